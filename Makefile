@@ -1,0 +1,45 @@
+# Two commands do everything: `make serve` and `make test`. Both install what they need first, and only once.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help serve test check format bench lock clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
+
+serve: $(VENV)/.installed-demo  ## Serve the demo model on 127.0.0.1:8080 (ARGS="--port 9000" to change that)
+	@$(BIN)/paddock serve $(ARGS)
+
+test: $(VENV)/.installed-dev  ## Run the whole test suite (ARGS="-k name" for a part)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.installed-dev  ## Lint, format, types, import rules, unused dependencies
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/deptry src
+
+format: $(VENV)/.installed-dev  ## Format and mend what can be mended
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.installed-dev  ## Measure start-up time and idle memory
+	@$(BIN)/python -m paddock.lab.startup
+
+lock: $(VENV)/.installed-dev  ## Write the versions installed now to constraints.txt
+	@$(BIN)/python tools/lock.py
+
+clean:  ## Remove the environment and every cache
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(VENV)/.installed-demo: pyproject.toml constraints.txt tools/bootstrap.py
+	@$(PYTHON) tools/bootstrap.py $(VENV) demo
+	@touch $@
+
+# The tests' extras include the demo model, so the lighter stamp is set with it.
+$(VENV)/.installed-dev: pyproject.toml constraints.txt tools/bootstrap.py
+	@$(PYTHON) tools/bootstrap.py $(VENV) demo,lab,dev
+	@touch $(VENV)/.installed-demo $@

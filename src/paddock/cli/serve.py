@@ -1,0 +1,178 @@
+"""`paddock serve`: llama-server's flags and our own, all of them names for settings."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from paddock.errors import StartupError
+
+if TYPE_CHECKING:
+    from paddock.config import Settings
+    from paddock.fleet import Fleet
+
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+_CACHE_TYPES = click.Choice(["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"])
+
+# Flag → the setting it is another name for.
+_SETTINGS: dict[str, str] = {
+    "model": "model_manager.model",
+    "models_dir": "model_manager.models_directory",
+    "alias": "model_manager.alias",
+    "default_model": "model_manager.default_model",
+    "ctx_size": "model_manager.n_ctx",
+    "batch_size": "model_manager.n_batch",
+    "ubatch_size": "model_manager.n_ubatch",
+    "n_gpu_layers": "model_manager.n_gpu_layers",
+    "threads": "model_manager.n_threads",
+    "flash_attn": "model_manager.flash_attn",
+    "cache_type_k": "model_manager.cache_type_k",
+    "cache_type_v": "model_manager.cache_type_v",
+    "idle_timeout": "model_manager.idle_timeout",
+    "host": "server.host",
+    "port": "server.port",
+    "cors_origins": "server.cors_origins",
+    "api_key": "server.api_keys",
+    "api_key_file": "server.api_key_file",
+    "ssl_key_file": "server.ssl_key_file",
+    "ssl_cert_file": "server.ssl_cert_file",
+    "log_format": "server.log_format",
+    "log_disable": "server.log_disable",
+    "log_level": "server.log_level",
+}
+
+# Accepted, but without effect so far: each is reported at start-up, none is dropped in silence.
+_NOT_YET = (
+    "parallel", "cont_batching", "metrics", "slots", "slot_save_path", "props", "embedding", "reranking", "pooling",
+    "idle_timeout", "memory_limit", "models_max", "deterministic", "max_queue",
+)  # fmt: skip
+
+
+def _options(*groups: Decorator) -> Decorator:
+    def apply(function: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(groups):
+            function = option(function)
+        return function
+
+    return apply
+
+
+def _layers(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
+    """-1, `all` and `auto` mean every layer; so does any number past the last (seed command lines use 999)."""
+    if value is None:
+        return None
+    if value in ("all", "auto"):
+        return -1
+    try:
+        return max(int(value), -1)
+    except ValueError:
+        raise click.BadParameter("a number of layers, 'all' or 'auto'") from None
+
+
+_MODELS = _options(
+    click.option("-m", "--model", metavar="FILE", help="Serve this GGUF file; it answers to any name."),
+    click.option("--models-dir", metavar="DIR", help="Serve every .gguf file below this directory."),
+    click.option("-a", "--alias", multiple=True, metavar="NAME", help="Another name for the model (repeatable)."),
+    click.option("--default-model", metavar="NAME", help="The model for requests that name none."),
+    click.option("-c", "--ctx-size", type=int, metavar="N", help="Context size in tokens; 0: the model's own. [16384]"),
+    click.option("-ngl", "--ngl", "--gpu-layers", "--n-gpu-layers", "n_gpu_layers", callback=_layers, metavar="N",
+                 help="Layers on the GPU; -1: all of them. [-1]"),
+    click.option("-t", "--threads", type=int, metavar="N", help="CPU threads. [8, or the machine's cores if fewer]"),
+    click.option("-b", "--batch-size", type=int, metavar="N", help="Most tokens in one step. [2048]"),
+    click.option("-ub", "--ubatch-size", type=int, metavar="N", help="Most tokens in one pass of the graph. [512]"),
+    click.option("-fa", "--flash-attn", is_flag=False, flag_value="on", type=click.Choice(["on", "off", "auto"]),
+                 help="Flash attention; without a value: on. [auto]"),
+    click.option("-ctk", "--cache-type-k", type=_CACHE_TYPES, help="Type of the cached keys. [f16]"),
+    click.option("-ctv", "--cache-type-v", type=_CACHE_TYPES, help="Type of the cached values. [f16]"),
+    click.option("-np", "--parallel", type=click.IntRange(min=1), metavar="N", help="Requests that run at once."),
+    click.option("-cb/-nocb", "--cont-batching/--no-cont-batching", default=None, help="Continuous batching."),
+    click.option("--embedding", "--embeddings", is_flag=True, default=None, help="Serve embeddings."),
+    click.option("--reranking", "--rerank", is_flag=True, default=None, help="Serve reranking."),
+    click.option("--pooling", type=click.Choice(["none", "mean", "cls", "last", "rank"]), help="Embedding pooling."),
+)  # fmt: skip
+_LIFECYCLE = _options(
+    click.option("--idle-timeout", type=float, metavar="SECONDS", help="Unload a model after this long idle. [300]"),
+    click.option("--memory-limit", metavar="SIZE", help="Memory that all models together may take."),
+    click.option("--models-max", type=int, metavar="N", help="Models loaded at once, at most."),
+    click.option("--max-queue", type=int, metavar="N", help="Requests that may wait for one model."),
+    click.option("--deterministic", is_flag=True, default=None, help="Same seed, same bytes."),
+    click.option("--slot-save-path", metavar="DIR", help="Where slot caches are saved."),
+)
+_SERVER = _options(
+    click.option("--host", metavar="ADDRESS", help="Address to listen on. [127.0.0.1]"),
+    click.option("--port", type=int, metavar="N", help="Port to listen on; 0: any free one. [8080]"),
+    click.option("--api-key", multiple=True, metavar="KEY", help="Require one of these keys (repeatable)."),
+    click.option("--api-key-file", metavar="FILE", help="Require one of the keys in this file, one per line."),
+    click.option("--ssl-key-file", metavar="FILE", help="TLS private key (PEM)."),
+    click.option("--ssl-cert-file", metavar="FILE", help="TLS certificate (PEM)."),
+    click.option("--cors-origins", multiple=True, metavar="ORIGIN", help="Origin a browser page may ask from."),
+    click.option("--metrics", is_flag=True, default=None, help="Prometheus metrics at /metrics."),
+    click.option("--slots/--no-slots", default=None, help="Slot states at /slots."),
+    click.option("--props", is_flag=True, default=None, help="Allow changing properties by POST /props."),
+    click.option("--webui/--no-webui", default=None, help="The web page."),
+)
+_LOGGING = _options(
+    click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Configuration file (JSON)."),
+    click.option("--log-format", type=click.Choice(["text", "json"]), help="text on stderr, or json on stdout. [text]"),
+    click.option("--log-disable", is_flag=True, default=None, help="No log."),
+    click.option("-v", "--verbose", is_flag=True, help="Log everything, also what libllama says."),
+)
+
+
+@click.command("serve", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@_options(_MODELS, _LIFECYCLE, _SERVER, _LOGGING)
+def command(config: Path | None, verbose: bool, **flags: Any) -> None:
+    """Serve models over HTTP. Without -m or --models-dir the small demo model is served."""
+    # Not before now: `--help` should not wait for pydantic, FastAPI and uvicorn.
+    from paddock.cli import logs
+    from paddock.config import load_settings
+
+    given = {name: value for name, value in flags.items() if value is not None and value != ()}
+    if verbose:
+        given["log_level"] = "DEBUG"
+    try:
+        settings = load_settings(file=config, flags=_to_settings(given))
+        logs.configure(
+            level=settings.server.log_level, form=settings.server.log_format, disabled=settings.server.log_disable
+        )
+        _report_not_yet(given)
+        from paddock.gateway import serve
+
+        serve(settings, lambda url, fleet: _announce(settings, url, fleet))
+    except StartupError as error:
+        click.echo(f"paddock: {error.message}", err=True)
+        sys.exit(1)
+
+
+def _to_settings(given: dict[str, Any]) -> dict[str, Any]:
+    values = {_SETTINGS[name]: value for name, value in given.items() if name in _SETTINGS}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
+
+def _report_not_yet(given: dict[str, Any]) -> None:
+    import structlog
+
+    for name in _NOT_YET:
+        if name in given:
+            structlog.get_logger(__name__).warning("not yet", flag="--" + name.replace("_", "-"), value=given[name])
+
+
+def _announce(settings: Settings, url: str, fleet: Fleet) -> None:
+    """One line that says what is served where, with a command to try."""
+    import structlog
+
+    names = [model.name for model in fleet.catalogue]
+    what = names[0] if len(names) == 1 else f"{len(names)} models"
+    named = "" if len(names) == 1 else f'"model":"{names[0]}",' if names else ""
+    key = ' -H "Authorization: Bearer $KEY"' if settings.server.api_keys or settings.server.api_key_file else ""
+    body = f'{{{named}"messages":[{{"role":"user","content":"Say hello"}}]}}'
+    line = f"Serving {what} on {url}  try: curl {url}/v1/chat/completions{key} -d '{body}'"
+    if settings.server.log_format == "json":
+        structlog.get_logger(__name__).info(line, url=url, models=names)
+    elif not settings.server.log_disable:
+        click.echo(line)

@@ -1,0 +1,213 @@
+"""Settings: defaults < file < environment (`.env`, then the real one) < flags. An unknown key is an error."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from dotenv import dotenv_values
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from paddock.errors import SettingsError
+
+ENV_PREFIX = "PADDOCK_"
+ENV_NESTING = "__"
+# Variables with our prefix that are not settings.
+_ENV_OTHER = frozenset({"PADDOCK_CONFIG", "PADDOCK_TEST_MODELS"})
+
+CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
+Expanded = Annotated[Path, AfterValidator(Path.expanduser)]
+
+
+def _upper(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class ServerSettings(_Section):
+    """How the server is reached and what it says."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(8080, ge=0, le=65535)
+    cors_origins: list[str] = ["http://localhost:5000"]
+    log_level: Annotated[LogLevel, BeforeValidator(_upper)] = "INFO"
+    log_format: Literal["text", "json"] = "text"
+    log_disable: bool = False
+    api_keys: list[str] = []
+    api_key_file: Expanded | None = None
+    ssl_key_file: Expanded | None = None
+    ssl_cert_file: Expanded | None = None
+    max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
+    shutdown_grace: float = Field(10.0, ge=0)
+
+
+class ModelManagerSettings(_Section):
+    """Which models there are, and how each is opened."""
+
+    models_directory: Expanded | None = None
+    model: Expanded | None = None
+    alias: list[str] = []
+    default_model: str | None = None
+    idle_timeout: float = Field(300, ge=0)
+    check_interval: float = Field(60, gt=0)
+    load_timeout: float = Field(600, gt=0)
+    n_ctx: int = Field(16384, ge=0)
+    n_batch: int = Field(2048, ge=1)
+    n_ubatch: int = Field(512, ge=1)
+    n_gpu_layers: int = Field(-1, ge=-1)
+    n_threads: int = Field(default_factory=lambda: min(8, _cores()), ge=1)
+    flash_attn: Literal["on", "off", "auto"] = "auto"
+    cache_type_k: CacheType = "f16"
+    cache_type_v: CacheType = "f16"
+
+
+class Settings(_Section):
+    """The whole configuration file; each section is one JSON object of it."""
+
+    server: ServerSettings = ServerSettings()
+    model_manager: ModelManagerSettings = ModelManagerSettings()
+
+
+def load_settings(
+    *,
+    file: Path | None = None,
+    flags: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+    dotenv: Path = Path(".env"),
+) -> Settings:
+    """Merge every source and validate once. `flags` maps dotted keys (`server.port`) to values.
+
+    Raises `SettingsError`, in one line that names the key and where it was set.
+    """
+    environ = os.environ if environ is None else environ
+    env_file = {key: value for key, value in dotenv_values(dotenv).items() if value is not None}
+    file = file or _path(environ.get("PADDOCK_CONFIG") or env_file.get("PADDOCK_CONFIG"))
+    merged: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    for where, source in (
+        (str(file), _flatten(_read_json(file)) if file else {}),
+        (str(dotenv), _from_environment(env_file)),
+        ("the environment", _from_environment(environ)),
+        ("the command line", dict(flags or {})),
+    ):
+        for key, value in source.items():
+            _put(merged, key, value, where)
+            origin[key] = where
+    try:
+        return Settings.model_validate(merged)
+    except ValidationError as error:
+        raise SettingsError("; ".join(_explain(problem, origin) for problem in error.errors())) from None
+
+
+def nearest(name: str, known: Iterator[str] | list[str]) -> str:
+    """`; did you mean 'x'?`, or nothing where no known name is near."""
+    match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f"; did you mean {match[0]!r}?" if match else ""
+
+
+# ── sources ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"the configuration file {file} does not exist") from None
+    except OSError as error:
+        raise SettingsError(f"cannot read the configuration file {file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{file} is not UTF-8 text: byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise SettingsError(f"{file}, line {error.lineno}, column {error.colno}: {error.msg}") from None
+    if not isinstance(content, dict):
+        raise SettingsError(f"{file} must hold a JSON object, not a {type(content).__name__}")
+    return content
+
+
+def _flatten(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested objects → dotted keys, one level deep: what a section holds is one value."""
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        if prefix == "" and isinstance(value, dict) and value:
+            flat.update(_flatten(value, f"{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    """`PADDOCK_SERVER__PORT=9000` → `server.port`. A value that looks like a JSON list is read as one."""
+    found: dict[str, Any] = {}
+    for name, value in environ.items():
+        if not name.startswith(ENV_PREFIX) or name in _ENV_OTHER:
+            continue
+        key = name.removeprefix(ENV_PREFIX).lower().replace(ENV_NESTING, ".")
+        if key not in _known_keys():
+            variables = [ENV_PREFIX + known.upper().replace(".", ENV_NESTING) for known in _known_keys()]
+            raise SettingsError(f"unknown setting {name} in the environment{nearest(name, variables)}")
+        if value.lstrip().startswith("["):
+            try:
+                found[key] = json.loads(value)
+            except json.JSONDecodeError as error:
+                raise SettingsError(f"{name} is not a JSON list: {error.msg}, column {error.colno}") from None
+        else:
+            found[key] = [value] if _is_list(key) else value
+    return found
+
+
+def _put(merged: dict[str, Any], key: str, value: Any, where: str) -> None:
+    section, _, name = key.partition(".")
+    if not name:
+        merged[section] = value
+        return
+    into = merged.setdefault(section, {})
+    if not isinstance(into, dict):
+        raise SettingsError(f"{section!r} must be an object, but {where} sets {key!r} in it")
+    into[name] = value
+
+
+def _path(value: str | None) -> Path | None:
+    return Path(value).expanduser() if value else None
+
+
+# ── what there is, and what went wrong ───────────────────────────────────────────────────────────────────────────────
+
+
+def _known_keys() -> list[str]:
+    return [
+        f"{section}.{name}"
+        for section, field in Settings.model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)
+        for name in field.annotation.model_fields
+    ]
+
+
+def _is_list(key: str) -> bool:
+    section, _, name = key.partition(".")
+    annotation = Settings.model_fields[section].annotation
+    assert annotation is not None, "every section is annotated"
+    return str(annotation.model_fields[name].annotation).startswith("list")
+
+
+def _explain(problem: Any, origin: Mapping[str, str]) -> str:
+    key = ".".join(str(part) for part in problem["loc"])
+    where = origin.get(key) or origin.get(".".join(key.split(".")[:2])) or origin.get(key.split(".")[0])
+    if where is None:
+        where = next((at for known, at in origin.items() if known.startswith(f"{key}.")), "the settings")
+    if problem["type"] == "extra_forbidden":
+        known = _known_keys() if "." in key else list(Settings.model_fields)
+        return f"unknown setting {key!r} in {where}{nearest(key, known)}"
+    got = "" if "api_key" in key else f" (got {problem['input']!r})"
+    return f"{key} in {where}: {problem['msg']}{got}"

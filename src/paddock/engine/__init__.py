@@ -1,0 +1,23 @@
+"""The arithmetic behind one seam, and the only importer of llama_cpp."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from paddock.engine.protocol import Engine, Vocab
+from paddock.types import EngineOptions
+
+
+def open_engine(model_path: str, options: EngineOptions, on_progress: Callable[[float], None]) -> Engine:
+    """Load a model: a GGUF file, or the fake for `fake:`. Raises `ModelLoadFailed`."""
+    if model_path.startswith("fake:"):
+        from paddock.engine.fake import FakeEngine
+
+        return FakeEngine(model_path, options, on_progress)
+    from paddock.engine.llama import LlamaEngine
+
+    return LlamaEngine(Path(model_path), options, on_progress)
+
+
+__all__ = ["Engine", "Vocab", "open_engine"]

@@ -1,0 +1,49 @@
+"""libllama as a whole: started once per process, its log lines caught."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections import deque
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+
+_ERROR, _CONTINUED = 4, 5
+
+
+class NativeLog:
+    """Passes libllama's log lines to stderr (errors only, unless verbose) and remembers the last errors."""
+
+    def __init__(self) -> None:
+        self.verbose = False
+        self.errors: deque[str] = deque(maxlen=8)
+        self._level = 0
+        # libllama keeps this pointer for the life of the process: losing the reference is a segfault later.
+        self._callback = lib.llama_log_callback(self._on_line)
+
+    def install(self) -> None:
+        lib.llama_log_set(self._callback, ctypes.c_void_p(0))
+
+    def _on_line(self, level: int, text: bytes, _data: Any) -> None:
+        if level != _CONTINUED:
+            self._level = level
+        line = text.decode("utf-8", "replace")
+        if self._level == _ERROR and line.strip():
+            self.errors.append(line.strip())
+        if self.verbose or self._level == _ERROR:
+            sys.stderr.write(line)
+
+
+log = NativeLog()
+_started = False
+
+
+def start(*, verbose: bool) -> None:
+    """Bring libllama up. Idempotent."""
+    global _started
+    log.verbose = verbose
+    if not _started:
+        _started = True
+        log.install()
+        lib.llama_backend_init()

@@ -1,0 +1,58 @@
+"""The seam between Paddock and whatever does the arithmetic: token ids in, token ids out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from paddock.types import ModelInfo, Span
+
+
+class Vocab(Protocol):
+    """Words ⇄ token ids. Safe to use from any thread, also while the engine decodes."""
+
+    @property
+    def chat_template(self) -> str | None: ...
+    @property
+    def bos(self) -> str: ...
+    @property
+    def eos(self) -> str: ...
+    @property
+    def adds_bos(self) -> bool: ...
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """The tokens that end an answer."""
+        ...
+
+    @property
+    def longest_piece(self) -> int:
+        """The most bytes one token can stand for, so that a hopelessly long text is refused without tokenising it."""
+        ...
+
+    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]: ...
+    def piece(self, token: int) -> bytes:
+        """The bytes a reader sees for this token; nothing for control tokens."""
+        ...
+
+
+class Engine(Protocol):
+    """One model and its cache. Everything but `vocab` and `info` belongs to the engine thread alone."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+    @property
+    def vocab(self) -> Vocab: ...
+    @property
+    def n_batch(self) -> int:
+        """The most tokens one step may hold."""
+        ...
+
+    def decode(self, spans: Sequence[Span]) -> list[int | None]:
+        """Run one step. Returns, for each span, the token sampled after it, or None where none was asked for."""
+        ...
+
+    def forget(self, sequence: int, start: int = 0) -> None:
+        """Drop a sequence's cache from `start` on."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,66 @@
+"""A loaded model's vocabulary: tokenising, token bytes, and the tokens with a meaning."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cached_property, lru_cache
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+
+
+class LlamaVocab:
+    """libllama only reads the vocabulary after loading, so all of this may run on any thread."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._vocab = lib.llama_model_get_vocab(model)
+        self.size = int(lib.llama_vocab_n_tokens(self._vocab))
+        self.adds_bos = bool(lib.llama_vocab_get_add_bos(self._vocab))
+        self.piece = lru_cache(maxsize=65536)(self._piece)
+
+    @cached_property
+    def chat_template(self) -> str | None:
+        source = lib.llama_model_chat_template(self._model, None)
+        return source.decode("utf-8", "replace") if source else None
+
+    @cached_property
+    def bos(self) -> str:
+        return self._special(lib.llama_vocab_bos(self._vocab))
+
+    @cached_property
+    def eos(self) -> str:
+        return self._special(lib.llama_vocab_eos(self._vocab))
+
+    @cached_property
+    def end_tokens(self) -> frozenset[int]:
+        return frozenset(token for token in range(self.size) if lib.llama_vocab_is_eog(self._vocab, token))
+
+    @cached_property
+    def longest_piece(self) -> int:
+        return max(len(lib.llama_vocab_get_text(self._vocab, token) or b"") for token in range(self.size))
+
+    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        data = text.encode("utf-8")
+        room = len(data) + 8
+        while True:
+            tokens = (ctypes.c_int32 * room)()
+            count = int(lib.llama_tokenize(self._vocab, data, len(data), tokens, room, add_special, parse_special))
+            if count >= 0:
+                return tokens[:count]
+            room = -count
+
+    def _piece(self, token: int) -> bytes:
+        return self._render(token, special=False)
+
+    def _special(self, token: int) -> str:
+        return self._render(token, special=True).decode("utf-8", "replace") if token >= 0 else ""
+
+    def _render(self, token: int, *, special: bool) -> bytes:
+        room = 64
+        while True:
+            buffer = ctypes.create_string_buffer(room)
+            size = int(lib.llama_token_to_piece(self._vocab, token, buffer, room, 0, special))
+            if size >= 0:
+                return buffer.raw[:size]
+            room = -size

@@ -1,0 +1,142 @@
+"""The one error tree. Each class owns its HTTP status, OpenAI error type and code; one renderer turns any into a body.
+
+Errors cross the process boundary by `code` (see `wire.messages.Problem`), so every concrete class has its own.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PaddockError(Exception):
+    """Something a client or an operator can be told about in one line."""
+
+    status: ClassVar[int] = 500
+    type: ClassVar[str] = "server_error"
+    code: ClassVar[str] = "internal_error"
+
+    def __init__(self, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        self.retry_after = retry_after
+
+    def body(self) -> dict[str, dict[str, str | None]]:
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+
+    @staticmethod
+    def from_code(
+        code: str, message: str, *, param: str | None = None, retry_after: float | None = None
+    ) -> PaddockError:
+        """The error that was sent by another process; an unknown code is a bug of ours."""
+        return _by_code().get(code, PaddockError)(message, param=param, retry_after=retry_after)
+
+
+class StartupError(PaddockError):
+    """The server cannot start as configured. Shown to the operator as one line; never sent over HTTP."""
+
+    code = "startup_failed"
+
+
+class SettingsError(StartupError):
+    code = "invalid_settings"
+
+
+# ── the client's doing ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class InvalidRequest(PaddockError):
+    status = 400
+    type = "invalid_request_error"
+    code = "invalid_request"
+
+
+class InvalidJSON(InvalidRequest):
+    code = "invalid_json"
+
+
+class UnsupportedParameter(InvalidRequest):
+    """A parameter that is known but cannot be honoured: refused, because a dropped one changes the answer silently."""
+
+    code = "unsupported_parameter"
+
+
+class ContextLengthExceeded(InvalidRequest):
+    code = "context_length_exceeded"
+
+
+class TemplateRefused(InvalidRequest):
+    """The model's own chat template raised on these messages (an unknown role, roles out of order, …)."""
+
+    code = "template_error"
+
+
+class AuthenticationError(PaddockError):
+    status = 401
+    type = "authentication_error"
+    code = "invalid_api_key"
+
+
+class NotFound(PaddockError):
+    status = 404
+    type = "invalid_request_error"
+    code = "not_found"
+
+
+class ModelNotFound(NotFound):
+    code = "model_not_found"
+
+
+class MethodNotAllowed(PaddockError):
+    status = 405
+    type = "invalid_request_error"
+    code = "method_not_allowed"
+
+
+class RequestTooLarge(PaddockError):
+    status = 413
+    type = "invalid_request_error"
+    code = "request_too_large"
+
+
+# ── the server's state ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Unavailable(PaddockError):
+    """Try again later."""
+
+    status = 503
+    type = "unavailable_error"
+    code = "unavailable"
+
+
+class ModelLoading(Unavailable):
+    code = "model_loading"
+
+
+class ModelLoadFailed(Unavailable):
+    code = "model_load_failed"
+
+
+class IllegalInstruction(ModelLoadFailed):
+    """libllama was compiled for instructions that do not work here; a load without them may succeed."""
+
+    code = "illegal_instruction"
+
+
+class WorkerCrashed(Unavailable):
+    code = "worker_crashed"
+
+
+class ServerStopping(Unavailable):
+    code = "server_stopping"
+
+
+def _by_code() -> dict[str, type[PaddockError]]:
+    found: dict[str, type[PaddockError]] = {}
+    pending: list[type[PaddockError]] = [PaddockError]
+    while pending:
+        cls = pending.pop()
+        found.setdefault(cls.code, cls)
+        pending.extend(cls.__subclasses__())
+    return found

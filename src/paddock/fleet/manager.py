@@ -1,0 +1,134 @@
+"""The one writer of lifecycle state. Callers ask for a generation; whether a model must load is decided here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+import structlog
+
+from paddock.errors import IllegalInstruction, ModelLoadFailed, PaddockError, ServerStopping
+from paddock.fleet.catalogue import Catalogue, Model
+from paddock.fleet.process import Generation, WorkerProcess
+from paddock.types import EngineOptions, GenerateRequest
+
+_log = structlog.get_logger(__name__)
+
+State = Literal["unloaded", "loading", "loaded"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """What a look at a model shows. Looking changes nothing."""
+
+    model: Model
+    state: State
+    running: int = 0
+    pid: int | None = None
+
+
+class Fleet:
+    def __init__(self, catalogue: Catalogue, options: EngineOptions, *, load_timeout: float) -> None:
+        self.catalogue = catalogue
+        self._options = options
+        self._load_timeout = load_timeout
+        self._workers: dict[str, WorkerProcess] = {}
+        self._loading: dict[str, asyncio.Task[WorkerProcess]] = {}
+        self._stopping = False
+        self.started = time.monotonic()
+
+    def status(self) -> list[ModelStatus]:
+        return [self._status(model) for model in self.catalogue]
+
+    async def generate(self, model: Model, request: Callable[[int], GenerateRequest]) -> Generation:
+        """Have the model loaded if need be, and the request accepted by its worker."""
+        worker = await self._ready(model)
+        generation = worker.generate(request)
+        try:
+            await generation.accepted()
+        except BaseException:
+            generation.close()
+            raise
+        return generation
+
+    async def drain(self, grace: float) -> None:
+        """Take nothing new; let what runs finish within `grace` seconds, then end it with an error."""
+        self._stopping = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await asyncio.gather(*(worker.idle() for worker in self._workers.values()))
+        self.abandon()
+
+    def abandon(self) -> None:
+        """End everything that runs or loads, now."""
+        self._stopping = True
+        for worker in self._workers.values():
+            worker.fail_all(ServerStopping("the server is stopping"))
+        for task in self._loading.values():
+            task.cancel()
+
+    async def close(self) -> None:
+        self.abandon()
+        await asyncio.gather(*self._loading.values(), return_exceptions=True)
+        await asyncio.gather(*(worker.stop() for worker in list(self._workers.values())))
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _status(self, model: Model) -> ModelStatus:
+        worker = self._workers.get(model.name)
+        if worker is None:
+            return ModelStatus(model, "loading" if model.name in self._loading else "unloaded")
+        return ModelStatus(model, "loaded", worker.running, worker.pid)
+
+    async def _ready(self, model: Model) -> WorkerProcess:
+        """The model's worker, loaded. However many ask at once, one load happens and all wait for it."""
+        if self._stopping:
+            raise ServerStopping("the server is stopping")
+        if (worker := self._workers.get(model.name)) is not None and worker.alive:
+            return worker
+        task = self._loading.get(model.name)
+        if task is None:
+            task = self._loading[model.name] = asyncio.get_running_loop().create_task(self._load(model))
+            task.add_done_callback(lambda _: self._loading.pop(model.name, None))
+        try:
+            # Shielded: a client that leaves must not take the load away from the others.
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise ServerStopping("the server is stopping") from None
+            raise
+
+    async def _load(self, model: Model) -> WorkerProcess:
+        problem = await asyncio.to_thread(model.problem)
+        if problem is not None:
+            raise ModelLoadFailed(f"{model.name} cannot be loaded: {problem}", param="model")
+        begun = time.monotonic()
+        _log.info("loading", model=model.name)
+        try:
+            worker = await self._start(model)
+        except IllegalInstruction:
+            # Seen with GCC before 12.4 on CPUs with AMX. Slower without, but it answers; later loads know at once.
+            _log.warning("this build's fastest kernels crash on this machine: going on without them", model=model.name)
+            self._options = msgspec.structs.replace(self._options, repack=False)
+            worker = await self._start(model)
+        self._workers[model.name] = worker
+        _log.info("loaded", model=model.name, pid=worker.pid, seconds=round(time.monotonic() - begun, 2))
+        return worker
+
+    async def _start(self, model: Model) -> WorkerProcess:
+        worker = WorkerProcess(model.name, self._on_gone)
+        try:
+            await worker.start(model.path, self._options, within=self._load_timeout)
+        except PaddockError as error:
+            _log.error("load failed", model=model.name, error=error.message)
+            raise
+        return worker
+
+    def _on_gone(self, worker: WorkerProcess) -> None:
+        if self._workers.get(worker.model) is worker:
+            del self._workers[worker.model]

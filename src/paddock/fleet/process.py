@@ -1,0 +1,299 @@
+"""One worker process as the gateway sees it: spawned, loading, ready, gone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import cast
+
+import structlog
+
+from paddock.errors import IllegalInstruction, ModelLoadFailed, PaddockError, WorkerCrashed
+from paddock.types import EngineOptions, GenerateRequest, ModelInfo
+from paddock.wire import (
+    PROTOCOL_VERSION,
+    Abort,
+    Accepted,
+    Delta,
+    FrameError,
+    Generate,
+    Load,
+    LoadFailed,
+    Loading,
+    Ready,
+    Refused,
+    Step,
+    Stop,
+    ToGateway,
+    ToWorker,
+    encode,
+    reader_for_gateway,
+)
+
+_log = structlog.get_logger(__name__)
+_EXIT_WAIT = 2.0
+_STDERR_LINES = 40
+
+
+class Generation:
+    """One request under way in a worker: an async iterator of its deltas, in order, that ends after the last.
+
+    Raises the `PaddockError` that ended the request early. Leave it with `close`, which is harmless when it is over.
+    """
+
+    def __init__(self, worker: WorkerProcess, request_id: int) -> None:
+        self._worker = worker
+        self._id = request_id
+        self._events: asyncio.Queue[Accepted | Delta | PaddockError] = asyncio.Queue()
+        self._over = False
+        self.prompt_tokens = 0
+
+    async def accepted(self) -> None:
+        """Wait until the worker has taken the request into its queue, or raise why it did not."""
+        event = await self._events.get()
+        if isinstance(event, PaddockError):
+            raise event
+        assert isinstance(event, Accepted), "a worker accepts a request before it answers"
+        self.prompt_tokens = event.prompt_tokens
+
+    def __aiter__(self) -> Generation:
+        return self
+
+    async def __anext__(self) -> Delta:
+        if self._over:
+            raise StopAsyncIteration
+        event = await self._events.get()
+        if isinstance(event, PaddockError):
+            self._over = True
+            raise event
+        assert isinstance(event, Delta), "a request is accepted once"
+        self._over = event.finish is not None
+        return event
+
+    def close(self) -> None:
+        """Nobody listens any more: the worker frees the request's place."""
+        self._over = True
+        self._worker.forget(self._id)
+
+    def put(self, event: Accepted | Delta | PaddockError) -> None:
+        self._events.put_nowait(event)
+
+
+class WorkerProcess(asyncio.Protocol):
+    """Spawn one with `start`. Everything here runs on the gateway's event loop."""
+
+    def __init__(self, model: str, on_gone: Callable[[WorkerProcess], None]) -> None:
+        self.model = model
+        self.progress = 0.0
+        self.info: ModelInfo | None = None
+        self._on_gone = on_gone
+        self._process: asyncio.subprocess.Process | None = None
+        self._transport: asyncio.Transport | None = None
+        self._reader = reader_for_gateway()
+        self._ready: asyncio.Future[ModelInfo] = asyncio.get_running_loop().create_future()
+        self._generations: dict[int, Generation] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._ids = itertools.count(1)
+        self._problem: PaddockError | None = None
+        self._stopping = False
+        self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    @property
+    def alive(self) -> bool:
+        return self._transport is not None and not self._stopping
+
+    @property
+    def running(self) -> int:
+        """How many requests are under way here."""
+        return len(self._generations)
+
+    async def start(self, model_path: str, options: EngineOptions, *, within: float) -> None:
+        """Spawn the process and wait until its model is loaded. Raises `ModelLoadFailed` and leaves nothing behind."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        try:
+            with theirs:
+                # -P: a file in the working directory must not shadow a module. A session of its own: Ctrl-C is ours.
+                self._process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-P", "-m", "paddock.worker", str(theirs.fileno()),
+                    pass_fds=(theirs.fileno(),), start_new_session=True,
+                    stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+                )  # fmt: skip
+        except OSError as error:
+            ours.close()
+            raise ModelLoadFailed(f"cannot start a worker for {self.model}: {error}") from error
+        self._keep(self._follow_output())
+        await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
+        self._send(Load(PROTOCOL_VERSION, model_path, options))
+        try:
+            self.info = await asyncio.wait_for(asyncio.shield(self._ready), within)
+        except TimeoutError:
+            raise ModelLoadFailed(f"{self.model} was not loaded within {within:g} s", retry_after=within) from None
+        finally:
+            if self.info is None:
+                await self.stop()
+
+    def generate(self, request: Callable[[int], GenerateRequest]) -> Generation:
+        """Send a request; `request` is given the id to build it with."""
+        request_id = next(self._ids)
+        generation = Generation(self, request_id)
+        if not self.alive:
+            generation.put(self._problem or WorkerCrashed(f"the worker of {self.model} is gone", retry_after=1))
+            return generation
+        self._generations[request_id] = generation
+        self._idle.clear()
+        self._send(Generate(request(request_id)))
+        return generation
+
+    def forget(self, request_id: int) -> None:
+        if self._take(request_id) is not None:
+            self._send(Abort(request_id))
+
+    async def idle(self) -> None:
+        """Wait until no request is under way here."""
+        await self._idle.wait()
+
+    def fail_all(self, error: PaddockError) -> None:
+        """End every running request with this error."""
+        for request_id, generation in list(self._generations.items()):
+            generation.put(error)
+            self.forget(request_id)
+
+    async def stop(self) -> None:
+        """End the process, politely and then not, and wait until it is gone."""
+        self._stopping = True
+        self._send(Stop())
+        if self._process is None:
+            return
+        try:
+            await asyncio.wait_for(self._process.wait(), _EXIT_WAIT)
+        except TimeoutError:
+            self._kill()
+            await self._process.wait()
+        if self._transport is not None:
+            self._transport.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # ── asyncio.Protocol ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its bases
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for message in self._reader.feed(data):
+                self._on_message(message)
+        except FrameError as error:
+            self._problem = WorkerCrashed(f"the worker of {self.model} broke the protocol: {error}", retry_after=1)
+            self._kill()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._keep(self._bury())
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _on_message(self, message: ToGateway) -> None:
+        match message:
+            case Step(deltas):
+                for delta in deltas:
+                    if (generation := self._generations.get(delta.id)) is not None:
+                        generation.put(delta)
+                        if delta.finish is not None:
+                            self._take(delta.id)
+            case Accepted(id):
+                if (generation := self._generations.get(id)) is not None:
+                    generation.put(message)
+            case Refused(id, problem):
+                if (generation := self._take(id)) is not None:
+                    generation.put(problem.error())
+            case Loading(progress):
+                self.progress = progress
+            case Ready(_, info):
+                if not self._ready.done():
+                    self._ready.set_result(info)
+            case LoadFailed(problem):
+                self._problem = problem.error()
+
+    def _take(self, request_id: int) -> Generation | None:
+        generation = self._generations.pop(request_id, None)
+        if not self._generations:
+            self._idle.set()
+        return generation
+
+    async def _bury(self) -> None:
+        """The connection is gone, so the process is ending or dead: find out how, and tell whoever waits."""
+        assert self._process is not None, "there was a connection"
+        try:
+            status = await asyncio.wait_for(self._process.wait(), _EXIT_WAIT)
+        except TimeoutError:
+            self._kill()
+            status = await self._process.wait()
+        error = self._problem or WorkerCrashed(
+            f"the worker of {self.model} ended unexpectedly ({_how(status)}); the next request loads it again",
+            retry_after=1,
+        )
+        if not self._ready.done():
+            kind = IllegalInstruction if status == -signal.SIGILL else ModelLoadFailed
+            loading = f"{self.model} could not be loaded: its worker ended with {_how(status)}"
+            self._ready.set_exception(self._problem or kind(loading))
+            self._ready.exception()  # retrieved, should nobody be waiting any more
+        if not self._stopping:
+            await asyncio.sleep(0)  # let the last lines of its output arrive
+            _log.error("worker gone", model=self.model, status=_how(status), output=list(self._stderr))
+        self._stopping = True
+        self.fail_all(error)
+        self._on_gone(self)
+
+    async def _follow_output(self) -> None:
+        assert self._process is not None, "spawned before it is followed"
+        assert self._process.stdout is not None, "spawned with a pipe"
+        while line := await _line(self._process.stdout):
+            text = line.decode("utf-8", "replace").rstrip()
+            self._stderr.append(text)
+            _log.debug("worker output", model=self.model, line=text)
+
+    def _send(self, message: ToWorker) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(encode(message))
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    def _keep(self, coroutine: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _line(stream: asyncio.StreamReader) -> bytes:
+    """The next line, or what there is of one that is longer than the reader's limit."""
+    try:
+        return await stream.readuntil(b"\n")
+    except asyncio.IncompleteReadError as error:
+        return error.partial
+    except asyncio.LimitOverrunError as error:
+        return await stream.readexactly(error.consumed)
+
+
+def _how(status: int) -> str:
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"

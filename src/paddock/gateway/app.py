@@ -1,0 +1,43 @@
+"""The application, assembled from explicit parts; no globals."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import Depends, FastAPI
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+
+from paddock import __version__
+from paddock.config import ServerSettings
+from paddock.errors import PaddockError
+from paddock.fleet import Fleet
+from paddock.gateway.access import AccessLog
+from paddock.gateway.auth import Keys
+from paddock.gateway.health import health_routes
+from paddock.gateway.openai import openai_routes
+from paddock.gateway.responses import on_http_exception, on_paddock_error
+
+
+def create_app(settings: ServerSettings, fleet: Fleet) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await fleet.close()
+
+    app = FastAPI(title="Paddock", version=__version__, lifespan=lifespan)
+    app.add_exception_handler(PaddockError, on_paddock_error)
+    app.add_exception_handler(HTTPException, on_http_exception)
+    app.add_middleware(
+        CORSMiddleware,
+        allow_origins=settings.cors_origins,
+        allow_methods=["GET", "POST", "OPTIONS"],
+        allow_headers=["*"],
+        expose_headers=["x-request-id"],
+    )
+    app.add_middleware(AccessLog)
+    keys = Depends(Keys(settings))
+    app.include_router(health_routes(fleet))
+    app.include_router(openai_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
+    return app

@@ -1,0 +1,38 @@
+"""`GET /health`: open to all, wakes nothing."""
+
+from __future__ import annotations
+
+import time
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from paddock.errors import ModelLoading
+from paddock.fleet import Fleet
+from paddock.gateway.responses import JSON, error_response
+
+
+def health_routes(fleet: Fleet) -> APIRouter:
+    router = APIRouter(tags=["health"])
+
+    @router.get("/health")
+    @router.get("/v1/health")
+    async def health() -> Response:
+        """200 when requests can be served. 503 while the only model is loading, as llama-server answers."""
+        status = fleet.status()
+        if len(status) == 1 and status[0].state == "loading":
+            return error_response(ModelLoading(f"{status[0].model.name} is loading", retry_after=1))
+        loaded = [item for item in status if item.state == "loaded"]
+        busy = sum(min(item.running, 1) for item in loaded)
+        return JSON(
+            {
+                "status": "ok",
+                "model_loaded": bool(loaded),
+                "loaded_models": [item.model.name for item in loaded],
+                "slots_available": len(loaded) - busy,
+                "slots_total": len(loaded),
+                "uptime": int(time.monotonic() - fleet.started),
+            }
+        )
+
+    return router

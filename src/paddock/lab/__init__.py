@@ -1,0 +1,1 @@
+"""Experiments and benchmarks: one file per question."""

@@ -1,0 +1,75 @@
+"""Length-prefixed msgpack frames: four bytes big-endian, then the message. Pure bytes in, messages out."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from paddock.wire.messages import ToGateway, ToWorker
+
+M = TypeVar("M")
+
+_LENGTH = struct.Struct(">I")
+MAX_FRAME = 256 * 1024 * 1024
+
+
+class FrameError(Exception):
+    """The other side does not speak this protocol. Nothing can be recovered from the stream after it."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(message: ToWorker | ToGateway) -> bytes:
+    buffer = bytearray(_LENGTH.size)
+    _encoder.encode_into(message, buffer, _LENGTH.size)
+    size = len(buffer) - _LENGTH.size
+    if size > MAX_FRAME:
+        raise FrameError(f"a frame of {size} bytes is over the limit of {MAX_FRAME}")
+    _LENGTH.pack_into(buffer, 0, size)
+    return bytes(buffer)
+
+
+class FrameReader(Generic[M]):
+    """Turns a byte stream, cut anywhere, into messages of one direction."""
+
+    def __init__(self, decoder: msgspec.msgpack.Decoder[M]) -> None:
+        self._decoder = decoder
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[M]:
+        buffer = self._buffer
+        buffer += data
+        messages: list[M] = []
+        offset = 0
+        while len(buffer) - offset >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(buffer, offset)
+            if size > MAX_FRAME:
+                raise FrameError(f"a frame of {size} bytes is over the limit of {MAX_FRAME}")
+            start = offset + _LENGTH.size
+            if len(buffer) - start < size:
+                break
+            try:
+                with memoryview(buffer) as view:
+                    messages.append(self._decoder.decode(view[start : start + size]))
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise FrameError(f"undecodable frame: {error}") from error
+            offset = start + size
+        del buffer[:offset]
+        return messages
+
+
+def reader_for_worker() -> FrameReader[ToWorker]:
+    """Reads what the gateway sends."""
+    return FrameReader(_decoder(ToWorker))
+
+
+def reader_for_gateway() -> FrameReader[ToGateway]:
+    """Reads what a worker sends."""
+    return FrameReader(_decoder(ToGateway))
+
+
+def _decoder(union: Any) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(union)

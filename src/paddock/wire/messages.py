@@ -1,0 +1,102 @@
+"""Every message between the gateway and a worker: small typed structs, one tagged union for each direction."""
+
+from __future__ import annotations
+
+import msgspec
+
+from paddock.errors import PaddockError
+from paddock.types import EngineOptions, FinishReason, GenerateRequest, ModelInfo, Usage
+
+PROTOCOL_VERSION = 1
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A `PaddockError` on its way to the other process."""
+
+    code: str
+    message: str
+    param: str | None = None
+    retry_after: float | None = None
+
+    @classmethod
+    def of(cls, error: PaddockError) -> Problem:
+        return cls(error.code, error.message, error.param, error.retry_after)
+
+    def error(self) -> PaddockError:
+        return PaddockError.from_code(self.code, self.message, param=self.param, retry_after=self.retry_after)
+
+
+# ── gateway → worker ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Load(msgspec.Struct, frozen=True, tag="load"):
+    """The first message on the wire: open this model. A worker of another protocol version refuses."""
+
+    version: int
+    model_path: str
+    options: EngineOptions
+
+
+class Generate(msgspec.Struct, frozen=True, tag="generate"):
+    request: GenerateRequest
+
+
+class Abort(msgspec.Struct, frozen=True, tag="abort"):
+    """Nobody is listening to this request any more. Unknown ids are ignored: the two sides race by nature."""
+
+    id: int
+
+
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """Exit now; what is still running has already been answered by the gateway."""
+
+
+ToWorker = Load | Generate | Abort | Stop
+
+
+# ── worker → gateway ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Loading(msgspec.Struct, frozen=True, tag="loading"):
+    progress: float
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    version: int
+    info: ModelInfo
+
+
+class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
+    problem: Problem
+
+
+class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
+    """The prompt is understood and fits; the request now waits for its turn."""
+
+    id: int
+    prompt_tokens: int
+
+
+class Delta(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
+    """What one step added to one request. `finish` set means it is the last of that request."""
+
+    id: int
+    text: str
+    finish: FinishReason | None = None
+    usage: Usage | None = None
+
+
+class Step(msgspec.Struct, frozen=True, tag="step"):
+    """One frame per engine step, for every request that moved."""
+
+    deltas: list[Delta]
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """This request ends here with an error."""
+
+    id: int
+    problem: Problem
+
+
+ToGateway = Loading | Ready | LoadFailed | Accepted | Step | Refused

@@ -1,0 +1,17 @@
+import signal
+import socket
+import sys
+
+from paddock.worker.process import Worker
+
+
+def main() -> None:
+    # Ctrl-C reaches the whole foreground group; when to end is the gateway's decision, told over the wire.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A short interval lets the engine thread have the GIL back soon after a decode, whatever the I/O thread is doing.
+    sys.setswitchinterval(0.0005)
+    Worker(socket.socket(fileno=int(sys.argv[1]))).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""The thread that runs *receive → schedule → decode → commit*, and alone touches the llama context."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+
+from paddock.engine import Engine, open_engine
+from paddock.errors import ModelLoadFailed, PaddockError
+from paddock.scheduling import Progress, Request, Scheduler
+from paddock.types import EngineOptions
+
+# ── what the engine thread is told ───────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True, frozen=True)
+class Add:
+    request: Request
+
+
+@dataclass(slots=True, frozen=True)
+class Remove:
+    id: int
+
+
+Command = Add | Remove
+
+# ── what it tells ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True, frozen=True)
+class Opening:
+    progress: float
+
+
+@dataclass(slots=True, frozen=True)
+class Opened:
+    engine: Engine
+
+
+@dataclass(slots=True, frozen=True)
+class Stepped:
+    progress: list[Progress]
+
+
+@dataclass(slots=True, frozen=True)
+class Died:
+    """The engine is no longer usable; the worker reports it and exits."""
+
+    error: PaddockError
+
+
+Event = Opening | Opened | Stepped | Died
+
+
+class EngineThread:
+    """Commands in through `tell`, events out through `post`; neither ever blocks on the other side."""
+
+    def __init__(self, model_path: str, options: EngineOptions, post: Callable[[Event], None]) -> None:
+        self._model_path = model_path
+        self._options = options
+        self._post = post
+        self._inbox: SimpleQueue[Command] = SimpleQueue()
+        # A daemon, because nothing can interrupt native code: the process leaves without waiting for it.
+        self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def tell(self, command: Command) -> None:
+        self._inbox.put(command)
+
+    def _main(self) -> None:
+        try:
+            engine = open_engine(self._model_path, self._options, lambda p: self._post(Opening(p)))
+            self._post(Opened(engine))
+            self._run(engine)
+        except PaddockError as error:
+            self._post(Died(error))
+        except Exception as error:
+            traceback.print_exc()
+            self._post(Died(ModelLoadFailed(f"the engine failed: {type(error).__name__}: {error}")))
+
+    def _run(self, engine: Engine) -> None:
+        scheduler = Scheduler(n_ctx=engine.info.n_ctx, n_batch=engine.n_batch, end_tokens=engine.vocab.end_tokens)
+        while True:
+            self._receive(scheduler)
+            plan = scheduler.schedule()
+            if plan is None:
+                continue
+            for sequence in plan.forget:
+                engine.forget(sequence)
+            tokens = engine.decode(plan.spans)
+            progress = scheduler.commit(plan, tokens)
+            if progress:
+                self._post(Stepped(progress))
+
+    def _receive(self, scheduler: Scheduler) -> None:
+        """Take every waiting command; with nothing to run, sleep until one comes."""
+        try:
+            command = self._inbox.get(block=scheduler.idle)
+            while True:
+                match command:
+                    case Add(request):
+                        scheduler.add(request)
+                    case Remove(id):
+                        scheduler.remove(id)
+                command = self._inbox.get_nowait()
+        except Empty:
+            return

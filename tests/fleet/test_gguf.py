@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.fleet.gguf import BrokenGGUF, parse_header, read_header
+
+
+def _write(path: Path) -> Path:
+    writer = gguf.GGUFWriter(str(path), "llama")
+    writer.add_context_length(128)
+    writer.add_token_list(["a", "b", "c"])
+    writer.add_float32("some.float", 0.5)
+    writer.add_tensor("token_embd.weight", np.zeros((4, 32), np.float32))
+    writer.add_tensor("output.weight", np.zeros((4, 34), np.uint8), raw_dtype=gguf.GGMLQuantizationType.Q8_0)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return _write(tmp_path_factory.mktemp("gguf") / "m.gguf").read_bytes()
+
+
+def test_a_header_is_read(tmp_path: Path) -> None:
+    header = read_header(_write(tmp_path / "m.gguf"))
+    assert header.metadata["general.architecture"] == "llama"
+    assert header.metadata["llama.context_length"] == 128
+    assert header.tensor_count == 2
+    assert "tokenizer.ggml.tokens" not in header.metadata
+
+
+def test_the_demo_model(demo_model: Path) -> None:
+    assert read_header(demo_model).metadata["general.architecture"] == "llama"
+
+
+@given(st.data())
+def test_a_file_cut_anywhere_is_broken(whole: bytes, data: st.DataObject) -> None:
+    size = data.draw(st.integers(4, len(whole) - 1))
+    # The end is padding, which nobody misses.
+    if size < len(whole) - 64:
+        with pytest.raises(BrokenGGUF):
+            parse_header(whole[:size], size)
+
+
+@given(st.data())
+def test_flipped_bytes_never_crash_the_reader(whole: bytes, data: st.DataObject) -> None:
+    changed = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, 8))):
+        changed[data.draw(st.integers(0, 300))] = data.draw(st.integers(0, 255))
+    try:
+        parse_header(bytes(changed), len(changed))
+    except BrokenGGUF as error:
+        assert str(error)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "too short"),
+        (b"PK\3\4" + b"\0" * 40, "does not start with"),
+        (b"GGUF" + b"\x09" + b"\0" * 40, "version is 9"),
+    ],
+)
+def test_what_is_no_gguf_says_so(tmp_path: Path, content: bytes, why: str) -> None:
+    file = tmp_path / "x.gguf"
+    file.write_bytes(content)
+    with pytest.raises(BrokenGGUF, match=why):
+        read_header(file)

@@ -1,0 +1,293 @@
+"""The HTTP surface, over real HTTP, with the fake engine."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.server import Server, chat_body, events, wait_for
+
+CHAT = "/v1/chat/completions"
+
+
+def _error(response: httpx.Response, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    body = response.json()
+    assert set(body) == {"error"}
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+    assert body["error"]["message"]
+    error: dict[str, Any] = body["error"]
+    return error
+
+
+# ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_completion_has_the_shape_of_the_seed(fake_server: Server) -> None:
+    body = fake_server.chat("say: The capital of France is Paris.", model="llama-2-7b", temperature=0.7, max_tokens=512)
+    assert body.pop("id").startswith("chatcmpl-")
+    assert body.pop("created") > 1_600_000_000
+    usage = body.pop("usage")
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
+    assert usage["completion_tokens"] == len("The capital of France is Paris.") + 1, "the end token is counted too"
+    message = {"role": "assistant", "content": "The capital of France is Paris."}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+    assert body == {"object": "chat.completion", "model": "llama-2-7b", "choices": [choice]}
+
+
+def _stream(server: Server, text: str, **options: Any) -> list[tuple[str, str]]:
+    with server.client.stream("POST", CHAT, json=chat_body(text, stream=True, **options)) as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        return list(events(response))
+
+
+def test_a_stream_has_the_shape_of_the_seed(fake_server: Server) -> None:
+    seen = _stream(fake_server, "say: Once upon a time")
+    assert seen[-1] == ("message", "[DONE]")
+    chunks = [json.loads(data) for _, data in seen[:-1]]
+    assert len({chunk["id"] for chunk in chunks}) == 1
+    assert all(chunk["object"] == "chat.completion.chunk" and "usage" not in chunk for chunk in chunks)
+    assert chunks[0]["choices"] == [{"index": 0, "delta": {"role": "assistant"}, "finish_reason": None}]
+    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == "Once upon a time"
+    assert chunks[-1]["choices"] == [{"index": 0, "delta": {}, "finish_reason": "stop"}]
+
+
+def test_usage_at_the_end_of_a_stream_when_asked(fake_server: Server) -> None:
+    seen = _stream(fake_server, "say: hi", stream_options={"include_usage": True})
+    chunks = [json.loads(data) for _, data in seen[:-1]]
+    assert chunks[-1]["choices"] == []
+    assert chunks[-1]["usage"]["completion_tokens"] == 3
+    assert all(chunk["usage"] is None for chunk in chunks[:-1])
+
+
+def test_stop_max_tokens_and_seed(fake_server: Server) -> None:
+    choice = fake_server.chat("say: one two three", stop=" th")["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("one two", "stop")
+    choice = fake_server.chat("say: one two three", stop=["zzz", "two"])["choices"][0]
+    assert choice["message"]["content"] == "one "
+    choice = fake_server.chat("say: one two three", max_tokens=5)["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("one t", "length")
+    same = [fake_server.chat("anything", seed=s)["choices"][0]["message"]["content"] for s in (1, 1, 2)]
+    assert same[0] == same[1] != same[2]
+    free = {fake_server.chat("anything")["choices"][0]["message"]["content"] for _ in range(3)}
+    assert len(free) == 3, "without a seed every answer draws its own"
+    greedy = {fake_server.chat("x", do_sample=False)["choices"][0]["message"]["content"] for _ in range(2)}
+    assert len(greedy) == 1
+
+
+def test_unicode_survives_byte_by_byte(fake_server: Server) -> None:
+    text = "Größe 🦙 — 木"
+    assert fake_server.chat(f"say: {text}")["choices"][0]["message"]["content"] == text
+    parts = [
+        json.loads(data)["choices"][0]["delta"].get("content", "")
+        for _, data in _stream(fake_server, f"say: {text}")[:-1]
+    ]
+    assert "".join(parts) == text
+    assert not any("�" in part for part in parts)
+
+
+def test_many_at_once_all_get_their_own(fake_server: Server) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        texts = [f"number {n} of many" for n in range(48)]
+        answers = pool.map(lambda text: fake_server.chat(f"say: {text}")["choices"][0]["message"]["content"], texts)
+        assert list(answers) == texts
+
+
+def test_harmless_labels_are_accepted(fake_server: Server) -> None:
+    fake_server.chat("say: x", user="u", metadata={"a": "b"}, n=1, tools=[], response_format={"type": "text"})
+
+
+def test_models_and_health(fake_server: Server) -> None:
+    fake_server.chat("say: x")
+    models = fake_server.client.get("/v1/models").json()
+    assert models == {"object": "list", "data": [{"id": "fake", "object": "model", "created": 0, "owned_by": "local"}]}
+    health = fake_server.client.get("/health").json()
+    assert health.pop("uptime") >= 0
+    assert health == {
+        "status": "ok",
+        "model_loaded": True,
+        "loaded_models": ["fake"],
+        "slots_available": 1,
+        "slots_total": 1,
+    }
+
+
+def test_health_is_503_while_the_only_model_loads() -> None:
+    with Server("-m", "fake:load=1.5") as server, ThreadPoolExecutor(1) as pool:
+        assert server.client.get("/health").status_code == 200
+        asking = pool.submit(server.chat, "say: hi")
+        wait_for(lambda: server.client.get("/health").status_code == 503, 20, "the load to be seen")
+        response = server.client.get("/health")
+        assert response.headers["retry-after"] == "1"
+        assert _error(response, 503)["code"] == "model_loading"
+        assert asking.result()["choices"][0]["message"]["content"] == "hi"
+
+
+# ── what is wrong ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b"", None),
+        (b"not json", None),
+        (b"[1, 2]", None),
+        (b'"text"', None),
+        (b'{"messages": [{"role": "user", "content": "\xff"}]}', None),
+        (b'{"messages": [{"role": "user", "content": "\\ud800"}]}', None),
+        (b"{}", "messages"),
+        (b'{"messages": []}', "messages"),
+        (b'{"messages": "hi"}', "messages"),
+        (b'{"messages": [{"role": "robot", "content": "hi"}]}', "messages[0].role"),
+        (b'{"messages": [{"role": "user"}]}', "messages[0]"),
+        (b'{"messages": [{"role": "user", "content": 3}]}', "messages[0].content"),
+        (b'{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}', "messages[0].content[0].type"),
+        (b'{"messages": [{"role": "user", "content": "hi"}], "temperature": "0.7"}', "temperature"),
+        (b'{"messages": [{"role": "user", "content": "hi"}], "temperature": -1}', "temperature"),
+        (b'{"messages": [{"role": "user", "content": "hi"}], "temperature": NaN}', "temperature"),
+        (b'{"messages": [{"role": "user", "content": "hi"}], "top_p": 2}', "top_p"),
+        (b'{"messages": [{"role": "user", "content": "hi"}], "max_tokens": 0}', None),
+        (b'{"messages": [{"role": "user", "content": "hi"}], "stop": ""}', "stop[0]"),
+        (b'{"messages": [{"role": "user", "content": "hi"}], "stream": "yes"}', "stream"),
+        (b'{"messages": [{"role": "user", "content": "hi"}], "seed": 1e99}', "seed"),
+        (b'{"messages": [{"role": "user", "content": "hi"}], "temprature": 1}', "temprature"),
+        (b'{"messages": [{"role": "user", "content": "hi"}], "tools": [{}]}', "tools"),
+        (b'{"messages": [{"role": "user", "content": "hi"}], "response_format": {"type": "json"}}', "response_format"),
+        (b'{"messages": [{"role": "user", "content": "hi"}], "stream_options": {"include_usage": true}}', None),
+    ],
+)  # fmt: skip
+def test_bad_bodies_name_the_field(fake_server: Server, body: bytes, param: str | None) -> None:
+    error = _error(fake_server.client.post(CHAT, content=body), 400)
+    assert error["type"] == "invalid_request_error"
+    assert error["param"] == param
+
+
+def test_a_misspelt_parameter_is_put_right(fake_server: Server) -> None:
+    error = _error(fake_server.client.post(CHAT, json=chat_body("hi", temprature=1)), 400)
+    assert error["code"] == "unsupported_parameter"
+    assert "did you mean 'temperature'?" in error["message"]
+
+
+def test_ten_megabytes_of_text(fake_server: Server) -> None:
+    error = _error(fake_server.client.post(CHAT, json=chat_body("x" * 10_000_000)), 400)
+    assert error["code"] == "context_length_exceeded"
+    assert "8192" in error["message"]
+    assert error["param"] == "messages"
+
+
+def test_a_body_over_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text('{"server": {"max_body_bytes": 1000}}')
+    with Server("-m", "fake:", "--config", str(tmp_path / "c.json")) as server:
+        assert _error(server.client.post(CHAT, json=chat_body("x" * 2000)), 413)["code"] == "request_too_large"
+        chunks = (b"x" * 100 for _ in range(50))
+        assert _error(server.client.post(CHAT, content=chunks), 413)["code"] == "request_too_large"
+        server.chat("say: still here")
+
+
+def test_unknown_routes_methods_and_models(fake_server: Server, tmp_path: Path) -> None:
+    assert _error(fake_server.client.get("/v1/nothing"), 404)["code"] == "not_found"
+    assert _error(fake_server.client.get(CHAT), 405)["code"] == "method_not_allowed"
+    (tmp_path / "Model-A.gguf").write_bytes(b"GGUF but no model")
+    with Server("--models-dir", str(tmp_path)) as server:
+        error = _error(server.client.post(CHAT, json=chat_body("hi", model="Model-B")), 404)
+        assert (error["code"], error["param"]) == ("model_not_found", "model")
+        error = _error(server.client.post(CHAT, json=chat_body("hi", model="Model-A")), 503)
+        assert error["code"] == "model_load_failed"
+        assert server.client.get("/health").json()["status"] == "ok"
+
+
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+_fields = st.sampled_from(
+    ["model", "stream", "stop", "seed", "top_p", "max_tokens", "stream_options", "tools", "n", "zzz"]
+)
+_messages = st.lists(
+    st.dictionaries(st.sampled_from(["role", "content", "name"]), st.just("user") | _values), max_size=2
+)
+
+
+@settings(max_examples=150)
+@given(st.dictionaries(_fields, _values, max_size=3), _messages | _values)
+def test_any_json_gets_an_answer_or_a_4xx(fake_server: Server, options: dict[str, Any], messages: Any) -> None:
+    response = fake_server.client.post(CHAT, json={"max_tokens": 2, "messages": messages, **options})
+    if response.status_code != 200:
+        assert 400 <= response.status_code < 500, response.text
+        _error(response, response.status_code)
+
+
+@settings(max_examples=100)
+@given(st.binary(max_size=200))
+def test_any_bytes_get_a_4xx(fake_server: Server, body: bytes) -> None:
+    _error(fake_server.client.post(CHAT, content=body), 400)
+
+
+# ── who may ask ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_keys(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("# the team's\nfrom-file\n\n")
+    with Server(
+        "-m", "fake:", "--api-key", "one", "--api-key", "two", "--api-key-file", str(tmp_path / "keys")
+    ) as server:
+        assert server.client.get("/health").status_code == 200
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic one"}, {"x-api-key": "wrong"}):
+            response = server.client.get("/v1/models", headers=headers)
+            assert _error(response, 401)["code"] == "invalid_api_key"
+            assert response.headers["www-authenticate"] == "Bearer"
+        for headers in ({"authorization": "Bearer one"}, {"authorization": "bearer two"}, {"x-api-key": "from-file"}):
+            assert server.client.get("/v1/models", headers=headers).status_code == 200
+        assert not any("one" in line.split() or "from-file" in line for line in server.output)
+
+
+def test_cors(fake_server: Server) -> None:
+    preflight = {"origin": "http://localhost:5000", "access-control-request-method": "POST"}
+    response = fake_server.client.options(CHAT, headers=preflight)
+    assert response.headers["access-control-allow-origin"] == "http://localhost:5000"
+    response = fake_server.client.get("/health", headers={"origin": "http://evil.example"})
+    assert "access-control-allow-origin" not in response.headers
+
+
+def test_tls(tmp_path: Path) -> None:
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    with Server("-m", "fake:", "--ssl-key-file", str(key), "--ssl-cert-file", str(cert)) as server:
+        assert server.url.startswith("https://")
+        context = ssl.create_default_context(cafile=str(cert))
+        assert httpx.get(f"{server.url}/health", verify=context).status_code == 200
+
+
+# ── what the operator sees ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_json_logs_are_json_on_stdout(tmp_path: Path) -> None:
+    with Server("-m", "fake:", "--log-format", "json", "--parallel", "4", "--metrics") as server:
+        server.chat("say: x")
+        server.stop()
+        lines = [json.loads(line) for line in server.output]
+    assert all({"timestamp", "level", "message"} <= set(line) for line in lines)
+    request = next(line for line in lines if line["message"] == "request")
+    assert request["duration_ms"] > 0
+    assert request["request_id"].startswith("req_")
+    assert {line["flag"] for line in lines if line["message"] == "not yet"} == {"--parallel", "--metrics"}
+
+
+def test_every_response_has_a_request_id(fake_server: Server) -> None:
+    ids = {fake_server.client.get(path).headers["x-request-id"] for path in ("/health", "/v1/models", "/nothing")}
+    assert len(ids) == 3

@@ -1,0 +1,111 @@
+"""Real clients against the real model: the README's own code, run as it stands, and the `openai` package."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import openai
+import pytest
+
+from tests.server import Server
+
+README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+
+
+def _blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def _at(code: str, server: Server) -> str:
+    """The code unchanged, but for the port: 8080 may be taken on this machine."""
+    port = server.url.rpartition(":")[2]
+    return re.sub(r"(localhost|127\.0\.0\.1):8080", rf"\1:{port}", code)
+
+
+@pytest.mark.parametrize("code", _blocks("python"))
+def test_python_in_the_readme(demo_server: Server, code: str, tmp_path: Path) -> None:
+    file = tmp_path / "client.py"
+    file.write_text(_at(code, demo_server))
+    done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.strip()) > 5
+
+
+@pytest.mark.parametrize("code", _blocks("javascript"))
+def test_javascript_in_the_readme(demo_server: Server, code: str, tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    file = tmp_path / "client.mjs"
+    file.write_text(_at(code, demo_server))
+    done = subprocess.run([node, file], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.strip()) > 5
+
+
+def test_curl_in_the_readme(demo_server: Server) -> None:
+    commands = [line for block in _blocks("sh") for line in block.replace("\\\n", " ").splitlines() if "curl" in line]
+    assert commands
+    for command in commands:
+        done = subprocess.run(["sh", "-c", _at(command, demo_server)], capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stderr
+        assert "error" not in done.stdout
+
+
+@pytest.fixture(scope="module")
+def client(demo_server: Server) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{demo_server.url}/v1", api_key="none", max_retries=0)
+
+
+def test_openai_completes(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model="any", messages=[{"role": "user", "content": "Say hello."}], temperature=0, max_tokens=16
+    )
+    assert "hello" in (answer.choices[0].message.content or "").lower()
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens > 10
+
+
+def test_openai_streams(client: openai.OpenAI) -> None:
+    stream = client.chat.completions.create(
+        model="any",
+        messages=[{"role": "user", "content": "Count to five."}],
+        seed=1,
+        max_tokens=24,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = list(stream)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert chunks[-1].usage is not None
+    assert 0 < chunks[-1].usage.completion_tokens <= 24
+
+
+def test_openai_sees_our_errors_as_its_own(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model="any", messages=[{"role": "user", "content": "word " * 9000}])
+    assert caught.value.code == "context_length_exceeded"
+
+
+def test_openai_lists_models(client: openai.OpenAI) -> None:
+    assert [model.owned_by for model in client.models.list()] == ["local"]
+
+
+def test_the_same_seed_gives_the_same_bytes(client: openai.OpenAI) -> None:
+    answers = {_haiku(client) for _ in range(3)}
+    assert len(answers) == 1
+
+
+def _haiku(client: openai.OpenAI) -> str | None:
+    answer = client.chat.completions.create(
+        model="any",
+        messages=[{"role": "user", "content": "Write a haiku."}],
+        seed=7,
+        max_tokens=32,
+        temperature=1.2,
+    )
+    return answer.choices[0].message.content

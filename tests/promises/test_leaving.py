@@ -1,0 +1,84 @@
+"""Stopping and leaving: nothing runs on, nothing is lost without a word."""
+
+from __future__ import annotations
+
+import json
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tests.server import Server, alive, chat_body, events, wait_for
+
+CHAT = "/v1/chat/completions"
+
+
+@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_a_stream_finish_and_leaves_no_process(sign: signal.Signals) -> None:
+    with Server("-m", "fake:delay=0.01") as server:
+        with server.client.stream("POST", CHAT, json=chat_body("hello", stream=True)) as response:
+            stream = events(response)
+            next(stream)
+            workers = server.workers()
+            server.process.send_signal(sign)
+            rest = list(stream)
+        assert rest[-1] == ("message", "[DONE]"), "it was given the time to finish"
+        assert server.process.wait(20) == 0
+        assert not any(map(alive, workers))
+
+
+def test_a_stream_that_outlasts_the_grace_ends_with_an_error(tmp_path_factory: pytest.TempPathFactory) -> None:
+    env = {"PADDOCK_SERVER__SHUTDOWN_GRACE": "0.3"}
+    with Server("-m", "fake:delay=0.2", env=env) as server:
+        with server.client.stream("POST", CHAT, json=chat_body("hello", stream=True)) as response:
+            stream = events(response)
+            next(stream)
+            workers = server.workers()
+            server.process.send_signal(signal.SIGTERM)
+            rest = list(stream)
+        event, data = rest[-1]
+        assert event == "error"
+        assert json.loads(data)["error"]["code"] == "server_stopping"
+        server.process.wait(20)
+        assert not any(map(alive, workers))
+
+
+def test_a_second_interrupt_ends_it_at_once() -> None:
+    env = {"PADDOCK_SERVER__SHUTDOWN_GRACE": "600"}
+    with Server("-m", "fake:delay=0.2", env=env) as server:
+        with server.client.stream("POST", CHAT, json=chat_body("hello", stream=True)) as response:
+            stream = events(response)
+            next(stream)
+            workers = server.workers()
+            server.process.send_signal(signal.SIGINT)
+            wait_for(lambda: not _listens(server), 10, "the first to be heard")
+            server.process.send_signal(signal.SIGINT)
+            server.process.wait(20)
+        assert not any(map(alive, workers))
+
+
+def _listens(server: Server) -> bool:
+    try:
+        httpx.get(f"{server.url}/health")
+    except httpx.TransportError:
+        return False
+    return True
+
+
+def test_a_client_that_leaves_frees_its_place() -> None:
+    with Server("-m", "fake:delay=0.02") as server, ThreadPoolExecutor(1) as pool:
+        with server.client.stream("POST", CHAT, json=chat_body("a long answer", stream=True)) as response:
+            next(events(response))
+            waiting = pool.submit(server.chat, "say: next")  # queued behind the stream
+        # The answer that nobody reads would take four seconds; it is dropped at the next step instead.
+        assert waiting.result(3)["choices"][0]["message"]["content"] == "next"
+        wait_for(lambda: server.client.get("/health").json()["slots_available"] == 1, 10, "the slot to be free")
+
+
+def test_looking_loads_nothing() -> None:
+    with Server() as server:
+        for path in ("/health", "/v1/models", "/v1/health", "/openapi.json", "/nothing"):
+            server.client.get(path)
+        assert server.workers() == []
+        assert server.client.get("/health").json()["loaded_models"] == []

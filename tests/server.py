@@ -1,0 +1,118 @@
+"""A real `paddock serve` process for tests, on a free port, and nothing left behind afterwards."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+_URL = re.compile(r"on (https?://\S+)")
+
+
+class Server:
+    """Starts on entering and is listening then; stops on leaving, by SIGTERM, and by SIGKILL if that fails."""
+
+    def __init__(self, *args: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> None:
+        self._args = args
+        self._env = {**os.environ, **(env or {})}
+        self._cwd = cwd
+        self.output: list[str] = []
+        self.url = ""
+
+    def __enter__(self) -> Server:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "paddock", "serve", "--port", "0", *self._args],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self._env, cwd=self._cwd,
+        )  # fmt: skip
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
+        wait_for(lambda: self.url or self.process.poll() is not None, 30, "the server to listen")
+        assert self.url, self.output
+        self.client = httpx.Client(base_url=self.url, timeout=60)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.client.close()
+        self.stop()
+
+    def stop(self, sign: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(sign)
+        try:
+            return self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        finally:
+            self._reading.join(10)
+
+    def chat(self, text: str, **options: Any) -> dict[str, Any]:
+        response = self.client.post("/v1/chat/completions", json=chat_body(text, **options))
+        assert response.status_code == 200, response.text
+        body: dict[str, Any] = response.json()
+        return body
+
+    def workers(self) -> list[int]:
+        return child_workers(self.process.pid)
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as output:
+            for line in output:
+                self.output.append(line.rstrip())
+                if not self.url and (match := _URL.search(line)):
+                    self.url = match[1]
+
+
+def chat_body(text: str, **options: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], **options}
+
+
+def events(response: httpx.Response) -> Iterator[tuple[str, str]]:
+    """The (event, data) pairs of a server-sent event stream."""
+    name = "message"
+    for line in response.iter_lines():
+        if line.startswith("event: "):
+            name = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            yield name, line.removeprefix("data: ")
+            name = "message"
+
+
+def child_workers(parent: int) -> list[int]:
+    """The worker processes that this process has started, from the process table."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                status = (entry / "status").read_text()
+                command = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if f"PPid:\t{parent}\n" in status and b"paddock.worker" in command:
+                found.append(int(entry.name))
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def wait_for(condition: Callable[[], object], seconds: float, what: str) -> None:
+    """Wait on a condition of another process, the only kind of waiting these tests do."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.01)

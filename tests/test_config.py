@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.config import Settings, load_settings
+from paddock.errors import SettingsError
+
+SEED_003 = {
+    "server": {
+        "host": "127.0.0.1",
+        "port": 8080,
+        "cors_origins": ["http://localhost:5000"],
+        "log_level": "INFO",
+    },
+    "model_manager": {
+        "models_directory": "/mnt/DataShare/Models/LLM",
+        "idle_timeout": 300,
+        "check_interval": 60,
+        "n_ctx": 16384,
+        "n_gpu_layers": -1,
+        "n_threads": 8,
+        "default_model": "Qwen3-8B-Q8_0.gguf",
+    },
+}
+
+
+def write(folder: Path, content: Any) -> Path:
+    file = folder / "config.json"
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    return file
+
+
+def load(folder: Path, content: Any = None, **options: Any) -> Settings:
+    file = None if content is None else write(folder, content)
+    options.setdefault("environ", {})
+    options.setdefault("dotenv", folder / ".env")
+    return load_settings(file=file, **options)
+
+
+def problem(folder: Path, content: Any = None, **options: Any) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load(folder, content, **options)
+    assert "\n" not in caught.value.message
+    return caught.value.message
+
+
+def test_the_file_of_the_seed_is_understood(tmp_path: Path) -> None:
+    settings = load(tmp_path, SEED_003)
+    assert settings.model_manager.models_directory == Path("/mnt/DataShare/Models/LLM")
+    assert settings.model_manager.default_model == "Qwen3-8B-Q8_0.gguf"
+    assert settings.model_manager.n_threads == 8
+
+
+def test_the_defaults_are_those_of_the_seed(tmp_path: Path) -> None:
+    settings = load(tmp_path).model_dump()
+    for section, values in SEED_003.items():
+        for key, value in values.items():
+            # A path and a model of one machine cannot be anybody's default; eight threads only where there are eight.
+            if key not in {"models_directory", "default_model", "n_threads"}:
+                assert settings[section][key] == value, key
+    assert 1 <= settings["model_manager"]["n_threads"] <= 8
+
+
+def test_flags_win_over_environment_over_dotenv_over_file(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("PADDOCK_SERVER__PORT=3\nPADDOCK_MODEL_MANAGER__N_CTX=333\n")
+    file = {"server": {"port": 1, "host": "h"}, "model_manager": {"n_ctx": 111}}
+    environ = {"PADDOCK_SERVER__PORT": "4"}
+    settings = load(tmp_path, file, environ=environ, flags={"server.port": 5})
+    assert (settings.server.port, settings.server.host, settings.model_manager.n_ctx) == (5, "h", 333)
+    assert load(tmp_path, file, environ=environ).server.port == 4
+    assert load(tmp_path, file).server.port == 3
+
+
+def test_lists_in_the_environment(tmp_path: Path) -> None:
+    environ = {"PADDOCK_SERVER__CORS_ORIGINS": '["http://a", "http://b"]', "PADDOCK_SERVER__API_KEYS": "one"}
+    server = load(tmp_path, environ=environ).server
+    assert server.cors_origins == ["http://a", "http://b"]
+    assert server.api_keys == ["one"]
+
+
+def test_the_config_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
+    file = write(tmp_path, {"server": {"port": 9}})
+    assert load(tmp_path, environ={"PADDOCK_CONFIG": str(file)}).server.port == 9
+
+
+def test_unknown_keys_name_themselves_and_the_nearest(tmp_path: Path) -> None:
+    assert "'server.prot'" in (said := problem(tmp_path, {"server": {"prot": 1}}))
+    assert "did you mean 'server.port'?" in said
+    assert "config.json" in said
+    assert "did you mean 'model_manager'?" in problem(tmp_path, {"model_manger": {"n_ctx": 1}})
+    environ = {"PADDOCK_SERVER__PROT": "1"}
+    assert "did you mean 'PADDOCK_SERVER__PORT'?" in problem(tmp_path, environ=environ)
+
+
+def test_broken_json_is_located(tmp_path: Path) -> None:
+    assert "config.json, line 2, column 14" in problem(tmp_path, '{\n  "server": {]}\n}')
+
+
+def test_other_broken_files(tmp_path: Path) -> None:
+    assert "must hold a JSON object" in problem(tmp_path, "[]")
+    with pytest.raises(SettingsError, match="does not exist"):
+        load_settings(file=tmp_path / "none.json", environ={}, dotenv=tmp_path / ".env")
+    (tmp_path / "config.json").write_bytes(b'{"a": "\xff"}')
+    with pytest.raises(SettingsError, match="not UTF-8"):
+        load_settings(file=tmp_path / "config.json", environ={}, dotenv=tmp_path / ".env")
+
+
+def test_wrong_values_name_key_place_and_value(tmp_path: Path) -> None:
+    said = problem(tmp_path, {"server": {"port": 99999}})
+    assert "server.port" in said
+    assert "config.json" in said
+    assert "99999" in said
+    assert "the command line" in problem(tmp_path, flags={"model_manager.n_ctx": -1})
+    assert "must be an object" in problem(tmp_path, {"server": 3}, flags={"server.port": 1})
+
+
+def test_an_error_never_shows_a_key(tmp_path: Path) -> None:
+    assert "hunter2" not in problem(tmp_path, {"server": {"api_keys": {"hunter2": 1}}})
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+_section = st.dictionaries(st.sampled_from(sorted(Settings().server.model_dump())) | st.text(max_size=6), _json)
+
+
+@given(content=st.dictionaries(st.sampled_from(["server", "model_manager", "x"]), _section | _json))
+def test_any_json_gives_settings_or_one_clear_line(tmp_path_factory: pytest.TempPathFactory, content: Any) -> None:
+    folder = tmp_path_factory.mktemp("fuzz")
+    try:
+        load(folder, content)
+    except SettingsError as error:
+        assert error.message

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from paddock.errors import ContextLengthExceeded, PaddockError, WorkerCrashed
+from paddock.wire import Problem
+
+
+def _classes(of: type[PaddockError]) -> list[type[PaddockError]]:
+    return [of, *(sub for child in of.__subclasses__() for sub in _classes(child))]
+
+
+def test_every_class_has_a_code_of_its_own() -> None:
+    codes = [cls.code for cls in _classes(PaddockError)]
+    assert len(codes) == len(set(codes))
+
+
+def test_an_error_survives_the_wire() -> None:
+    for cls in _classes(PaddockError):
+        error = Problem.of(cls("why", param="field", retry_after=2)).error()
+        assert (type(error), error.message, error.param, error.retry_after) == (cls, "why", "field", 2)
+
+
+def test_the_body_is_openais() -> None:
+    error = ContextLengthExceeded("too long", param="messages").body()["error"]
+    assert error == {
+        "message": "too long",
+        "type": "invalid_request_error",
+        "param": "messages",
+        "code": "context_length_exceeded",
+    }
+
+
+def test_an_unknown_code_is_a_bug_of_ours() -> None:
+    assert PaddockError.from_code("no such code", "x").status == 500
+    assert isinstance(PaddockError.from_code("worker_crashed", "x"), WorkerCrashed)

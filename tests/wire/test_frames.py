@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.types import ChatPrompt, GenerateRequest, SamplingParams, Usage
+from paddock.wire import Abort, Accepted, Delta, FrameError, Generate, Refused, Step, ToGateway, encode
+from paddock.wire.frames import MAX_FRAME, reader_for_gateway, reader_for_worker
+from paddock.wire.messages import Problem
+
+_deltas = st.builds(
+    Delta,
+    st.integers(0, 2**40),
+    st.text(),
+    st.sampled_from([None, "stop", "length"]),
+    st.none() | st.builds(Usage, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
+)
+_messages = st.one_of(
+    st.builds(Step, st.lists(_deltas, max_size=4)),
+    st.builds(Accepted, st.integers(0, 99), st.integers(0, 99)),
+    st.builds(Refused, st.integers(0, 99), st.builds(Problem, st.text(), st.text())),
+)
+
+
+@given(st.lists(_messages, max_size=5), st.data())
+def test_messages_arrive_whole_however_the_bytes_are_cut(sent: list[ToGateway], data: st.DataObject) -> None:
+    stream = b"".join(map(encode, sent))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    reader = reader_for_gateway()
+    received = [
+        message
+        for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)
+        for message in reader.feed(stream[start:end])
+    ]
+    assert received == sent
+
+
+def test_both_directions() -> None:
+    request = GenerateRequest(7, ChatPrompt([{"role": "user", "content": "hi"}]), SamplingParams(seed=3), 9, ("x",))
+    assert reader_for_worker().feed(encode(Generate(request)) + encode(Abort(7))) == [Generate(request), Abort(7)]
+
+
+@given(st.binary(max_size=64))
+def test_garbage_is_waited_on_or_refused_never_misread(data: bytes) -> None:
+    try:
+        reader_for_worker().feed(data)
+    except FrameError:
+        pass
+
+
+def test_an_absurd_length_is_refused_before_it_is_buffered() -> None:
+    with pytest.raises(FrameError, match="over the limit"):
+        reader_for_worker().feed((MAX_FRAME + 1).to_bytes(4, "big"))
+
+
+def test_a_delta_is_small_on_the_wire() -> None:
+    assert len(msgspec.msgpack.encode(Step([Delta(1, " the")]))) < 40
