@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -19,8 +20,13 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(coroutine, 60))
 
 
-def _fleet(*paths: str, timeout: float = 30) -> Fleet:
-    return Fleet(Catalogue([Model(path, path) for path in paths]), EngineOptions(), load_timeout=timeout)
+@asynccontextmanager
+async def _fleet(*paths: str, timeout: float = 30) -> AsyncIterator[Fleet]:
+    fleet = Fleet(Catalogue([Model(path, path) for path in paths]), EngineOptions(), load_timeout=timeout)
+    try:
+        yield fleet
+    finally:
+        await fleet.close()
 
 
 async def _text(fleet: Fleet, path: str, text: str = "hello") -> str:
@@ -30,118 +36,113 @@ async def _text(fleet: Fleet, path: str, text: str = "hello") -> str:
 
 def test_many_first_requests_cause_one_load() -> None:
     async def scenario() -> None:
-        fleet = _fleet("fake:load=0.2")
-        answers = await asyncio.gather(*(_text(fleet, "fake:load=0.2") for _ in range(50)))
-        assert len(answers) == 50
-        assert [status.state for status in fleet.status()] == ["loaded"]
-        pid = fleet.status()[0].pid
-        assert await _text(fleet, "fake:load=0.2")
-        assert fleet.status()[0].pid == pid
-        await fleet.close()
+        async with _fleet("fake:load=0.2") as fleet:
+            answers = await asyncio.gather(*(_text(fleet, "fake:load=0.2") for _ in range(50)))
+            assert len(answers) == 50
+            assert [status.state for status in fleet.status()] == ["loaded"]
+            pid = fleet.status()[0].pid
+            assert await _text(fleet, "fake:load=0.2")
+            assert fleet.status()[0].pid == pid
 
     run(scenario())
 
 
 def test_looking_wakes_nothing() -> None:
     async def scenario() -> None:
-        fleet = _fleet("fake:", "fake:delay=0")
-        for _ in range(3):
-            assert [status.state for status in fleet.status()] == ["unloaded", "unloaded"]
-        await fleet.close()
+        async with _fleet("fake:", "fake:delay=0") as fleet:
+            for _ in range(3):
+                assert [status.state for status in fleet.status()] == ["unloaded", "unloaded"]
 
     run(scenario())
 
 
 def test_a_killed_worker_fails_its_own_and_comes_back() -> None:
     async def scenario() -> None:
-        fleet = _fleet("fake:delay=0.05", "fake:")
-        model = fleet.catalogue.find("fake:delay=0.05")
-        generation = await fleet.generate(model, lambda id: GenerateRequest(id, TextPrompt("hello")))
-        other = await _text(fleet, "fake:")
-        pid = fleet.status()[0].pid
-        assert pid is not None
-        with pytest.raises(WorkerCrashed, match="SIGKILL"):
-            async for _ in generation:
+        async with _fleet("fake:delay=0.05", "fake:") as fleet:
+            model = fleet.catalogue.find("fake:delay=0.05")
+            generation = await fleet.generate(model, lambda id: GenerateRequest(id, TextPrompt("hello")))
+            other = await _text(fleet, "fake:")
+            pid = fleet.status()[0].pid
+            assert pid is not None
+            with pytest.raises(WorkerCrashed, match="SIGKILL"):
+                await anext(generation)
                 os.kill(pid, signal.SIGKILL)
-        assert await _text(fleet, "fake:") == other
-        assert await _text(fleet, "fake:delay=0.05")
-        await fleet.close()
+                while True:
+                    await anext(generation)
+            assert await _text(fleet, "fake:") == other
+            assert await _text(fleet, "fake:delay=0.05")
 
     run(scenario())
 
 
 def test_a_load_that_fails_says_why_and_can_be_tried_again() -> None:
     async def scenario() -> None:
-        fleet = _fleet("fake:nonsense=1")
-        for _ in range(2):
-            with pytest.raises(ModelLoadFailed, match="no option 'nonsense'"):
-                await _text(fleet, "fake:nonsense=1")
-        assert fleet.status()[0].state == "unloaded"
-        await fleet.close()
+        async with _fleet("fake:nonsense=1") as fleet:
+            for _ in range(2):
+                with pytest.raises(ModelLoadFailed, match="no option 'nonsense'"):
+                    await _text(fleet, "fake:nonsense=1")
+            assert fleet.status()[0].state == "unloaded"
 
     run(scenario())
 
 
 def test_a_load_that_takes_too_long_is_given_up() -> None:
     async def scenario() -> None:
-        fleet = _fleet("fake:load=30", timeout=0.3)
-        with pytest.raises(ModelLoadFailed, match="within"):
-            await _text(fleet, "fake:load=30")
-        await fleet.close()
+        async with _fleet("fake:load=30", timeout=0.3) as fleet:
+            with pytest.raises(ModelLoadFailed, match="within"):
+                await _text(fleet, "fake:load=30")
 
     run(scenario())
 
 
 def test_kernels_that_crash_while_loading_are_done_without() -> None:
     async def scenario() -> None:
-        fleet = _fleet("fake:sigill=1")
-        assert await _text(fleet, "fake:sigill=1")
-        await fleet.close()
+        async with _fleet("fake:sigill=1") as fleet:
+            assert await _text(fleet, "fake:sigill=1")
 
     run(scenario())
 
 
 def test_stopping_ends_what_runs_with_an_error_and_takes_nothing_new() -> None:
     async def scenario() -> None:
-        fleet = _fleet("fake:delay=0.05")
-        model = fleet.catalogue.find("fake:delay=0.05")
-        generation = await fleet.generate(model, lambda id: GenerateRequest(id, TextPrompt("hello")))
-        await fleet.drain(0.1)
-        with pytest.raises(ServerStopping):
-            async for _ in generation:
-                pass
-        with pytest.raises(ServerStopping):
-            await _text(fleet, "fake:delay=0.05")
-        pid = fleet.status()[0].pid
-        assert pid is not None
-        await fleet.close()
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
+        async with _fleet("fake:delay=0.05") as fleet:
+            model = fleet.catalogue.find("fake:delay=0.05")
+            generation = await fleet.generate(model, lambda id: GenerateRequest(id, TextPrompt("hello")))
+            await fleet.drain(0.1)
+            with pytest.raises(ServerStopping):
+                async for _ in generation:
+                    pass
+            with pytest.raises(ServerStopping):
+                await _text(fleet, "fake:delay=0.05")
+            pid = fleet.status()[0].pid
+            assert pid is not None
+            await fleet.close()
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, 0)
 
     run(scenario())
 
 
 def test_closing_during_a_load_leaves_no_process() -> None:
     async def scenario() -> None:
-        fleet = _fleet("fake:load=30")
-        asking = asyncio.ensure_future(_text(fleet, "fake:load=30"))
-        await asyncio.sleep(0.2)
-        assert fleet.status()[0].state == "loading"
-        await fleet.close()
-        with pytest.raises(ServerStopping):
-            await asking
+        async with _fleet("fake:load=30") as fleet:
+            asking = asyncio.ensure_future(_text(fleet, "fake:load=30"))
+            await asyncio.sleep(0.2)
+            assert fleet.status()[0].state == "loading"
+            await fleet.close()
+            with pytest.raises(ServerStopping):
+                await asking
 
     run(scenario())
 
 
 def test_a_prompt_that_cannot_fit_is_refused_with_both_numbers() -> None:
     async def scenario() -> None:
-        fleet = _fleet("fake:n_ctx=32")
-        with pytest.raises(ContextLengthExceeded, match=r"101 tokens.*holds 32"):
-            await _text(fleet, "fake:n_ctx=32", "x" * 100)
-        with pytest.raises(ContextLengthExceeded, match=r"at least \d+ tokens.*holds 32"):
-            await _text(fleet, "fake:n_ctx=32", "x" * 10_000_000)
-        assert await _text(fleet, "fake:n_ctx=32", "hi")
-        await fleet.close()
+        async with _fleet("fake:n_ctx=32") as fleet:
+            with pytest.raises(ContextLengthExceeded, match=r"101 tokens.*holds 32"):
+                await _text(fleet, "fake:n_ctx=32", "x" * 100)
+            with pytest.raises(ContextLengthExceeded, match=r"at least \d+ tokens.*holds 32"):
+                await _text(fleet, "fake:n_ctx=32", "x" * 10_000_000)
+            assert await _text(fleet, "fake:n_ctx=32", "hi")
 
     run(scenario())
