@@ -21,8 +21,8 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 
 
 @asynccontextmanager
-async def _fleet(*paths: str, timeout: float = 30) -> AsyncIterator[Fleet]:
-    fleet = Fleet(Catalogue([Model(path, path) for path in paths]), EngineOptions(), load_timeout=timeout)
+async def _fleet(*paths: str, load_timeout: float = 30) -> AsyncIterator[Fleet]:
+    fleet = Fleet(Catalogue([Model(path, path) for path in paths]), EngineOptions(), load_timeout=load_timeout)
     try:
         yield fleet
     finally:
@@ -88,7 +88,7 @@ def test_a_load_that_fails_says_why_and_can_be_tried_again() -> None:
 
 def test_a_load_that_takes_too_long_is_given_up() -> None:
     async def scenario() -> None:
-        async with _fleet("fake:load=30", timeout=0.3) as fleet:
+        async with _fleet("fake:load=30", load_timeout=0.3) as fleet:
             with pytest.raises(ModelLoadFailed, match="within"):
                 await _text(fleet, "fake:load=30")
 
