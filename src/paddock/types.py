@@ -9,14 +9,48 @@ import msgspec
 FinishReason = Literal["stop", "length", "abort"]
 
 
+SamplerName = Literal[
+    "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"
+]  # fmt: skip
+
+
 class SamplingParams(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the next token is chosen. The defaults are llama-server's."""
+    """How the next token is chosen. Names, meanings and defaults are llama-server's."""
 
     temperature: float = 0.8
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
     top_k: int = 40
     top_p: float = 0.95
     min_p: float = 0.05
+    typical_p: float = 1.0
+    top_n_sigma: float = -1.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
+    repeat_last_n: int = 64
+    repeat_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = -1
+    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    mirostat: Literal[0, 1, 2] = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    min_keep: int = 0
+    samplers: tuple[SamplerName, ...] = (
+        *("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"),
+    )
+    """Which samplers act, in this order."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    ignore_eos: bool = False
     seed: int | None = None
+    n_probs: int = -1
+    """How many of the likeliest tokens to report beside each chosen one; -1: report nothing."""
+    post_sampling_probs: bool = False
+    """Report the probabilities that the samplers left, instead of the model's own."""
 
 
 class ChatPrompt(msgspec.Struct, frozen=True, tag="chat"):
@@ -44,6 +78,11 @@ class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     sampling: SamplingParams = SamplingParams()
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    n: int = 1
+    """How many answers to the one prompt."""
+    cache_prompt: bool = True
+    id_slot: int | None = None
+    deterministic: bool = False
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -61,6 +100,35 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     n_vocab: int
     n_params: int
     size_bytes: int
+    n_slots: int = 1
+
+
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """The log-probability of a token, and of the likeliest ones in its place."""
+
+    chosen: float
+    top: list[tuple[int, float]]
+
+
+class TextLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """The same for a reader: each token as its id and its bytes."""
+
+    token: int
+    piece: bytes
+    logprob: float
+    top: list[tuple[int, bytes, float]]
+
+
+class SlotState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A running place and what is in it."""
+
+    id: int
+    n_ctx: int
+    is_processing: bool = False
+    n_past: int = 0
+    n_prompt_tokens: int = 0
+    n_cached_tokens: int = 0
+    n_decoded: int = 0
 
 
 class EngineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,6 +139,14 @@ class EngineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     n_ubatch: int = 512
     n_gpu_layers: int = -1
     n_threads: int = 1
+    parallel: int = 4
+    """How many requests run at once."""
+    kv_unified: bool = True
+    continuous_batching: bool = True
+    max_queue: int = 1024
+    cache_ram_bytes: int = 0
+    """The most host memory for prefixes that nobody runs on."""
+    deterministic: bool = False
     flash_attn: Literal["on", "off", "auto"] = "auto"
     cache_type_k: str = "f16"
     cache_type_v: str = "f16"
@@ -79,18 +155,89 @@ class EngineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     verbose: bool = False
 
 
+class CacheShape(msgspec.Struct, frozen=True):
+    """What the scheduler must know of an engine's memory."""
+
+    cells: int
+    """In all; with a stream for each sequence they are divided evenly."""
+    unified: bool
+    """One pool of cells for all sequences, which can share them, instead of a stream for each."""
+    bytes_per_token: int
+    """What a token's keys and values take in host memory; 0 where they cannot be kept there."""
+    ram_bytes: int = 0
+    """The most host memory to keep prefixes in."""
+    shares: bool = True
+    """Whether a prefix can be taken out of a sequence at all. Where a state is more than keys and values by position
+    (sliding windows, recurrent and hybrid models) a part of it would be wrong without any error.
+    """
+
+
 # ── one engine step ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Span(msgspec.Struct):
     """Consecutive tokens of one sequence to be decoded in one step.
 
-    `sampling` set means: choose the token that follows the last one. `drawn` is how many tokens this request has
-    sampled before, so that a draw depends on the seed and its place alone, never on who else is in the batch.
+    `sampler` set means: choose the token that follows the last one, with this request's own sampler.
     """
 
     sequence: int
     start: int
     tokens: list[int]
-    sampling: SamplingParams | None = None
-    drawn: int = 0
+    sampler: Any = None
+
+
+class Sampled(msgspec.Struct, frozen=True):
+    """A chosen token and, where asked for, what else could have been chosen."""
+
+    token: int
+    logprobs: TokenLogprobs | None = None
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Part of a span of keys and values in host memory."""
+
+    span: int
+    offset: int
+    length: int
+
+
+class Forget(msgspec.Struct, frozen=True):
+    """Drop a sequence's cells from `start` on."""
+
+    sequence: int
+    start: int = 0
+
+
+class Fork(msgspec.Struct, frozen=True):
+    """Give the empty sequence `target` the first `length` tokens of `source`."""
+
+    source: int
+    target: int
+    length: int
+
+
+class Save(msgspec.Struct, frozen=True):
+    """Copy the tokens `start..end` of a sequence into host memory under the name `span`."""
+
+    sequence: int
+    start: int
+    end: int
+    span: int
+
+
+class Restore(msgspec.Struct, frozen=True):
+    """Append pieces from host memory to a sequence that holds `start` tokens."""
+
+    sequence: int
+    start: int
+    pieces: list[Piece]
+
+
+class Drop(msgspec.Struct, frozen=True):
+    """Free a span of host memory."""
+
+    span: int
+
+
+Operation = Forget | Fork | Save | Restore | Drop

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from paddock.engine import Engine, open_engine
-from paddock.engine.llama import DecodeError
-from paddock.errors import ModelLoadFailed
-from paddock.types import EngineOptions, SamplingParams, Span
+from paddock.errors import DecodeFailed, ModelLoadFailed
+from paddock.types import EngineOptions, Forget, SamplingParams, Span
 
 GREEDY = SamplingParams(temperature=0)
 
@@ -26,16 +25,17 @@ def engine(request: pytest.FixtureRequest, demo_model: Path) -> Iterator[Engine]
 
 
 def _answer(engine: Engine, prompt: list[int], count: int, chunk: int) -> list[int]:
-    engine.forget(0)
+    engine.apply([Forget(0)])
+    sampler = engine.sampler(GREEDY, prompt)
     produced: list[int] = []
     for start in range(0, len(prompt), chunk):
         last = start + chunk >= len(prompt)
-        (token,) = engine.decode([Span(0, start, prompt[start : start + chunk], GREEDY if last else None)])
-        assert (token is not None) == last
+        (sampled,) = engine.decode([Span(0, start, prompt[start : start + chunk], sampler if last else None)])
+        assert (sampled is not None) == last
     position = len(prompt)
-    while token is not None and len(produced) < count:
-        produced.append(token)
-        (token,) = engine.decode([Span(0, position, [token], GREEDY, len(produced))])
+    while sampled is not None and len(produced) < count:
+        produced.append(sampled.token)
+        (sampled,) = engine.decode([Span(0, position, [sampled.token], sampler)])
         position += 1
     return produced
 
@@ -77,7 +77,7 @@ def test_the_demo_model_knows_paris(demo_model: Path) -> None:
 def test_a_step_that_would_abort_the_process_is_refused(demo_model: Path) -> None:
     engine = open_engine(str(demo_model), EngineOptions(n_ctx=256, n_batch=8, n_threads=2), lambda _: None)
     for tokens in ([], [1] * 9, [engine.info.n_vocab], [-1]):
-        with pytest.raises(DecodeError):
+        with pytest.raises(DecodeFailed):
             engine.decode([Span(0, 0, tokens, GREEDY)])
     engine.close()
 

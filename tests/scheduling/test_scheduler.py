@@ -1,86 +1,293 @@
+"""The scheduler driven by the fake engine, which answers from what its cells hold: a wrong cache is a wrong answer."""
+
 from __future__ import annotations
 
-from hypothesis import given
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from paddock.scheduling import Request, Scheduler
-from paddock.types import SamplingParams
-
-END = 99
-
-
-def _request(id: int, prompt: list[int], max_tokens: int = 100) -> Request:
-    return Request(id, prompt, SamplingParams(), max_tokens)
+from paddock.engine.fake import FakeEngine
+from paddock.scheduling import Plan, Request, Scheduler
+from paddock.types import EngineOptions, SamplingParams
 
 
-def _run(scheduler: Scheduler, answer: list[int]) -> list[tuple[int, int | None, str | None]]:
-    """Drive the scheduler with an engine that says `answer`, token by token, to every request."""
-    seen: list[tuple[int, int | None, str | None]] = []
-    held: list[int] = []
-    while (plan := scheduler.schedule()) is not None:
-        for _ in plan.forget:
-            held.clear()
-        (span,) = plan.spans
-        assert span.start == len(held), "positions continue where the cache ends"
-        held.extend(span.tokens)
-        token = None if span.sampling is None else answer[span.drawn] if span.drawn < len(answer) else END
-        seen += [(p.request.id, p.token, p.finish) for p in scheduler.commit(plan, [token])]
-    assert scheduler.idle
-    return seen
+class House:
+    """A scheduler and its engine, stepped by hand."""
+
+    def __init__(self, **options: Any) -> None:
+        n_ctx = options.pop("n_ctx", 512)
+        batch = options.pop("batch", 32)
+        options = {"parallel": 4, "cache_ram_bytes": 1 << 20, "kv_unified": True} | options
+        self.engine = FakeEngine(f"fake:n_ctx={n_ctx}", EngineOptions(**options), lambda _: None)
+        self.scheduler = Scheduler(
+            shape=self.engine.shape,
+            n_ctx=self.engine.info.n_ctx,
+            slots=self.engine.info.n_slots,
+            n_batch=batch,
+            end_tokens=self.engine.vocab.end_tokens,
+            continuous=options.get("continuous_batching", True),
+        )
+        self.answers: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        self.finished: dict[tuple[int, int], str] = {}
+        self.computed = 0
+
+    def ask(self, id: int, text: str, max_tokens: int = 1000, **fields: Any) -> Request:
+        tokens = self.engine.vocab.tokenize(text, add_special=True, parse_special=True)
+        request = Request(id, tokens, SamplingParams(seed=7), max_tokens, **fields)
+        self.scheduler.add(request)
+        return request
+
+    def step(self) -> Plan | None:
+        plan = self.scheduler.schedule()
+        if plan is None:
+            return None
+        self.engine.apply(plan.operations)
+        assert self.scheduler.cache.running == self.engine.used_cells, "the accounts agree with the cells"
+        assert self.scheduler.cache.free + self.scheduler.cache.running == self.engine.shape.cells
+        assert self.scheduler.cache.stored == self.engine.stored_tokens, "and with host memory"
+        if plan.spans:
+            self.computed += sum(len(span.tokens) for span in plan.spans)
+            for progress in self.scheduler.commit(plan, self.engine.decode(plan.spans), 0.01):
+                key = (progress.request.id, progress.request.index)
+                if progress.token is not None:
+                    self.answers[key].append(progress.token)
+                if progress.finish is not None:
+                    self.finished[key] = progress.finish
+        return plan
+
+    def run(self) -> None:
+        for _ in range(100_000):
+            if self.step() is None:
+                break
+        assert self.scheduler.idle
+        assert self.engine.used_cells == 0
+        assert self.scheduler.cache.running == 0
+
+    def text(self, id: int, index: int = 0) -> str:
+        return bytes(self.answers[id, index]).decode()
 
 
-def _scheduler(n_ctx: int = 1000, n_batch: int = 16) -> Scheduler:
-    return Scheduler(n_ctx=n_ctx, n_batch=n_batch, end_tokens=frozenset({END}))
+def _alone(text: str, max_tokens: int = 1000, n_ctx: int = 512) -> tuple[str, str]:
+    house = House(n_ctx=n_ctx)
+    house.ask(1, text, max_tokens)
+    house.run()
+    return house.text(1), house.finished[1, 0]
 
 
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=80), st.integers(1, 20), st.lists(st.integers(0, 9)))
-def test_any_prompt_in_any_batch_size_gives_the_whole_answer(prompt: list[int], batch: int, answer: list[int]) -> None:
-    scheduler = _scheduler(n_batch=batch)
-    scheduler.add(_request(1, prompt))
-    seen = _run(scheduler, answer)
-    limit = answer[:100]
-    assert [token for _, token, _ in seen if token is not None] == limit
-    assert [finish for _, _, finish in seen][-1] == ("length" if len(answer) >= 100 else "stop")
-    assert all(finish is None for _, _, finish in seen[:-1])
+Texts = st.text(st.sampled_from("ab"), min_size=1, max_size=90)
 
 
-def test_one_after_another_in_the_order_they_came() -> None:
-    scheduler = _scheduler()
-    for id in (3, 1, 2):
-        scheduler.add(_request(id, [5, 6]))
-    assert [id for id, _, finish in _run(scheduler, [7]) if finish] == [3, 1, 2]
+@given(st.lists(Texts, min_size=1, max_size=8), st.integers(2, 40), st.booleans(), st.booleans())
+def test_everybody_gets_the_answer_they_would_get_alone(
+    texts: list[str], batch: int, unified: bool, continuous: bool
+) -> None:
+    house = House(batch=batch, kv_unified=unified, continuous_batching=continuous)
+    for id, text in enumerate(texts):
+        house.ask(id, text)
+    house.run()
+    for id, text in enumerate(texts):
+        assert (house.text(id), house.finished[id, 0]) == _alone(text)
 
 
-def test_max_tokens_and_the_end_of_the_context_end_an_answer() -> None:
-    scheduler = _scheduler()
-    scheduler.add(_request(1, [5], max_tokens=2))
-    assert _run(scheduler, [7, 7, 7]) == [(1, 7, None), (1, 7, "length")]
-    scheduler = _scheduler(n_ctx=4)
-    scheduler.add(_request(1, [5, 5]))
-    assert _run(scheduler, [7] * 9) == [(1, 7, None), (1, 7, "length")]
+@given(st.lists(Texts, min_size=2, max_size=8))
+def test_cells_for_few_are_enough_for_many(texts: list[str]) -> None:
+    """With room for one long request and a half, the youngest step back and everybody still gets their answer."""
+    house = House(n_ctx=160)
+    for id, text in enumerate(texts):
+        house.ask(id, text)
+    house.run()
+    for id, text in enumerate(texts):
+        assert (house.text(id), house.finished[id, 0]) == _alone(text, n_ctx=160)
 
 
-def test_a_removed_request_leaves_wherever_it_is() -> None:
-    scheduler = _scheduler(n_batch=2)
-    for id in (1, 2, 3):
-        scheduler.add(_request(id, [5] * 5))
-    plan = scheduler.schedule()
-    assert plan is not None
-    scheduler.commit(plan, [None])
-    scheduler.remove(1)
-    scheduler.remove(3)
-    scheduler.remove(42)
-    assert [id for id, _, finish in _run_after_removal(scheduler) if finish] == [2]
+def test_a_full_cache_makes_the_youngest_step_back() -> None:
+    house = House(n_ctx=200, parallel=3)
+    prompts = {id: f"{id}" * 40 for id in range(3)}  # 41 tokens each, growing to 64: 192 of 200 cells
+    prompts |= {id: f"{id}" * 66 for id in range(3)}  # 67 each, growing to 128
+    for id, text in prompts.items():
+        house.ask(id, text)
+    house.run()
+    assert house.scheduler.preemptions > 0
+    assert {id: house.text(id) for id in prompts} == {id: _alone(text)[0] for id, text in prompts.items()}
 
 
-def _run_after_removal(scheduler: Scheduler) -> list[tuple[int, int | None, str | None]]:
-    plan = scheduler.schedule()
-    assert plan is not None
-    assert plan.forget == [0], "the cache of the request that left is cleared first"
-    assert plan.spans[0].start == 0
-    seen: list[tuple[int, int | None, str | None]] = []
-    scheduler.commit(plan, [None])
-    while (plan := scheduler.schedule()) is not None:
-        token = END if plan.spans[0].sampling else None
-        seen += [(p.request.id, p.token, p.finish) for p in scheduler.commit(plan, [token])]
-    return seen
+def test_a_shared_prompt_that_arrives_together_is_computed_once() -> None:
+    house = House(parallel=8)
+    prompt = "<|im_start|>system\n" + "x" * 200 + "<|im_end|><|im_start|>user\n"
+    for id in range(8):
+        house.ask(id, f"{prompt}{id}", max_tokens=2)
+    house.run()
+    shared = len(house.engine.vocab.tokenize(prompt, add_special=True, parse_special=True))
+    assert house.computed < shared + 8 * 4
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_a_prompt_that_comes_again_is_not_computed_again(unified: bool) -> None:
+    house = House(kv_unified=unified)
+    first = house.ask(1, "a" * 100, max_tokens=1)
+    house.run()
+    second = house.ask(2, "a" * 100, max_tokens=1)
+    house.run()
+    assert (first.cached, second.cached) == (0, 100)
+    assert house.computed == 101 + 1
+
+
+def test_a_request_that_shares_nothing_reads_and_leaves_nothing() -> None:
+    house = House()
+    requests = [house.ask(id, "a" * 100, max_tokens=1, namespace=None) for id in range(2)]
+    house.run()
+    requests.append(house.ask(3, "a" * 100, max_tokens=1))
+    house.run()
+    assert [request.cached for request in requests] == [0, 0, 0]
+
+
+def test_answers_go_on_while_a_long_prompt_is_computed() -> None:
+    house = House(batch=64)
+    house.ask(1, "short", max_tokens=200)
+    while not house.answers[1, 0]:
+        house.step()
+    house.ask(2, "b" * 400, max_tokens=1)
+    seen = len(house.answers[1, 0])
+    steps = 0
+    while (2, 0) not in house.finished:
+        house.step()
+        steps += 1
+    assert steps > 3, "the prompt took several steps"
+    assert len(house.answers[1, 0]) >= min(seen + steps, 58)
+
+
+def test_a_short_prompt_need_not_wait_for_a_long_one() -> None:
+    house = House(batch=32)
+    house.ask(1, "a" * 400, max_tokens=1)
+    house.ask(2, "b" * 30, max_tokens=1)
+    order: list[int] = []
+    while len(order) < 2:
+        house.step()
+        order += [id for id, _ in house.finished if id not in order]
+    assert order == [2, 1]
+
+
+def test_without_continuous_batching_one_request_ends_before_the_next_begins() -> None:
+    house = House(continuous_batching=False)
+    for id in range(3):
+        house.ask(id, f"{id}" * 20)
+    while (plan := house.step()) is not None:
+        assert len(plan.spans) <= 1
+    assert list(house.finished) == [(0, 0), (1, 0), (2, 0)]
+
+
+def test_a_pinned_request_waits_for_its_place_and_holds_up_nobody() -> None:
+    house = House(parallel=2)
+    house.ask(1, "a" * 20, wanted_slot=0)
+    pinned = house.ask(2, "b" * 20, wanted_slot=0)
+    other = house.ask(3, "c" * 20)
+    house.step()
+    assert (pinned.slot, other.slot) == (-1, 1)
+    house.run()
+    assert pinned.slot == 0
+
+
+def test_streams_stay_dense_when_one_in_the_middle_ends() -> None:
+    house = House(kv_unified=False, parallel=4)
+    for id, size in enumerate((50, 2, 50, 50)):
+        house.ask(id, f"{id}" * 10, max_tokens=size)
+    while (plan := house.step()) is not None:
+        ids = [span.sequence for span in plan.spans]
+        assert not ids or ids == list(range(ids[0], ids[0] + len(ids)))
+    assert house.text(3) == _alone("3" * 10, 50)[0]
+
+
+def test_cancelled_requests_leave_at_once_wherever_they_are() -> None:
+    house = House(parallel=2, batch=16)
+    for id in range(4):
+        house.ask(id, f"{id}" * 60)
+    house.step()
+    for id in range(4):
+        house.scheduler.remove(id)
+    house.run()
+    assert house.finished == {}
+
+
+def test_an_answer_that_fills_the_context_ends_with_length() -> None:
+    house = House(n_ctx=60)
+    house.ask(1, "a" * 40)
+    house.run()
+    assert house.finished[1, 0] == "length"
+    assert len(house.answers[1, 0]) == 60 - 41
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_deterministic_requests_always_use_batches_of_the_same_shape(unified: bool) -> None:
+    def shapes(before: list[str], beside: list[str]) -> list[tuple[int, int]]:
+        house = House(kv_unified=unified, n_ctx=1024)
+        for id, text in enumerate(before):
+            house.ask(10 + id, text, deterministic=True)
+        house.run()
+        for id, text in enumerate(beside):
+            house.ask(20 + id, text, deterministic=id % 2 == 0)
+        house.ask(1, "a" * 300, max_tokens=5, deterministic=True)
+        seen = []
+        while (plan := house.step()) is not None:
+            for span, request in zip(plan.spans, plan.requests, strict=True):
+                if request.id == 1:
+                    assert len(plan.spans) == 1
+                    seen.append((span.start, len(span.tokens)))
+        return seen
+
+    cold = shapes([], [])
+    warm = shapes(["a" * 300 + "b"], ["a" * 200, "c" * 100, "a" * 301])
+    assert cold[: len(cold) - len(warm)] == [(0, 128), (128, 128)][: len(cold) - len(warm)]
+    assert cold[len(cold) - len(warm) :] == warm
+
+
+class Arrivals(RuleBasedStateMachine):
+    """Requests come, run, are cancelled and crowd each other out, in any order."""
+
+    ids = Bundle("ids")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.house = House(n_ctx=200, parallel=3, batch=24, cache_ram_bytes=150 * 1024)
+        self.texts: dict[int, str] = {}
+        self.cancelled: set[int] = set()
+
+    @rule(target=ids, text=Texts, shared=st.booleans())
+    def arrive(self, text: str, shared: bool) -> int:
+        id = len(self.texts)
+        self.texts[id] = text
+        self.house.ask(id, text, namespace="" if shared else None)
+        return id
+
+    @rule(id=ids)
+    def cancel(self, id: int) -> None:
+        self.house.scheduler.remove(id)
+        self.cancelled.add(id)
+
+    @rule(count=st.integers(1, 30))
+    def work(self, count: int) -> None:
+        for _ in range(count):
+            self.house.step()
+
+    @invariant()
+    def accounts_balance(self) -> None:
+        cache = self.house.scheduler.cache
+        assert 0 <= cache.running <= self.house.engine.shape.cells
+        assert cache.stored <= 150
+
+    def teardown(self) -> None:
+        self.house.run()
+        for id, text in self.texts.items():
+            answer, finish = _alone(text, n_ctx=200)
+            if (id, 0) in self.house.finished:
+                assert (self.house.text(id), self.house.finished[id, 0]) == (answer, finish)
+            else:
+                assert id in self.cancelled
+                assert answer.startswith(self.house.text(id))
+
+
+TestArrivals = Arrivals.TestCase
+TestArrivals.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

@@ -14,6 +14,7 @@ _deltas = st.builds(
     Delta,
     st.integers(0, 2**40),
     st.text(),
+    st.integers(0, 9),
     st.sampled_from([None, "stop", "length"]),
     st.none() | st.builds(Usage, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
 )

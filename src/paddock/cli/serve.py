@@ -33,6 +33,12 @@ _SETTINGS: dict[str, str] = {
     "flash_attn": "model_manager.flash_attn",
     "cache_type_k": "model_manager.cache_type_k",
     "cache_type_v": "model_manager.cache_type_v",
+    "parallel": "model_manager.parallel",
+    "cont_batching": "model_manager.cont_batching",
+    "kv_unified": "model_manager.kv_unified",
+    "cache_ram": "model_manager.cache_ram",
+    "max_queue": "model_manager.max_queue",
+    "deterministic": "model_manager.deterministic",
     "idle_timeout": "model_manager.idle_timeout",
     "host": "server.host",
     "port": "server.port",
@@ -48,8 +54,8 @@ _SETTINGS: dict[str, str] = {
 
 # Accepted, but without effect so far: each is reported at start-up, none is dropped in silence.
 _NOT_YET = (
-    "parallel", "cont_batching", "metrics", "slots", "slot_save_path", "props", "embedding", "reranking", "pooling",
-    "idle_timeout", "memory_limit", "models_max", "deterministic", "max_queue",
+    "metrics", "slots", "slot_save_path", "props", "embedding", "reranking", "pooling", "idle_timeout", "memory_limit",
+    "models_max",
 )  # fmt: skip
 
 
@@ -89,7 +95,12 @@ _MODELS = _options(
                  help="Flash attention; without a value: on. [auto]"),
     click.option("-ctk", "--cache-type-k", type=_CACHE_TYPES, help="Type of the cached keys. [f16]"),
     click.option("-ctv", "--cache-type-v", type=_CACHE_TYPES, help="Type of the cached values. [f16]"),
-    click.option("-np", "--parallel", type=click.IntRange(min=1), metavar="N", help="Requests that run at once."),
+    click.option("-np", "--parallel", type=click.IntRange(min=1), metavar="N",
+                 help="Requests that run at once. [from the machine]"),
+    click.option("-kvu/-no-kvu", "--kv-unified/--no-kv-unified", default=None,
+                 help="One context for all requests, or an equal part for each. [for all, unless -np is given]"),
+    click.option("-cram", "--cache-ram", type=int, metavar="MIB",
+                 help="Memory for prefixes that may come again; -1: no limit, 0: none. [from the machine]"),
     click.option("-cb/-nocb", "--cont-batching/--no-cont-batching", default=None, help="Continuous batching."),
     click.option("--embedding", "--embeddings", is_flag=True, default=None, help="Serve embeddings."),
     click.option("--reranking", "--rerank", is_flag=True, default=None, help="Serve reranking."),
@@ -99,7 +110,7 @@ _LIFECYCLE = _options(
     click.option("--idle-timeout", type=float, metavar="SECONDS", help="Unload a model after this long idle. [300]"),
     click.option("--memory-limit", metavar="SIZE", help="Memory that all models together may take."),
     click.option("--models-max", type=int, metavar="N", help="Models loaded at once, at most."),
-    click.option("--max-queue", type=int, metavar="N", help="Requests that may wait for one model."),
+    click.option("--max-queue", type=int, metavar="N", help="Requests that may wait for one model. [1024]"),
     click.option("--deterministic", is_flag=True, default=None, help="Same seed, same bytes."),
     click.option("--slot-save-path", metavar="DIR", help="Where slot caches are saved."),
 )

@@ -18,9 +18,23 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from paddock.errors import ModelLoadFailed
-from paddock.types import EngineOptions, ModelInfo, SamplingParams, Span
+from paddock.types import (
+    CacheShape,
+    Drop,
+    EngineOptions,
+    Forget,
+    Fork,
+    ModelInfo,
+    Operation,
+    Restore,
+    Sampled,
+    SamplingParams,
+    Save,
+    Span,
+)
 
 SCHEME = "fake:"
 _OPTIONS = ("delay", "load", "n_ctx", "sigill")
@@ -32,6 +46,8 @@ _WORDS = (
 )
 _ANSWER_WORDS = 40
 _CRASH_AFTER = 8
+_N_CTX = 8192
+_BYTES_PER_TOKEN = 1024
 
 
 class FakeVocab:
@@ -68,35 +84,98 @@ class FakeEngine:
         time.sleep(settings.get("load", 0.0))
         on_progress(1.0)
         self.vocab = FakeVocab()
+        self.takes_turns = False
         self.n_batch = options.n_batch
         self._delay = settings.get("delay", 0.0)
-        self._tokens: dict[int, list[int]] = {}
+        self._cells: dict[int, list[_Cell]] = {}
+        self._spans: dict[int, list[int]] = {}
+        n_ctx = int(settings.get("n_ctx", min(options.n_ctx, _N_CTX)))
+        unified = options.kv_unified
+        self.shape = CacheShape(
+            cells=n_ctx if unified else n_ctx * options.parallel,
+            unified=unified,
+            bytes_per_token=_BYTES_PER_TOKEN,
+            ram_bytes=options.cache_ram_bytes,
+        )
         self.info = ModelInfo(
             description="fake",
-            n_ctx=int(settings.get("n_ctx", min(options.n_ctx, 8192))),
-            n_ctx_train=8192,
+            n_ctx=n_ctx,
+            n_ctx_train=_N_CTX,
             n_vocab=260,
             n_params=0,
             size_bytes=0,
+            n_slots=options.parallel,
         )
 
-    def decode(self, spans: Sequence[Span]) -> list[int | None]:
+    def sampler(self, params: SamplingParams, prompt: Sequence[int]) -> SamplingParams:
+        return params
+
+    def apply(self, operations: Sequence[Operation]) -> None:
+        for operation in operations:
+            match operation:
+                case Forget(sequence, start):
+                    del self._cells.setdefault(sequence, [])[start:]
+                case Fork(source, target, length):
+                    if self._cells.get(target):
+                        raise AssertionError(f"sequence {target} was not empty")
+                    cells = self._cells[source][:length]
+                    if len(cells) != length:
+                        raise AssertionError(f"sequence {source} holds {len(cells)} tokens, not {length}")
+                    self._cells[target] = cells if self.shape.unified else [_Cell(cell.token) for cell in cells]
+                case Save(sequence, start, end, span):
+                    cells = self._cells[sequence][start:end]
+                    if len(cells) != end - start:
+                        raise AssertionError(f"sequence {sequence} does not hold {start}..{end}")
+                    self._spans[span] = [cell.token for cell in cells]
+                case Restore(sequence, start, pieces):
+                    history = self._history(sequence, start)
+                    for piece in pieces:
+                        tokens = self._spans[piece.span][piece.offset : piece.offset + piece.length]
+                        history += map(_Cell, tokens)
+                case Drop(span):
+                    del self._spans[span]
+        self._check_room()
+
+    def decode(self, spans: Sequence[Span]) -> list[Sampled | None]:
         if self._delay:
             time.sleep(self._delay)
         return [self._advance(span) for span in spans]
 
-    def forget(self, sequence: int, start: int = 0) -> None:
-        del self._tokens.setdefault(sequence, [])[start:]
-
     def close(self) -> None:
-        self._tokens.clear()
+        self._cells.clear()
 
-    def _advance(self, span: Span) -> int | None:
-        history = self._tokens.setdefault(span.sequence, [])
-        if span.start != len(history):
-            raise AssertionError(f"sequence {span.sequence} holds {len(history)} tokens, not {span.start}")
-        history.extend(span.tokens)
-        return None if span.sampling is None else _next_token(history, span.sampling)
+    @property
+    def used_cells(self) -> int:
+        return len({id(cell) for cells in self._cells.values() for cell in cells})
+
+    @property
+    def stored_tokens(self) -> int:
+        return sum(map(len, self._spans.values()))
+
+    def _advance(self, span: Span) -> Sampled | None:
+        history = self._history(span.sequence, span.start)
+        history.extend(map(_Cell, span.tokens))
+        self._check_room()
+        if span.sampler is None:
+            return None
+        return Sampled(_next_token([cell.token for cell in history], span.sampler))
+
+    def _history(self, sequence: int, start: int) -> list[_Cell]:
+        history = self._cells.setdefault(sequence, [])
+        if start != len(history):
+            raise AssertionError(f"sequence {sequence} holds {len(history)} tokens, not {start}")
+        return history
+
+    def _check_room(self) -> None:
+        if self.used_cells > self.shape.cells:
+            raise AssertionError(f"{self.used_cells} cells are used, but there are {self.shape.cells}")
+
+
+@dataclass(slots=True, eq=False)
+class _Cell:
+    """One place in the cache; sequences that share a prefix share its cells."""
+
+    token: int
 
 
 def _next_token(history: list[int], sampling: SamplingParams) -> int:

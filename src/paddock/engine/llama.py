@@ -12,10 +12,20 @@ import numpy as np
 import numpy.typing as npt
 
 from paddock.engine import library
-from paddock.engine.sampling import sample
+from paddock.engine.memory import Memory
+from paddock.engine.sampler import Sampler, choose_all
 from paddock.engine.vocab import LlamaVocab
-from paddock.errors import ModelLoadFailed, PaddockError
-from paddock.types import EngineOptions, ModelInfo, Span
+from paddock.errors import DecodeFailed, ModelLoadFailed
+from paddock.types import (
+    CacheShape,
+    EngineOptions,
+    Forget,
+    ModelInfo,
+    Operation,
+    Sampled,
+    SamplingParams,
+    Span,
+)
 
 _FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}
 _CACHE_TYPES = {
@@ -32,12 +42,6 @@ _CACHE_TYPES = {
 _WARM_UP_TOKENS = 8
 
 
-class DecodeError(PaddockError):
-    """libllama could not run a step. The cache is in doubt after it, so the worker gives up."""
-
-    code = "decode_failed"
-
-
 class LlamaEngine:
     """Implements `Engine`. Every batch is validated here, because libllama aborts the process on a bad one."""
 
@@ -45,51 +49,74 @@ class LlamaEngine:
         library.start(verbose=options.verbose)
         self._model = _load_model(path, options, on_progress)
         self.vocab = LlamaVocab(self._model)
+        self._unified = options.kv_unified or options.parallel == 1
         trained = int(lib.llama_model_n_ctx_train(self._model))
-        # Past its trained context a model only babbles, so cells beyond it would be memory spent on nothing.
-        n_ctx = min(options.n_ctx or trained, trained)
+        # Past its trained context a model only babbles: no request gets more, and no more is reserved than all can use.
+        n_ctx = min(options.n_ctx or trained, trained * options.parallel)
         self.n_batch = min(options.n_batch, n_ctx)
-        self._context = _new_context(self._model, options, n_ctx=n_ctx, n_batch=self.n_batch)
-        self._memory = lib.llama_get_memory(self._context)
+        self._context = _new_context(self._model, options, n_ctx=n_ctx, n_batch=self.n_batch, unified=self._unified)
         self._batch = _Batch(self.n_batch)
+        self._memory = Memory(self._context, unified=self._unified, scratch=options.parallel)
+        self.takes_turns = options.n_gpu_layers == 0 or not lib.llama_supports_gpu_offload()
         self._warm_up()
+        self.shape = CacheShape(
+            cells=int(lib.llama_n_ctx(self._context)),
+            unified=self._unified,
+            bytes_per_token=self._memory.bytes_per_token,
+            ram_bytes=options.cache_ram_bytes,
+            shares=self._memory.bytes_per_token > 0,
+        )
         self.info = ModelInfo(
             description=_description(self._model),
-            n_ctx=int(lib.llama_n_ctx(self._context)),
+            n_ctx=min(int(lib.llama_n_ctx_seq(self._context)), trained),
             n_ctx_train=trained,
             n_vocab=self.vocab.size,
             n_params=int(lib.llama_model_n_params(self._model)),
             size_bytes=int(lib.llama_model_size(self._model)),
+            n_slots=options.parallel,
         )
 
-    def decode(self, spans: Sequence[Span]) -> list[int | None]:
-        rows = self._batch.fill(spans, n_vocab=self.vocab.size)
+    def sampler(self, params: SamplingParams, prompt: Sequence[int]) -> Sampler:
+        return Sampler(params, prompt, end_tokens=self.vocab.end_tokens, breakers=self.vocab.tokens_with)
+
+    def apply(self, operations: Sequence[Operation]) -> None:
+        self._memory.apply(operations)
+
+    def decode(self, spans: Sequence[Span]) -> list[Sampled | None]:
+        self._batch.fill(spans, n_vocab=self.vocab.size)
         status = int(lib.llama_decode(self._context, self._batch.struct))
         if status != 0:
-            raise DecodeError(f"llama_decode failed with {status} on a batch of {self._batch.struct.n_tokens} tokens")
-        return [
-            None if span.sampling is None else sample(self._logits(row), span.sampling, span.drawn)
-            for span, row in zip(spans, rows, strict=True)
-        ]
-
-    def forget(self, sequence: int, start: int = 0) -> None:
-        lib.llama_memory_seq_rm(self._memory, sequence, start, -1)
+            raise DecodeFailed(f"llama_decode failed with {status} on a batch of {self._batch.struct.n_tokens} tokens")
+        samplers = [span.sampler for span in spans if span.sampler is not None]
+        if not samplers:
+            lib.llama_synchronize(self._context)
+            return [None] * len(spans)
+        rows = np.ctypeslib.as_array(lib.llama_get_logits(self._context), shape=(len(samplers), self.vocab.size))
+        chosen = iter(choose_all(rows, samplers))
+        return [None if span.sampler is None else next(chosen) for span in spans]
 
     def close(self) -> None:
         lib.llama_free(self._context)
         lib.llama_model_free(self._model)
 
+    def _is_special(self) -> bool:
+        """Whether a sequence's state is more than its keys and values by position."""
+        return bool(
+            lib.llama_model_is_recurrent(self._model)
+            or lib.llama_model_is_hybrid(self._model)
+            or lib.llama_model_n_swa(self._model)
+        )
+
     def _warm_up(self) -> None:
         """A first small step: it touches every weight, and what this build cannot do on this machine dies here, while
-        loading, rather than in somebody's answer.
+        loading, rather than in somebody's answer. Its cells also show how this model's state is written.
         """
         token = max(int(lib.llama_vocab_bos(lib.llama_model_get_vocab(self._model))), 0)
-        self.decode([Span(0, 0, [token] * min(_WARM_UP_TOKENS, self.n_batch))])
-        self.forget(0)
-
-    def _logits(self, row: int) -> npt.NDArray[np.float32]:
-        pointer = lib.llama_get_logits_ith(self._context, row)
-        return np.ctypeslib.as_array(pointer, shape=(self.vocab.size,))
+        count = min(_WARM_UP_TOKENS, self.n_batch)
+        self.decode([Span(0, 0, [token] * count)])
+        if not self._is_special():
+            self._memory.learn(0, count)
+        self.apply([Forget(0)])
 
 
 class _Batch:
@@ -102,30 +129,37 @@ class _Batch:
         self._position = _view(self.struct.pos, capacity)
         self._output = _view(self.struct.logits, capacity)
         _view(self.struct.n_seq_id, capacity)[:] = 1
+        # libllama reaches each token's sequence through a pointer of its own: aim them all at one array.
+        self._sequence = np.zeros(capacity, np.int32)
+        begin = self._sequence.ctypes.data
+        for index in range(capacity):
+            address = ctypes.c_void_p(begin + 4 * index)
+            self.struct.seq_id[index] = ctypes.cast(address, ctypes.POINTER(ctypes.c_int32))
 
-    def fill(self, spans: Sequence[Span], *, n_vocab: int) -> list[int]:
-        """Lay the spans out one after another; returns the row of each one's last token."""
+    def fill(self, spans: Sequence[Span], *, n_vocab: int) -> None:
+        """Lay the spans out one after another."""
         total = sum(len(span.tokens) for span in spans)
         if not 0 < total <= self._capacity:
-            raise DecodeError(f"a step of {total} tokens does not fit a batch of {self._capacity}")
+            raise DecodeFailed(f"a step of {total} tokens does not fit a batch of {self._capacity}")
+        tokens: list[int] = []
         self._output[:total] = 0
-        rows: list[int] = []
         at = 0
         for span in spans:
-            end = at + len(span.tokens)
-            self._token[at:end] = span.tokens
-            self._position[at:end] = range(span.start, span.start + len(span.tokens))
-            for index in range(at, end):
-                self.struct.seq_id[index][0] = span.sequence
-            if span.sampling is not None:
-                self._output[end - 1] = 1
-            rows.append(end - 1)
-            at = end
-        tokens = self._token[:total]
-        if tokens.min() < 0 or tokens.max() >= n_vocab:
-            raise DecodeError("a token id is outside the vocabulary")
+            size = len(span.tokens)
+            tokens += span.tokens
+            if size == 1:
+                self._position[at] = span.start
+                self._sequence[at] = span.sequence
+            else:
+                self._position[at : at + size] = np.arange(span.start, span.start + size)
+                self._sequence[at : at + size] = span.sequence
+            at += size
+            if span.sampler is not None:
+                self._output[at - 1] = 1
+        if min(tokens) < 0 or max(tokens) >= n_vocab:
+            raise DecodeFailed("a token id is outside the vocabulary")
+        self._token[:total] = tokens
         self.struct.n_tokens = total
-        return rows
 
 
 def _view(pointer: Any, size: int) -> npt.NDArray[Any]:
@@ -150,12 +184,14 @@ def _load_model(path: Path, options: EngineOptions, on_progress: Callable[[float
     return model
 
 
-def _new_context(model: Any, options: EngineOptions, *, n_ctx: int, n_batch: int) -> Any:
+def _new_context(model: Any, options: EngineOptions, *, n_ctx: int, n_batch: int, unified: bool) -> Any:
     params = lib.llama_context_default_params()
     params.n_ctx = n_ctx
     params.n_batch = n_batch
     params.n_ubatch = min(options.n_ubatch, n_batch)
-    params.n_seq_max = 1
+    # With unified cells one more sequence costs nothing and serves as scratch space.
+    params.n_seq_max = options.parallel + 1 if unified else options.parallel
+    params.kv_unified = unified
     params.n_threads = params.n_threads_batch = options.n_threads
     params.flash_attn_type = _FLASH_ATTENTION[options.flash_attn]
     params.type_k = _CACHE_TYPES[options.cache_type_k]

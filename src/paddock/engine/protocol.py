@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from paddock.types import ModelInfo, Span
+from paddock.types import CacheShape, ModelInfo, Operation, Sampled, SamplingParams, Span
 
 
 class Vocab(Protocol):
@@ -43,16 +43,27 @@ class Engine(Protocol):
     @property
     def vocab(self) -> Vocab: ...
     @property
+    def shape(self) -> CacheShape: ...
+    @property
     def n_batch(self) -> int:
         """The most tokens one step may hold."""
         ...
 
-    def decode(self, spans: Sequence[Span]) -> list[int | None]:
-        """Run one step. Returns, for each span, the token sampled after it, or None where none was asked for."""
+    @property
+    def takes_turns(self) -> bool:
+        """Whether its steps keep the CPU's cores busy, so that two at once would hinder each other."""
         ...
 
-    def forget(self, sequence: int, start: int = 0) -> None:
-        """Drop a sequence's cache from `start` on."""
+    def sampler(self, params: SamplingParams, prompt: Sequence[int]) -> Any:
+        """A request's own way of choosing tokens, to be handed back in its spans. Safe to call from any thread."""
+        ...
+
+    def apply(self, operations: Sequence[Operation]) -> None:
+        """Change the cache as told, in this order."""
+        ...
+
+    def decode(self, spans: Sequence[Span]) -> list[Sampled | None]:
+        """Run one step. Returns, for each span, the token chosen after it, or None where none was asked for."""
         ...
 
     def close(self) -> None: ...

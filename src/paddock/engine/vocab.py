@@ -18,6 +18,7 @@ class LlamaVocab:
         self.size = int(lib.llama_vocab_n_tokens(self._vocab))
         self.adds_bos = bool(lib.llama_vocab_get_add_bos(self._vocab))
         self.piece = lru_cache(maxsize=65536)(self._piece)
+        self.tokens_with = lru_cache(maxsize=16)(self._tokens_with)
 
     @cached_property
     def chat_template(self) -> str | None:
@@ -49,6 +50,11 @@ class LlamaVocab:
             if count >= 0:
                 return tokens[:count]
             room = -count
+
+    def _tokens_with(self, strings: tuple[str, ...]) -> frozenset[int]:
+        """Every token whose text contains one of these."""
+        wanted = [string.encode() for string in strings if string]
+        return frozenset(token for token in range(self.size) if any(w in self.piece(token) for w in wanted))
 
     def _piece(self, token: int) -> bytes:
         return self._render(token, special=False)

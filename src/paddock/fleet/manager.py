@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ class Fleet:
         self._load_timeout = load_timeout
         self._workers: dict[str, WorkerProcess] = {}
         self._loading: dict[str, asyncio.Task[WorkerProcess]] = {}
+        # The workers lock parts of this file to take turns on the CPU.
+        self._turns = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         self._stopping = False
         self.started = time.monotonic()
 
@@ -76,6 +79,7 @@ class Fleet:
         self.abandon()
         await asyncio.gather(*self._loading.values(), return_exceptions=True)
         await asyncio.gather(*(worker.stop() for worker in list(self._workers.values())))
+        self._turns.close()
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -121,7 +125,7 @@ class Fleet:
         return worker
 
     async def _start(self, model: Model) -> WorkerProcess:
-        worker = WorkerProcess(model.name, self._on_gone)
+        worker = WorkerProcess(model.name, self._turns, self._on_gone)
         try:
             await worker.start(model.path, self._options, within=self._load_timeout)
         except PaddockError as error:

@@ -10,7 +10,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import cast
+from typing import IO, cast
 
 import structlog
 
@@ -47,9 +47,11 @@ class Generation:
     Raises the `PaddockError` that ended the request early. Leave it with `close`, which is harmless when it is over.
     """
 
-    def __init__(self, worker: WorkerProcess, request_id: int) -> None:
+    def __init__(self, worker: WorkerProcess, request_id: int, answers: int = 1) -> None:
         self._worker = worker
         self._id = request_id
+        self._unread = answers
+        self.unfinished = answers
         self._events: asyncio.Queue[Accepted | Delta | PaddockError] = asyncio.Queue()
         self._over = False
         self.prompt_tokens = 0
@@ -73,7 +75,9 @@ class Generation:
             self._over = True
             raise event
         assert isinstance(event, Delta), "a request is accepted once"
-        self._over = event.finish is not None
+        if event.finish is not None:
+            self._unread -= 1
+            self._over = self._unread == 0
         return event
 
     def close(self) -> None:
@@ -88,8 +92,9 @@ class Generation:
 class WorkerProcess(asyncio.Protocol):
     """Spawn one with `start`. Everything here runs on the gateway's event loop."""
 
-    def __init__(self, model: str, on_gone: Callable[[WorkerProcess], None]) -> None:
+    def __init__(self, model: str, turns: IO[bytes], on_gone: Callable[[WorkerProcess], None]) -> None:
         self.model = model
+        self._turns = turns
         self.progress = 0.0
         self.info: ModelInfo | None = None
         self._on_gone = on_gone
@@ -127,8 +132,8 @@ class WorkerProcess(asyncio.Protocol):
             with theirs:
                 # -P: a file in the working directory must not shadow a module. A session of its own: Ctrl-C is ours.
                 self._process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-P", "-m", "paddock.worker", str(theirs.fileno()),
-                    pass_fds=(theirs.fileno(),), start_new_session=True,
+                    sys.executable, "-P", "-m", "paddock.worker", str(theirs.fileno()), str(self._turns.fileno()),
+                    pass_fds=(theirs.fileno(), self._turns.fileno()), start_new_session=True,
                     stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
                 )  # fmt: skip
         except OSError as error:
@@ -148,13 +153,14 @@ class WorkerProcess(asyncio.Protocol):
     def generate(self, request: Callable[[int], GenerateRequest]) -> Generation:
         """Send a request; `request` is given the id to build it with."""
         request_id = next(self._ids)
-        generation = Generation(self, request_id)
+        message = request(request_id)
+        generation = Generation(self, request_id, message.n)
         if not self.alive:
             generation.put(self._problem or WorkerCrashed(f"the worker of {self.model} is gone", retry_after=1))
             return generation
         self._generations[request_id] = generation
         self._idle.clear()
-        self._send(Generate(request(request_id)))
+        self._send(Generate(message))
         return generation
 
     def forget(self, request_id: int) -> None:
@@ -212,7 +218,9 @@ class WorkerProcess(asyncio.Protocol):
                     if (generation := self._generations.get(delta.id)) is not None:
                         generation.put(delta)
                         if delta.finish is not None:
-                            self._take(delta.id)
+                            generation.unfinished -= 1
+                            if not generation.unfinished:
+                                self._take(delta.id)
             case Accepted(id):
                 if (generation := self._generations.get(id)) is not None:
                     generation.put(message)

@@ -1,5 +1,7 @@
-"""Pure decisions on token ids: which requests run, and what goes into the next step."""
+"""Pure decisions on token ids: which requests run, where their prefixes lie, and what goes into the next step."""
 
-from paddock.scheduling.scheduler import Plan, Progress, Request, Scheduler
+from paddock.scheduling.budget import StepBudget
+from paddock.scheduling.request import Progress, Request
+from paddock.scheduling.scheduler import Plan, Scheduler
 
-__all__ = ["Plan", "Progress", "Request", "Scheduler"]
+__all__ = ["Plan", "Progress", "Request", "Scheduler", "StepBudget"]

@@ -3,119 +3,340 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from paddock.types import FinishReason, SamplingParams, Span
+from paddock.scheduling.budget import StepBudget
+from paddock.scheduling.cache import Cache
+from paddock.scheduling.prefix_tree import common_prefix
+from paddock.scheduling.request import Progress, Request
+from paddock.types import CacheShape, FinishReason, Operation, Sampled, SlotState, Span
 
-
-@dataclass(slots=True, eq=False)
-class Request:
-    """A request as the scheduler sees it: token ids and how far they have come."""
-
-    id: int
-    prompt: list[int]
-    sampling: SamplingParams
-    max_tokens: int
-    output: list[int] = field(default_factory=list)
-    computed: int = 0
-    """How many of the known tokens (prompt, then output) have been decoded into the cache."""
-
-    @property
-    def pending(self) -> int:
-        return len(self.prompt) + len(self.output) - self.computed
-
-    def known(self, start: int, end: int) -> list[int]:
-        size = len(self.prompt)
-        return self.prompt[start : min(end, size)] + self.output[max(start - size, 0) : max(end - size, 0)]
+# Deterministic requests compute their prompts in chunks cut at multiples of this, and reuse prefixes up to one, so that
+# every token is always computed in a batch of the same shape.
+GRID = 128
+# A shared prefix that somebody is computing right now is worth waiting for if it saves at least this many tokens.
+_WORTH_WAITING = 8
 
 
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """One step: the spans to decode and, for each, whose they are."""
+    """One step: what to do with the cache first, then the spans to decode and, for each, whose they are."""
 
+    operations: list[Operation]
     spans: list[Span]
     requests: list[Request]
-    forget: list[int]
-    """Sequences whose cache is to be cleared before the step."""
+    decodes: int = 0
 
-
-@dataclass(slots=True, frozen=True)
-class Progress:
-    """What a step gave one request: the new token, and the reason if it was the last one."""
-
-    request: Request
-    token: int | None
-    finish: FinishReason | None
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(len(span.tokens) for span in self.spans) - self.decodes
 
 
 class Scheduler:
-    """Chooses the next step's work. Today one request runs at a time, to the end, and the others queue in order."""
+    """Requests wait in one queue, run in one of `slots` places, and share every step.
 
-    def __init__(self, *, n_ctx: int, n_batch: int, end_tokens: frozenset[int]) -> None:
+    A step takes the next token of all answers under way, then prompt chunks as far as the budget goes. With unified
+    cells, requests that outgrow them make the youngest step back into the queue, from where it goes on later.
+    """
+
+    def __init__(
+        self,
+        *,
+        shape: CacheShape,
+        n_ctx: int,
+        slots: int,
+        n_batch: int,
+        end_tokens: frozenset[int],
+        continuous: bool = True,
+        budget: StepBudget | None = None,
+    ) -> None:
+        self.cache = Cache(shape)
+        self._shape = shape
         self._n_ctx = n_ctx
         self._n_batch = n_batch
         self._end_tokens = end_tokens
+        self._continuous = continuous
+        self._budget = budget or StepBudget(largest=n_batch)
         self._queue: deque[Request] = deque()
-        self._running: Request | None = None
-        self._forget: list[int] = []
+        self._running: list[Request] = []
+        self._slots: list[Request | None] = [None] * slots
+        self._last: list[list[int]] = [[] for _ in range(slots)]
+        self._arrivals = 0
+        self._lane = 0
+        self.preemptions = 0
+
+    # ── in and out ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def idle(self) -> bool:
-        return self._running is None and not self._queue
+        return not self._running and not self._queue and not self.cache.has_operations
 
     def add(self, request: Request) -> None:
+        if not self._shape.shares:
+            request.namespace = None
+        self._arrivals += 1
+        request.arrival = self._arrivals
         self._queue.append(request)
 
-    def remove(self, request_id: int) -> None:
+    def remove(self, request_id: int, index: int | None = None) -> None:
         """Let go of a request, wherever it is. An unknown id has already ended, which is fine."""
-        if self._running is not None and self._running.id == request_id:
-            self._release()
-        else:
-            self._queue = deque(request for request in self._queue if request.id != request_id)
+
+        def meant(request: Request) -> bool:
+            return request.id == request_id and index in (None, request.index)
+
+        for request in [request for request in self._running if meant(request)]:
+            self._release(request)
+        if any(map(meant, self._queue)):
+            self._queue = deque(request for request in self._queue if not meant(request))
 
     def schedule(self) -> Plan | None:
-        if self._running is None:
-            if not self._queue:
-                return None
-            self._running = self._queue.popleft()
-        request = self._running
-        end = min(request.computed + self._n_batch, len(request.prompt) + len(request.output))
-        tokens = request.known(request.computed, end)
-        complete = request.computed + len(tokens) == len(request.prompt) + len(request.output)
-        span = Span(
-            sequence=0,
-            start=request.computed,
-            tokens=tokens,
-            sampling=request.sampling if complete else None,
-            drawn=len(request.output),
-        )
-        forget, self._forget = self._forget, []
-        return Plan([span], [request], forget)
+        """The next step; one without spans only tidies the cache. None when there is nothing to do."""
+        self._admit()
+        self._gather_followers()
+        spans, requests, decodes = self._own_step() or self._shared_step()
+        operations = self.cache.take_operations()
+        return Plan(operations, spans, requests, decodes) if spans or operations else None
 
-    def commit(self, plan: Plan, tokens: Sequence[int | None]) -> list[Progress]:
-        """Record what the step computed and sampled, span by span; `None` where nothing was sampled."""
+    def commit(self, plan: Plan, results: Sequence[Sampled | None], seconds: float = 0.0) -> list[Progress]:
+        """Record what the step computed and chose, span by span; `None` where nothing was chosen."""
+        if seconds and plan.spans and not plan.requests[0].deterministic:
+            self._budget.observe(decodes=plan.decodes, prompt_tokens=plan.prompt_tokens, seconds=seconds)
         progress: list[Progress] = []
-        for span, request, token in zip(plan.spans, plan.requests, tokens, strict=True):
+        for span, request, result in zip(plan.spans, plan.requests, results, strict=True):
+            if span.start < request.prompt_size:
+                self.cache.advance(request.sequence, span.tokens)
+            else:
+                self.cache.grow(request.sequence, len(span.tokens))
             request.computed += len(span.tokens)
-            if token is None:
+            if result is None:
                 continue
-            finish = self._finish(request, token)
-            if token not in self._end_tokens:
-                request.output.append(token)
-            progress.append(Progress(request, None if token in self._end_tokens else token, finish))
+            ended = result.token in self._end_tokens
+            if not ended:
+                request.tokens.append(result.token)
+            finish = self._finish(request, ended=ended)
+            progress.append(Progress(request, None if ended else result.token, finish, result.logprobs))
             if finish is not None:
-                self._release()
+                self._release(request)
         return progress
 
-    def _finish(self, request: Request, token: int) -> FinishReason | None:
-        if token in self._end_tokens:
+    def slots(self) -> Iterator[SlotState]:
+        for id, request in enumerate(self._slots):
+            if request is None:
+                yield SlotState(id=id, n_ctx=self._n_ctx, n_past=len(self._last[id]))
+            else:
+                yield SlotState(
+                    id=id,
+                    n_ctx=self._n_ctx,
+                    is_processing=True,
+                    n_past=request.computed,
+                    n_prompt_tokens=request.prompt_size,
+                    n_cached_tokens=request.cached,
+                    n_decoded=request.produced,
+                )
+
+    @property
+    def queued(self) -> int:
+        return len(self._queue)
+
+    # ── who runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _admit(self) -> None:
+        for request in list(self._queue):
+            if not self._continuous and self._running:
+                return
+            slot = self._free_slot(request.wanted_slot)
+            if slot is None:
+                if request.wanted_slot is None:
+                    return  # every place is taken
+                continue  # it waits for its own place, and nobody waits for it
+            if not self._has_room(request):
+                return
+            self._queue.remove(request)
+            self._slots[slot] = request
+            request.slot = slot
+            request.sequence = slot if self._shape.unified else self._free_sequence()
+            self._running.append(request)
+            self._begin(request)
+
+    def _free_slot(self, wanted: int | None) -> int | None:
+        if wanted is not None:
+            return wanted if self._slots[wanted] is None else None
+        return next((slot for slot, request in enumerate(self._slots) if request is None), None)
+
+    def _free_sequence(self) -> int:
+        taken = {request.sequence for request in self._running}
+        return next(sequence for sequence in range(len(self._slots)) if sequence not in taken)
+
+    def _has_room(self, request: Request) -> bool:
+        if not self._running:
+            return True
+        if not self._shape.unified:
+            return True  # a stream has cells of its own
+        if request.deterministic or self._running[0].deterministic:
+            return False  # in shared cells only a request alone is sure to lie where it always lies
+        promised = sum(other.pending + 1 for other in self._running)
+        known = max(self.cache.shared(self._namespace(request), request.tokens), self._leader(request)[1])
+        return len(request.tokens) - known + promised < self.cache.free
+
+    def _begin(self, request: Request) -> None:
+        """Start from what is known of the prompt, or wait for another request that is computing more of it."""
+        leader, shared = self._leader(request)
+        known = min(self.cache.lookup(self._namespace(request), request.tokens), self._reusable(request))
+        if leader is not None and shared >= known + _WORTH_WAITING:
+            request.leader, request.awaited = leader, shared
+            return
+        request.leader = None
+        limit = self._reusable(request)
+        if request.deterministic:
+            limit = min(limit, known // GRID * GRID)
+        request.computed = self.cache.enter(request.sequence, self._namespace(request), request.tokens, limit)
+        if not request.preempted:
+            request.cached = min(request.computed, request.prompt_size)
+
+    def _leader(self, request: Request) -> tuple[Request | None, int]:
+        """The running request that will have computed the longest prefix of this one, and how long that is."""
+        best: Request | None = None
+        length = 0
+        if request.namespace is None:
+            return None, 0
+        for other in self._running:
+            if other is request:
+                break  # only those that came before, so that nobody waits in a circle
+            if other.generating or other.namespace != request.namespace or other.deterministic != request.deterministic:
+                continue
+            shared = min(common_prefix(other.tokens, request.tokens), self._reusable(request))
+            if request.deterministic:
+                shared = shared // GRID * GRID
+            if shared > length:
+                best, length = other, shared
+        return best, length
+
+    def _gather_followers(self) -> None:
+        for request in self._running:
+            leader = request.leader
+            if leader is not None and (leader.computed >= request.awaited or leader not in self._running):
+                self._begin(request)
+
+    @staticmethod
+    def _reusable(request: Request) -> int:
+        """The last token is always computed, because its logits are needed."""
+        return len(request.tokens) - 1
+
+    @staticmethod
+    def _namespace(request: Request) -> str | None:
+        if request.namespace is None or not request.deterministic:
+            return request.namespace
+        return f"{request.namespace}\0deterministic"
+
+    # ── what they do next ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _own_step(self) -> tuple[list[Span], list[Request], int] | None:
+        """A step for one deterministic request alone, in turn with the step that all others share."""
+        own = [request for request in self._running if request.deterministic and request.leader is None]
+        others = any(not request.deterministic and request.leader is None for request in self._running)
+        if not own:
+            return None
+        self._lane = (self._lane + 1) % (len(own) + others)
+        if self._lane == len(own):
+            return None
+        request = own[self._lane]
+        end = len(request.tokens)
+        if request.computed < request.prompt_size:
+            end = min(request.prompt_size, (request.computed // GRID + 1) * GRID)
+        elif request.pending > 1:
+            end = request.computed + 1  # going on after an interruption: as it was generated, one by one
+        return [self._span(request, end - request.computed)], [request], 0
+
+    def _shared_step(self) -> tuple[list[Span], list[Request], int]:
+        active = [request for request in self._running if request.leader is None and not request.deterministic]
+        decodes = [request for request in active if request.generating]
+        while self._shape.unified and self.cache.free < len(decodes):
+            victim = self._preempt_youngest()
+            active.remove(victim)
+            if victim in decodes:
+                decodes.remove(victim)
+        if not self._shape.unified:
+            self._close_gaps(decodes)
+        work = [(request, 1) for request in decodes]
+        prompts = [request for request in active if not request.generating]
+        if prompts:
+            work += self._chunks(prompts, decodes=len(decodes))
+        # In order of sequence: a stream per sequence is computed at once only where ids follow each other.
+        work.sort(key=lambda item: item[0].sequence)
+        return [self._span(*item) for item in work], [request for request, _ in work], len(decodes)
+
+    def _chunks(self, prompts: list[Request], *, decodes: int) -> list[tuple[Request, int]]:
+        """Share the step's prompt tokens out: half to the oldest, so that it gets done, the rest to the shortest, so
+        that a question need not wait for a book.
+        """
+        room = self._n_batch - decodes
+        if self._shape.unified:
+            while not decodes and len(prompts) > 1 and self.cache.free == 0:
+                prompts.remove(self._preempt_youngest())
+            room = min(room, self.cache.free - decodes)
+        left = min(self._budget.prompt_tokens(decodes=decodes), room)
+        oldest = min(prompts, key=lambda request: request.arrival)
+        share = {oldest: min(oldest.pending, (left + 1) // 2)}
+        left -= share[oldest]
+        for request in sorted(prompts, key=lambda request: request.pending):
+            more = min(request.pending - share.get(request, 0), left)
+            share[request] = share.get(request, 0) + more
+            left -= more
+        return [(request, count) for request, count in share.items() if count > 0]
+
+    def _span(self, request: Request, count: int) -> Span:
+        end = request.computed + count
+        complete = end == len(request.tokens)
+        return Span(
+            sequence=request.sequence,
+            start=request.computed,
+            tokens=request.tokens[request.computed : end],
+            sampler=request.sampler if complete else None,
+        )
+
+    def _close_gaps(self, decodes: list[Request]) -> None:
+        """Streams with a gap between their ids are computed one after another, which costs far more than a copy."""
+        if not self._shape.shares:
+            return
+        ids = sorted(request.sequence for request in decodes)
+        while ids and ids[-1] - ids[0] + 1 > len(ids):
+            taken = {request.sequence for request in self._running}
+            gap = next((id for id in range(ids[0], ids[-1]) if id not in taken), None)
+            if gap is None:
+                return  # prompts being computed lie between them, and go into the same step
+            last = next(request for request in decodes if request.sequence == ids[-1])
+            self.cache.move(last.sequence, gap, last.computed)
+            last.sequence = gap
+            ids = sorted(request.sequence for request in decodes)
+
+    # ── who leaves ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _finish(self, request: Request, *, ended: bool) -> FinishReason | None:
+        if ended:
             return "stop"
-        produced = len(request.output) + 1
-        if produced >= request.max_tokens or len(request.prompt) + produced >= self._n_ctx:
+        if request.produced >= request.max_tokens or len(request.tokens) >= self._n_ctx:
             return "length"
         return None
 
-    def _release(self) -> None:
-        self._running = None
-        self._forget.append(0)
+    def _preempt_youngest(self) -> Request:
+        """Send the youngest running request back to the queue. What it computed is kept as long as memory allows."""
+        request = max((r for r in self._running if r.computed), key=lambda request: request.arrival)
+        self._release(request)
+        request.computed = 0
+        request.preempted += 1
+        self.preemptions += 1
+        older = sum(waiting.arrival < request.arrival for waiting in self._queue)
+        self._queue.insert(older, request)
+        return request
+
+    def _release(self, request: Request) -> None:
+        if request.leader is None:
+            keep = request.tokens[: request.computed]
+            if request.deterministic:
+                keep = request.tokens[: min(request.computed, request.prompt_size) // GRID * GRID]
+            self.cache.leave(request.sequence, keep)
+            self._last[request.slot] = keep if request.namespace is not None else []
+        request.leader = None
+        self._slots[request.slot] = None
+        self._running.remove(request)

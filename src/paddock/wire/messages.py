@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from paddock.errors import PaddockError
-from paddock.types import EngineOptions, FinishReason, GenerateRequest, ModelInfo, Usage
+from paddock.types import EngineOptions, FinishReason, GenerateRequest, ModelInfo, TextLogprobs, Usage
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,12 +78,15 @@ class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
 
 
 class Delta(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
-    """What one step added to one request. `finish` set means it is the last of that request."""
+    """What one step added to one request. `finish` set means it is the last of that answer."""
 
     id: int
     text: str
+    index: int = 0
+    """Which of the request's answers."""
     finish: FinishReason | None = None
     usage: Usage | None = None
+    logprobs: list[TextLogprobs] | None = None
 
 
 class Step(msgspec.Struct, frozen=True, tag="step"):

@@ -1,1 +1,1 @@
-"""The process that owns one model: `python -m paddock.worker FD`, started by the fleet with one end of a socketpair."""
+"""The process that owns one model: `python -m paddock.worker CONNECTION TURNS`, started by the fleet."""

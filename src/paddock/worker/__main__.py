@@ -10,7 +10,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A short interval lets the engine thread have the GIL back soon after a decode, whatever the I/O thread is doing.
     sys.setswitchinterval(0.0005)
-    Worker(socket.socket(fileno=int(sys.argv[1]))).run()
+    connection, turns = map(int, sys.argv[1:])
+    Worker(socket.socket(fileno=connection), turns).run()
 
 
 if __name__ == "__main__":

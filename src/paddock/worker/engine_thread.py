@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
@@ -12,6 +14,7 @@ from paddock.engine import Engine, open_engine
 from paddock.errors import ModelLoadFailed, PaddockError
 from paddock.scheduling import Progress, Request, Scheduler
 from paddock.types import EngineOptions
+from paddock.worker.turns import Turns
 
 # ── what the engine thread is told ───────────────────────────────────────────────────────────────────────────────────
 
@@ -24,6 +27,8 @@ class Add:
 @dataclass(slots=True, frozen=True)
 class Remove:
     id: int
+    index: int | None = None
+    """One answer of several; all of them unless given."""
 
 
 Command = Add | Remove
@@ -59,9 +64,10 @@ Event = Opening | Opened | Stepped | Died
 class EngineThread:
     """Commands in through `tell`, events out through `post`; neither ever blocks on the other side."""
 
-    def __init__(self, model_path: str, options: EngineOptions, post: Callable[[Event], None]) -> None:
+    def __init__(self, model_path: str, options: EngineOptions, turns: Turns, post: Callable[[Event], None]) -> None:
         self._model_path = model_path
         self._options = options
+        self._turns = turns
         self._post = post
         self._inbox: SimpleQueue[Command] = SimpleQueue()
         # A daemon, because nothing can interrupt native code: the process leaves without waiting for it.
@@ -85,16 +91,26 @@ class EngineThread:
             self._post(Died(ModelLoadFailed(f"the engine failed: {type(error).__name__}: {error}")))
 
     def _run(self, engine: Engine) -> None:
-        scheduler = Scheduler(n_ctx=engine.info.n_ctx, n_batch=engine.n_batch, end_tokens=engine.vocab.end_tokens)
+        scheduler = Scheduler(
+            shape=engine.shape,
+            n_ctx=engine.info.n_ctx,
+            slots=engine.info.n_slots,
+            n_batch=min(engine.n_batch, self._options.n_ubatch),
+            end_tokens=engine.vocab.end_tokens,
+            continuous=self._options.continuous_batching,
+        )
         while True:
             self._receive(scheduler)
             plan = scheduler.schedule()
             if plan is None:
                 continue
-            for sequence in plan.forget:
-                engine.forget(sequence)
-            tokens = engine.decode(plan.spans)
-            progress = scheduler.commit(plan, tokens)
+            begun = time.perf_counter()
+            engine.apply(plan.operations)
+            if not plan.spans:
+                continue
+            with self._turns.take() if engine.takes_turns else nullcontext():
+                results = engine.decode(plan.spans)
+            progress = scheduler.commit(plan, results, time.perf_counter() - begun)
             if progress:
                 self._post(Stepped(progress))
 
@@ -106,8 +122,8 @@ class EngineThread:
                 match command:
                     case Add(request):
                         scheduler.add(request)
-                    case Remove(id):
-                        scheduler.remove(id)
+                    case Remove(id, index):
+                        scheduler.remove(id, index)
                 command = self._inbox.get_nowait()
         except Empty:
             return

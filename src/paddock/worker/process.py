@@ -18,9 +18,9 @@ from typing import NoReturn
 
 import msgspec
 
-from paddock.errors import ModelLoadFailed, PaddockError
-from paddock.scheduling import Request
-from paddock.types import FinishReason, GenerateRequest
+from paddock.errors import ModelLoadFailed, PaddockError, QueueFull
+from paddock.scheduling import Progress, Request
+from paddock.types import EngineOptions, GenerateRequest
 from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
@@ -44,6 +44,7 @@ from paddock.wire import (
 from paddock.worker.answers import Answer
 from paddock.worker.engine_thread import Add, Died, EngineThread, Event, Opened, Opening, Remove, Stepped
 from paddock.worker.prompts import PromptReader
+from paddock.worker.turns import Turns
 
 _PROGRESS_STEP = 0.02
 
@@ -55,7 +56,7 @@ class _Prepared:
 
 
 class Worker:
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, turns: int) -> None:
         sock.setblocking(False)
         self._sock = sock
         self._reader = reader_for_worker()
@@ -69,10 +70,12 @@ class Worker:
         self._selector.register(self._wake_in, selectors.EVENT_READ)
         # One thread, so that prompts are prepared in the order they came and a long one delays no running stream.
         self._preparing = ThreadPoolExecutor(1, thread_name_prefix="prompts")
+        self._turns = turns
+        self._options = EngineOptions()
         self._engine: EngineThread | None = None
         self._opened: Opened | None = None
         self._prompts: PromptReader | None = None
-        self._live: dict[int, Answer | None] = {}
+        self._live: dict[int, dict[int, Answer]] = {}
         self._reported = 0.0
 
     def run(self) -> NoReturn:
@@ -125,11 +128,12 @@ class Worker:
             case Load(version, model_path, options):
                 if version != PROTOCOL_VERSION:
                     self._give_up(ModelLoadFailed(f"the worker speaks protocol {PROTOCOL_VERSION}, not {version}"))
-                self._engine = EngineThread(model_path, options, self._post)
+                self._options = options
+                turns = Turns(self._turns, threads=options.n_threads, cores=os.cpu_count() or 1)
+                self._engine = EngineThread(model_path, options, turns, self._post)
                 self._engine.start()
             case Generate(request):
-                self._live[request.id] = None
-                self._preparing.submit(self._prepare, request)
+                self._receive_request(request)
             case Abort(id):
                 self._live.pop(id, None)
                 self._tell_engine(Remove(id))
@@ -157,7 +161,7 @@ class Worker:
         outcome: list[int] | PaddockError
         try:
             assert self._prompts is not None, "the gateway sends no request before Ready"
-            outcome = self._prompts.read(request.prompt)
+            outcome = self._prompts.read(request)
         except PaddockError as error:
             outcome = error
         except Exception as error:
@@ -170,7 +174,7 @@ class Worker:
             match self._posted.popleft():
                 case Stepped(progress):
                     for item in progress:
-                        self._advance(item.request.id, item.token, item.finish, deltas)
+                        self._advance(item, deltas)
                 case _Prepared(request, outcome):
                     self._admit(request, outcome)
                 case Opening(progress):
@@ -180,7 +184,7 @@ class Worker:
                 case Opened() as opened:
                     info = opened.engine.info
                     self._opened = opened
-                    self._prompts = PromptReader(opened.engine.vocab, info.n_ctx, info.n_vocab)
+                    self._prompts = PromptReader(opened.engine.vocab, info)
                     self._send(Ready(PROTOCOL_VERSION, info))
                 case Died(error):
                     self._give_up(error)
@@ -193,6 +197,16 @@ class Worker:
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _receive_request(self, request: GenerateRequest) -> None:
+        assert self._opened is not None, "the gateway sends no request before Ready"
+        limit = self._opened.engine.info.n_slots + self._options.max_queue
+        if len(self._live) >= limit:
+            error = QueueFull(f"{limit} requests are running or waiting already", retry_after=1)
+            self._send(Refused(request.id, Problem.of(error)))
+            return
+        self._live[request.id] = {}
+        self._preparing.submit(self._prepare, request)
+
     def _admit(self, request: GenerateRequest, outcome: list[int] | PaddockError) -> None:
         if request.id not in self._live:
             return  # its client left while the prompt was being prepared
@@ -202,26 +216,43 @@ class Worker:
             return
         assert self._opened is not None, "a prompt was prepared, so the engine is open"
         engine = self._opened.engine
-        sampling = request.sampling
-        if sampling.seed is None:
-            sampling = msgspec.structs.replace(sampling, seed=secrets.randbits(63))
-        self._live[request.id] = Answer(request.id, prompt_tokens=len(outcome), stop=request.stop, vocab=engine.vocab)
         self._send(Accepted(request.id, len(outcome)))
-        limit = request.max_tokens if request.max_tokens is not None else engine.info.n_ctx
-        self._tell_engine(Add(Request(request.id, outcome, sampling, limit)))
+        seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed
+        for index in range(request.n):
+            # Each answer draws its own numbers; the first the same as if it were alone.
+            sampling = msgspec.structs.replace(request.sampling, seed=seed + index)
+            self._live[request.id][index] = Answer(request.stop, engine.vocab)
+            self._tell_engine(
+                Add(
+                    Request(
+                        request.id,
+                        list(outcome),
+                        engine.sampler(sampling, outcome),
+                        request.max_tokens if request.max_tokens is not None else engine.info.n_ctx,
+                        index=index,
+                        namespace="" if request.cache_prompt else None,
+                        wanted_slot=request.id_slot,
+                        deterministic=request.deterministic or self._options.deterministic,
+                    )
+                )
+            )
 
-    def _advance(self, id: int, token: int | None, finish: FinishReason | None, deltas: list[Delta]) -> None:
-        answer = self._live.get(id)
-        if answer is None:
+    def _advance(self, progress: Progress, deltas: list[Delta]) -> None:
+        id, index = progress.request.id, progress.request.index
+        answers = self._live.get(id)
+        answer = answers.get(index) if answers is not None else None
+        if answers is None or answer is None:
             return
-        delta = answer.advance(token, finish)
+        delta = answer.advance(progress)
         if delta is None:
             return
         deltas.append(delta)
         if delta.finish is not None:
-            del self._live[id]
-            if finish is None:  # a stop string ended it here; the engine does not know yet
-                self._tell_engine(Remove(id))
+            del answers[index]
+            if not answers:
+                del self._live[id]
+            if progress.finish is None:  # a stop string ended it here; the engine does not know yet
+                self._tell_engine(Remove(id, index))
 
     def _give_up(self, error: PaddockError) -> NoReturn:
         """Say why, as far as the socket takes it, and leave: the gateway answers whoever is still waiting."""

@@ -5,19 +5,26 @@ from __future__ import annotations
 from paddock.engine import Vocab
 from paddock.errors import ContextLengthExceeded, InvalidRequest
 from paddock.text import ChatTemplate
-from paddock.types import ChatPrompt, Prompt, TextPrompt, TokenPrompt
+from paddock.types import ChatPrompt, GenerateRequest, ModelInfo, Prompt, TextPrompt, TokenPrompt
 
 
 class PromptReader:
     """Renders and tokenises. Holds no state that changes, so it may run beside the engine."""
 
-    def __init__(self, vocab: Vocab, n_ctx: int, n_vocab: int) -> None:
+    def __init__(self, vocab: Vocab, info: ModelInfo) -> None:
         self._vocab = vocab
-        self._n_ctx = n_ctx
-        self._n_vocab = n_vocab
+        self._n_ctx = info.n_ctx
+        self._n_vocab = info.n_vocab
+        self._n_slots = info.n_slots
         self._template = ChatTemplate(vocab.chat_template, bos=vocab.bos, eos=vocab.eos)
 
-    def read(self, prompt: Prompt) -> list[int]:
+    def read(self, request: GenerateRequest) -> list[int]:
+        """The prompt's tokens. Raises `InvalidRequest` for anything that this model cannot do."""
+        if request.id_slot is not None and request.id_slot >= self._n_slots:
+            raise InvalidRequest(f"there are {self._n_slots} slots, from 0 to {self._n_slots - 1}", param="id_slot")
+        if any(token >= self._n_vocab for token, _ in request.sampling.logit_bias):
+            raise InvalidRequest(f"token ids must lie in 0..{self._n_vocab - 1}", param="logit_bias")
+        prompt = request.prompt
         tokens = self._tokens(prompt)
         if not tokens:
             raise InvalidRequest("the prompt is empty", param=_param(prompt))

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from pydantic import (
+    AllowInfNan,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -17,6 +18,7 @@ from pydantic import (
 )
 
 from paddock.errors import UnsupportedParameter
+from paddock.types import SamplerName, SamplingParams
 
 # ── in ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -63,40 +65,103 @@ StopStrings = Annotated[
     list[Annotated[str, StringConstraints(min_length=1)]], BeforeValidator(_as_list), Field(max_length=32)
 ]
 
+
+def _biases(value: Any) -> Any:
+    """OpenAI writes an object of token id → bias, llama-server a list of [token id, bias or false for never]."""
+    if isinstance(value, dict):
+        value = list(value.items())
+    if not isinstance(value, list):
+        raise ValueError("an object of token ids and biases, or a list of pairs")
+    pairs: list[tuple[int, float]] = []
+    for pair in value:
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise ValueError("every entry must be a pair of token id and bias")
+        token, bias = pair
+        if isinstance(token, str) and token.isdecimal():
+            token = int(token)
+        if type(token) is not int or token < 0:
+            raise ValueError(f"{pair[0]!r} is not a token id")
+        if bias is not False and type(bias) not in (int, float):
+            raise ValueError(f"{bias!r} is not a bias")
+        pairs.append((token, float("-inf") if bias is False else float(bias)))
+    return pairs
+
+
+LogitBias = Annotated[
+    list[tuple[int, Annotated[float, AllowInfNan(True)]]], BeforeValidator(_biases), Field(max_length=1024)
+]
+
 # What cannot be honoured yet, with the values that ask for nothing and therefore pass.
 _NOT_YET: dict[str, tuple[Any, ...]] = {
-    "frequency_penalty": (0,),
     "function_call": ("none",),
     "functions": ([],),
-    "logit_bias": ({},),
-    "logprobs": (False,),
     "modalities": (["text"],),
-    "n": (1,),
     "parallel_tool_calls": (True, False),
-    "presence_penalty": (0,),
     "response_format": ({"type": "text"},),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
-    "top_logprobs": (0,),
 }
 # Accepted, because they ask for nothing that would change the answer.
 _LABELS = ("metadata", "prompt_cache_key", "safety_identifier", "service_tier", "store", "user")
 
 
-class ChatCompletionRequest(_In):
+class SamplingFields(_In):
+    """What llama-server and OpenAI's API let a request say about the choice of tokens."""
+
+    temperature: float | None = Field(None, ge=0)
+    dynatemp_range: float | None = Field(None, ge=0)
+    dynatemp_exponent: float | None = Field(None, ge=0)
+    do_sample: bool | None = None
+    top_p: float | None = Field(None, ge=0, le=1)
+    top_k: int | None = Field(None, ge=-1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    typical_p: float | None = Field(None, ge=0, le=1)
+    top_n_sigma: float | None = None
+    xtc_probability: float | None = Field(None, ge=0, le=1)
+    xtc_threshold: float | None = Field(None, ge=0, le=1)
+    repeat_last_n: int | None = Field(None, ge=-1)
+    repeat_penalty: float | None = Field(None, gt=0)
+    presence_penalty: float | None = Field(None, ge=-100, le=100)
+    frequency_penalty: float | None = Field(None, ge=-100, le=100)
+    dry_multiplier: float | None = Field(None, ge=0)
+    dry_base: float | None = Field(None, ge=1)
+    dry_allowed_length: int | None = Field(None, ge=0)
+    dry_penalty_last_n: int | None = Field(None, ge=-1)
+    dry_sequence_breakers: list[str] | None = Field(None, max_length=64)
+    mirostat: Literal[0, 1, 2] | None = None
+    mirostat_tau: float | None = Field(None, ge=0)
+    mirostat_eta: float | None = Field(None, ge=0)
+    min_keep: int | None = Field(None, ge=0)
+    samplers: list[SamplerName] | None = None
+    logit_bias: LogitBias | None = None
+    ignore_eos: bool | None = None
+    seed: int | None = Field(None, ge=-(2**63), lt=2**64)
+
+    def sampling(self, **more: Any) -> SamplingParams:
+        given = {name: getattr(self, name) for name in SamplingFields.model_fields if name != "do_sample"}
+        given = {name: value for name, value in given.items() if value is not None} | more
+        if self.do_sample is False:
+            given["temperature"] = 0.0
+        if given.get("seed") == -1:  # llama.cpp's way of asking for a random one
+            del given["seed"]
+        return msgspec.convert(given, SamplingParams)
+
+
+class ChatCompletionRequest(SamplingFields):
     messages: list[Message] = Field(min_length=1)
     model: str | None = None
     stream: bool = False
     stream_options: StreamOptions | None = None
     max_tokens: int | None = Field(None, ge=-1)
     max_completion_tokens: int | None = Field(None, ge=-1)
-    temperature: float | None = Field(None, ge=0)
-    do_sample: bool | None = None
-    top_p: float | None = Field(None, ge=0, le=1)
-    top_k: int | None = Field(None, ge=-1)
-    min_p: float | None = Field(None, ge=0, le=1)
-    seed: int | None = Field(None, ge=-(2**63), lt=2**64)
     stop: StopStrings | None = None
+    n: int | None = Field(None, ge=1, le=128)
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+    post_sampling_probs: bool | None = None
+    cache_prompt: bool | None = None
+    id_slot: int | None = Field(None, ge=-1)
+    deterministic: bool | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -114,6 +179,8 @@ class ChatCompletionRequest(_In):
         for name in ("max_tokens", "max_completion_tokens"):
             if getattr(self, name) == 0:
                 raise ValueError(f"{name} must be at least 1")
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs is allowed with logprobs: true only")
         if self.stream_options is not None and not self.stream:
             raise ValueError("stream_options is allowed with stream: true only")
         return self
@@ -144,10 +211,25 @@ class AssistantMessage(msgspec.Struct, kw_only=True):
     content: str
 
 
+class TopLogprob(msgspec.Struct, kw_only=True):
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class TokenLogprob(TopLogprob, kw_only=True):
+    top_logprobs: list[TopLogprob]
+
+
+class ChoiceLogprobs(msgspec.Struct, kw_only=True):
+    content: list[TokenLogprob]
+    refusal: None = None
+
+
 class Choice(msgspec.Struct, kw_only=True):
     index: int
     message: AssistantMessage
-    logprobs: None = None
+    logprobs: ChoiceLogprobs | None = None
     finish_reason: str
 
 
@@ -168,6 +250,7 @@ class ChoiceDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
 class ChunkChoice(msgspec.Struct, kw_only=True):
     index: int
     delta: ChoiceDelta
+    logprobs: ChoiceLogprobs | msgspec.UnsetType = msgspec.UNSET
     finish_reason: str | None = None
 
 

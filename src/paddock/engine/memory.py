@@ -1,0 +1,147 @@
+"""The context's cells, and the spans of keys and values that were copied out of them into host memory."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+
+from paddock.engine.state import Bytes, Span, StateFormat, UnknownFormat
+from paddock.errors import DecodeFailed
+from paddock.types import Drop, Forget, Fork, Operation, Restore, Save
+
+
+class Memory:
+    """Carries out what the scheduler decided about the cache. Belongs to the engine thread."""
+
+    def __init__(self, context: Any, *, unified: bool, scratch: int) -> None:
+        self._context = context
+        self._memory = lib.llama_get_memory(context)
+        self._unified = unified
+        self._scratch = scratch
+        self._format: StateFormat | None = None
+        self._spans: dict[int, Span] = {}
+        self._buffer: Bytes = np.empty(0, np.uint8)
+
+    @property
+    def bytes_per_token(self) -> int:
+        return 0 if self._format is None else self._format.bytes_per_token
+
+    def learn(self, sequence: int, tokens: int) -> None:
+        """Find out how this model's state is written, and trust it only if a round trip gives the same bytes."""
+        size = int(lib.llama_state_seq_get_size(self._context, sequence))
+        try:
+            before = self._read_whole(sequence, size).copy()
+            known = StateFormat.learn(before.tobytes(), tokens)
+            halves = [known.take(before, 0, tokens // 2), known.take(before, tokens // 2, tokens)]
+            pieces = [(halves[0], 0, tokens // 2), (halves[1], 0, tokens - tokens // 2)]
+            buffer = np.empty(known.size(tokens), np.uint8)
+            written = known.join(pieces, 0, buffer)
+            self._forget(sequence, 0)
+            if self._write(sequence, buffer[:written]) and bytes(self._read_whole(sequence, size)) == bytes(before):
+                self._format = known
+        except UnknownFormat:
+            pass
+
+    def apply(self, operations: Sequence[Operation]) -> None:
+        for saves, group in groupby(operations, lambda operation: isinstance(operation, Save)):
+            if saves:
+                self._save([operation for operation in group if isinstance(operation, Save)])
+                continue
+            for operation in group:
+                match operation:
+                    case Forget(sequence, start):
+                        self._forget(sequence, start)
+                    case Fork(source, target, length):
+                        self._fork(source, target, length)
+                    case Restore(sequence, start):
+                        self._restore(operation)
+                    case Drop(span):
+                        del self._spans[span]
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _forget(self, sequence: int, start: int) -> None:
+        lib.llama_memory_seq_rm(self._memory, sequence, start, -1)
+
+    def _fork(self, source: int, target: int, length: int) -> None:
+        # Copying onto a sequence that already has cells corrupts positions.
+        self._forget(target, 0)
+        if self._unified:
+            lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
+        else:
+            span = self._known.take(self._read(source, 0, length), 0, length)
+            self._put(target, [(span, 0, length)], 0)
+
+    def _save(self, saves: list[Save]) -> None:
+        """Neighbouring spans are read at once."""
+        for run in _runs(saves):
+            data = self._read(run[0].sequence, run[0].start, run[-1].end)
+            for save in run:
+                self._spans[save.span] = self._known.take(data, save.start, save.end)
+
+    def _restore(self, restore: Restore) -> None:
+        pieces = [(self._spans[piece.span], piece.offset, piece.length) for piece in restore.pieces]
+        self._put(restore.sequence, pieces, restore.start)
+
+    @property
+    def _known(self) -> StateFormat:
+        assert self._format is not None, "nothing is copied where the format is unknown"
+        return self._format
+
+    def _read(self, sequence: int, first: int, last: int) -> Bytes:
+        """A blob that holds these tokens of a sequence, valid until the next call."""
+        if not self._unified:
+            tokens = int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
+            return self._read_whole(sequence, self._known.size(tokens))
+        self._forget(self._scratch, 0)
+        lib.llama_memory_seq_cp(self._memory, sequence, self._scratch, first, last)
+        data = self._read_whole(self._scratch, self._known.size(last - first))
+        self._forget(self._scratch, 0)
+        return data
+
+    def _put(self, sequence: int, pieces: list[tuple[Span, int, int]], start: int) -> None:
+        tokens = sum(length for _, _, length in pieces)
+        buffer = self._room(self._known.size(tokens))
+        size = self._known.join(pieces, start, buffer)
+        target = self._scratch if start else sequence
+        if not self._write(target, buffer[:size]):
+            raise DecodeFailed(f"could not put {tokens} tokens back into the cache")
+        if start:
+            assert self._unified, "a stream is restored in one go"
+            lib.llama_memory_seq_cp(self._memory, target, sequence, start, start + tokens)
+            self._forget(target, 0)
+
+    def _read_whole(self, sequence: int, size: int) -> Bytes:
+        buffer = self._room(size)
+        read = int(lib.llama_state_seq_get_data(self._context, _pointer(buffer), size, sequence))
+        if read != size:
+            raise UnknownFormat(f"{read} bytes of state instead of {size}")
+        return buffer[:size]
+
+    def _write(self, sequence: int, data: Bytes) -> bool:
+        return int(lib.llama_state_seq_set_data(self._context, _pointer(data), len(data), sequence)) == len(data)
+
+    def _room(self, size: int) -> Bytes:
+        """One buffer, reused: fresh pages cost more than the copy into them."""
+        if len(self._buffer) < size:
+            self._buffer = np.empty(size * 5 // 4, np.uint8)
+        return self._buffer
+
+
+def _runs(saves: list[Save]) -> Iterator[list[Save]]:
+    run: list[Save] = []
+    for save in saves:
+        if run and (run[-1].sequence, run[-1].end) != (save.sequence, save.start):
+            yield run
+            run = []
+        run.append(save)
+    yield run
+
+
+def _pointer(data: Bytes) -> Any:
+    return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))

@@ -1,0 +1,310 @@
+"""Logits → token. Own code rather than llama.cpp's chains: a draw depends on the seed and its place alone, and the
+rows of a step that ask for the usual samplers are done together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import dropwhile, takewhile
+
+import numpy as np
+
+from paddock.engine.candidates import COLDEST, CUTS, Candidates, Floats, Logits, argmax_rows, top_k, top_k_rows
+from paddock.types import Sampled, SamplingParams, TokenLogprobs
+
+# Part of `system_fingerprint`: raised whenever the same logits and seed may give another token.
+PROFILE = 2
+
+_MASK = (1 << 64) - 1
+_XTC_DRAW = 0x5851F42D4C957F2D
+_LARGEST_FAST_K = 256
+_USUAL = ("top_k", "top_p", "min_p", "temperature")
+_OF_SINGLE_TOKENS = ("penalties", "dry")
+# A logit that lost this much never comes back, and a float32 still holds it.
+_LARGEST_PENALTY = 1e34
+
+
+def uniform(seed: int, drawn: int) -> float:
+    """The `drawn`-th number in [0, 1) of this seed: a stateless hash (splitmix64), so nothing need be carried along."""
+    z = (seed * 0xD1342543DE82EF95 + (drawn + 1) * 0x9E3779B97F4A7C15) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return ((z ^ (z >> 31)) >> 11) / (1 << 53)
+
+
+class Sampler:
+    """One request's way of choosing, with the state that it needs. Never shared between requests."""
+
+    def __init__(
+        self,
+        params: SamplingParams,
+        prompt: Sequence[int] = (),
+        *,
+        end_tokens: frozenset[int] = frozenset(),
+        breakers: Callable[[tuple[str, ...]], frozenset[int]] = lambda _: frozenset(),
+    ) -> None:
+        self.params = params
+        self._seed = params.seed or 0
+        self._drawn = 0
+        self._surprise = 2 * params.mirostat_tau
+        self._history = list(prompt) if self._looks_back else []
+        self._breakers = breakers(params.dry_sequence_breakers) if params.dry_multiplier else frozenset()
+        bias = dict.fromkeys(end_tokens, -math.inf) if params.ignore_eos else {}
+        for token, amount in params.logit_bias:
+            bias[token] = bias.get(token, 0.0) + amount
+        self._bias_ids = np.fromiter(bias.keys(), np.int64, len(bias))
+        self._bias = np.fromiter(bias.values(), np.float32, len(bias))
+
+    @cached_property
+    def _looks_back(self) -> bool:
+        p = self.params
+        return bool(
+            (p.repeat_last_n and (p.repeat_penalty != 1 or p.presence_penalty or p.frequency_penalty))
+            or p.dry_multiplier
+        )
+
+    @cached_property
+    def greedy(self) -> bool:
+        """Nothing but the largest logit matters."""
+        return self._plain and self._largest_wins
+
+    @cached_property
+    def usual(self) -> bool:
+        """Only the cheap samplers, in their default order: can be done for many rows at once."""
+        p = self.params
+        order = tuple(name for name in p.samplers if name in _USUAL)
+        neutral = p.typical_p >= 1 and p.top_n_sigma <= 0 and not p.xtc_probability and not p.dynatemp_range
+        return (
+            self._plain and neutral and order == _USUAL and 0 < p.top_k <= _LARGEST_FAST_K
+            and p.min_keep <= 1 and p.temperature >= COLDEST
+        )  # fmt: skip
+
+    @cached_property
+    def _plain(self) -> bool:
+        p = self.params
+        return not self._looks_back and not len(self._bias) and not p.mirostat and p.n_probs < 0
+
+    @cached_property
+    def _largest_wins(self) -> bool:
+        """The temperature leaves only the likeliest token, and no sampler takes that one away before."""
+        p = self.params
+        return (
+            p.temperature <= 0 and p.dynatemp_range <= 0 and "temperature" in p.samplers
+            and (p.typical_p >= 1 or "typ_p" not in p.samplers)
+            and (p.xtc_probability <= 0 or "xtc" not in p.samplers)
+        )  # fmt: skip
+
+    def draw(self, weights: Floats) -> int:
+        """An index, with a chance in proportion to its weight."""
+        total = weights.cumsum()
+        point = self.next_uniform() * total[-1]
+        return min(int(np.searchsorted(total, point, side="right")), len(weights) - 1)
+
+    def next_uniform(self) -> float:
+        self._drawn += 1
+        return uniform(self._seed, self._drawn - 1)
+
+    def choose(self, row: Logits) -> Sampled:
+        """The general case: every sampler, one row."""
+        p = self.params
+        adjusted = self._adjusted(row)
+        if p.mirostat:
+            candidates = Candidates.every(adjusted)
+            CUTS["temperature"](candidates, p)
+            at, weights = self._mirostat(candidates)
+        else:
+            candidates = self._chain(adjusted)
+            weights = candidates.probabilities()
+            # Also where one alone is left: the next draw's place must not depend on how this one went.
+            at = self.draw(weights)
+        token = int(candidates.ids[at])
+        if self._looks_back:
+            self._history.append(token)
+        return Sampled(token, self._report(row, token, at, candidates, weights))
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _adjusted(self, row: Logits) -> Logits:
+        """The row with what concerns single tokens: bias, and the penalties and DRY that no other sampler precedes."""
+        if not len(self._bias) and not self._looks_back:
+            return row
+        row = row.copy()
+        row[self._bias_ids] += self._bias
+        for name in takewhile(_OF_SINGLE_TOKENS.__contains__, self.params.samplers):
+            self._reweigh(name, row)
+        return row
+
+    def _reweigh(self, name: str, row: Logits) -> None:
+        if name == "penalties":
+            self._penalise(row)
+        else:
+            self._dry(row)
+
+    def _chain(self, row: Logits) -> Candidates:
+        p = self.params
+        order = list(dropwhile(_OF_SINGLE_TOKENS.__contains__, p.samplers))
+        if self._largest_wins and not any(name in _OF_SINGLE_TOKENS for name in order):
+            return Candidates.best(row, 1)
+        if order and order[0] == "top_n_sigma" and p.top_n_sigma <= 0:
+            del order[0]
+        if order and order[0] == "top_k" and p.top_k > 0:
+            candidates = Candidates.best(row, p.top_k)
+            del order[0]
+        else:
+            candidates = Candidates.every(row)
+        for name in order:
+            if name == "xtc":
+                self._xtc(candidates)
+            elif name in CUTS:
+                CUTS[name](candidates, p)
+            elif self._looks_back:
+                spread = np.full(len(row), -np.inf, np.float32)
+                spread[candidates.ids] = candidates.logits
+                self._reweigh(name, spread)
+                candidates.logits = spread[candidates.ids].astype(np.float64)
+                candidates.ordered = False
+        return candidates
+
+    def _latest(self, count: int) -> list[int]:
+        """The last tokens of prompt and answer, all for a negative count."""
+        return self._history if count < 0 else self._history[max(0, len(self._history) - count) :]
+
+    def _penalise(self, row: Logits) -> None:
+        p = self.params
+        window = self._latest(p.repeat_last_n)
+        if not window:
+            return
+        ids, counts = np.unique(window, return_counts=True)
+        logits = row[ids]
+        logits = np.where(logits <= 0, logits * p.repeat_penalty, logits / p.repeat_penalty)
+        row[ids] = logits - counts * p.frequency_penalty - p.presence_penalty
+
+    def _dry(self, row: Logits) -> None:
+        """Make what would go on repeating an earlier passage the less likely, the longer the passage."""
+        p = self.params
+        if not p.dry_multiplier or p.dry_base < 1:
+            return
+        history = self._latest(p.dry_penalty_last_n)
+        if len(history) <= p.dry_allowed_length:
+            return
+        growth = math.log(p.dry_base)
+        reach = next((n for n, token in enumerate(reversed(history)) if token in self._breakers), len(history))
+        most = math.log(_LARGEST_PENALTY)
+        if growth * reach > most:
+            reach = min(reach, p.dry_allowed_length + math.ceil(most / growth))
+        tokens = np.asarray(history)
+        # For each place but the last, how much of what comes before it is also what the text ends with.
+        sizes = np.zeros(len(tokens) - 1, np.int64)
+        ends = np.arange(len(sizes))
+        for size in range(reach):
+            ends = ends[ends >= size]
+            ends = ends[tokens[ends - size] == tokens[-1 - size]]
+            if not len(ends):
+                break
+            sizes[ends] = size + 1
+        places = np.flatnonzero(sizes >= p.dry_allowed_length)
+        places = places[np.argsort(sizes[places])]  # the longest last, which the dictionary keeps
+        for token, size in dict(zip(tokens[places + 1].tolist(), sizes[places].tolist(), strict=True)).items():
+            if token not in self._breakers:
+                power = min((size - p.dry_allowed_length) * growth, most)
+                row[token] -= min(p.dry_multiplier * math.exp(power), _LARGEST_PENALTY)
+
+    def _xtc(self, candidates: Candidates) -> None:
+        """Now and then leave out all of the likely choices but the least likely of them."""
+        p = self.params
+        if p.xtc_probability <= 0 or p.xtc_threshold > 0.5 or len(candidates.ids) < 2:
+            return
+        if uniform(self._seed ^ _XTC_DRAW, self._drawn) >= p.xtc_probability:
+            return
+        candidates.order()
+        weights = candidates.probabilities()
+        above = int(np.count_nonzero((weights >= p.xtc_threshold) & (weights > 0)))
+        if above > 1 and len(candidates.ids) - above + 1 >= p.min_keep:
+            candidates.take(slice(above - 1, None))
+
+    def _mirostat(self, candidates: Candidates) -> tuple[int, Floats]:
+        """Keep the surprise of the text near `tau` by adapting where the candidates are cut off."""
+        p = self.params
+        candidates.order()
+        weights = candidates.probabilities()
+        if p.mirostat == 1:
+            top = weights[:100]
+            steps = np.log(np.arange(2, len(top) + 1) / np.arange(1, len(top)))
+            falls = -np.diff(np.log(np.maximum(top, 1e-30)))
+            slope = float(np.sum(steps * falls) / np.sum(steps * steps)) if len(top) > 1 else 1.0
+            excess = slope - 1
+            size = len(weights)
+            # A flat row or a large tau: beyond every float, which means to keep all.
+            with np.errstate(all="ignore"):
+                power = excess * np.exp2(self._surprise) / (1 - np.float64(size) ** -excess)
+                cut = float(power ** (1 / np.float64(slope)))
+            keep = int(max(1.0, cut)) if cut < size else size
+        else:
+            with np.errstate(divide="ignore"):
+                keep = max(1, int(np.count_nonzero(-np.log2(weights) <= self._surprise)))
+        candidates.take(slice(keep))
+        weights = candidates.probabilities()
+        at = self.draw(weights)
+        self._surprise -= p.mirostat_eta * (-math.log2(max(float(weights[at]), 1e-30)) - p.mirostat_tau)
+        return at, weights
+
+    def _report(
+        self, row: Logits, token: int, at: int, candidates: Candidates, weights: Floats
+    ) -> TokenLogprobs | None:
+        p = self.params
+        if p.n_probs < 0:
+            return None
+        if p.post_sampling_probs:
+            logs = np.log(np.maximum(weights, 1e-45))
+            likeliest = np.argsort(-weights, kind="stable")[: p.n_probs]
+            return TokenLogprobs(float(logs[at]), [(int(candidates.ids[i]), float(logs[i])) for i in likeliest])
+        return logprobs_of(row, token, p.n_probs)
+
+
+def logprobs_of(row: Logits, token: int, count: int) -> TokenLogprobs:
+    """The model's own opinion of a token, before any sampler."""
+    peak = float(row.max())
+    total = peak + math.log(float(np.exp(row.astype(np.float64) - peak).sum()))
+    best = top_k(row, count) if count else ()
+    return TokenLogprobs(float(row[token]) - total, [(int(id), float(row[id]) - total) for id in best])
+
+
+def choose_all(rows: Logits, samplers: Sequence[Sampler]) -> list[Sampled]:
+    """One token for each row, by its own sampler."""
+    chosen: dict[int, Sampled] = {}
+    greedy = [index for index, sampler in enumerate(samplers) if sampler.greedy]
+    if len(greedy) == len(rows):
+        return [Sampled(token) for token in argmax_rows(rows).tolist()]
+    for index in greedy:
+        chosen[index] = Sampled(int(rows[index].argmax()))
+    usual = [index for index, sampler in enumerate(samplers) if sampler.usual]
+    if usual:
+        tokens = _choose_usual(rows, usual, samplers)
+        chosen |= {index: Sampled(token) for index, token in zip(usual, tokens, strict=True)}
+    return [chosen.get(index) or sampler.choose(rows[index]) for index, sampler in enumerate(samplers)]
+
+
+def _choose_usual(rows: Logits, which: list[int], samplers: Sequence[Sampler]) -> list[int]:
+    """Top-k, top-p, min-p, temperature and the draw, as matrices with a row for each request."""
+    params = [samplers[index].params for index in which]
+    widest = min(max(p.top_k for p in params), rows.shape[1])
+    ids = top_k_rows(rows, which, widest)
+    logits = rows[np.asarray(which)[:, None], ids].astype(np.float64)
+    place = np.arange(widest)
+    logits[place >= np.array([[min(p.top_k, rows.shape[1])] for p in params])] = -np.inf
+    weights = np.exp(logits - logits[:, :1])
+    # A running total, not a sum: a sum's rounding would depend on the width, that is on the neighbours.
+    total = weights.cumsum(axis=1)
+    # A token stays while those before it make less than top_p, and while it is not min_p times rarer than the first.
+    top_p = np.array([[p.top_p if p.top_p < 1 else 2.0] for p in params])
+    min_p = np.array([[p.min_p] for p in params])
+    kept = (total - weights < top_p * total[:, -1:]) & (weights >= min_p)
+    kept[:, 0] = True
+    temperature = np.array([[p.temperature] for p in params])
+    weights = np.where(kept, np.exp((logits - logits[:, :1]) / temperature), 0.0)
+    total = weights.cumsum(axis=1)
+    points = np.array([[samplers[index].next_uniform()] for index in which]) * total[:, -1:]
+    at = np.minimum((total <= points).sum(axis=1), kept.cumsum(axis=1).argmax(axis=1))
+    return [int(id) for id in ids[np.arange(len(which)), at]]

@@ -1,0 +1,184 @@
+"""The bytes of `llama_state_seq_get_data`, taken apart into spans of tokens that can be cut and joined.
+
+libllama writes a sequence's cells layer by layer: first all keys, then all values, each behind a small header. Nothing
+promises that format, so it is learnt from a probe when a model is loaded, and what does not fit is not used.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Span = tuple[Bytes, ...]
+"""One array for each group: layers by tokens by bytes."""
+
+
+class UnknownFormat(Exception):
+    """The state of this model is written in a way that this code does not know."""
+
+
+@dataclass(slots=True, frozen=True)
+class _Group:
+    """Consecutive layers whose headers and rows are alike."""
+
+    header: bytes
+    layers: int
+    row: int
+    """Bytes of one token in one layer."""
+    element: int
+    """Values are written transposed when flash attention is off: then the bytes of one element, else 0."""
+
+    def size(self, tokens: int) -> int:
+        return self.layers * (len(self.header) + self.row * tokens)
+
+    def bodies(self, data: Bytes, at: int, tokens: int) -> Bytes:
+        """The group's rows inside a blob, as a view: layers by tokens by bytes, however they lie."""
+        stride = len(self.header) + self.row * tokens
+        rows = np.lib.stride_tricks.as_strided(
+            data[at + len(self.header) :], (self.layers, self.row * tokens), (stride, 1), writeable=True
+        )
+        if not self.element:
+            return rows.reshape(self.layers, tokens, self.row)
+        lines = self.row // self.element
+        return np.lib.stride_tricks.as_strided(
+            rows, (self.layers, tokens, lines, self.element), (stride, self.element, tokens * self.element, 1)
+        )
+
+    def headers(self, data: Bytes, at: int, tokens: int) -> Bytes:
+        stride = len(self.header) + self.row * tokens
+        return np.lib.stride_tricks.as_strided(data[at:], (self.layers, len(self.header)), (stride, 1), writeable=True)
+
+
+class StateFormat:
+    """How this context writes a sequence. Learn it with `learn` from the blob of a sequence of known length."""
+
+    def __init__(self, prefix: bytes, streams: int, groups: list[_Group], infix: bytes) -> None:
+        self._prefix = prefix
+        self._streams = streams
+        self._groups = groups
+        self._infix = infix
+        self.bytes_per_token = sum(group.layers * group.row for group in groups)
+
+    @classmethod
+    def learn(cls, blob: bytes, tokens: int) -> StateFormat:
+        """Raises `UnknownFormat` unless every byte of the blob is understood."""
+        try:
+            reader = _Reader(blob)
+            prefix = blob[:8]
+            reader.skip(8)  # a magic number and the sequence's id
+            (streams,) = reader.read("I")
+            for _ in range(streams):
+                (cells,) = reader.read("I")
+                if cells:
+                    break
+            if cells != tokens:
+                raise UnknownFormat(f"{cells} cells for {tokens} tokens")
+            for position in range(tokens):
+                if reader.read("iI")[:2] != (position, 1):
+                    raise UnknownFormat("unexpected cell metadata")
+                reader.skip(4)
+            transposed, layers = reader.read("II")
+            infix = struct.pack("<II", transposed, layers)
+            groups = _group([reader.segment(tokens) for _ in range(layers)])
+            groups += _group([reader.segment(tokens, transposed=bool(transposed)) for _ in range(layers)])
+            if set(blob[reader.at :]) - {0} or len(blob) - reader.at > 4 * streams:
+                raise UnknownFormat("more follows than was expected")
+        except (struct.error, IndexError) as error:
+            raise UnknownFormat(str(error)) from error
+        return cls(prefix, streams, groups, infix)
+
+    def size(self, tokens: int) -> int:
+        """Of a whole blob."""
+        return 8 + 4 + 4 * self._streams + 12 * tokens + 8 + sum(group.size(tokens) for group in self._groups)
+
+    def take(self, data: Bytes, first: int, last: int) -> Span:
+        """Copy the tokens at positions `first..last` out of a blob."""
+        cells, at = self._cells(data)
+        positions = data[at : at + 12 * cells].view(np.int32).reshape(cells, 3)[:, 0]
+        at += 12 * cells + 8
+        which: slice | npt.NDArray[np.int64]
+        if (np.diff(positions) == 1).all():
+            begin = first - int(positions[0])
+            which = slice(begin, begin + last - first)
+        else:  # cells that were free here and there: put the tokens back in order
+            order = np.argsort(positions)
+            which = order[np.searchsorted(positions[order], np.arange(first, last))]
+        span: list[Bytes] = []
+        for group in self._groups:
+            span.append(group.bodies(data, at, cells)[:, which].copy())
+            at += group.size(cells)
+        return tuple(span)
+
+    def join(self, pieces: list[tuple[Span, int, int]], start: int, into: Bytes) -> int:
+        """Write a blob of pieces (span, offset, length), the first token at position `start`. Returns its size."""
+        tokens = sum(length for _, _, length in pieces)
+        size = self.size(tokens)
+        data = into[:size]
+        head = self._prefix + struct.pack("<II", self._streams, tokens)
+        data[: len(head)] = np.frombuffer(head, np.uint8)
+        at = len(head)
+        cells = data[at : at + 12 * tokens].view(np.int32).reshape(tokens, 3)
+        cells[:, 0] = np.arange(start, start + tokens)
+        cells[:, 1] = 1
+        cells[:, 2] = 0
+        at += 12 * tokens
+        data[at : at + 8] = np.frombuffer(self._infix, np.uint8)
+        at += 8
+        for index, group in enumerate(self._groups):
+            group.headers(data, at, tokens)[:] = np.frombuffer(group.header, np.uint8)
+            bodies = group.bodies(data, at, tokens)
+            put = 0
+            for span, offset, length in pieces:
+                bodies[:, put : put + length] = span[index][:, offset : offset + length]
+                put += length
+            at += group.size(tokens)
+        data[at:] = 0  # the other streams have no cells
+        return size
+
+    def _cells(self, data: Bytes) -> tuple[int, int]:
+        counts = data[12 : 12 + 4 * self._streams].view(np.uint32)
+        at = int(np.flatnonzero(counts)[0])
+        return int(counts[at]), 12 + 4 * (at + 1)
+
+
+class _Reader:
+    def __init__(self, blob: bytes) -> None:
+        self._blob = blob
+        self.at = 0
+
+    def skip(self, count: int) -> None:
+        self.at += count
+
+    def read(self, layout: str) -> tuple[int, ...]:
+        layout = f"<{layout}"
+        values = struct.unpack_from(layout, self._blob, self.at)
+        self.at += struct.calcsize(layout)
+        return values
+
+    def segment(self, tokens: int, *, transposed: bool = False) -> _Group:
+        begin = self.at
+        if transposed:
+            _, element, lines = self.read("iII")
+            row = element * lines
+        else:
+            _, row = self.read("iQ")
+            element = 0
+        header = self._blob[begin : self.at]
+        self.at += row * tokens
+        if self.at > len(self._blob):
+            raise UnknownFormat("a layer ends beyond the end")
+        return _Group(header, 1, row, element)
+
+
+def _group(segments: list[_Group]) -> list[_Group]:
+    groups: list[_Group] = []
+    for segment in segments:
+        if groups and (groups[-1].header, groups[-1].row) == (segment.header, segment.row):
+            groups[-1] = _Group(segment.header, groups[-1].layers + 1, segment.row, segment.element)
+        else:
+            groups.append(segment)
+    return groups

@@ -1,0 +1,160 @@
+"""One run: which server is put under which load when, and what is noted about it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from paddock.lab.serving.client import ChatFailed
+from paddock.lab.serving.report import Better, Measure, Table
+from paddock.lab.serving.scenarios import SCENARIOS, Session, Settings, neighbours, wake
+from paddock.lab.serving.servers import (
+    Server,
+    StartFailed,
+    machine_processor_seconds,
+    processor_seconds,
+    resident_bytes,
+    running,
+)
+
+_BUSY_WHEN_IDLE = 0.05
+_BUSY_CLIENT = 0.15
+_BUSY_OTHERS = 0.2
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """Processor time so far, of those concerned."""
+
+    wall: float
+    client: float
+    servers: float
+    machine: float
+
+    @classmethod
+    def read(cls, servers: list[Server]) -> _Clock:
+        used = sum(processor_seconds(server) for server in servers)
+        return cls(time.perf_counter(), time.process_time(), used, machine_processor_seconds())
+
+    def shares_since(self, begun: _Clock) -> tuple[float, float]:
+        """Of a core: what the client took, and what neither it nor the servers took."""
+        client, servers = self.client - begun.client, self.servers - begun.servers
+        others = self.machine - begun.machine - client - servers
+        passed = self.wall - begun.wall
+        return client / passed, max(0.0, others / passed)
+
+
+@dataclass
+class Bench:
+    settings: Settings
+    values: Mapping[str, str]
+    scenario_seconds: float
+    start_seconds: float
+    table: Table = field(default_factory=Table)
+    notes: list[str] = field(default_factory=list)
+    """Whatever makes a number doubtful."""
+    failed: bool = False
+
+    def round(self, servers: list[Server], scenarios: list[str], number: int) -> None:
+        for scenario in scenarios:
+            for server in rotated(servers, number):
+                self._measure(scenario, server, number)
+
+    def memory(self, servers: list[Server]) -> None:
+        for server in servers:
+            # Awake, as a server that has put its model away would weigh nothing.
+            if server.process and self.wake("memory", server):
+                resident = [each / 2**20 for each in resident_bytes(server)]
+                weights = {"all processes": sum(resident), "largest process": max(resident)}
+                measures = [Measure(name, "MiB", Better.LOWER, value) for name, value in weights.items()]
+                self.table.add("memory", server.name, 0, measures)
+
+    def neighbours(self, servers: list[Server], number: int) -> None:
+        for server in rotated([server for server in servers if server.process], number):
+            try:
+                with running(server.entrant, self.values, self.start_seconds) as second:
+                    self._measure("neighbours", server, number, second)
+            except StartFailed as failure:
+                self._fail("neighbours", server, str(failure))
+
+    def idle(self, servers: list[Server]) -> None:
+        """A server that works without being asked would slow the one whose turn it is."""
+        begun, before = time.perf_counter(), [processor_seconds(server) for server in servers]
+        time.sleep(1.5)
+        passed = time.perf_counter() - begun
+        for server, used in zip(servers, before, strict=True):
+            share = (processor_seconds(server) - used) / passed
+            if share > _BUSY_WHEN_IDLE:
+                self._note(f"{server.name} takes {share:.0%} of a core while idle")
+
+    def wake(self, scenario: str, server: Server) -> bool:
+        session = self._session("wake", server, 0)
+        return self._attempt(scenario, server, partial(wake, session)) is not None
+
+    def _measure(self, scenario: str, server: Server, number: int, second: Server | None = None) -> None:
+        servers = [server, second] if second else [server]
+        if not all(self.wake(scenario, each) for each in servers):
+            return
+        sessions = [self._session(scenario, each, number) for each in servers]
+        begun = _Clock.read(servers)
+        run = partial(neighbours, *sessions) if second else partial(SCENARIOS[scenario], *sessions)
+        measures = self._attempt(scenario, server, run)
+        if measures is None:
+            return
+        ended = _Clock.read(servers)
+        self.table.add(scenario, server.name, number, measures)
+        client, others = ended.shares_since(begun)
+        prompts = [answer.prompt_tokens for session in sessions for answer in session.answers]
+        say(
+            f"round {number + 1}  {scenario:10} {server.name:12} {ended.wall - begun.wall:6.1f} s  "
+            f"{len(prompts)} prompts of {min(prompts)}..{max(prompts)} tokens; "
+            f"client {client:.0%} of a core, others {others:.0%}"
+        )
+        if client > _BUSY_CLIENT:
+            self._note(f"{scenario} of {server.name}: the client took {client:.0%} of a core")
+        if others > _BUSY_OTHERS and server.process:
+            self._note(f"{scenario} of {server.name}: other work on this machine took {others:.0%} of a core")
+        if short := sum(session.short for session in sessions):
+            self._note(f"{scenario} of {server.name}: {short} answers were shorter than asked for")
+
+    def _attempt(self, scenario: str, server: Server, action: Callable[[], Awaitable[T]]) -> T | None:
+        """What the action returns; None if it failed, which is noted."""
+
+        async def bounded() -> T:
+            async with asyncio.timeout(self.scenario_seconds):
+                return await action()
+
+        try:
+            return asyncio.run(bounded())
+        except (ChatFailed, OSError, ExceptionGroup) as failure:
+            while isinstance(failure, ExceptionGroup):
+                failure = failure.exceptions[0]
+            self._fail(scenario, server, f"{type(failure).__name__} {failure}")
+            return None
+
+    def _session(self, scenario: str, server: Server, number: int) -> Session:
+        return Session(server.address, self.settings, f"{scenario} {number}")
+
+    def _fail(self, scenario: str, server: Server, why: str) -> None:
+        self.failed = True
+        self._note(f"{scenario} of {server.name} failed: {why}")
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        say(text)
+
+
+def rotated(servers: list[Server], by: int) -> list[Server]:
+    at = by % len(servers) if servers else 0
+    return servers[at:] + servers[:at]
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,250 @@
+"""The loads that servers are put under. Each takes a fresh session with one server and returns what it measured."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from paddock.lab.serving.client import Address, Answer, chat
+from paddock.lab.serving.report import Better, Measure
+
+Message = dict[str, str]
+
+# Each is a single token of the usual vocabularies, so that a number of words is nearly a number of tokens.
+_VOCABULARY = """
+time year people way day man thing woman life child world school state family student group country problem hand part
+place case week company system program question work government number night point home water room mother area money
+story fact month lot right study book eye job word business issue side kind head house service friend father power hour
+game line end member law car city community name president team minute idea kid body information back parent face level
+office door health person art war history party result change morning reason research girl moment air teacher force
+education green blue river mountain forest garden window bridge island market summer winter stone paper music horse bird
+"""
+_WORDS = _VOCABULARY.split()
+_TAG_WORDS = 6
+_SHORT_QUESTION = 12
+_RUNNING = 3
+
+
+@dataclass(frozen=True)
+class Settings:
+    model_name: str = "default"
+    temperature: float = 0.0
+    ignore_eos: bool = True
+    conversations: int = 100
+    scale: float = 1.0
+
+    def scaled(self, number: int, least: int = 2) -> int:
+        return max(least, round(number * self.scale))
+
+
+@dataclass
+class Session:
+    """One server during one scenario of one round."""
+
+    address: Address
+    settings: Settings
+    seed: str
+    """Of the scenario and round: every server gets the same text but for a tag that no server has seen before."""
+    answers: list[Answer] = field(default_factory=list)
+    short: int = 0
+    """Answers that ended before they had all the tokens asked for, which makes rates hard to compare."""
+
+    def __post_init__(self) -> None:
+        self._tags = random.Random()
+        self._same = random.Random(self.seed)
+
+    def words(self, count: int) -> str:
+        """That many words that begin as no text before did, so that no cache knows them."""
+        tag = self._tags.choices(_WORDS, k=_TAG_WORDS)
+        return " ".join([*tag, *self._same.choices(_WORDS, k=max(1, count - _TAG_WORDS))])
+
+    def story(self) -> list[Message]:
+        return [user(f"{self.words(_SHORT_QUESTION)}. Tell me a long story with these words in it.")]
+
+    async def ask(
+        self, messages: list[Message], tokens: int, on_event: Callable[[int], object] | None = None
+    ) -> Answer:
+        body: dict[str, Any] = {
+            "model": self.settings.model_name,
+            "messages": messages,
+            "max_tokens": tokens,
+            "temperature": self.settings.temperature,
+        }
+        if self.settings.ignore_eos:
+            body["ignore_eos"] = True
+        answer = await chat(self.address, body, on_event)
+        self.answers.append(answer)
+        self.short += answer.tokens < tokens
+        return answer
+
+    async def ask_all(self, prompts: Iterable[list[Message]], tokens: int) -> list[Answer]:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self.ask(messages, tokens)) for messages in prompts]
+        return [task.result() for task in tasks]
+
+
+Scenario = Callable[[Session], Awaitable[list[Measure]]]
+
+
+async def wake(session: Session) -> Answer:
+    """Unmeasured: a server may have put its model away while the others had their turn."""
+    return await session.ask([user(session.words(_SHORT_QUESTION))], 2)
+
+
+async def streams(session: Session, count: int) -> list[Measure]:
+    answers = await session.ask_all([session.story() for _ in range(count)], session.settings.scaled(128))
+    tokens = sum(answer.tokens for answer in answers)
+    generating = _last_token(answers) - min(answer.times[0] for answer in answers)
+    return [
+        Measure("tokens per second", "1/s", Better.HIGHER, tokens / _wall(answers)),
+        Measure("... from the first token on", "1/s", Better.HIGHER, tokens / max(generating, 1e-6)),
+    ]
+
+
+async def burst(session: Session) -> list[Measure]:
+    """Eight at the same moment with one long system text, new to the server; then eight more with the same."""
+    system: Message = {"role": "system", "content": session.words(session.settings.scaled(1009))}
+    measures = []
+    for state in ("cold", "warm"):
+        prompts = [[system, user(session.words(_SHORT_QUESTION))] for _ in range(8)]
+        answers = await session.ask_all(prompts, session.settings.scaled(16))
+        measures += [
+            _seconds(f"{state}: first token, median", statistics.median(answer.first_token for answer in answers)),
+            _seconds(f"{state}: all done", _wall(answers)),
+            _cached(f"{state}: prompt tokens cached", answers),
+        ]
+    return measures
+
+
+async def stall(session: Session) -> list[Measure]:
+    """Two long new prompts arrive while three streams are running: how long do those stand still?"""
+    needed, length = session.settings.scaled(20), session.settings.scaled(300)
+    late_prompts = [[user(session.words(session.settings.scaled(1370)))] for _ in range(2)]
+    under_way = [asyncio.Event() for _ in range(_RUNNING)]
+
+    async def stream(event: asyncio.Event) -> Answer:
+        try:
+            return await session.ask(session.story(), length, lambda count: event.set() if count >= needed else None)
+        finally:
+            event.set()
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(stream(event)) for event in under_way]
+        for event in under_way:
+            await event.wait()
+        begun = time.perf_counter()
+        late = await session.ask_all(late_prompts, session.settings.scaled(8))
+    gap = max(longest_gap(task.result().times, begun, _done(late)) for task in tasks)
+    return [
+        _seconds("longest gap in a running stream", gap),
+        _seconds("late prompts: first token, mean", statistics.mean(answer.first_token for answer in late)),
+        _seconds("late prompts: all done", _wall(late)),
+    ]
+
+
+async def turns(session: Session, at_once: int) -> list[Measure]:
+    """Eight conversations of three turns, taken in turn, some at once."""
+    histories = [[user(session.words(session.settings.scaled(220)))] for _ in range(8)]
+    locks = [asyncio.Lock() for _ in histories]
+    jobs = iter([(turn, number) for turn in range(3) for number in range(len(histories))])
+    later: list[Answer] = []
+
+    async def take_jobs() -> None:
+        for turn, number in jobs:
+            async with locks[number]:
+                answer = await _continue(session, histories[number], session.settings.scaled(32))
+                if turn:
+                    later.append(answer)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(at_once):
+            group.create_task(take_jobs())
+    return _return_visits("turns 2 and 3", later)
+
+
+async def revisit(session: Session) -> list[Measure]:
+    """Many conversations, one after another; then each goes on once, in the same order."""
+    count = session.settings.scaled(session.settings.conversations)
+    histories = [[user(session.words(session.settings.scaled(170)))] for _ in range(count)]
+    tokens = session.settings.scaled(8)
+    first = [await _continue(session, history, tokens) for history in histories]
+    second = [await _continue(session, history, tokens) for history in histories]
+    first_token = statistics.median(answer.first_token for answer in first)
+    return [_seconds("first visit: first token, median", first_token), *_return_visits("revisit", second)]
+
+
+async def neighbours(session: Session, neighbour: Session) -> list[Measure]:
+    """Two servers of one kind on one machine, a stream each, against one of them alone."""
+    tokens = session.settings.scaled(128)
+    alone = _rate(await session.ask(session.story(), tokens))
+    both = await asyncio.gather(session.ask(session.story(), tokens), neighbour.ask(neighbour.story(), tokens))
+    together = sum(_rate(answer) for answer in both)
+    return [
+        Measure("two servers together", "1/s", Better.HIGHER, together),
+        Measure("two together / one alone", "x", Better.HIGHER, together / alone),
+    ]
+
+
+SCENARIOS: dict[str, Scenario] = {
+    "streams1": partial(streams, count=1),
+    "streams4": partial(streams, count=4),
+    "streams8": partial(streams, count=8),
+    "streams32": partial(streams, count=32),
+    "burst": burst,
+    "stall": stall,
+    "turns4": partial(turns, at_once=4),
+    "revisit": revisit,
+}
+
+
+def user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def longest_gap(times: list[float], begun: float, ended: float) -> float:
+    """The longest time between two events of a stream that was, in part at least, between these moments."""
+    return max((after - before for before, after in pairwise(times) if after > begun and before < ended), default=0.0)
+
+
+async def _continue(session: Session, history: list[Message], tokens: int) -> Answer:
+    """Ask, and leave the answer and the next question in the history."""
+    answer = await session.ask(history, tokens)
+    history += [{"role": "assistant", "content": answer.text}, user(session.words(_SHORT_QUESTION))]
+    return answer
+
+
+def _done(answers: Iterable[Answer]) -> float:
+    return max(answer.done for answer in answers)
+
+
+def _last_token(answers: Iterable[Answer]) -> float:
+    return max(answer.times[-1] for answer in answers)
+
+
+def _wall(answers: list[Answer]) -> float:
+    return _done(answers) - min(answer.sent for answer in answers)
+
+
+def _rate(answer: Answer) -> float:
+    return answer.tokens / _wall([answer])
+
+
+def _seconds(name: str, value: float) -> Measure:
+    return Measure(name, "s", Better.LOWER, value)
+
+
+def _cached(name: str, answers: list[Answer]) -> Measure:
+    prompt = sum(answer.prompt_tokens for answer in answers)
+    return Measure(name, "%", Better.NEITHER, 100 * sum(answer.cached_tokens for answer in answers) / max(prompt, 1))
+
+
+def _return_visits(name: str, answers: list[Answer]) -> list[Measure]:
+    first_token = statistics.median(answer.first_token for answer in answers)
+    return [_seconds(f"{name}: first token, median", first_token), _cached(f"{name}: prompt tokens cached", answers)]

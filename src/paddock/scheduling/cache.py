@@ -1,0 +1,183 @@
+"""Which cells and which host memory hold what: every change of them is decided here, as a list of operations.
+
+Cells belong to running sequences only. A sequence that leaves copies what is new into host memory first, and a later
+one with the same prefix gets it from there, or from a running sequence that has it right now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paddock.scheduling.prefix_tree import Match, Node, PrefixTree
+from paddock.types import CacheShape, Drop, Forget, Fork, Operation, Restore, Save
+
+# Host memory is kept in spans of at most this many tokens. A span shared by two branches is freed when both are gone,
+# so this also bounds what a branching can waste.
+_SPAN = 256
+
+
+@dataclass(slots=True)
+class _Held:
+    """What one running sequence has in cells."""
+
+    namespace: str | None
+    node: Node | None
+    """Where its part of the tree ends; None for a sequence that neither reads nor leaves anything."""
+    private: int = 0
+    """Cells outside the tree: generated tokens, and copies of what another sequence holds too."""
+    attached: bool = True
+    """Whether its next tokens would continue at `node`."""
+
+
+class Cache:
+    def __init__(self, shape: CacheShape) -> None:
+        self._shape = shape
+        self._tree = PrefixTree()
+        self._held: dict[int, _Held] = {}
+        self._operations: list[Operation] = []
+        self._budget = shape.ram_bytes // shape.bytes_per_token if shape.bytes_per_token else 0
+        self._span_sizes: dict[int, int] = {}
+        self._next_span = 1
+        self.stored = 0
+        """Tokens in host memory."""
+        self.evicted = 0
+
+    # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def free(self) -> int:
+        """Cells that nobody has. With a stream for each sequence they are not interchangeable."""
+        return self._shape.cells - self.running
+
+    @property
+    def running(self) -> int:
+        private = sum(held.private for held in self._held.values())
+        return private + (self._tree.hot_tokens if self._shape.unified else 0)
+
+    def lookup(self, namespace: str | None, tokens: list[int]) -> int:
+        """How many of the first tokens need not be computed."""
+        if namespace is None:
+            return 0
+        return self._tree.match(namespace, tokens).length
+
+    def shared(self, namespace: str | None, tokens: list[int]) -> int:
+        """How many of the first tokens need no cells of their own."""
+        if namespace is None or not self._shape.unified:
+            return 0
+        return self._tree.match(namespace, tokens).hot()[0]
+
+    # ── running sequences ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def enter(self, sequence: int, namespace: str | None, tokens: list[int], limit: int) -> int:
+        """A sequence begins: it gets what is known of its tokens, at most `limit`. Returns how many that are."""
+        assert sequence not in self._held, f"sequence {sequence} is running"
+        if namespace is None:
+            self._held[sequence] = _Held(None, None)
+            return 0
+        match = self._tree.match(namespace, tokens)
+        self._tree.touch(match.nodes)
+        length = self._bring(sequence, match, min(match.length, limit))
+        node = self._tree.hold(sequence, namespace, match, length)
+        self._held[sequence] = held = _Held(namespace, node)
+        if not self._shape.unified:
+            held.private = length
+        return length
+
+    def advance(self, sequence: int, tokens: list[int]) -> None:
+        """Prompt tokens were computed: others may share them from now on."""
+        held = self._held[sequence]
+        added = 0
+        if held.node is not None and held.attached:
+            held.node, added = self._tree.extend(sequence, held.node, tokens)
+            held.attached = added == len(tokens)
+        held.private += len(tokens) - added if self._shape.unified else len(tokens)
+
+    def grow(self, sequence: int, count: int) -> None:
+        """Generated tokens were computed."""
+        held = self._held[sequence]
+        held.private += count
+        held.attached = False
+
+    def leave(self, sequence: int, tokens: list[int]) -> None:
+        """A sequence ends; `tokens` of it were computed and are worth keeping."""
+        held = self._held.pop(sequence)
+        if held.namespace is not None and tokens and self._budget:
+            self._keep(sequence, held.namespace, tokens)
+        if held.node is not None:
+            self._tree.release(sequence, held.node)
+        self._operations.append(Forget(sequence))
+
+    def move(self, source: int, target: int, length: int) -> None:
+        """Give a running sequence another id."""
+        held = self._held[target] = self._held.pop(source)
+        if held.node is not None:
+            self._tree.rename(held.node, source, target)
+        self._operations += [Fork(source, target, length), Forget(source)]
+
+    def erase(self, namespace: str, tokens: list[int]) -> None:
+        """Forget a prefix, as far as nobody else has it."""
+        self._free(self._tree.forget(self._tree.match(namespace, tokens).nodes))
+
+    def take_operations(self) -> list[Operation]:
+        """What the engine must do, in this order, before its next step."""
+        operations, self._operations = self._operations, []
+        return operations
+
+    @property
+    def has_operations(self) -> bool:
+        return bool(self._operations)
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _bring(self, sequence: int, match: Match, length: int) -> int:
+        """Put the first `length` matched tokens into the sequence's cells, from wherever is nearest."""
+        hot, holder = match.hot()
+        hot = min(hot, length)
+        stored = min(match.stored(), length)
+        if self._shape.unified:
+            length = min(length, hot + max(self.free, 0))
+        if not self._shape.unified:
+            # Every stream has cells of its own, so all of it comes from one source: the one that has more.
+            if stored >= hot:
+                hot = 0
+            length = max(hot, stored)
+        if hot and holder is not None:
+            self._operations.append(Fork(holder, sequence, hot))
+        if length > hot:
+            self._operations.append(Restore(sequence, hot, match.pieces(hot, length)))
+        return length
+
+    def _keep(self, sequence: int, namespace: str, tokens: list[int]) -> None:
+        path = self._tree.grow(namespace, self._tree.match(namespace, tokens), tokens)
+        path = [part for node in path for part in (self._tree.cut(node, _SPAN) if node.stored is None else [node])]
+        protected = set(path)
+        for index, node in enumerate(path):
+            if node.stored is not None:
+                continue
+            if not self._make_room(len(node.tokens), protected):
+                for left in reversed(path[index:]):
+                    self._tree.discard(left)
+                del path[index:]
+                break
+            span, self._next_span = self._next_span, self._next_span + 1
+            self._operations.append(Save(sequence, node.start, node.end, span))
+            self._tree.store(node, span)
+            self._span_sizes[span] = len(node.tokens)
+            self.stored += len(node.tokens)
+        self._tree.touch(path)
+
+    def _make_room(self, size: int, protected: set[Node]) -> bool:
+        while self.stored + size > self._budget:
+            try:
+                span = self._tree.evict(protected)
+            except LookupError:
+                return False
+            self.evicted += 1
+            if span is not None:
+                self._free([span])
+        return True
+
+    def _free(self, spans: list[int]) -> None:
+        for span in spans:
+            self.stored -= self._span_sizes.pop(span)
+            self._operations.append(Drop(span))

@@ -1,0 +1,63 @@
+"""A request as the scheduler sees it: token ids and how far they have come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from paddock.types import FinishReason
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    id: int
+    tokens: list[int]
+    """The prompt; generated tokens are appended."""
+    sampler: Any
+    max_tokens: int
+    index: int = 0
+    """Which of several answers to one prompt."""
+    namespace: str | None = ""
+    """Whose prefixes it may share; None: it neither reads nor leaves any."""
+    wanted_slot: int | None = None
+    """The only running place it accepts."""
+    deterministic: bool = False
+
+    prompt_size: int = 0
+    arrival: int = 0
+    slot: int = -1
+    sequence: int = -1
+    computed: int = 0
+    """How many of the tokens have been decoded into the cache."""
+    cached: int = 0
+    """How many prompt tokens it did not have to compute."""
+    leader: Request | None = None
+    """Another request that is computing a prefix of this one, up to `awaited` tokens."""
+    awaited: int = 0
+    preempted: int = 0
+
+    def __post_init__(self) -> None:
+        self.prompt_size = len(self.tokens)
+
+    @property
+    def pending(self) -> int:
+        return len(self.tokens) - self.computed
+
+    @property
+    def produced(self) -> int:
+        return len(self.tokens) - self.prompt_size
+
+    @property
+    def generating(self) -> bool:
+        """Only the newest token is left to be computed."""
+        return self.pending == 1 and self.produced > 0
+
+
+@dataclass(slots=True, frozen=True)
+class Progress:
+    """What a step gave one request: the new token, and the reason if it was the last one."""
+
+    request: Request
+    token: int | None
+    finish: FinishReason | None
+    logprobs: Any = None

@@ -1,0 +1,65 @@
+"""A scheduler and a real engine, stepped by hand: what a worker's engine thread does, without the thread."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from paddock.engine import open_engine
+from paddock.scheduling import Request, Scheduler
+from paddock.types import EngineOptions, SamplingParams
+
+
+class House:
+    def __init__(self, model: Path, **options: Any) -> None:
+        chunk = options.pop("chunk", 64)
+        options = {"n_ctx": 2048, "n_threads": 2, "parallel": 4, "cache_ram_bytes": 64 << 20} | options
+        self.engine = open_engine(str(model), EngineOptions(**options), lambda _: None)
+        self.scheduler = Scheduler(
+            shape=self.engine.shape,
+            n_ctx=self.engine.info.n_ctx,
+            slots=self.engine.info.n_slots,
+            n_batch=chunk,
+            end_tokens=self.engine.vocab.end_tokens,
+        )
+        self.answers: defaultdict[int, list[int]] = defaultdict(list)
+        self.finished: dict[int, str] = {}
+
+    def ask(self, id: int, text: str, max_tokens: int = 12, temperature: float = 0.0, **fields: Any) -> Request:
+        tokens = self.engine.vocab.tokenize(text, add_special=True, parse_special=True)
+        sampler = self.engine.sampler(SamplingParams(temperature=temperature, seed=id, ignore_eos=True), tokens)
+        request = Request(id, tokens, sampler, max_tokens, **fields)
+        self.scheduler.add(request)
+        return request
+
+    def step(self) -> bool:
+        plan = self.scheduler.schedule()
+        if plan is None:
+            return False
+        begun = time.perf_counter()
+        self.engine.apply(plan.operations)
+        if plan.spans:
+            results = self.engine.decode(plan.spans)
+            for progress in self.scheduler.commit(plan, results, time.perf_counter() - begun):
+                assert progress.token is not None
+                self.answers[progress.request.id].append(progress.token)
+                if progress.finish is not None:
+                    self.finished[progress.request.id] = progress.finish
+        return True
+
+    def run(self) -> None:
+        while self.step():
+            pass
+        assert self.scheduler.idle
+
+    def alone(self, id: int, text: str, **fields: Any) -> list[int]:
+        """The answer of an otherwise empty house."""
+        self.run()
+        self.ask(id, text, **fields)
+        self.run()
+        return self.answers.pop(id)
+
+    def close(self) -> None:
+        self.engine.close()

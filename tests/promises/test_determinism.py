@@ -1,0 +1,68 @@
+"""Promise 7: deterministic means byte-exact, cold or warm, alone or among others, in this process or another."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.server import Server
+
+LONG = " ".join(f"Stable {n} holds {n + 3} horses and {n * 2} bales of hay." for n in range(12))
+PROMPTS = [
+    "Tell me about horses.",
+    f"{LONG} How many horses are in stable 7?",
+    f"{LONG} How many bales are in stable 9?",
+    "Write a short poem about a paddock in the rain.",
+    f"{LONG} Which stable is the largest?",
+    "What is the capital of France?",
+]
+
+
+def _answer(server: Server, index: int, **options: object) -> str:
+    body = server.chat(PROMPTS[index], seed=index, temperature=1.0, max_tokens=10, **options)
+    content: str = body["choices"][0]["message"]["content"]
+    return content
+
+
+@pytest.fixture(scope="module")
+def alone(demo_model: Path) -> list[str]:
+    """Each prompt as the first request of its life, in a server that remembers nothing."""
+    with Server("-m", str(demo_model), "--deterministic", "-np", "3", "-c", "6144", "--cache-ram", "0") as server:
+        return [_answer(server, index) for index in range(len(PROMPTS))]
+
+
+def test_the_same_seed_gives_the_same_bytes_whatever_else_happens(demo_model: Path, alone: list[str]) -> None:
+    order = [index for index in range(len(PROMPTS)) for _ in range(2)]
+    random.Random(3).shuffle(order)
+    with Server("-m", str(demo_model), "--deterministic", "-np", "3", "-c", "6144") as server:
+        with ThreadPoolExecutor(5) as pool:
+            together = list(pool.map(lambda index: _answer(server, index), order))
+        assert together == [alone[index] for index in order]
+        assert [_answer(server, index) for index in range(len(PROMPTS))] == alone, "warm"
+
+
+def test_a_single_request_can_ask_for_it_among_others_that_do_not(demo_model: Path, alone: list[str]) -> None:
+    with Server("-m", str(demo_model), "-np", "3", "-c", "6144") as server, ThreadPoolExecutor(4) as pool:
+        others = [pool.submit(server.chat, f"{LONG} {n}", max_tokens=30, ignore_eos=True) for n in range(3)]
+        for index in (1, 3, 4):
+            assert _answer(server, index, deterministic=True) == alone[index]
+        assert all(other.result() for other in others)
+
+
+def test_one_context_for_all_serves_deterministic_requests_one_at_a_time(demo_model: Path) -> None:
+    with Server("-m", str(demo_model), "-kvu", "-np", "3", "-c", "6144") as server, ThreadPoolExecutor(4) as pool:
+        first = [_answer(server, index, deterministic=True) for index in (1, 3)]
+        others = [pool.submit(server.chat, f"{LONG} {n}", max_tokens=20) for n in range(3)]
+        assert [_answer(server, index, deterministic=True) for index in (3, 1)] == first[::-1]
+        assert all(other.result() for other in others)
+
+
+def test_one_slot_without_batching_is_exact_between_two_processes(demo_model: Path) -> None:
+    answers = []
+    for _ in range(2):
+        with Server("-m", str(demo_model), "-np", "1", "--no-cont-batching", "-c", "2048") as server:
+            answers.append([server.chat(prompt, temperature=0, seed=1, max_tokens=12)["choices"] for prompt in PROMPTS])
+    assert answers[0] == answers[1]

@@ -1,0 +1,189 @@
+"""Tiny models with random weights, one for each way in which libllama keeps a sequence's memory.
+
+What they say is noise, but it is the same noise every time, it hangs on every token before it, and it is made by the
+real library: so a test can tell right memory from wrong memory without a download. Each is written in a moment.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+
+WINDOW = 32
+"""How many tokens back the windowed layers of `sliding_window` see."""
+
+_CONTEXT = 2048
+_EMBEDDING = 64
+_FEED_FORWARD = 128
+_HEAD = 32  # the size of a head: a whole block of every quantised cache type
+
+_INNER = 2 * _EMBEDDING  # the only ratio that libllama knows
+_STATE, _KERNEL, _RANK = 16, 4, 4
+
+_LETTERS = "▁abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,?!"
+_PIECES = ["th", "he", "in", "er", "an", "re", "on", "at", "en", "nd", "es", "or", "te", "of", "ed", "is", "it", "ng"]
+_WORDS = ["▁t", "▁th", "▁the", "▁a", "▁an", "▁and", "▁i", "▁in", "▁is", "▁o", "▁of", "▁on", "ing"]
+_SPOKEN = [*_LETTERS, *_PIECES, *_WORDS]
+_SPECIAL = ["<unk>", "<s>", "</s>"]
+
+
+def llama(path: Path) -> None:
+    """Plain attention: every token's keys and values are kept, so any prefix can be cut off, copied or put back."""
+    file = _File(path, "llama", layers=3)
+    file.describe_attention(heads=4, kv_heads=2)
+    for layer in range(3):
+        file.add_attention(layer, heads=4, kv_heads=2)
+        file.add_feed_forward(layer)
+    file.write()
+
+
+def sliding_window(path: Path) -> None:
+    """Every other layer sees only the last `WINDOW` tokens, and libllama may drop those that have left the window."""
+    file = _File(path, "gemma3", layers=4)
+    file.describe_attention(heads=4, kv_heads=2)
+    file.describe_window()
+    for layer in range(4):
+        file.add_attention(layer, heads=4, kv_heads=2)
+        file.add_attention_norms(layer)
+        file.add_feed_forward(layer)
+        file.add_norm(f"blk.{layer}.post_ffw_norm", _EMBEDDING)
+    file.write()
+
+
+def recurrent(path: Path) -> None:
+    """One state for the whole sequence, overwritten by each token: no prefix of it can be had back."""
+    file = _File(path, "mamba", layers=3)
+    file.describe_recurrence()
+    for layer in range(3):
+        file.add_recurrence(layer)
+    file.write()
+
+
+def hybrid(path: Path) -> None:
+    """Attention between recurrent layers: keys and values of every token, and a state that knows only the last."""
+    file = _File(path, "jamba", layers=3)
+    file.describe_attention(heads=2, kv_heads=[0, 1, 0])
+    file.describe_recurrence()
+    for layer in range(3):
+        if layer == 1:
+            file.add_attention(layer, heads=2, kv_heads=1)
+        else:
+            file.add_recurrence(layer)
+            file.add_recurrence_norms(layer)
+        file.add_feed_forward(layer)
+    file.write()
+
+
+class _File:
+    """A GGUF file in the making. Its weights come from one fixed seed, in the order in which they are asked for."""
+
+    def __init__(self, path: Path, architecture: str, *, layers: int) -> None:
+        self._random = np.random.default_rng(8)
+        self._gguf = gguf.GGUFWriter(path, architecture)
+        self._gguf.add_block_count(layers)
+        self._gguf.add_context_length(_CONTEXT)
+        self._gguf.add_embedding_length(_EMBEDDING)
+        self._gguf.add_feed_forward_length(_FEED_FORWARD)
+        self._gguf.add_layer_norm_rms_eps(1e-5)
+        self._gguf.add_file_type(gguf.LlamaFileType.ALL_F32)
+        self._add_vocabulary()
+
+    def write(self) -> None:
+        self._gguf.write_header_to_file()
+        self._gguf.write_kv_data_to_file()
+        self._gguf.write_tensors_to_file()
+        self._gguf.close()
+
+    def describe_attention(self, *, heads: int, kv_heads: int | list[int]) -> None:
+        self._gguf.add_head_count(heads)
+        self._gguf.add_head_count_kv(kv_heads)
+        self._gguf.add_key_length(_HEAD)
+        self._gguf.add_value_length(_HEAD)
+
+    def describe_window(self) -> None:
+        self._gguf.add_sliding_window(WINDOW)
+        self._gguf.add_sliding_window_pattern(2)
+
+    def describe_recurrence(self) -> None:
+        self._gguf.add_ssm_conv_kernel(_KERNEL)
+        self._gguf.add_ssm_inner_size(_INNER)
+        self._gguf.add_ssm_state_size(_STATE)
+        self._gguf.add_ssm_time_step_rank(_RANK)
+
+    def add_attention(self, layer: int, *, heads: int, kv_heads: int) -> None:
+        at = f"blk.{layer}.attn"
+        self.add_norm(f"{at}_norm", _EMBEDDING)
+        self._add_matrix(f"{at}_q", heads * _HEAD, _EMBEDDING)
+        self._add_matrix(f"{at}_k", kv_heads * _HEAD, _EMBEDDING)
+        self._add_matrix(f"{at}_v", kv_heads * _HEAD, _EMBEDDING)
+        self._add_matrix(f"{at}_output", _EMBEDDING, heads * _HEAD)
+
+    def add_attention_norms(self, layer: int) -> None:
+        self.add_norm(f"blk.{layer}.attn_q_norm", _HEAD)
+        self.add_norm(f"blk.{layer}.attn_k_norm", _HEAD)
+        self.add_norm(f"blk.{layer}.post_attention_norm", _EMBEDDING)
+
+    def add_feed_forward(self, layer: int) -> None:
+        at = f"blk.{layer}.ffn"
+        self.add_norm(f"{at}_norm", _EMBEDDING)
+        self._add_matrix(f"{at}_gate", _FEED_FORWARD, _EMBEDDING)
+        self._add_matrix(f"{at}_up", _FEED_FORWARD, _EMBEDDING)
+        self._add_matrix(f"{at}_down", _EMBEDDING, _FEED_FORWARD)
+
+    def add_recurrence(self, layer: int) -> None:
+        self.add_norm(f"blk.{layer}.attn_norm", _EMBEDDING)
+        at = f"blk.{layer}.ssm"
+        self._add_matrix(f"{at}_in", 2 * _INNER, _EMBEDDING)
+        self._add_matrix(f"{at}_conv1d", _INNER, _KERNEL)
+        self._add(f"{at}_conv1d.bias", np.zeros(_INNER))
+        # Its inputs are small: without the gain the state would hardly be heard beside the token itself.
+        self._add_matrix(f"{at}_x", _RANK + 2 * _STATE, _INNER, gain=3)
+        self._add_matrix(f"{at}_dt", _INNER, _RANK)
+        self._add(f"{at}_dt.bias", np.zeros(_INNER))
+        # The state fades slowly: a token counts for hundreds more.
+        self._add(f"{at}_a", -self._random.uniform(0.001, 0.05, (_INNER, _STATE)))
+        self._add(f"{at}_d", np.ones(_INNER))
+        self._add_matrix(f"{at}_out", _EMBEDDING, _INNER)
+
+    def add_recurrence_norms(self, layer: int) -> None:
+        self.add_norm(f"blk.{layer}.ssm_dt_norm", _RANK)
+        self.add_norm(f"blk.{layer}.ssm_b_norm", _STATE)
+        self.add_norm(f"blk.{layer}.ssm_c_norm", _STATE)
+
+    def add_norm(self, name: str, size: int) -> None:
+        self._add(f"{name}.weight", np.ones(size))
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _add_vocabulary(self) -> None:
+        """A token for every byte, so that any text can be read, and some for pieces of words, to speak with."""
+        tokens = [*_SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256)), *_SPOKEN]
+        kind = gguf.TokenType
+        types = [kind.UNKNOWN, kind.CONTROL, kind.CONTROL, *[kind.BYTE] * 256, *[kind.NORMAL] * len(_SPOKEN)]
+        self._gguf.add_tokenizer_model("llama")
+        self._gguf.add_token_list(tokens)
+        self._gguf.add_token_scores([float(len(token)) for token in tokens])
+        self._gguf.add_token_types(types)
+        self._gguf.add_unk_token_id(0)
+        self._gguf.add_bos_token_id(1)
+        self._gguf.add_eos_token_id(2)
+        self._gguf.add_add_space_prefix(False)  # so that text comes out as it went in
+        self._add_matrix("token_embd", len(tokens), _EMBEDDING)
+        self.add_norm("output_norm", _EMBEDDING)
+        self._add_output(len(tokens))
+
+    def _add_output(self, vocabulary: int) -> None:
+        """Only pieces of words get a say: text that is valid UTF-8, and that ends when the test wants it to."""
+        rows = np.zeros((vocabulary, _EMBEDDING))
+        rows[-len(_SPOKEN) :] = self._random.normal(0, 4 / np.sqrt(_EMBEDDING), (len(_SPOKEN), _EMBEDDING))
+        self._add("output.weight", rows)
+
+    def _add_matrix(self, name: str, rows: int, columns: int, *, gain: float = 1.0) -> None:
+        """Random, and scaled so that what goes through it keeps its size."""
+        self._add(f"{name}.weight", self._random.normal(0, gain / np.sqrt(columns), (rows, columns)))
+
+    def _add(self, name: str, values: npt.NDArray[np.float64]) -> None:
+        self._gguf.add_tensor(name, values.astype(np.float32))

@@ -1,0 +1,109 @@
+"""Turns on the CPU between real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import IO
+
+import pytest
+
+from paddock.worker.turns import Turns
+from tests.server import wait_for
+
+_CHILD = """
+import sys
+from paddock.worker.turns import Turns
+turns = Turns(int(sys.argv[1]), threads=2, cores=int(sys.argv[2]))
+for line in sys.stdin:
+    with turns.take():
+        print("in", flush=True)
+        sys.stdin.readline()
+    print("out", flush=True)
+"""
+
+
+class Child:
+    def __init__(self, file: IO[bytes], cores: int) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _CHILD, str(file.fileno()), str(cores)],
+            pass_fds=(file.fileno(),), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+
+    def begin(self) -> None:
+        self._stdin.write("\n")
+        self._stdin.flush()
+
+    end = begin
+
+    def says(self, word: str) -> bool:
+        return self._stdout.readline().strip() == word
+
+    @property
+    def waits(self) -> bool:
+        """Whether the kernel has it in a lock's queue."""
+        with open("/proc/locks") as locks:
+            return any("->" in line and f" {self._process.pid} " in line for line in locks)
+
+    def kill(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        self._stdin.close()
+        self._stdout.close()
+
+
+@pytest.fixture
+def file() -> Iterator[IO[bytes]]:
+    with tempfile.TemporaryFile() as file:
+        yield file
+
+
+def test_two_workers_never_compute_at_once_on_the_same_cores(file: IO[bytes]) -> None:
+    first, second = Child(file, 2), Child(file, 2)
+    first.begin()
+    assert first.says("in")
+    second.begin()
+    wait_for(lambda: second.waits, 10, "the second worker to queue")
+    first.end()
+    assert first.says("out")
+    assert second.says("in")
+    first.kill()
+    second.kill()
+
+
+def test_a_worker_that_dies_gives_its_turn_back(file: IO[bytes]) -> None:
+    first, second = Child(file, 2), Child(file, 2)
+    first.begin()
+    assert first.says("in")
+    second.begin()
+    wait_for(lambda: second.waits, 10, "the second worker to queue")
+    first.kill()
+    assert second.says("in")
+    second.kill()
+
+
+def test_workers_that_fit_side_by_side_do_not_wait(file: IO[bytes]) -> None:
+    first, second = Child(file, 4), Child(file, 4)
+    first.begin()
+    assert first.says("in")
+    second.begin()
+    assert second.says("in")
+    first.kill()
+    second.kill()
+
+
+def test_a_turn_is_given_back_after_an_error(file: IO[bytes]) -> None:
+    turns = Turns(os.dup(file.fileno()), threads=1, cores=1)
+    with pytest.raises(ZeroDivisionError), turns.take():
+        raise ZeroDivisionError
+    other = Child(file, 1)
+    other.begin()
+    assert other.says("in")
+    other.kill()
