@@ -26,7 +26,7 @@ def fake_server() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def demo_server() -> Iterator[Server]:
     """A server with the demo model, shared by tests that only ask it questions."""
-    with Server() as server:
+    with Server("-c", "1024") as server:  # so that an answer without a limit has one
         yield server
 
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import openai
@@ -57,8 +58,9 @@ def test_curl_in_the_readme(demo_server: Server) -> None:
 
 
 @pytest.fixture(scope="module")
-def client(demo_server: Server) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{demo_server.url}/v1", api_key="none", max_retries=0)
+def client(demo_server: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{demo_server.url}/v1", api_key="none", max_retries=0) as client:
+        yield client
 
 
 def test_openai_completes(client: openai.OpenAI) -> None:
@@ -107,5 +109,6 @@ def _haiku(client: openai.OpenAI) -> str | None:
         seed=7,
         max_tokens=32,
         temperature=1.2,
+        extra_body={"deterministic": True},
     )
     return answer.choices[0].message.content

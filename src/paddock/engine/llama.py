@@ -56,6 +56,8 @@ class LlamaEngine:
         self.n_batch = min(options.n_batch, n_ctx)
         self._context = _new_context(self._model, options, n_ctx=n_ctx, n_batch=self.n_batch, unified=self._unified)
         self._batch = _Batch(self.n_batch)
+        self._outputs = np.empty((0, 0), np.float32)
+        self._outputs_at: int | None = None
         self._memory = Memory(self._context, unified=self._unified, scratch=options.parallel)
         self.takes_turns = options.n_gpu_layers == 0 or not lib.llama_supports_gpu_offload()
         self._warm_up()
@@ -91,13 +93,21 @@ class LlamaEngine:
         if not samplers:
             lib.llama_synchronize(self._context)
             return [None] * len(spans)
-        rows = np.ctypeslib.as_array(lib.llama_get_logits(self._context), shape=(len(samplers), self.vocab.size))
-        chosen = iter(choose_all(rows, samplers))
+        chosen = iter(choose_all(self._logits(len(samplers)), samplers))
         return [None if span.sampler is None else next(chosen) for span in spans]
 
     def close(self) -> None:
         lib.llama_free(self._context)
         lib.llama_model_free(self._model)
+
+    def _logits(self, rows: int) -> npt.NDArray[np.float32]:
+        """The outputs of the last step, in the order of the batch. libllama rarely moves them, so the view is kept."""
+        address = ctypes.cast(lib.llama_get_logits(self._context), ctypes.c_void_p).value
+        if address != self._outputs_at or rows > len(self._outputs):
+            pointer = lib.llama_get_logits(self._context)
+            self._outputs = np.ctypeslib.as_array(pointer, shape=(rows, self.vocab.size))
+            self._outputs_at = address
+        return self._outputs[:rows]
 
     def _is_special(self) -> bool:
         """Whether a sequence's state is more than its keys and values by position."""

@@ -35,14 +35,16 @@ class Memory:
         """Find out how this model's state is written, and trust it only if a round trip gives the same bytes."""
         size = int(lib.llama_state_seq_get_size(self._context, sequence))
         try:
-            before = self._read_whole(sequence, size).copy()
+            before = self._read_whole(sequence, np.empty(size, np.uint8))
             known = StateFormat.learn(before.tobytes(), tokens)
             halves = [known.take(before, 0, tokens // 2), known.take(before, tokens // 2, tokens)]
             pieces = [(halves[0], 0, tokens // 2), (halves[1], 0, tokens - tokens // 2)]
             buffer = np.empty(known.size(tokens), np.uint8)
             written = known.join(pieces, 0, buffer)
             self._forget(sequence, 0)
-            if self._write(sequence, buffer[:written]) and bytes(self._read_whole(sequence, size)) == bytes(before):
+            if self._write(sequence, buffer[:written]) and bytes(self._read_whole(sequence, self._room(size))) == bytes(
+                before
+            ):
                 self._format = known
         except UnknownFormat:
             pass
@@ -74,15 +76,21 @@ class Memory:
         if self._unified:
             lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
         else:
-            span = self._known.take(self._read(source, 0, length), 0, length)
-            self._put(target, [(span, 0, length)], 0)
+            data = self._read(source, 0, length, np.empty(self._read_size(source, 0, length), np.uint8))
+            self._put(target, [(self._known.take(data, 0, length), 0, length)], 0)
 
     def _save(self, saves: list[Save]) -> None:
-        """Neighbouring spans are read at once."""
+        """Neighbouring spans are read at once, into memory that they then share, or out of a buffer that is reused if
+        they are the smaller part of what must be read.
+        """
         for run in _runs(saves):
-            data = self._read(run[0].sequence, run[0].start, run[-1].end)
+            first, last = run[0].start, run[-1].end
+            size = self._read_size(run[0].sequence, first, last)
+            kept = 2 * self._known.size(last - first) > size
+            data = self._read(run[0].sequence, first, last, np.empty(size, np.uint8) if kept else self._room(size))
             for save in run:
-                self._spans[save.span] = self._known.take(data, save.start, save.end)
+                span = self._known.take(data, save.start, save.end)
+                self._spans[save.span] = span if kept else tuple(group.copy() for group in span)
 
     def _restore(self, restore: Restore) -> None:
         pieces = [(self._spans[piece.span], piece.offset, piece.length) for piece in restore.pieces]
@@ -93,14 +101,18 @@ class Memory:
         assert self._format is not None, "nothing is copied where the format is unknown"
         return self._format
 
-    def _read(self, sequence: int, first: int, last: int) -> Bytes:
-        """A blob that holds these tokens of a sequence, valid until the next call."""
+    def _read_size(self, sequence: int, first: int, last: int) -> int:
+        """Of the blob that `_read` makes: a stream is always read from its beginning."""
+        tokens = last - first if self._unified else int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
+        return self._known.size(tokens)
+
+    def _read(self, sequence: int, first: int, last: int, into: Bytes) -> Bytes:
+        """A blob that holds these tokens of a sequence."""
         if not self._unified:
-            tokens = int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
-            return self._read_whole(sequence, self._known.size(tokens))
+            return self._read_whole(sequence, into)
         self._forget(self._scratch, 0)
         lib.llama_memory_seq_cp(self._memory, sequence, self._scratch, first, last)
-        data = self._read_whole(self._scratch, self._known.size(last - first))
+        data = self._read_whole(self._scratch, into)
         self._forget(self._scratch, 0)
         return data
 
@@ -116,12 +128,11 @@ class Memory:
             lib.llama_memory_seq_cp(self._memory, target, sequence, start, start + tokens)
             self._forget(target, 0)
 
-    def _read_whole(self, sequence: int, size: int) -> Bytes:
-        buffer = self._room(size)
-        read = int(lib.llama_state_seq_get_data(self._context, _pointer(buffer), size, sequence))
-        if read != size:
-            raise UnknownFormat(f"{read} bytes of state instead of {size}")
-        return buffer[:size]
+    def _read_whole(self, sequence: int, into: Bytes) -> Bytes:
+        read = int(lib.llama_state_seq_get_data(self._context, _pointer(into), len(into), sequence))
+        if read != len(into):
+            raise UnknownFormat(f"{read} bytes of state instead of {len(into)}")
+        return into
 
     def _write(self, sequence: int, data: Bytes) -> bool:
         return int(lib.llama_state_seq_set_data(self._context, _pointer(data), len(data), sequence)) == len(data)
@@ -130,7 +141,7 @@ class Memory:
         """One buffer, reused: fresh pages cost more than the copy into them."""
         if len(self._buffer) < size:
             self._buffer = np.empty(size * 5 // 4, np.uint8)
-        return self._buffer
+        return self._buffer[:size]
 
 
 def _runs(saves: list[Save]) -> Iterator[list[Save]]:

@@ -96,7 +96,7 @@ class StateFormat:
         return 8 + 4 + 4 * self._streams + 12 * tokens + 8 + sum(group.size(tokens) for group in self._groups)
 
     def take(self, data: Bytes, first: int, last: int) -> Span:
-        """Copy the tokens at positions `first..last` out of a blob."""
+        """The tokens at positions `first..last` of a blob, as views of it as far as they lie in order."""
         cells, at = self._cells(data)
         positions = data[at : at + 12 * cells].view(np.int32).reshape(cells, 3)[:, 0]
         at += 12 * cells + 8
@@ -109,7 +109,7 @@ class StateFormat:
             which = order[np.searchsorted(positions[order], np.arange(first, last))]
         span: list[Bytes] = []
         for group in self._groups:
-            span.append(group.bodies(data, at, cells)[:, which].copy())
+            span.append(group.bodies(data, at, cells)[:, which])
             at += group.size(cells)
         return tuple(span)
 

@@ -22,7 +22,7 @@ class EventStream(Response):
         self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = asyncio.ensure_future(self._send(send))
+        sending = asyncio.ensure_future(self._send(send, scope.get("paddock.send_part", send)))
         leaving = asyncio.ensure_future(_disconnected(receive))
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -34,11 +34,11 @@ class EventStream(Response):
         if not sending.cancelled() and (error := sending.exception()) is not None:
             raise error
 
-    async def _send(self, send: Send) -> None:
+    async def _send(self, send: Send, send_part: Send) -> None:
         async with aclosing(self._events) as events:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             async for event in events:
-                await send({"type": "http.response.body", "body": event, "more_body": True})
+                await send_part({"type": "http.response.body", "body": event, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -15,6 +15,8 @@ class Request:
     """The prompt; generated tokens are appended."""
     sampler: Any
     max_tokens: int
+    answer: Any = None
+    """What its owner makes of the tokens; nothing to the scheduler."""
     index: int = 0
     """Which of several answers to one prompt."""
     namespace: str | None = ""

@@ -275,7 +275,11 @@ class Scheduler:
             while not decodes and len(prompts) > 1 and self.cache.free == 0:
                 prompts.remove(self._preempt_youngest())
             room = min(room, self.cache.free - decodes)
-        left = min(self._budget.prompt_tokens(decodes=decodes), room)
+        shortest = min(request.pending for request in prompts)
+        # Several prompts at once: those that can be done in a moment are not held up by the others' big chunks.
+        quick = self._budget.prompt_tokens(decodes=decodes, short=True)
+        short = len(prompts) > 1 and shortest <= quick
+        left = min(quick if short else self._budget.prompt_tokens(decodes=decodes), room)
         oldest = min(prompts, key=lambda request: request.arrival)
         share = {oldest: min(oldest.pending, (left + 1) // 2)}
         left -= share[oldest]

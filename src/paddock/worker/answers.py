@@ -1,38 +1,41 @@
-"""The text side of a running request: tokens come in from the engine, deltas go out to the gateway."""
+"""The text side of a running request: tokens come in from the scheduler, deltas go out to the gateway."""
 
 from __future__ import annotations
 
 from paddock.engine import Vocab
 from paddock.scheduling import Progress
 from paddock.text import TextStream
-from paddock.types import TextLogprobs, TokenLogprobs, Usage
+from paddock.types import FinishReason, TextLogprobs, TokenLogprobs, Usage
 from paddock.wire import Delta
 
 
 class Answer:
-    """One answer in the making. Stop strings are found here; the engine is told afterwards and may be a token ahead."""
+    """One answer in the making, with its stop strings."""
 
     def __init__(self, stop: tuple[str, ...], vocab: Vocab) -> None:
         self._stream = TextStream(stop)
         self._vocab = vocab
-        self._produced = 0
         self._logprobs: list[TextLogprobs] = []
+
+    @property
+    def stopped(self) -> bool:
+        """A stop string was found: the answer is over, whatever the scheduler thinks."""
+        return self._stream.stopped
 
     def advance(self, progress: Progress) -> Delta | None:
         """Take the next token (none for the one that ended the answer). Returns what the client may see of it."""
-        request, token, finish = progress.request, progress.token, progress.finish
-        self._produced += 1
+        request, token = progress.request, progress.token
         text = "" if token is None else self._stream.feed(self._vocab.piece(token))
         if token is not None and progress.logprobs is not None:
             self._logprobs.append(self._readable(token, progress.logprobs))
-        if self._stream.stopped:
-            finish = "stop"
+        finish: FinishReason | None = "stop" if self.stopped else progress.finish
         if finish is None and not text:
             return None
         usage = None
         if finish is not None:
             text += self._stream.finish()
-            usage = Usage(request.prompt_size, self._produced, request.cached)
+            # The token that ended the answer was generated too, though nobody sees it.
+            usage = Usage(request.prompt_size, request.produced + (token is None), request.cached)
         logprobs, self._logprobs = self._logprobs or None, []
         return Delta(request.id, text, request.index, finish, usage, logprobs)
 

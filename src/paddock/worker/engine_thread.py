@@ -14,6 +14,7 @@ from paddock.engine import Engine, open_engine
 from paddock.errors import ModelLoadFailed, PaddockError
 from paddock.scheduling import Progress, Request, Scheduler
 from paddock.types import EngineOptions
+from paddock.wire import Delta, Step
 from paddock.worker.turns import Turns
 
 # ── what the engine thread is told ───────────────────────────────────────────────────────────────────────────────────
@@ -47,8 +48,11 @@ class Opened:
 
 
 @dataclass(slots=True, frozen=True)
-class Stepped:
-    progress: list[Progress]
+class Ended:
+    """An answer is complete and has been sent."""
+
+    id: int
+    index: int
 
 
 @dataclass(slots=True, frozen=True)
@@ -58,17 +62,25 @@ class Died:
     error: PaddockError
 
 
-Event = Opening | Opened | Stepped | Died
+Event = Opening | Opened | Ended | Died
 
 
 class EngineThread:
-    """Commands in through `tell`, events out through `post`; neither ever blocks on the other side."""
+    """Commands in through `tell`, answers out through `send`, all else through `post`; none of them ever blocks."""
 
-    def __init__(self, model_path: str, options: EngineOptions, turns: Turns, post: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        model_path: str,
+        options: EngineOptions,
+        turns: Turns,
+        post: Callable[[Event], None],
+        send: Callable[[Step], None],
+    ) -> None:
         self._model_path = model_path
         self._options = options
         self._turns = turns
         self._post = post
+        self._send = send
         self._inbox: SimpleQueue[Command] = SimpleQueue()
         # A daemon, because nothing can interrupt native code: the process leaves without waiting for it.
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
@@ -110,9 +122,22 @@ class EngineThread:
                 continue
             with self._turns.take() if engine.takes_turns else nullcontext():
                 results = engine.decode(plan.spans)
-            progress = scheduler.commit(plan, results, time.perf_counter() - begun)
-            if progress:
-                self._post(Stepped(progress))
+            self._publish(scheduler, scheduler.commit(plan, results, time.perf_counter() - begun))
+
+    def _publish(self, scheduler: Scheduler, steps: list[Progress]) -> None:
+        """Tokens → words → wire. Here, because handing them to another thread takes longer than doing it."""
+        deltas: list[Delta] = []
+        for progress in steps:
+            request, answer = progress.request, progress.request.answer
+            delta = answer.advance(progress)
+            if delta is not None:
+                deltas.append(delta)
+            if answer.stopped and progress.finish is None:
+                scheduler.remove(request.id, request.index)
+            if answer.stopped or progress.finish is not None:
+                self._post(Ended(request.id, request.index))
+        if deltas:
+            self._send(Step(deltas))
 
     def _receive(self, scheduler: Scheduler) -> None:
         """Take every waiting command; with nothing to run, sleep until one comes."""

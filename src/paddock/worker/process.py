@@ -1,7 +1,7 @@
-"""The worker's main thread: reads requests, prepares prompts, turns tokens into text, writes answers.
+"""The worker's main thread: reads requests, has their prompts prepared, and hands them to the engine.
 
-It alone owns the table of live requests. The engine thread and the prompt thread hand their results over through
-`_post`, so that nothing here needs a lock.
+It alone owns the table of live requests. The engine thread and the prompt thread tell it things through `_post`, so
+that nothing here needs a lock; answers go from the engine thread straight to the outbox.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from typing import NoReturn
 import msgspec
 
 from paddock.errors import ModelLoadFailed, PaddockError, QueueFull
-from paddock.scheduling import Progress, Request
+from paddock.scheduling import Request
 from paddock.types import EngineOptions, GenerateRequest
 from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
     Accepted,
-    Delta,
     FrameError,
     Generate,
     Load,
@@ -34,15 +33,14 @@ from paddock.wire import (
     Problem,
     Ready,
     Refused,
-    Step,
     Stop,
-    ToGateway,
     ToWorker,
     encode,
     reader_for_worker,
 )
 from paddock.worker.answers import Answer
-from paddock.worker.engine_thread import Add, Died, EngineThread, Event, Opened, Opening, Remove, Stepped
+from paddock.worker.engine_thread import Add, Died, Ended, EngineThread, Event, Opened, Opening, Remove
+from paddock.worker.outbox import Outbox
 from paddock.worker.prompts import PromptReader
 from paddock.worker.turns import Turns
 
@@ -60,7 +58,6 @@ class Worker:
         sock.setblocking(False)
         self._sock = sock
         self._reader = reader_for_worker()
-        self._unsent = bytearray()
         self._posted: deque[Event | _Prepared] = deque()
         self._wake_in, self._wake_out = os.pipe()
         os.set_blocking(self._wake_in, False)
@@ -75,18 +72,20 @@ class Worker:
         self._engine: EngineThread | None = None
         self._opened: Opened | None = None
         self._prompts: PromptReader | None = None
-        self._live: dict[int, dict[int, Answer]] = {}
+        self._outbox = Outbox(sock, self._wake)
+        self._live: dict[int, int] = {}
+        """Request id → how many of its answers are not complete; 0 while its prompt is being prepared."""
         self._reported = 0.0
 
     def run(self) -> NoReturn:
         while True:
-            for key, _ in self._selector.select():
-                if key.fileobj is self._sock:
-                    self._flush()
-                    self._receive()
-                else:
+            for key, ready in self._selector.select():
+                if key.fileobj is not self._sock:
                     self._drain_wakeups()
+                elif ready & selectors.EVENT_READ:
+                    self._receive()
             self._handle_posted()
+            self._flush()
 
     # ── the wire ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -106,20 +105,11 @@ class Worker:
             sys.stderr.write(f"{error}\n")
             _leave(1)
 
-    def _send(self, message: ToGateway) -> None:
-        self._unsent += encode(message)
-        self._flush()
-
     def _flush(self) -> None:
-        while self._unsent:
-            try:
-                sent = self._sock.send(self._unsent)
-            except BlockingIOError:
-                break
-            except OSError:
-                _leave(0)
-            del self._unsent[:sent]
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
+        self._outbox.flush()
+        if self._outbox.broken:
+            _leave(0)
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._outbox.blocked else 0)
         if self._selector.get_key(self._sock).events != events:
             self._selector.modify(self._sock, events)
 
@@ -130,7 +120,7 @@ class Worker:
                     self._give_up(ModelLoadFailed(f"the worker speaks protocol {PROTOCOL_VERSION}, not {version}"))
                 self._options = options
                 turns = Turns(self._turns, threads=options.n_threads, cores=os.cpu_count() or 1)
-                self._engine = EngineThread(model_path, options, turns, self._post)
+                self._engine = EngineThread(model_path, options, turns, self._post, self._outbox.send)
                 self._engine.start()
             case Generate(request):
                 self._receive_request(request)
@@ -145,6 +135,9 @@ class Worker:
     def _post(self, event: Event | _Prepared) -> None:
         """Hand something to this thread. Called from the others; never blocks."""
         self._posted.append(event)
+        self._wake()
+
+    def _wake(self) -> None:
         try:
             os.write(self._wake_out, b"\0")
         except BlockingIOError:
@@ -169,27 +162,23 @@ class Worker:
         self._post(_Prepared(request, outcome))
 
     def _handle_posted(self) -> None:
-        deltas: list[Delta] = []
         while self._posted:
             match self._posted.popleft():
-                case Stepped(progress):
-                    for item in progress:
-                        self._advance(item, deltas)
+                case Ended(id):
+                    self._end(id)
                 case _Prepared(request, outcome):
                     self._admit(request, outcome)
                 case Opening(progress):
                     if progress >= self._reported + _PROGRESS_STEP:
                         self._reported = progress
-                        self._send(Loading(progress))
+                        self._outbox.send(Loading(progress))
                 case Opened() as opened:
                     info = opened.engine.info
                     self._opened = opened
                     self._prompts = PromptReader(opened.engine.vocab, info)
-                    self._send(Ready(PROTOCOL_VERSION, info))
+                    self._outbox.send(Ready(PROTOCOL_VERSION, info))
                 case Died(error):
                     self._give_up(error)
-        if deltas:
-            self._send(Step(deltas))
 
     def _tell_engine(self, command: Add | Remove) -> None:
         if self._engine is not None:
@@ -202,9 +191,9 @@ class Worker:
         limit = self._opened.engine.info.n_slots + self._options.max_queue
         if len(self._live) >= limit:
             error = QueueFull(f"{limit} requests are running or waiting already", retry_after=1)
-            self._send(Refused(request.id, Problem.of(error)))
+            self._outbox.send(Refused(request.id, Problem.of(error)))
             return
-        self._live[request.id] = {}
+        self._live[request.id] = 0
         self._preparing.submit(self._prepare, request)
 
     def _admit(self, request: GenerateRequest, outcome: list[int] | PaddockError) -> None:
@@ -212,16 +201,16 @@ class Worker:
             return  # its client left while the prompt was being prepared
         if isinstance(outcome, PaddockError):
             del self._live[request.id]
-            self._send(Refused(request.id, Problem.of(outcome)))
+            self._outbox.send(Refused(request.id, Problem.of(outcome)))
             return
         assert self._opened is not None, "a prompt was prepared, so the engine is open"
         engine = self._opened.engine
-        self._send(Accepted(request.id, len(outcome)))
+        self._outbox.send(Accepted(request.id, len(outcome)))
         seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed
+        self._live[request.id] = request.n
         for index in range(request.n):
             # Each answer draws its own numbers; the first the same as if it were alone.
             sampling = msgspec.structs.replace(request.sampling, seed=seed + index)
-            self._live[request.id][index] = Answer(request.stop, engine.vocab)
             self._tell_engine(
                 Add(
                     Request(
@@ -229,6 +218,7 @@ class Worker:
                         list(outcome),
                         engine.sampler(sampling, outcome),
                         request.max_tokens if request.max_tokens is not None else engine.info.n_ctx,
+                        answer=Answer(request.stop, engine.vocab),
                         index=index,
                         namespace="" if request.cache_prompt else None,
                         wanted_slot=request.id_slot,
@@ -237,29 +227,19 @@ class Worker:
                 )
             )
 
-    def _advance(self, progress: Progress, deltas: list[Delta]) -> None:
-        id, index = progress.request.id, progress.request.index
-        answers = self._live.get(id)
-        answer = answers.get(index) if answers is not None else None
-        if answers is None or answer is None:
-            return
-        delta = answer.advance(progress)
-        if delta is None:
-            return
-        deltas.append(delta)
-        if delta.finish is not None:
-            del answers[index]
-            if not answers:
-                del self._live[id]
-            if progress.finish is None:  # a stop string ended it here; the engine does not know yet
-                self._tell_engine(Remove(id, index))
+    def _end(self, id: int) -> None:
+        left = self._live.get(id, 0) - 1
+        if left > 0:
+            self._live[id] = left
+        else:
+            self._live.pop(id, None)
 
     def _give_up(self, error: PaddockError) -> NoReturn:
         """Say why, as far as the socket takes it, and leave: the gateway answers whoever is still waiting."""
         self._sock.setblocking(True)
         self._sock.settimeout(2)
         try:
-            self._sock.sendall(bytes(self._unsent) + encode(LoadFailed(Problem.of(error))))
+            self._sock.sendall(self._outbox.take() + encode(LoadFailed(Problem.of(error))))
         except OSError:
             pass
         _leave(1)

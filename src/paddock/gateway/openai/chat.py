@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator
 from contextlib import closing
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -31,6 +32,7 @@ from paddock.types import ChatPrompt, GenerateRequest, TextLogprobs, Usage
 from paddock.wire import Delta
 
 _encode = msgspec.json.Encoder().encode
+_PLACE = "\0text\0"
 
 
 def to_generate(body: ChatCompletionRequest, request_id: int) -> GenerateRequest:
@@ -60,6 +62,7 @@ class ChatAnswer:
         self._created = int(time.time())
         self._model = body.model or model
         self._n = body.n or 1
+        self._around_text = cache(self._render_around_text)
         self._include_usage = body.stream_options is not None and body.stream_options.include_usage
 
     async def whole(self, generation: Generation) -> ChatCompletion:
@@ -89,8 +92,11 @@ class ChatAnswer:
                     if delta.index not in greeted:
                         greeted.add(delta.index)
                         event = self._event(delta.index, ChoiceDelta(role="assistant"))
-                    if delta.text or delta.logprobs:
+                    if delta.logprobs:
                         event += self._event(delta.index, ChoiceDelta(content=delta.text), logprobs=delta.logprobs)
+                    elif delta.text:
+                        before, after = self._around_text(delta.index)
+                        event += before + _encode(delta.text) + after
                     if delta.finish is not None and delta.usage is not None:
                         event += self._event(delta.index, ChoiceDelta(), finish=delta.finish)
                         usages.append(delta.usage)
@@ -112,6 +118,11 @@ class ChatAnswer:
             finish_reason=finish,
         )
         return self._frame([choice], None if self._include_usage else msgspec.UNSET)
+
+    def _render_around_text(self, index: int) -> tuple[bytes, bytes]:
+        """What an event with text has before and after it: everything else is the same in each."""
+        before, _, after = self._event(index, ChoiceDelta(content=_PLACE)).partition(_encode(_PLACE))
+        return before, after
 
     def _frame(self, choices: list[ChunkChoice], usage: CompletionUsage | msgspec.UnsetType | None) -> bytes:
         chunk = ChatCompletionChunk(id=self._id, created=self._created, model=self._model, choices=choices, usage=usage)

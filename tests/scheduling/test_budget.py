@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.scheduling import StepBudget
+
+
+def test_a_lone_prompt_gets_whole_batches() -> None:
+    budget = StepBudget(largest=512)
+    budget.observe(decodes=0, prompt_tokens=512, seconds=10)
+    assert budget.prompt_tokens(decodes=0) == 512
+
+
+@given(st.floats(0.0001, 0.05), st.floats(0.001, 1), st.integers(1, 32))
+def test_a_step_beside_running_answers_stays_near_the_target(token: float, answering: float, decodes: int) -> None:
+    """On a machine where every token costs the same, whatever that is."""
+    budget = StepBudget(largest=512)
+    for _ in range(20):
+        budget.observe(decodes=decodes, prompt_tokens=0, seconds=answering)
+        chunk = budget.prompt_tokens(decodes=decodes)
+        took = answering + chunk * token
+        budget.observe(decodes=decodes, prompt_tokens=chunk, seconds=took)
+    target = max(budget.floor_seconds, budget.stretch * answering)
+    assert chunk <= 16 or took <= target + 33 * token
+    assert chunk == 512 or took >= target - 34 * token
+
+
+def test_prompts_that_get_dearer_get_smaller_chunks() -> None:
+    budget = StepBudget(largest=512)
+    budget.observe(decodes=2, prompt_tokens=0, seconds=0.02)
+    sizes = []
+    for position in range(8):
+        chunk = budget.prompt_tokens(decodes=2)
+        sizes.append(chunk)
+        budget.observe(decodes=2, prompt_tokens=chunk, seconds=0.02 + chunk * 0.001 * (1 + position))
+    assert sizes[-1] < max(sizes)
