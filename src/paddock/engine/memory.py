@@ -25,6 +25,8 @@ class Memory:
         self._scratch = scratch
         self._format: StateFormat | None = None
         self._spans: dict[int, Span] = {}
+        # Spans that share one piece of memory: how many they were, and which are left.
+        self._together: dict[int, tuple[int, set[int]]] = {}
         self._buffer: Bytes = np.empty(0, np.uint8)
 
     @property
@@ -63,7 +65,7 @@ class Memory:
                     case Restore(sequence, start):
                         self._restore(operation)
                     case Drop(span):
-                        del self._spans[span]
+                        self._drop(span)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -90,7 +92,20 @@ class Memory:
             data = self._read(run[0].sequence, first, last, np.empty(size, np.uint8) if kept else self._room(size))
             for save in run:
                 span = self._known.take(data, save.start, save.end)
-                self._spans[save.span] = span if kept else tuple(group.copy() for group in span)
+                self._spans[save.span] = span if kept else _copy(span)
+            if kept:
+                together = {save.span for save in run}
+                self._together |= dict.fromkeys(together, (len(together), together))
+
+    def _drop(self, span: int) -> None:
+        del self._spans[span]
+        size, together = self._together.pop(span, (0, set()))
+        together.discard(span)
+        if 0 < len(together) <= size // 2:
+            # Memory that several spans share is free only when all are gone: copy the last ones out of it.
+            for left in together:
+                self._spans[left] = _copy(self._spans[left])
+                del self._together[left]
 
     def _restore(self, restore: Restore) -> None:
         pieces = [(self._spans[piece.span], piece.offset, piece.length) for piece in restore.pieces]
@@ -152,6 +167,10 @@ def _runs(saves: list[Save]) -> Iterator[list[Save]]:
             run = []
         run.append(save)
     yield run
+
+
+def _copy(span: Span) -> Span:
+    return tuple(group.copy() for group in span)
 
 
 def _pointer(data: Bytes) -> Any:
