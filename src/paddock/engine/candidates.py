@@ -52,51 +52,42 @@ class Candidates:
 
 
 def top_k(row: Logits, k: int) -> Ids:
-    """The ids of the k largest logits (all for k ≤ 0), largest first, ties by id.
-
-    The k-th largest of the maxima of any grouping is no more than the k-th largest logit, so only the groups that
-    reach it need a closer look: a fraction of a full selection's work on a large vocabulary.
-    """
+    """The ids of the k largest logits (all for k ≤ 0), largest first, ties by id."""
     if k <= 0 or k >= len(row):
         return np.lexsort((np.arange(len(row)), -row))
-    columns = len(row) // _GROUPS
-    if columns < 4 * k:
-        near = np.flatnonzero(row >= np.partition(row, -k)[-k])
-    else:
-        grid = row[: columns * _GROUPS].reshape(_GROUPS, columns)
-        largest = grid.max(axis=0)
-        least = np.partition(largest, -k)[-k]
-        chosen = np.flatnonzero(largest >= least)
-        line, column = np.nonzero(grid[:, chosen] >= least)
-        rest = np.flatnonzero(row[columns * _GROUPS :] >= least) + columns * _GROUPS
-        near = np.concatenate([line * columns + chosen[column], rest])
-    order = np.lexsort((near, -row[near]))
-    ids: Ids = near[order[:k]]
-    return ids
+    best: Ids = top_k_rows(row[None], [0], k)[0]
+    return best
 
 
 def top_k_rows(rows: Logits, which: list[int], k: int) -> Ids:
-    """`top_k` of several rows at once. The pass over all logits, which is most of the work, is spread over threads."""
-    columns = rows.shape[1] // _GROUPS
-    if columns < 4 * k:
-        return np.stack([top_k(rows[index], k) for index in which])
-    grid = rows[:, : columns * _GROUPS].reshape(len(rows), _GROUPS, columns)
+    """`top_k` of several rows at once, for 0 < k ≤ their width.
+
+    The k-th largest of the maxima of any grouping is no more than the k-th largest logit. What lies above it is in few
+    groups, which are looked at closely; of what equals it the first k suffice, however many there are. The passes over
+    all logits, which are most of the work, are spread over threads.
+    """
+    width = rows.shape[1]
+    groups = _GROUPS if width >= 4 * k * _GROUPS else 1
+    columns = width // groups
+    grid = rows[:, : columns * groups].reshape(len(rows), groups, columns)
     largest = np.empty((len(which), columns), np.float32)
     least = np.empty((len(which), 1), np.float32)
+    ties: list[Ids] = [np.empty(0, np.int64)] * len(which)
 
     def reduce(part: range) -> None:
         for at in part:
-            np.max(grid[which[at]], axis=0, out=largest[at])
+            row = which[at]
+            np.max(grid[row], axis=0, out=largest[at])
             least[at] = np.partition(largest[at], -k)[-k]
+            ties[at] = np.flatnonzero(rows[row] == least[at])[:k]
 
-    spread(reduce, len(which), rows.shape[1])
+    spread(reduce, len(which), width)
     chosen = np.asarray(which)
-    row, column = np.nonzero(largest >= least)
-    groups = grid[chosen[row], :, column]
-    hit, line = np.nonzero(groups >= least[row])
-    rest_row, rest = np.nonzero(rows[chosen, columns * _GROUPS :] >= least)
-    owner = np.concatenate([row[hit], rest_row])
-    ids = np.concatenate([line * columns + column[hit], rest + columns * _GROUPS])
+    row, column = np.nonzero(largest > least)
+    hit, line = np.nonzero(grid[chosen[row], :, column] > least[row])
+    rest_row, rest = np.nonzero(rows[chosen, columns * groups :] > least)
+    owner = np.concatenate([row[hit], rest_row, np.repeat(np.arange(len(which)), [len(tie) for tie in ties])])
+    ids = np.concatenate([line * columns + column[hit], rest + columns * groups, *ties])
     order = np.lexsort((ids, -rows[chosen[owner], ids], owner))
     begins = np.searchsorted(owner[order], np.arange(len(which)))
     best: Ids = ids[order][begins[:, None] + np.arange(k)]
