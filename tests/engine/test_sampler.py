@@ -81,11 +81,8 @@ def _rows(draw: st.DrawFn, count: int = 1) -> Logits:
 
 
 def _steps(rows: Logits) -> list[Logits]:
-    """The rows of a few steps; read only, as they are the engine's memory. At first few tokens can be chosen."""
-    steps = [(rows * scale).astype(np.float32) for scale in (8, 4, 1, 0.3)]
-    for step in steps:
-        step.flags.writeable = False
-    return steps
+    """The rows of a few steps. At first few tokens can be chosen."""
+    return [(rows * scale).astype(np.float32) for scale in (8, 4, 1, 0.3)]
 
 
 # ── choosing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -399,3 +396,12 @@ def test_probabilities_after_sampling_are_those_it_was_drawn_by() -> None:
     assert {token: math.exp(logprob) for token, logprob in sampled.logprobs.top} == pytest.approx(expected)
     assert math.exp(sampled.logprobs.chosen) == pytest.approx(expected[sampled.token])
     assert Sampler(_but(params, n_probs=-1)).choose(row).logprobs is None
+
+
+def test_biases_are_gone_from_the_rows_after_the_choice() -> None:
+    """The rows are the engine's memory; others may read them."""
+    rows = np.array([[1, 2, 3], [3, 2, 1]], np.float32)
+    before = rows.copy()
+    samplers = [Sampler(SamplingParams(temperature=t, logit_bias=((0, 9.0), (2, float("-inf"))))) for t in (0.0, 0.8)]
+    assert [sampled.token for sampled in choose_all(rows, samplers)] == [0, 0]
+    assert np.array_equal(rows, before)

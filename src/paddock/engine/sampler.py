@@ -5,7 +5,8 @@ rows of a step that ask for the usual samplers are done together.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import dropwhile, takewhile
 
@@ -84,7 +85,7 @@ class Sampler:
     @cached_property
     def _plain(self) -> bool:
         p = self.params
-        return not self._looks_back and not len(self._bias) and not p.mirostat and p.n_probs < 0
+        return not self._looks_back and not p.mirostat and p.n_probs < 0
 
     @cached_property
     def _largest_wins(self) -> bool:
@@ -95,6 +96,19 @@ class Sampler:
             and (p.typical_p >= 1 or "typ_p" not in p.samplers)
             and (p.xtc_probability <= 0 or "xtc" not in p.samplers)
         )  # fmt: skip
+
+    @property
+    def biased(self) -> bool:
+        return len(self._bias) > 0
+
+    def bias(self, row: Logits) -> Logits:
+        """Add the biases to the row, in place. Returns what was there before."""
+        before: Logits = row[self._bias_ids]
+        row[self._bias_ids] = before + self._bias
+        return before
+
+    def restore(self, row: Logits, before: Logits) -> None:
+        row[self._bias_ids] = before
 
     def draw(self, weights: Floats) -> int:
         """An index, with a chance in proportion to its weight."""
@@ -273,17 +287,29 @@ def logprobs_of(row: Logits, token: int, count: int) -> TokenLogprobs:
 
 def choose_all(rows: Logits, samplers: Sequence[Sampler]) -> list[Sampled]:
     """One token for each row, by its own sampler."""
-    chosen: dict[int, Sampled] = {}
     greedy = [index for index, sampler in enumerate(samplers) if sampler.greedy]
-    if len(greedy) == len(rows):
-        return [Sampled(token) for token in argmax_rows(rows).tolist()]
-    for index in greedy:
-        chosen[index] = Sampled(int(rows[index].argmax()))
     usual = [index for index, sampler in enumerate(samplers) if sampler.usual]
-    if usual:
-        tokens = _choose_usual(rows, usual, samplers)
-        chosen |= {index: Sampled(token) for index, token in zip(usual, tokens, strict=True)}
+    chosen: dict[int, Sampled] = {}
+    with _biased(rows, samplers, [*greedy, *usual]):
+        if len(greedy) == len(rows):
+            return [Sampled(token) for token in argmax_rows(rows).tolist()]
+        for index in greedy:
+            chosen[index] = Sampled(int(rows[index].argmax()))
+        if usual:
+            tokens = _choose_usual(rows, usual, samplers)
+            chosen |= {index: Sampled(token) for index, token in zip(usual, tokens, strict=True)}
     return [chosen.get(index) or sampler.choose(rows[index]) for index, sampler in enumerate(samplers)]
+
+
+@contextmanager
+def _biased(rows: Logits, samplers: Sequence[Sampler], which: list[int]) -> Iterator[None]:
+    """The rows with their biases, for as long as it takes: a few tokens change, so a copy of each row is spared."""
+    before = [(index, samplers[index].bias(rows[index])) for index in which if samplers[index].biased]
+    try:
+        yield
+    finally:
+        for index, logits in before:
+            samplers[index].restore(rows[index], logits)
 
 
 def _choose_usual(rows: Logits, which: list[int], samplers: Sequence[Sampler]) -> list[int]:
