@@ -50,6 +50,8 @@ class ServerSettings(_Section):
     ssl_key_file: Expanded | None = None
     ssl_cert_file: Expanded | None = None
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
+    slots: bool = True
+    """Whether `/slots` shows what is running."""
     shutdown_grace: float = Field(10.0, ge=0)
 
 

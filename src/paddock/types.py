@@ -101,6 +101,8 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     n_params: int
     size_bytes: int
     n_slots: int = 1
+    fingerprint: str = ""
+    """The same where the same seed may be expected to give the same bytes."""
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -119,7 +121,7 @@ class TextLogprobs(msgspec.Struct, frozen=True, array_like=True):
     top: list[tuple[int, bytes, float]]
 
 
-class SlotState(msgspec.Struct, frozen=True, omit_defaults=True):
+class SlotState(msgspec.Struct, frozen=True):
     """A running place and what is in it."""
 
     id: int

@@ -36,6 +36,7 @@ def test_a_completion_has_the_shape_of_the_seed(fake_server: Server) -> None:
     body = fake_server.chat("say: The capital of France is Paris.", model="llama-2-7b", temperature=0.7, max_tokens=512)
     assert body.pop("id").startswith("chatcmpl-")
     assert body.pop("created") > 1_600_000_000
+    assert body.pop("system_fingerprint").startswith("fp_")
     usage = body.pop("usage")
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
     assert usage["completion_tokens"] == len("The capital of France is Paris.") + 1, "the end token is counted too"
@@ -113,13 +114,8 @@ def test_models_and_health(fake_server: Server) -> None:
     assert models == {"object": "list", "data": [{"id": "fake", "object": "model", "created": 0, "owned_by": "local"}]}
     health = fake_server.client.get("/health").json()
     assert health.pop("uptime") >= 0
-    assert health == {
-        "status": "ok",
-        "model_loaded": True,
-        "loaded_models": ["fake"],
-        "slots_available": 1,
-        "slots_total": 1,
-    }
+    assert health.pop("slots_available") == health.pop("slots_total") >= 4
+    assert health == {"status": "ok", "model_loaded": True, "loaded_models": ["fake"]}
 
 
 def test_health_is_503_while_the_only_model_loads() -> None:
@@ -291,3 +287,72 @@ def test_json_logs_are_json_on_stdout(tmp_path: Path) -> None:
 def test_every_response_has_a_request_id(fake_server: Server) -> None:
     ids = {fake_server.client.get(path).headers["x-request-id"] for path in ("/health", "/v1/models", "/nothing")}
     assert len(ids) == 3
+
+
+# ── sharing one model ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_slots_show_what_is_running_and_wake_nothing() -> None:
+    with Server("-m", "fake:delay=0.02", "-np", "3") as server:
+        assert server.client.get("/slots").json() == []
+        assert server.workers() == []
+        body = chat_body("say: " + "x" * 200, stream=True, id_slot=1)
+        with server.client.stream("POST", CHAT, json=body) as response:
+            chunks = events(response)
+            next(chunks)
+            with httpx.Client(base_url=server.url) as other:
+                slots = other.get("/slots").json()
+                health = other.get("/health").json()
+        assert [slot["id"] for slot in slots] == [0, 1, 2]
+        assert [slot["is_processing"] for slot in slots] == [False, True, False]
+        assert slots[1]["n_prompt_tokens"] > 200
+        assert slots[1]["n_past"] >= slots[1]["n_prompt_tokens"]
+        assert (health["slots_total"], health["slots_available"]) == (3, 2)
+
+
+def test_slots_can_be_hidden() -> None:
+    with Server("-m", "fake:", "--no-slots") as server:
+        assert server.client.get("/slots").status_code == 404
+
+
+def test_a_full_queue_is_429_with_a_time_to_come_back() -> None:
+    with Server("-m", "fake:delay=0.05", "-np", "1", "--max-queue", "1") as server:
+        body = chat_body("say: " + "x" * 200, stream=True)
+        with (
+            server.client.stream("POST", CHAT, json=body) as first,
+            server.client.stream("POST", CHAT, json=body) as second,
+        ):
+            assert (first.status_code, second.status_code) == (200, 200)
+            refused = server.client.post(CHAT, json=chat_body("say: x"))
+        assert refused.status_code == 429
+        assert refused.json()["error"]["code"] == "queue_full"
+        assert int(refused.headers["retry-after"]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("id_slot", 999),
+        ("logit_bias", {"999999": 1}),
+        ("logit_bias", {"x": 1}),
+        ("logit_bias", [[1]]),
+        ("n", 0),
+        ("mirostat", 3),
+        ("samplers", ["top_k", "luck"]),
+        ("repeat_penalty", 0),
+        ("top_logprobs", 21),
+    ],
+)
+def test_a_parameter_that_cannot_be_is_named(fake_server: Server, field: str, value: object) -> None:
+    response = fake_server.client.post(CHAT, json=chat_body("say: x", **{field: value}))
+    assert response.status_code == 400
+    assert response.json()["error"]["param"].startswith(field)
+
+
+def test_several_answers_have_their_own_index(fake_server: Server) -> None:
+    body = fake_server.chat("say: x", n=3)
+    assert [(choice["index"], choice["message"]["content"]) for choice in body["choices"]] == [
+        (0, "x"),
+        (1, "x"),
+        (2, "x"),
+    ]

@@ -67,7 +67,7 @@ def _listens(server: Server) -> bool:
 
 
 def test_a_client_that_leaves_frees_its_place() -> None:
-    with Server("-m", "fake:delay=0.02") as server, ThreadPoolExecutor(1) as pool:
+    with Server("-m", "fake:delay=0.02", "-np", "1") as server, ThreadPoolExecutor(1) as pool:
         with server.client.stream("POST", CHAT, json=chat_body("a long answer", stream=True)) as response:
             next(events(response))
             waiting = pool.submit(server.chat, "say: next")  # queued behind the stream

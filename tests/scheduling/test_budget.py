@@ -23,7 +23,7 @@ def test_a_step_beside_running_answers_stays_near_the_target(token: float, answe
         budget.observe(decodes=decodes, prompt_tokens=chunk, seconds=took)
     target = max(budget.floor_seconds, budget.stretch * answering)
     assert chunk <= 16 or took <= target + 33 * token
-    assert chunk == 512 or took >= target - 34 * token
+    assert chunk == 512 or took >= target - 50 * token
 
 
 def test_prompts_that_get_dearer_get_smaller_chunks() -> None:

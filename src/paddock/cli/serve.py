@@ -47,6 +47,7 @@ _SETTINGS: dict[str, str] = {
     "api_key_file": "server.api_key_file",
     "ssl_key_file": "server.ssl_key_file",
     "ssl_cert_file": "server.ssl_cert_file",
+    "slots": "server.slots",
     "log_format": "server.log_format",
     "log_disable": "server.log_disable",
     "log_level": "server.log_level",
@@ -54,7 +55,7 @@ _SETTINGS: dict[str, str] = {
 
 # Accepted, but without effect so far: each is reported at start-up, none is dropped in silence.
 _NOT_YET = (
-    "metrics", "slots", "slot_save_path", "props", "embedding", "reranking", "pooling", "idle_timeout", "memory_limit",
+    "metrics", "slot_save_path", "props", "embedding", "reranking", "pooling", "idle_timeout", "memory_limit",
     "models_max",
 )  # fmt: skip
 
@@ -123,7 +124,7 @@ _SERVER = _options(
     click.option("--ssl-cert-file", metavar="FILE", help="TLS certificate (PEM)."),
     click.option("--cors-origins", multiple=True, metavar="ORIGIN", help="Origin a browser page may ask from."),
     click.option("--metrics", is_flag=True, default=None, help="Prometheus metrics at /metrics."),
-    click.option("--slots/--no-slots", default=None, help="Slot states at /slots."),
+    click.option("--slots/--no-slots", default=None, help="Slot states at /slots. [on]"),
     click.option("--props", is_flag=True, default=None, help="Allow changing properties by POST /props."),
     click.option("--webui/--no-webui", default=None, help="The web page."),
 )

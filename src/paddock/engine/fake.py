@@ -105,6 +105,7 @@ class FakeEngine:
             n_params=0,
             size_bytes=0,
             n_slots=options.parallel,
+            fingerprint="fp_fake",
         )
 
     def sampler(self, params: SamplingParams, prompt: Sequence[int]) -> SamplingParams:

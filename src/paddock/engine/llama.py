@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddock.engine import library
+from paddock.engine.fingerprint import fingerprint
 from paddock.engine.memory import Memory
 from paddock.engine.sampler import Sampler, choose_all
 from paddock.engine.vocab import LlamaVocab
@@ -76,6 +77,7 @@ class LlamaEngine:
             n_params=int(lib.llama_model_n_params(self._model)),
             size_bytes=int(lib.llama_model_size(self._model)),
             n_slots=options.parallel,
+            fingerprint=fingerprint(path, options),
         )
 
     def sampler(self, params: SamplingParams, prompt: Sequence[int]) -> Sampler:

@@ -16,7 +16,7 @@ import structlog
 from paddock.errors import IllegalInstruction, ModelLoadFailed, PaddockError, ServerStopping
 from paddock.fleet.catalogue import Catalogue, Model
 from paddock.fleet.process import Generation, WorkerProcess
-from paddock.types import EngineOptions, GenerateRequest
+from paddock.types import EngineOptions, GenerateRequest, SlotState
 
 _log = structlog.get_logger(__name__)
 
@@ -30,6 +30,7 @@ class ModelStatus:
     model: Model
     state: State
     running: int = 0
+    slots: int = 0
     pid: int | None = None
 
 
@@ -59,6 +60,11 @@ class Fleet:
             raise
         return generation
 
+    async def slots(self, model: Model) -> list[SlotState]:
+        """The running places of a loaded model; none while it is not loaded. Wakes nothing."""
+        worker = self._workers.get(model.name)
+        return [] if worker is None or not worker.alive else await worker.slots()
+
     async def drain(self, grace: float) -> None:
         """Take nothing new; let what runs finish within `grace` seconds, then end it with an error."""
         self._stopping = True
@@ -87,7 +93,8 @@ class Fleet:
         worker = self._workers.get(model.name)
         if worker is None:
             return ModelStatus(model, "loading" if model.name in self._loading else "unloaded")
-        return ModelStatus(model, "loaded", worker.running, worker.pid)
+        slots = worker.info.n_slots if worker.info is not None else 0
+        return ModelStatus(model, "loaded", worker.running, slots, worker.pid)
 
     async def _ready(self, model: Model) -> WorkerProcess:
         """The model's worker, loaded. However many ask at once, one load happens and all wait for it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import signal
 import socket
 import sys
@@ -14,8 +15,8 @@ from typing import IO, cast
 
 import structlog
 
-from paddock.errors import IllegalInstruction, ModelLoadFailed, PaddockError, WorkerCrashed
-from paddock.types import EngineOptions, GenerateRequest, ModelInfo
+from paddock.errors import IllegalInstruction, ModelLoadFailed, PaddockError, Unavailable, WorkerCrashed
+from paddock.types import EngineOptions, GenerateRequest, ModelInfo, SlotState
 from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
@@ -26,8 +27,10 @@ from paddock.wire import (
     Load,
     LoadFailed,
     Loading,
+    Look,
     Ready,
     Refused,
+    Slots,
     Step,
     Stop,
     ToGateway,
@@ -38,6 +41,7 @@ from paddock.wire import (
 
 _log = structlog.get_logger(__name__)
 _EXIT_WAIT = 2.0
+_LOOK_WAIT = 10.0
 _STDERR_LINES = 40
 
 
@@ -55,6 +59,10 @@ class Generation:
         self._events: asyncio.Queue[Accepted | Delta | PaddockError] = asyncio.Queue()
         self._over = False
         self.prompt_tokens = 0
+
+    @property
+    def fingerprint(self) -> str:
+        return self._worker.info.fingerprint if self._worker.info is not None else ""
 
     async def accepted(self) -> None:
         """Wait until the worker has taken the request into its queue, or raise why it did not."""
@@ -103,6 +111,7 @@ class WorkerProcess(asyncio.Protocol):
         self._reader = reader_for_gateway()
         self._ready: asyncio.Future[ModelInfo] = asyncio.get_running_loop().create_future()
         self._generations: dict[int, Generation] = {}
+        self._looks: dict[int, asyncio.Future[list[SlotState]]] = {}
         self._idle = asyncio.Event()
         self._idle.set()
         self._ids = itertools.count(1)
@@ -133,7 +142,7 @@ class WorkerProcess(asyncio.Protocol):
                 # -P: a file in the working directory must not shadow a module. A session of its own: Ctrl-C is ours.
                 self._process = await asyncio.create_subprocess_exec(
                     sys.executable, "-P", "-m", "paddock.worker", str(theirs.fileno()), str(self._turns.fileno()),
-                    pass_fds=(theirs.fileno(), self._turns.fileno()), start_new_session=True,
+                    pass_fds=(theirs.fileno(), self._turns.fileno()), start_new_session=True, env=_environment(options),
                     stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
                 )  # fmt: skip
         except OSError as error:
@@ -166,6 +175,19 @@ class WorkerProcess(asyncio.Protocol):
     def forget(self, request_id: int) -> None:
         if self._take(request_id) is not None:
             self._send(Abort(request_id))
+
+    async def slots(self) -> list[SlotState]:
+        """How the running places are, between two steps of the engine."""
+        look_id = next(self._ids)
+        answer: asyncio.Future[list[SlotState]] = asyncio.get_running_loop().create_future()
+        self._looks[look_id] = answer
+        self._send(Look(look_id))
+        try:
+            return await asyncio.wait_for(answer, _LOOK_WAIT)
+        except TimeoutError:
+            raise Unavailable(f"the worker of {self.model} is in the middle of a long step", retry_after=1) from None
+        finally:
+            del self._looks[look_id]
 
     async def idle(self) -> None:
         """Wait until no request is under way here."""
@@ -227,6 +249,9 @@ class WorkerProcess(asyncio.Protocol):
             case Refused(id, problem):
                 if (generation := self._take(id)) is not None:
                     generation.put(problem.error())
+            case Slots(id, slots):
+                if (look := self._looks.get(id)) is not None and not look.done():
+                    look.set_result(slots)
             case Loading(progress):
                 self.progress = progress
             case Ready(_, info):
@@ -296,6 +321,14 @@ async def _line(stream: asyncio.StreamReader) -> bytes:
         return error.partial
     except asyncio.LimitOverrunError as error:
         return await stream.readexactly(error.consumed)
+
+
+def _environment(options: EngineOptions) -> dict[str, str]:
+    """A thread that spins while it waits for one on the same core waits long. When there is a thread to each core they
+    are kept apart, so that a busy neighbour costs a share and not a collapse (docs/lab.md).
+    """
+    bound = {"OMP_PROC_BIND": "true"} if options.n_threads >= (os.cpu_count() or 1) > 1 else {}
+    return bound | os.environ
 
 
 def _how(status: int) -> str:

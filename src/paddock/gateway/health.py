@@ -23,14 +23,15 @@ def health_routes(fleet: Fleet) -> APIRouter:
         if len(status) == 1 and status[0].state == "loading":
             return error_response(ModelLoading(f"{status[0].model.name} is loading", retry_after=1))
         loaded = [item for item in status if item.state == "loaded"]
-        busy = sum(min(item.running, 1) for item in loaded)
+        total = sum(item.slots for item in loaded)
+        busy = sum(min(item.running, item.slots) for item in loaded)
         return JSON(
             {
                 "status": "ok",
                 "model_loaded": bool(loaded),
                 "loaded_models": [item.model.name for item in loaded],
-                "slots_available": len(loaded) - busy,
-                "slots_total": len(loaded),
+                "slots_available": total - busy,
+                "slots_total": total,
                 "uptime": int(time.monotonic() - fleet.started),
             }
         )

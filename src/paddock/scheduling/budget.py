@@ -45,8 +45,8 @@ class StepBudget:
 
 
 def _whole_tiles(count: int) -> int:
-    """The nearest number of whole tiles, and one: the first token may be computed along with the answers' next ones."""
-    tiles = round(count / _TILE)
+    """Whole tiles and one token, as the first may go along with the answers; a quarter of a tile more at most."""
+    tiles = (count + _TILE // 4) // _TILE
     return tiles * _TILE + 1 if tiles else count
 
 

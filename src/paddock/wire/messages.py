@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from paddock.errors import PaddockError
-from paddock.types import EngineOptions, FinishReason, GenerateRequest, ModelInfo, TextLogprobs, Usage
+from paddock.types import EngineOptions, FinishReason, GenerateRequest, ModelInfo, SlotState, TextLogprobs, Usage
 
 PROTOCOL_VERSION = 2
 
@@ -47,11 +47,17 @@ class Abort(msgspec.Struct, frozen=True, tag="abort"):
     id: int
 
 
+class Look(msgspec.Struct, frozen=True, tag="look"):
+    """How are the slots? Answered between two steps."""
+
+    id: int
+
+
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """Exit now; what is still running has already been answered by the gateway."""
 
 
-ToWorker = Load | Generate | Abort | Stop
+ToWorker = Load | Generate | Abort | Look | Stop
 
 
 # ── worker → gateway ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -102,4 +108,12 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     problem: Problem
 
 
-ToGateway = Loading | Ready | LoadFailed | Accepted | Step | Refused
+class Slots(msgspec.Struct, frozen=True, tag="slots"):
+    """The answer to a `Look`."""
+
+    id: int
+    slots: list[SlotState]
+    queued: int
+
+
+ToGateway = Loading | Ready | LoadFailed | Accepted | Step | Refused | Slots

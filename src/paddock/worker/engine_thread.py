@@ -14,7 +14,7 @@ from paddock.engine import Engine, open_engine
 from paddock.errors import ModelLoadFailed, PaddockError
 from paddock.scheduling import Progress, Request, Scheduler
 from paddock.types import EngineOptions
-from paddock.wire import Delta, Step
+from paddock.wire import Delta, Slots, Step
 from paddock.worker.turns import Turns
 
 # ── what the engine thread is told ───────────────────────────────────────────────────────────────────────────────────
@@ -32,7 +32,14 @@ class Remove:
     """One answer of several; all of them unless given."""
 
 
-Command = Add | Remove
+@dataclass(slots=True, frozen=True)
+class Report:
+    """Say how the slots are."""
+
+    id: int
+
+
+Command = Add | Remove | Report
 
 # ── what it tells ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -74,7 +81,7 @@ class EngineThread:
         options: EngineOptions,
         turns: Turns,
         post: Callable[[Event], None],
-        send: Callable[[Step], None],
+        send: Callable[[Step | Slots], None],
     ) -> None:
         self._model_path = model_path
         self._options = options
@@ -149,6 +156,8 @@ class EngineThread:
                         scheduler.add(request)
                     case Remove(id, index):
                         scheduler.remove(id, index)
+                    case Report(id):
+                        self._send(Slots(id, list(scheduler.slots()), scheduler.queued))
                 command = self._inbox.get_nowait()
         except Empty:
             return

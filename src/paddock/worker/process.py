@@ -30,6 +30,7 @@ from paddock.wire import (
     Load,
     LoadFailed,
     Loading,
+    Look,
     Problem,
     Ready,
     Refused,
@@ -39,7 +40,7 @@ from paddock.wire import (
     reader_for_worker,
 )
 from paddock.worker.answers import Answer
-from paddock.worker.engine_thread import Add, Died, Ended, EngineThread, Event, Opened, Opening, Remove
+from paddock.worker.engine_thread import Add, Command, Died, Ended, EngineThread, Event, Opened, Opening, Remove, Report
 from paddock.worker.outbox import Outbox
 from paddock.worker.prompts import PromptReader
 from paddock.worker.turns import Turns
@@ -127,6 +128,8 @@ class Worker:
             case Abort(id):
                 self._live.pop(id, None)
                 self._tell_engine(Remove(id))
+            case Look(id):
+                self._tell_engine(Report(id))
             case Stop():
                 _leave(0)
 
@@ -180,7 +183,7 @@ class Worker:
                 case Died(error):
                     self._give_up(error)
 
-    def _tell_engine(self, command: Add | Remove) -> None:
+    def _tell_engine(self, command: Command) -> None:
         if self._engine is not None:
             self._engine.tell(command)
 

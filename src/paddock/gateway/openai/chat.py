@@ -57,10 +57,11 @@ def to_generate(body: ChatCompletionRequest, request_id: int) -> GenerateRequest
 class ChatAnswer:
     """One answer on its way out, under one id and one name."""
 
-    def __init__(self, body: ChatCompletionRequest, model: str) -> None:
+    def __init__(self, body: ChatCompletionRequest, model: str, fingerprint: str) -> None:
         self._id = f"chatcmpl-{secrets.token_urlsafe(18)}"
         self._created = int(time.time())
         self._model = body.model or model
+        self._fingerprint = fingerprint
         self._n = body.n or 1
         self._around_text = cache(self._render_around_text)
         self._include_usage = body.stream_options is not None and body.stream_options.include_usage
@@ -77,6 +78,7 @@ class ChatAnswer:
             id=self._id,
             created=self._created,
             model=self._model,
+            system_fingerprint=self._fingerprint,
             choices=[_choice(index, deltas) for index, deltas in enumerate(parts)],
             usage=_usage(usages),
         )
@@ -125,7 +127,14 @@ class ChatAnswer:
         return before, after
 
     def _frame(self, choices: list[ChunkChoice], usage: CompletionUsage | msgspec.UnsetType | None) -> bytes:
-        chunk = ChatCompletionChunk(id=self._id, created=self._created, model=self._model, choices=choices, usage=usage)
+        chunk = ChatCompletionChunk(
+            id=self._id,
+            created=self._created,
+            model=self._model,
+            system_fingerprint=self._fingerprint,
+            choices=choices,
+            usage=usage,
+        )
         return b"data: " + _encode(chunk) + b"\n\n"
 
 

@@ -23,7 +23,7 @@ def openai_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
         body = await read_body(request, ChatCompletionRequest, limit=max_body)
         model = fleet.catalogue.find(body.model)
         generation = await fleet.generate(model, lambda id: to_generate(body, id))
-        answer = ChatAnswer(body, model.name)
+        answer = ChatAnswer(body, model.name, generation.fingerprint)
         if body.stream:
             return EventStream(answer.events(generation))
         return JSON(await answer.whole(generation))

@@ -238,6 +238,7 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
     object: Literal["chat.completion"] = "chat.completion"
     created: int
     model: str
+    system_fingerprint: str
     choices: list[Choice]
     usage: CompletionUsage
 
@@ -259,6 +260,7 @@ class ChatCompletionChunk(msgspec.Struct, kw_only=True):
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     created: int
     model: str
+    system_fingerprint: str
     choices: list[ChunkChoice]
     usage: CompletionUsage | msgspec.UnsetType | None = msgspec.UNSET
     """With `include_usage`: null in every chunk but the last, which has it and no choices. Otherwise absent."""
