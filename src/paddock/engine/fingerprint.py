@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from importlib.metadata import version
 from pathlib import Path
+
+import llama_cpp
 
 from paddock.engine.sampler import PROFILE
 from paddock.types import EngineOptions
@@ -20,7 +21,7 @@ _MATTERS = (
 def fingerprint(path: Path, options: EngineOptions) -> str:
     """Of the engine's version, the model's file, the samplers and the options that matter."""
     digest = hashlib.sha256()
-    digest.update(f"llama-cpp-python {version('llama-cpp-python')} samplers {PROFILE}".encode())
+    digest.update(f"llama-cpp-python {llama_cpp.__version__} samplers {PROFILE}".encode())
     digest.update(repr([(name, getattr(options, name)) for name in _MATTERS]).encode())
     with path.open("rb") as file:
         # The header and the end: enough to tell files apart, without reading gigabytes.
