@@ -62,44 +62,56 @@ def top_k(row: Logits, k: int) -> Ids:
 def top_k_rows(rows: Logits, which: list[int], k: int) -> Ids:
     """`top_k` of several rows at once, for 0 < k ≤ their width.
 
-    The k-th largest of the maxima of any grouping is no more than the k-th largest logit. What lies above it is in few
-    groups, which are looked at closely; of what equals it the first k suffice, however many there are. The passes over
-    all logits, which are most of the work, are spread over threads.
+    The k-th largest of the maxima of any grouping is no more than the k-th largest logit, so only groups that reach it
+    are looked at closely. The pass over all logits, which is most of the work, is spread over threads.
     """
     width = rows.shape[1]
     groups = _GROUPS if width >= 4 * k * _GROUPS else 1
     columns = width // groups
+    if which != list(range(len(rows))):
+        rows = rows[which]
     grid = rows[:, : columns * groups].reshape(len(rows), groups, columns)
-    largest = np.empty((len(which), columns), np.float32)
-    least = np.empty((len(which), 1), np.float32)
-    ties: list[Ids] = [np.empty(0, np.int64)] * len(which)
+    largest = np.empty((len(rows), columns), np.float32)
+    least = np.empty((len(rows), 1), np.float32)
 
-    def reduce(part: range) -> None:
-        for at in part:
-            row = which[at]
-            np.max(grid[row], axis=0, out=largest[at])
-            least[at] = np.partition(largest[at], -k)[-k]
-            ties[at] = np.flatnonzero(rows[row] == least[at])[:k]
+    def reduce(part: slice) -> None:
+        np.max(grid[part], axis=1, out=largest[part])
+        least[part] = np.partition(largest[part], -k, axis=1)[:, -k : -k + 1 or None]
 
-    spread(reduce, len(which), width)
-    chosen = np.asarray(which)
-    row, column = np.nonzero(largest > least)
-    hit, line = np.nonzero(grid[chosen[row], :, column] > least[row])
-    rest_row, rest = np.nonzero(rows[chosen, columns * groups :] > least)
-    owner = np.concatenate([row[hit], rest_row, np.repeat(np.arange(len(which)), [len(tie) for tie in ties])])
+    spread(reduce, len(rows), width)
+    reached = largest >= least
+    # A row with very many equal logits: what lies above them is in few groups, and of the equal ones the first suffice.
+    level = np.flatnonzero(reached.sum(axis=1) > 4 * k) if groups > 1 else np.empty(0, np.int64)
+    reached[level] = largest[level] > least[level]
+    row, column = np.nonzero(reached)
+    hit, line = np.nonzero(grid[row, :, column] >= least[row])
+    rest_row, rest = np.nonzero(rows[:, columns * groups :] >= least)
+    ties = [_first_equal(rows[index], least[index], k) for index in level]
+    owner = np.concatenate([row[hit], rest_row, np.repeat(level, [len(tie) for tie in ties])])
     ids = np.concatenate([line * columns + column[hit], rest + columns * groups, *ties])
-    order = np.lexsort((ids, -rows[chosen[owner], ids], owner))
-    begins = np.searchsorted(owner[order], np.arange(len(which)))
+    if len(level):  # an equal one may have been found both ways
+        owner, ids = np.unique(np.stack([owner, ids]), axis=1)
+    order = np.lexsort((ids, -rows[owner, ids], owner))
+    begins = np.searchsorted(owner[order], np.arange(len(rows)))
     best: Ids = ids[order][begins[:, None] + np.arange(k)]
     return best
+
+
+def _first_equal(row: Logits, value: Logits, count: int) -> Ids:
+    """The first ids whose logit is `value`, looking no further than needed."""
+    size = 64 * count
+    while True:
+        ids = np.flatnonzero(row[:size] == value)
+        if len(ids) >= count or size >= len(row):
+            return ids[:count]
+        size *= 4
 
 
 def argmax_rows(rows: Logits) -> Ids:
     best = np.empty(len(rows), np.int64)
 
-    def reduce(part: range) -> None:
-        for at in part:
-            best[at] = rows[at].argmax()
+    def reduce(part: slice) -> None:
+        np.argmax(rows[part], axis=1, out=best[part])
 
     spread(reduce, len(rows), rows.shape[1])
     return best
@@ -114,14 +126,14 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_THREADS, thread_name_prefix="sampling")
 
 
-def spread(work: Callable[[range], None], rows: int, width: int) -> None:
+def spread(work: Callable[[slice], None], rows: int, width: int) -> None:
     """Do the rows in a few parts at once where they are many; numpy lets go of the GIL inside its loops."""
     parts = min(_THREADS, rows, rows * width // _WORTH_A_THREAD)
     if parts <= 1:
-        work(range(rows))
+        work(slice(0, rows))
         return
     edges = [rows * part // parts for part in range(parts + 1)]
-    list(_threads().map(work, map(range, edges, edges[1:])))
+    list(_threads().map(work, map(slice, edges, edges[1:])))
 
 
 def softmax(logits: Floats) -> Floats:
