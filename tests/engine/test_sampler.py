@@ -405,3 +405,14 @@ def test_biases_are_gone_from_the_rows_after_the_choice() -> None:
     samplers = [Sampler(SamplingParams(temperature=t, logit_bias=((0, 9.0), (2, float("-inf"))))) for t in (0.0, 0.8)]
     assert [sampled.token for sampled in choose_all(rows, samplers)] == [0, 0]
     assert np.array_equal(rows, before)
+
+
+@pytest.mark.parametrize("size", [50, 20_000])
+def test_a_row_that_is_not_a_number_is_nobody_elses_problem(size: int) -> None:
+    rows = np.random.default_rng(1).normal(size=(3, size)).astype(np.float32)
+    expected = [sampled.token for sampled in choose_all(rows, [Sampler(SamplingParams(seed=n)) for n in range(3)])]
+    rows[1, ::7] = np.nan
+    chosen = [sampled.token for sampled in choose_all(rows, [Sampler(SamplingParams(seed=n)) for n in range(3)])]
+    assert (chosen[0], chosen[2]) == (expected[0], expected[2])
+    assert not np.isnan(rows[1, chosen[1]])
+    choose_all(np.full((2, size), np.nan, np.float32), [Sampler(SamplingParams(seed=n)) for n in range(2)])

@@ -336,6 +336,7 @@ def test_a_full_queue_is_429_with_a_time_to_come_back() -> None:
         ("logit_bias", {"999999": 1}),
         ("logit_bias", {"x": 1}),
         ("logit_bias", [[1]]),
+        ("logit_bias", [[5, False], [5, 1e39]]),
         ("n", 0),
         ("mirostat", 3),
         ("samplers", ["top_k", "luck"]),

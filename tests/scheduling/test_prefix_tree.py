@@ -70,7 +70,7 @@ def test_a_running_request_loses_nothing_to_eviction() -> None:
     _run(cache, 0, [1] * 10)
     assert cache.enter(0, "", [1] * 10, 9) == 9
     _run(cache, 1, [2] * 10)
-    assert cache.lookup("", [1] * 10) == 9 or cache.lookup("", [1] * 10) == 10
+    assert cache.lookup("", [1] * 10) >= 9
 
 
 def test_a_request_that_shares_nothing_leaves_nothing() -> None:

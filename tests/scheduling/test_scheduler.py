@@ -106,8 +106,7 @@ def test_cells_for_few_are_enough_for_many(texts: list[str]) -> None:
 
 def test_a_full_cache_makes_the_youngest_step_back() -> None:
     house = House(n_ctx=200, parallel=3)
-    prompts = {id: f"{id}" * 40 for id in range(3)}  # 41 tokens each, growing to 64: 192 of 200 cells
-    prompts |= {id: f"{id}" * 66 for id in range(3)}  # 67 each, growing to 128
+    prompts = {id: f"{id}" * 66 for id in range(3)}  # 67 tokens each, growing to 128
     for id, text in prompts.items():
         house.ask(id, text)
     house.run()

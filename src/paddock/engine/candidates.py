@@ -79,6 +79,8 @@ def top_k_rows(rows: Logits, which: list[int], k: int) -> Ids:
         least[part] = np.partition(largest[part], -k, axis=1)[:, -k : -k + 1 or None]
 
     spread(reduce, len(rows), width)
+    if np.isnan(largest).any():  # a broken model, or one row's overflow: no reason to end everybody's answers
+        return top_k_rows(np.where(np.isnan(rows), np.float32(-np.inf), rows), list(range(len(rows))), k)
     reached = largest >= least
     # A row with very many equal logits: what lies above them is in few groups, and of the equal ones the first suffice.
     level = np.flatnonzero(reached.sum(axis=1) > 4 * k) if groups > 1 else np.empty(0, np.int64)

@@ -66,6 +66,9 @@ StopStrings = Annotated[
 ]
 
 
+_LARGEST_BIAS = 1000
+
+
 def _biases(value: Any) -> Any:
     """OpenAI writes an object of token id → bias, llama-server a list of [token id, bias or false for never]."""
     if isinstance(value, dict):
@@ -83,6 +86,8 @@ def _biases(value: Any) -> Any:
             raise ValueError(f"{pair[0]!r} is not a token id")
         if bias is not False and type(bias) not in (int, float):
             raise ValueError(f"{bias!r} is not a bias")
+        if abs(bias) > _LARGEST_BIAS:
+            raise ValueError(f"a bias lies between -{_LARGEST_BIAS} and {_LARGEST_BIAS}; false means never")
         pairs.append((token, float("-inf") if bias is False else float(bias)))
     return pairs
 
@@ -120,7 +125,7 @@ class SamplingFields(_In):
     xtc_probability: float | None = Field(None, ge=0, le=1)
     xtc_threshold: float | None = Field(None, ge=0, le=1)
     repeat_last_n: int | None = Field(None, ge=-1)
-    repeat_penalty: float | None = Field(None, gt=0)
+    repeat_penalty: float | None = Field(None, ge=0.01, le=100)
     presence_penalty: float | None = Field(None, ge=-100, le=100)
     frequency_penalty: float | None = Field(None, ge=-100, le=100)
     dry_multiplier: float | None = Field(None, ge=0)
