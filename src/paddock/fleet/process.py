@@ -288,6 +288,9 @@ class WorkerProcess(asyncio.Protocol):
             _log.error("worker gone", model=self.model, status=_how(status), output=list(self._stderr))
         self._stopping = True
         self.fail_all(error)
+        for look in self._looks.values():
+            if not look.done():
+                look.set_exception(error)
         self._on_gone(self)
 
     async def _follow_output(self) -> None:
