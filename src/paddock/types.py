@@ -172,6 +172,8 @@ class CacheShape(msgspec.Struct, frozen=True):
     """Whether a prefix can be taken out of a sequence at all. Where a state is more than keys and values by position
     (sliding windows, recurrent and hybrid models) a part of it would be wrong without any error.
     """
+    least_copied: int = 1
+    """Fewer tokens than this are sooner computed than copied from elsewhere."""
 
 
 # ── one engine step ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from paddock.engine.candidates import Candidates, Logits, softmax, top_k
-from paddock.engine.sampler import Sampler, _choose_usual, choose_all, logprobs_of, uniform
+from paddock.engine.sampler import Crowd, Sampler, choose_all, logprobs_of, uniform
 from paddock.types import SamplerName, SamplingParams
 
 _NAMES: tuple[SamplerName, ...] = get_args(SamplerName)
@@ -105,12 +105,14 @@ def test_top_k_of_a_large_vocabulary_is_exact_too(k: int, more: int, levels: int
 @given(st.data(), st.lists(_usual, min_size=1, max_size=5))
 def test_rows_done_together_come_out_as_they_do_one_by_one(data: st.DataObject, params: list[SamplingParams]) -> None:
     drawn = data.draw(_rows(len(params)))
-    together, apart, alone = ([Sampler(p) for p in params] for _ in range(3))
+    together, apart = ([Sampler(p) for p in params] for _ in range(2))
+    alone = [Crowd([Sampler(p)]) for p in params]
     assert all(sampler.usual for sampler in together)
+    crowd = Crowd(together)
     for rows in _steps(drawn):
-        tokens = _choose_usual(rows, list(range(len(rows))), together)
+        tokens = [sampled.token for sampled in crowd.choose(rows)]
         assert tokens == [sampler.choose(row).token for row, sampler in zip(rows, apart, strict=True)]
-        assert tokens == [_choose_usual(rows, [at], alone)[0] for at in range(len(rows))]
+        assert tokens == [crowd.choose(row[None])[0].token for row, crowd in zip(rows, alone, strict=True)]
 
 
 @given(

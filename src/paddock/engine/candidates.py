@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +15,9 @@ Ids = npt.NDArray[np.int64]
 Logits = npt.NDArray[np.float32]
 
 _GROUPS = 64
+_ID_BITS = 21
+_ID_MASK = (1 << _ID_BITS) - 1
+_OWNER_SHIFT = _ID_BITS + 32
 # Less is as good as nothing, and dividing by it could leave the range of floats.
 COLDEST = 1e-30
 
@@ -62,41 +62,51 @@ def top_k(row: Logits, k: int) -> Ids:
 def top_k_rows(rows: Logits, which: list[int], k: int) -> Ids:
     """`top_k` of several rows at once, for 0 < k ≤ their width.
 
-    The k-th largest of the maxima of any grouping is no more than the k-th largest logit, so only groups that reach it
-    are looked at closely. The pass over all logits, which is most of the work, is spread over threads.
+    The k-th largest of the maxima of any grouping is no more than the k-th largest logit, so after one pass over all of
+    them only the groups that reach it are looked at closely.
     """
-    width = rows.shape[1]
-    groups = _GROUPS if width >= 4 * k * _GROUPS else 1
-    columns = width // groups
     if which != list(range(len(rows))):
         rows = rows[which]
-    grid = rows[:, : columns * groups].reshape(len(rows), groups, columns)
-    largest = np.empty((len(rows), columns), np.float32)
-    least = np.empty((len(rows), 1), np.float32)
-
-    def reduce(part: slice) -> None:
-        np.max(grid[part], axis=1, out=largest[part])
-        least[part] = np.partition(largest[part], -k, axis=1)[:, -k : -k + 1 or None]
-
-    spread(reduce, len(rows), width)
-    if np.isnan(largest).any():  # a broken model, or one row's overflow: no reason to end everybody's answers
-        return top_k_rows(np.where(np.isnan(rows), np.float32(-np.inf), rows), list(range(len(rows))), k)
+    count, width = rows.shape
+    groups = _GROUPS if width >= 4 * k * _GROUPS else 1
+    columns = width // groups
+    grid = rows[:, : columns * groups].reshape(count, groups, columns)
+    largest = grid.max(axis=1)
+    highest = np.partition(largest, columns - k, axis=1)[:, columns - k :]
+    if np.isnan(highest).any():  # a broken model, or one row's overflow: no reason to end everybody's answers
+        return top_k_rows(np.where(np.isnan(rows), np.float32(-np.inf), rows), list(range(count)), k)
+    least = highest[:, :1]
     reached = largest >= least
-    # A row with very many equal logits: what lies above them is in few groups, and of the equal ones the first suffice.
-    level = np.flatnonzero(reached.sum(axis=1) > 4 * k) if groups > 1 else np.empty(0, np.int64)
-    reached[level] = largest[level] > least[level]
-    row, column = np.nonzero(reached)
-    hit, line = np.nonzero(grid[row, :, column] >= least[row])
+    at = np.flatnonzero(reached)
+    ties: list[Ids] = []
+    level = np.empty(0, np.int64)
+    if groups > 1 and len(at) > 4 * k:
+        # Rows with very many equal logits: what lies above them is in few groups, and of the equal ones the first do.
+        level = np.flatnonzero(reached.sum(axis=1) > 4 * k)
+        reached[level] = largest[level] > least[level]
+        at = np.flatnonzero(reached)
+        ties = [_first_equal(rows[index], least[index], k) for index in level]
+    row, column = np.divmod(at, columns)
+    hit, line = np.divmod(np.flatnonzero(grid[row, :, column] >= least[row]), groups)
     rest_row, rest = np.nonzero(rows[:, columns * groups :] >= least)
-    ties = [_first_equal(rows[index], least[index], k) for index in level]
     owner = np.concatenate([row[hit], rest_row, np.repeat(level, [len(tie) for tie in ties])])
     ids = np.concatenate([line * columns + column[hit], rest + columns * groups, *ties])
+    keys = _sort_keys(owner, rows[owner, ids], ids)
     if len(level):  # an equal one may have been found both ways
-        owner, ids = np.unique(np.stack([owner, ids]), axis=1)
-    order = np.lexsort((ids, -rows[owner, ids], owner))
-    begins = np.searchsorted(owner[order], np.arange(len(rows)))
-    best: Ids = ids[order][begins[:, None] + np.arange(k)]
+        keys = np.unique(keys)
+    else:
+        keys.sort()
+    begins = np.searchsorted(keys, np.arange(count) << _OWNER_SHIFT)
+    best: Ids = keys[begins[:, None] + np.arange(k)] & _ID_MASK
     return best
+
+
+def _sort_keys(owner: Ids, logits: Logits, ids: Ids) -> Ids:
+    """Integers in the order of row, then falling logit, then id: one sort of them beats one by three keys by far."""
+    bits = logits.view(np.int32).astype(np.int64)
+    rising = np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)  # floats sort like their bits, but for the sign
+    falling = 0x7FFFFFFF - rising
+    return (owner << _OWNER_SHIFT) | (falling << _ID_BITS) | ids
 
 
 def _first_equal(row: Logits, value: Logits, count: int) -> Ids:
@@ -107,35 +117,6 @@ def _first_equal(row: Logits, value: Logits, count: int) -> Ids:
         if len(ids) >= count or size >= len(row):
             return ids[:count]
         size *= 4
-
-
-def argmax_rows(rows: Logits) -> Ids:
-    best = np.empty(len(rows), np.int64)
-
-    def reduce(part: slice) -> None:
-        np.argmax(rows[part], axis=1, out=best[part])
-
-    spread(reduce, len(rows), rows.shape[1])
-    return best
-
-
-_THREADS = min(8, max(1, (os.cpu_count() or 1) // 2))
-_WORTH_A_THREAD = 1 << 19
-
-
-@lru_cache(1)
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, thread_name_prefix="sampling")
-
-
-def spread(work: Callable[[slice], None], rows: int, width: int) -> None:
-    """Do the rows in a few parts at once where they are many; numpy lets go of the GIL inside its loops."""
-    parts = min(_THREADS, rows, rows * width // _WORTH_A_THREAD)
-    if parts <= 1:
-        work(slice(0, rows))
-        return
-    edges = [rows * part // parts for part in range(parts + 1)]
-    list(_threads().map(work, map(slice, edges, edges[1:])))
 
 
 def softmax(logits: Floats) -> Floats:

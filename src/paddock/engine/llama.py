@@ -14,7 +14,7 @@ import numpy.typing as npt
 from paddock.engine import library
 from paddock.engine.fingerprint import fingerprint
 from paddock.engine.memory import Memory
-from paddock.engine.sampler import Sampler, choose_all
+from paddock.engine.sampler import Crowd, Sampler
 from paddock.engine.vocab import LlamaVocab
 from paddock.errors import DecodeFailed, ModelLoadFailed
 from paddock.types import (
@@ -41,6 +41,10 @@ _CACHE_TYPES = {
     "iq4_nl": lib.GGML_TYPE_IQ4_NL,
 }
 _WARM_UP_TOKENS = 8
+# Bringing a prefix to where a GPU needs it takes a transfer for each layer, in which time it computes about this many.
+_LEAST_TO_GPU = 64
+# Reading all weights once more takes a GPU as long as computing about this many tokens along with others.
+_WORTH_A_ROUND = 64
 
 
 class LlamaEngine:
@@ -54,13 +58,18 @@ class LlamaEngine:
         trained = int(lib.llama_model_n_ctx_train(self._model))
         # Past its trained context a model only babbles: no request gets more, and no more is reserved than all can use.
         n_ctx = min(options.n_ctx or trained, trained * options.parallel)
-        self.n_batch = min(options.n_batch, n_ctx)
-        self._context = _new_context(self._model, options, n_ctx=n_ctx, n_batch=self.n_batch, unified=self._unified)
-        self._batch = _Batch(self.n_batch)
+        n_batch = min(options.n_batch, n_ctx)
+        self._context = _new_context(self._model, options, n_ctx=n_ctx, n_batch=n_batch, unified=self._unified)
+        self._n_ctx = int(lib.llama_n_ctx_seq(self._context))
+        self._batch = _Batch(n_batch)
         self._outputs = np.empty((0, 0), np.float32)
         self._outputs_at: int | None = None
-        self._memory = Memory(self._context, unified=self._unified, scratch=options.parallel)
-        self.takes_turns = options.n_gpu_layers == 0 or not lib.llama_supports_gpu_offload()
+        self._crowd = Crowd([])
+        on_gpu = options.n_gpu_layers != 0 and bool(lib.llama_supports_gpu_offload())
+        self.takes_turns = not on_gpu
+        self._memory = Memory(self._context, unified=self._unified, on_gpu=on_gpu, scratch=options.parallel)
+        self._pads = on_gpu and not self._unified and not self._is_special()
+        self.n_batch = n_batch - n_batch // 8 if self._pads else n_batch
         self._warm_up()
         self.shape = CacheShape(
             cells=int(lib.llama_n_ctx(self._context)),
@@ -68,10 +77,11 @@ class LlamaEngine:
             bytes_per_token=self._memory.bytes_per_token,
             ram_bytes=options.cache_ram_bytes,
             shares=self._memory.bytes_per_token > 0,
+            least_copied=_LEAST_TO_GPU if on_gpu else 1,
         )
         self.info = ModelInfo(
             description=_description(self._model),
-            n_ctx=min(int(lib.llama_n_ctx_seq(self._context)), trained),
+            n_ctx=min(self._n_ctx, trained),
             n_ctx_train=trained,
             n_vocab=self.vocab.size,
             n_params=int(lib.llama_model_n_params(self._model)),
@@ -87,15 +97,21 @@ class LlamaEngine:
         self._memory.apply(operations)
 
     def decode(self, spans: Sequence[Span]) -> list[Sampled | None]:
-        self._batch.fill(spans, n_vocab=self.vocab.size)
+        padded = self._padded(spans) if self._pads else []
+        self._batch.fill(spans, n_vocab=self.vocab.size, sizes=padded)
         status = int(lib.llama_decode(self._context, self._batch.struct))
         if status != 0:
             raise DecodeFailed(f"llama_decode failed with {status} on a batch of {self._batch.struct.n_tokens} tokens")
+        for span, size in zip(spans, padded, strict=False):
+            if size > len(span.tokens):
+                self.apply([Forget(span.sequence, span.start + len(span.tokens))])
         samplers = [span.sampler for span in spans if span.sampler is not None]
         if not samplers:
             lib.llama_synchronize(self._context)
             return [None] * len(spans)
-        chosen = iter(choose_all(self._logits(len(samplers)), samplers))
+        if samplers != self._crowd.samplers:
+            self._crowd = Crowd(samplers)
+        chosen = iter(self._crowd.choose(self._logits(len(samplers))))
         return [None if span.sampler is None else next(chosen) for span in spans]
 
     def close(self) -> None:
@@ -110,6 +126,23 @@ class LlamaEngine:
             self._outputs = np.ctypeslib.as_array(pointer, shape=(rows, self.vocab.size))
             self._outputs_at = address
         return self._outputs[:rows]
+
+    def _padded(self, spans: Sequence[Span]) -> list[int]:
+        """How many tokens to compute for each span. Streams are computed together as far as all of them go, then those
+        that go on, and so forth; on a GPU a few tokens more, forgotten afterwards, cost less than one more such round.
+        """
+        sizes = [len(span.tokens) for span in spans]
+        room = self._batch.capacity - sum(sizes)
+        longest = max(sizes)
+        for index in sorted(range(len(spans)), key=lambda index: -sizes[index]):
+            size = sizes[index]
+            more = longest - size
+            if size == 1 or more > _WORTH_A_ROUND or spans[index].start + longest > self._n_ctx:
+                longest = size
+            elif 0 < more <= room:
+                sizes[index] = longest
+                room -= more
+        return sizes
 
     def _is_special(self) -> bool:
         """Whether a sequence's state is more than its keys and values by position."""
@@ -136,7 +169,7 @@ class _Batch:
 
     def __init__(self, capacity: int) -> None:
         self.struct = lib.llama_batch_init(capacity, 0, 1)
-        self._capacity = capacity
+        self.capacity = capacity
         self._token = _view(self.struct.token, capacity)
         self._position = _view(self.struct.pos, capacity)
         self._output = _view(self.struct.logits, capacity)
@@ -148,26 +181,27 @@ class _Batch:
             address = ctypes.c_void_p(begin + 4 * index)
             self.struct.seq_id[index] = ctypes.cast(address, ctypes.POINTER(ctypes.c_int32))
 
-    def fill(self, spans: Sequence[Span], *, n_vocab: int) -> None:
-        """Lay the spans out one after another."""
-        total = sum(len(span.tokens) for span in spans)
-        if not 0 < total <= self._capacity:
-            raise DecodeFailed(f"a step of {total} tokens does not fit a batch of {self._capacity}")
+    def fill(self, spans: Sequence[Span], *, n_vocab: int, sizes: Sequence[int] = ()) -> None:
+        """Lay the spans out one after another, each filled up to its size where that is more than it has tokens."""
+        sizes = sizes or [len(span.tokens) for span in spans]
+        total = sum(sizes)
+        if not 0 < total <= self.capacity:
+            raise DecodeFailed(f"a step of {total} tokens does not fit a batch of {self.capacity}")
         tokens: list[int] = []
         self._output[:total] = 0
         at = 0
-        for span in spans:
-            size = len(span.tokens)
+        for span, size in zip(spans, sizes, strict=True):
             tokens += span.tokens
             if size == 1:
                 self._position[at] = span.start
                 self._sequence[at] = span.sequence
             else:
+                tokens += span.tokens[-1:] * (size - len(span.tokens))
                 self._position[at : at + size] = np.arange(span.start, span.start + size)
                 self._sequence[at : at + size] = span.sequence
-            at += size
             if span.sampler is not None:
-                self._output[at - 1] = 1
+                self._output[at + len(span.tokens) - 1] = 1
+            at += size
         if min(tokens) < 0 or max(tokens) >= n_vocab:
             raise DecodeFailed("a token id is outside the vocabulary")
         self._token[:total] = tokens

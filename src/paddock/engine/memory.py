@@ -18,10 +18,11 @@ from paddock.types import Drop, Forget, Fork, Operation, Restore, Save
 class Memory:
     """Carries out what the scheduler decided about the cache. Belongs to the engine thread."""
 
-    def __init__(self, context: Any, *, unified: bool, scratch: int) -> None:
+    def __init__(self, context: Any, *, unified: bool, on_gpu: bool, scratch: int) -> None:
         self._context = context
         self._memory = lib.llama_get_memory(context)
         self._unified = unified
+        self._on_gpu = on_gpu
         self._scratch = scratch
         self._format: StateFormat | None = None
         self._spans: dict[int, Span] = {}
@@ -77,6 +78,10 @@ class Memory:
         self._forget(target, 0)
         if self._unified:
             lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
+        elif self._on_gpu:
+            # All of the stream, at the beginning of the next step: more than needed, but it never leaves the GPU.
+            lib.llama_memory_seq_cp(self._memory, source, target, 0, -1)
+            self._forget(target, length)
         else:
             data = self._read(source, 0, length, np.empty(self._read_size(source, 0, length), np.uint8))
             self._put(target, [(self._known.take(data, 0, length), 0, length)], 0)

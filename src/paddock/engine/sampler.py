@@ -12,7 +12,7 @@ from itertools import dropwhile, takewhile
 
 import numpy as np
 
-from paddock.engine.candidates import COLDEST, CUTS, Candidates, Floats, Logits, argmax_rows, top_k, top_k_rows
+from paddock.engine.candidates import COLDEST, CUTS, Candidates, Floats, Ids, Logits, top_k, top_k_rows
 from paddock.types import Sampled, SamplingParams, TokenLogprobs
 
 # Part of `system_fingerprint`: raised whenever the same logits and seed may give another token.
@@ -25,6 +25,8 @@ _USUAL = ("top_k", "top_p", "min_p", "temperature")
 _OF_SINGLE_TOKENS = ("penalties", "dry")
 # A logit that lost this much never comes back, and a float32 still holds it.
 _LARGEST_PENALTY = 1e34
+_NO_IDS = np.empty(0, np.int64)
+_NO_BIAS = np.empty(0, np.float32)
 
 
 def uniform(seed: int, drawn: int) -> float:
@@ -55,8 +57,8 @@ class Sampler:
         bias = dict.fromkeys(end_tokens, -math.inf) if params.ignore_eos else {}
         for token, amount in params.logit_bias:
             bias[token] = bias.get(token, 0.0) + amount
-        self._bias_ids = np.fromiter(bias.keys(), np.int64, len(bias))
-        self._bias = np.fromiter(bias.values(), np.float32, len(bias))
+        self.bias_ids = np.fromiter(bias.keys(), np.int64, len(bias))
+        self.bias = np.fromiter(bias.values(), np.float32, len(bias))
 
     @cached_property
     def _looks_back(self) -> bool:
@@ -99,16 +101,7 @@ class Sampler:
 
     @property
     def biased(self) -> bool:
-        return len(self._bias) > 0
-
-    def bias(self, row: Logits) -> Logits:
-        """Add the biases to the row, in place. Returns what was there before."""
-        before: Logits = row[self._bias_ids]
-        row[self._bias_ids] = before + self._bias
-        return before
-
-    def restore(self, row: Logits, before: Logits) -> None:
-        row[self._bias_ids] = before
+        return len(self.bias) > 0
 
     def draw(self, weights: Floats) -> int:
         """An index, with a chance in proportion to its weight."""
@@ -142,10 +135,10 @@ class Sampler:
 
     def _adjusted(self, row: Logits) -> Logits:
         """The row with what concerns single tokens: bias, and the penalties and DRY that no other sampler precedes."""
-        if not len(self._bias) and not self._looks_back:
+        if not self.biased and not self._looks_back:
             return row
         row = row.copy()
-        row[self._bias_ids] += self._bias
+        row[self.bias_ids] += self.bias
         for name in takewhile(_OF_SINGLE_TOKENS.__contains__, self.params.samplers):
             self._reweigh(name, row)
         return row
@@ -285,52 +278,75 @@ def logprobs_of(row: Logits, token: int, count: int) -> TokenLogprobs:
     return TokenLogprobs(float(row[token]) - total, [(int(id), float(row[id]) - total) for id in best])
 
 
+class Crowd:
+    """The samplers of one step. What they have in common is worked out once and kept while the same ones go on."""
+
+    def __init__(self, samplers: Sequence[Sampler]) -> None:
+        self.samplers = list(samplers)
+        self._greedy = [index for index, sampler in enumerate(samplers) if sampler.greedy]
+        self._usual = [index for index, sampler in enumerate(samplers) if sampler.usual]
+        self._special = [index for index, sampler in enumerate(samplers) if not sampler.greedy and not sampler.usual]
+        biased = [index for index in (*self._greedy, *self._usual) if samplers[index].biased]
+        sizes = [len(samplers[index].bias_ids) for index in biased]
+        self._biased_rows = np.repeat(np.array(biased, np.int64), sizes)
+        self._biased_ids = np.concatenate([_NO_IDS, *(samplers[index].bias_ids for index in biased)])
+        self._bias = np.concatenate([_NO_BIAS, *(samplers[index].bias for index in biased)])
+        params = [samplers[index].params for index in self._usual]
+        self._top_k = np.array([[p.top_k] for p in params])
+        self._top_p = np.array([[p.top_p if p.top_p < 1 else 2.0] for p in params])
+        self._min_p = np.array([[p.min_p] for p in params])
+        self._temperature = np.array([[p.temperature] for p in params])
+        self._widest = max((p.top_k for p in params), default=0)
+
+    def choose(self, rows: Logits) -> list[Sampled]:
+        """One token for each row, by its own sampler."""
+        chosen = np.empty(len(rows), np.int64)
+        with self._biases(rows):
+            if len(self._greedy) == len(rows):
+                return [Sampled(token) for token in rows.argmax(axis=1).tolist()]
+            for index in self._greedy:
+                chosen[index] = rows[index].argmax()
+            if self._usual:
+                chosen[self._usual] = self._choose_usual(rows)
+        results = [Sampled(token) for token in chosen.tolist()]
+        for index in self._special:
+            results[index] = self.samplers[index].choose(rows[index])
+        return results
+
+    @contextmanager
+    def _biases(self, rows: Logits) -> Iterator[None]:
+        """The rows with their biases, for as long as it takes: a few tokens change, so a copy of each row is spared."""
+        if not len(self._bias):
+            yield
+            return
+        before = rows[self._biased_rows, self._biased_ids]
+        rows[self._biased_rows, self._biased_ids] = before + self._bias
+        try:
+            yield
+        finally:
+            rows[self._biased_rows, self._biased_ids] = before
+
+    def _choose_usual(self, rows: Logits) -> Ids:
+        """Top-k, top-p, min-p, temperature and the draw, as matrices with a row for each request."""
+        which, widest = self._usual, min(self._widest, rows.shape[1])
+        ids = top_k_rows(rows, which, widest)
+        logits = rows[np.asarray(which)[:, None], ids].astype(np.float64)
+        logits -= logits[:, :1]
+        logits[np.arange(widest) >= self._top_k] = -np.inf
+        weights = np.exp(logits)
+        # A running total, not a sum: a sum's rounding would depend on the width, that is on the neighbours.
+        total = weights.cumsum(axis=1)
+        # Kept: while those before it make less than top_p, and if at least min_p times as likely as the first.
+        kept = (total - weights < self._top_p * total[:, -1:]) & (weights >= self._min_p)
+        kept[:, 0] = True
+        weights = np.where(kept, np.exp(logits / self._temperature), 0.0)
+        total = weights.cumsum(axis=1)
+        points = np.array([[self.samplers[index].next_uniform()] for index in which]) * total[:, -1:]
+        at = np.minimum((total <= points).sum(axis=1), kept.cumsum(axis=1).argmax(axis=1))
+        chosen: Ids = ids[np.arange(len(which)), at]
+        return chosen
+
+
 def choose_all(rows: Logits, samplers: Sequence[Sampler]) -> list[Sampled]:
     """One token for each row, by its own sampler."""
-    greedy = [index for index, sampler in enumerate(samplers) if sampler.greedy]
-    usual = [index for index, sampler in enumerate(samplers) if sampler.usual]
-    chosen: dict[int, Sampled] = {}
-    with _biased(rows, samplers, [*greedy, *usual]):
-        if len(greedy) == len(rows):
-            return [Sampled(token) for token in argmax_rows(rows).tolist()]
-        for index in greedy:
-            chosen[index] = Sampled(int(rows[index].argmax()))
-        if usual:
-            tokens = _choose_usual(rows, usual, samplers)
-            chosen |= {index: Sampled(token) for index, token in zip(usual, tokens, strict=True)}
-    return [chosen.get(index) or sampler.choose(rows[index]) for index, sampler in enumerate(samplers)]
-
-
-@contextmanager
-def _biased(rows: Logits, samplers: Sequence[Sampler], which: list[int]) -> Iterator[None]:
-    """The rows with their biases, for as long as it takes: a few tokens change, so a copy of each row is spared."""
-    before = [(index, samplers[index].bias(rows[index])) for index in which if samplers[index].biased]
-    try:
-        yield
-    finally:
-        for index, logits in before:
-            samplers[index].restore(rows[index], logits)
-
-
-def _choose_usual(rows: Logits, which: list[int], samplers: Sequence[Sampler]) -> list[int]:
-    """Top-k, top-p, min-p, temperature and the draw, as matrices with a row for each request."""
-    params = [samplers[index].params for index in which]
-    widest = min(max(p.top_k for p in params), rows.shape[1])
-    ids = top_k_rows(rows, which, widest)
-    logits = rows[np.asarray(which)[:, None], ids].astype(np.float64)
-    place = np.arange(widest)
-    logits[place >= np.array([[min(p.top_k, rows.shape[1])] for p in params])] = -np.inf
-    weights = np.exp(logits - logits[:, :1])
-    # A running total, not a sum: a sum's rounding would depend on the width, that is on the neighbours.
-    total = weights.cumsum(axis=1)
-    # A token stays while those before it make less than top_p, and while it is not min_p times rarer than the first.
-    top_p = np.array([[p.top_p if p.top_p < 1 else 2.0] for p in params])
-    min_p = np.array([[p.min_p] for p in params])
-    kept = (total - weights < top_p * total[:, -1:]) & (weights >= min_p)
-    kept[:, 0] = True
-    temperature = np.array([[p.temperature] for p in params])
-    weights = np.where(kept, np.exp((logits - logits[:, :1]) / temperature), 0.0)
-    total = weights.cumsum(axis=1)
-    points = np.array([[samplers[index].next_uniform()] for index in which]) * total[:, -1:]
-    at = np.minimum((total <= points).sum(axis=1), kept.cumsum(axis=1).argmax(axis=1))
-    return [int(id) for id in ids[np.arange(len(which)), at]]
+    return Crowd(samplers).choose(rows)

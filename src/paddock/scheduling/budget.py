@@ -18,6 +18,12 @@ class StepBudget:
     """
 
     largest: int
+    """What fits a batch."""
+    usual: int = 512
+    """What prompts get while no answer is under way, and more only as far as a step stays within `longest_seconds`:
+    nobody who arrives can begin before it ends.
+    """
+    longest_seconds: float = 0.5
     stretch: float = 4.0
     floor_seconds: float = 0.25
     """A pause that does no harm, so prompts need not be cut finer: small chunks cost more for each token."""
@@ -33,11 +39,12 @@ class StepBudget:
             self._token = _blend(self._token, max(seconds - alone, seconds / 20) / prompt_tokens)
 
     def prompt_tokens(self, *, decodes: int, short: bool = False) -> int:
-        """All that fits a batch while nobody waits for the next token of an answer; within the target otherwise, or
-        when it is to be a `short` step.
+        """A big chunk while nobody waits for the next token of an answer; within the target otherwise, or when it is to
+        be a `short` step.
         """
         if decodes == 0 and not short:
-            return self.largest
+            affordable = int(self.longest_seconds / self._token) if self._token else 0
+            return min(self.largest, max(self.usual, affordable))
         if not self._token:
             return min(_SMALLEST * 2, self.largest)
         target = max(self.floor_seconds, self.stretch * self._generating)

@@ -133,14 +133,19 @@ class Cache:
         """Put the first `length` matched tokens into the sequence's cells, from wherever is nearest."""
         hot, holder = match.hot()
         hot = min(hot, length)
-        stored = min(match.stored(), length)
+        least = self._shape.least_copied
         if self._shape.unified:
             length = min(length, hot + max(self.free, 0))
-        if not self._shape.unified:
+            if length - hot < least:
+                length = hot
+        else:
             # Every stream has cells of its own, so all of it comes from one source: the one that has more.
+            stored = min(match.stored(), length)
+            length = max(hot, stored)
+            if length < least:
+                return 0
             if stored >= hot:
                 hot = 0
-            length = max(hot, stored)
         if hot and holder is not None:
             self._operations.append(Fork(holder, sequence, hot))
         if length > hot:

@@ -183,7 +183,7 @@ class Scheduler:
         """Start from what is known of the prompt, or wait for another request that is computing more of it."""
         leader, shared = self._leader(request)
         known = min(self.cache.lookup(self._namespace(request), request.tokens), self._reusable(request))
-        if leader is not None and shared >= known + _WORTH_WAITING:
+        if leader is not None and shared >= known + max(_WORTH_WAITING, self._shape.least_copied):
             request.leader, request.awaited = leader, shared
             return
         request.leader = None
@@ -283,7 +283,8 @@ class Scheduler:
         oldest = min(prompts, key=lambda request: request.arrival)
         share = {oldest: min(oldest.pending, (left + 1) // 2)}
         left -= share[oldest]
-        for request in sorted(prompts, key=lambda request: request.pending):
+        # Of about the same length, they go by sequence: streams next to each other are computed together.
+        for request in sorted(prompts, key=lambda request: (request.pending.bit_length(), request.sequence)):
             more = min(request.pending - share.get(request, 0), left)
             share[request] = share.get(request, 0) + more
             left -= more

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 
 from paddock.engine import Engine, open_engine
 from paddock.errors import ModelLoadFailed, PaddockError
-from paddock.scheduling import Progress, Request, Scheduler
+from paddock.scheduling import Progress, Request, Scheduler, StepBudget
 from paddock.types import EngineOptions
 from paddock.wire import Delta, Slots, Step
 from paddock.worker.turns import Turns
@@ -114,9 +114,10 @@ class EngineThread:
             shape=engine.shape,
             n_ctx=engine.info.n_ctx,
             slots=engine.info.n_slots,
-            n_batch=min(engine.n_batch, self._options.n_ubatch),
+            n_batch=engine.n_batch,
             end_tokens=engine.vocab.end_tokens,
             continuous=self._options.continuous_batching,
+            budget=StepBudget(largest=engine.n_batch, usual=self._options.n_ubatch),
         )
         while True:
             self._receive(scheduler)
