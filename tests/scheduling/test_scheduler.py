@@ -21,8 +21,9 @@ class House:
     def __init__(self, **options: Any) -> None:
         n_ctx = options.pop("n_ctx", 512)
         batch = options.pop("batch", 32)
+        whole = options.pop("whole", False)
         options = {"parallel": 4, "cache_ram_bytes": 1 << 20, "kv_unified": True} | options
-        self.engine = FakeEngine(f"fake:n_ctx={n_ctx}", EngineOptions(**options), lambda _: None)
+        self.engine = FakeEngine(f"fake:n_ctx={n_ctx},whole={int(whole)}", EngineOptions(**options), lambda _: None)
         self.scheduler = Scheduler(
             shape=self.engine.shape,
             n_ctx=self.engine.info.n_ctx,

@@ -16,6 +16,7 @@ from paddock.engine.fingerprint import fingerprint
 from paddock.engine.memory import Memory
 from paddock.engine.sampler import Sampler, choose_all
 from paddock.engine.vocab import LlamaVocab
+from paddock.engine.whole import WholeMemory
 from paddock.errors import DecodeFailed, ModelLoadFailed
 from paddock.types import (
     CacheShape,
@@ -59,15 +60,16 @@ class LlamaEngine:
         self._batch = _Batch(self.n_batch)
         self._outputs = np.empty((0, 0), np.float32)
         self._outputs_at: int | None = None
-        self._memory = Memory(self._context, unified=self._unified, scratch=options.parallel)
         self.takes_turns = options.n_gpu_layers == 0 or not lib.llama_supports_gpu_offload()
-        self._warm_up()
+        self._memory = self._warm_up(scratch=options.parallel)
         self.shape = CacheShape(
             cells=int(lib.llama_n_ctx(self._context)),
             unified=self._unified,
             bytes_per_token=self._memory.bytes_per_token,
             ram_bytes=options.cache_ram_bytes,
-            shares=self._memory.bytes_per_token > 0,
+            reuse=self._memory.reuse,
+            snapshot=self._memory.snapshot,
+            exact=self._memory.exact,
         )
         self.info = ModelInfo(
             description=_description(self._model),
@@ -78,6 +80,7 @@ class LlamaEngine:
             size_bytes=int(lib.llama_model_size(self._model)),
             n_slots=options.parallel,
             fingerprint=fingerprint(path, options),
+            reuse=self._memory.reuse,
         )
 
     def sampler(self, params: SamplingParams, prompt: Sequence[int]) -> Sampler:
@@ -119,16 +122,24 @@ class LlamaEngine:
             or lib.llama_model_n_swa(self._model)
         )
 
-    def _warm_up(self) -> None:
+    def _warm_up(self, *, scratch: int) -> Memory | WholeMemory:
         """A first small step: it touches every weight, and what this build cannot do on this machine dies here, while
         loading, rather than in somebody's answer. Its cells also show how this model's state is written.
         """
         token = max(int(lib.llama_vocab_bos(lib.llama_model_get_vocab(self._model))), 0)
         count = min(_WARM_UP_TOKENS, self.n_batch)
         self.decode([Span(0, 0, [token] * count)])
+        memory = Memory(self._context, unified=self._unified, scratch=scratch)
         if not self._is_special():
-            self._memory.learn(0, count)
-        self.apply([Forget(0)])
+            memory.learn(0, count)
+        memory.apply([Forget(0)])
+        if memory.bytes_per_token:
+            return memory
+        window = int(lib.llama_model_n_swa(self._model))
+        whole = WholeMemory(self._context, unified=self._unified, window=window)
+        whole.learn(0, lambda position: self.decode([Span(0, position, [token])]))
+        whole.apply([Forget(0)])
+        return whole
 
 
 class _Batch:
