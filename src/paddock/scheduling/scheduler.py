@@ -182,7 +182,8 @@ class Scheduler:
             return True  # a stream has cells of its own
         if request.deterministic or self._running[0].deterministic:
             return False  # in shared cells only a request alone is sure to lie where it always lies
-        promised = sum(other.pending + 1 for other in self._running)
+        # Who waits for a leader will share its cells.
+        promised = sum(other.pending + 1 - (other.awaited if other.leader else 0) for other in self._running)
         known = max(self.cache.shared(self._namespace(request), request.tokens), self._leader(request)[1])
         return len(request.tokens) - known + promised < self.cache.free
 
