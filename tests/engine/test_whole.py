@@ -182,6 +182,20 @@ def test_a_part_of_a_state_is_refused(tiny_models: dict[str, Path], operation: O
     engine.close()
 
 
+def test_a_model_whose_copies_come_out_differently_shares_nothing(
+    tiny_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WholeMemory, "_write", lambda *_: False)
+    house = _house(tiny_models["hybrid"])
+    assert house.engine.shape.reuse == "none"
+    first = house.alone(1, PROMPTS[0], namespace=None)
+    requests = [house.ask(id, PROMPTS[0]) for id in (2, 3)]
+    house.run()
+    assert [request.cached for request in requests] == [0, 0]
+    assert [house.answers[id] for id in (2, 3)] == [first, first]
+    house.close()
+
+
 def test_attention_whose_state_is_written_in_an_unknown_way_is_copied_whole(
     tiny_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -108,6 +108,15 @@ def test_a_sequence_that_has_begun_to_answer_is_not_copied() -> None:
     assert cache.lookup("", [1, 2, 3]) == 0
 
 
+def test_a_state_with_part_of_an_answer_is_not_kept_as_that_of_the_prompt() -> None:
+    cache = _cache()
+    cache.enter(0, "", [1, 2], 1)
+    cache.advance(0, [1, 2])
+    cache.grow(0, 1)
+    cache.keep(0)
+    assert cache.take_operations() == []
+
+
 def test_a_state_that_is_more_than_what_is_worth_keeping_is_not_kept() -> None:
     cache = _cache()
     cache.enter(0, "", [1, 2, 3], 2)

@@ -115,9 +115,9 @@ class SnapshotCache:
         self._fill(held, count)
 
     def keep(self, sequence: int) -> None:
-        """A sequence stands, in its prompt, where its state is worth a copy."""
+        """A sequence stands where its state is worth a copy, if it is still in its prompt."""
         held = self._held[sequence]
-        if held.namespace is not None:
+        if held.namespace is not None and not held.generated:
             self._save(sequence, held.namespace, held.tokens)
 
     def leave(self, sequence: int, tokens: list[int]) -> None:
