@@ -8,6 +8,9 @@ import msgspec
 
 FinishReason = Literal["stop", "length", "abort"]
 
+Reuse = Literal["prefix", "snapshot", "none"]
+"""What of a sequence's memory can serve another one: any prefix of it, only all of it as it stands, or nothing."""
+
 
 SamplerName = Literal[
     "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"
@@ -103,6 +106,7 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     n_slots: int = 1
     fingerprint: str = ""
     """The same where the same seed may be expected to give the same bytes."""
+    reuse: Reuse = "prefix"
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -157,6 +161,16 @@ class EngineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     verbose: bool = False
 
 
+class SnapshotSize(msgspec.Struct, frozen=True):
+    """What the whole state of a sequence takes in host memory: bytes, whatever its length, and bytes for each token."""
+
+    fixed: int = 0
+    per_token: int = 0
+    per_window_token: int = 0
+    """In layers that see only the last `window` tokens."""
+    window: int = 0
+
+
 class CacheShape(msgspec.Struct, frozen=True):
     """What the scheduler must know of an engine's memory."""
 
@@ -168,10 +182,14 @@ class CacheShape(msgspec.Struct, frozen=True):
     """What a token's keys and values take in host memory; 0 where they cannot be kept there."""
     ram_bytes: int = 0
     """The most host memory to keep prefixes in."""
-    shares: bool = True
-    """Whether a prefix can be taken out of a sequence at all. Where a state is more than keys and values by position
-    (sliding windows, recurrent and hybrid models) a part of it would be wrong without any error.
+    reuse: Reuse = "prefix"
+    """Where a state is more than keys and values by position (sliding windows, recurrent and hybrid models) a part of
+    it would be wrong without any error: such a sequence is copied as a whole or not at all.
     """
+    snapshot: SnapshotSize = SnapshotSize()
+    """What such a copy takes."""
+    exact: bool = True
+    """Whether a copy goes on as the original does, to the last bit. Where not, deterministic requests use none."""
     least_copied: int = 1
     """Fewer tokens than this are sooner computed than copied from elsewhere."""
 

@@ -28,7 +28,9 @@ class House:
         self.finished: dict[int, str] = {}
 
     def ask(self, id: int, text: str, max_tokens: int = 12, temperature: float = 0.0, **fields: Any) -> Request:
-        tokens = self.engine.vocab.tokenize(text, add_special=True, parse_special=True)
+        tokens = list(fields.pop("tokens", ())) or self.engine.vocab.tokenize(
+            text, add_special=True, parse_special=True
+        )
         sampler = self.engine.sampler(SamplingParams(temperature=temperature, seed=id, ignore_eos=True), tokens)
         request = Request(id, tokens, sampler, max_tokens, **fields)
         self.scheduler.add(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -44,20 +45,17 @@ def test_a_deterministic_answer_is_the_same_among_others_and_again(tiny_models: 
     house.close()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_only_plain_attention_shares_prefixes(tiny_models: dict[str, Path], kind: str) -> None:
-    house = House(tiny_models[kind])
-    house.alone(1, TEXTS[2])
-    again = house.ask(2, TEXTS[2])
-    house.run()
-    assert (again.cached > 0) == (kind == "llama")
-    house.close()
-
-
-@pytest.fixture(scope="module", params=[True, False], ids=["unified", "streams"])
-def shared_house(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> House:
+@pytest.fixture(
+    scope="module",
+    params=[(kind, unified) for kind in KINDS for unified in (True, False)],
+    ids=[f"{kind}-{layout}" for kind in KINDS for layout in ("unified", "streams")],
+)
+def shared_house(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Iterator[House]:
+    kind, unified = request.param
     # Room for two long requests at most, and for a few prefixes in memory.
-    return House(tiny_models["llama"], kv_unified=request.param, n_ctx=1024, cache_ram_bytes=768 * 600, parallel=3)
+    house = House(tiny_models[kind], kv_unified=unified, n_ctx=1024, cache_ram_bytes=768 * 600, parallel=3)
+    yield house
+    house.close()
 
 
 _Requests = st.lists(

@@ -21,8 +21,9 @@ class House:
     def __init__(self, **options: Any) -> None:
         n_ctx = options.pop("n_ctx", 512)
         batch = options.pop("batch", 32)
+        whole = options.pop("whole", False)
         options = {"parallel": 4, "cache_ram_bytes": 1 << 20, "kv_unified": True} | options
-        self.engine = FakeEngine(f"fake:n_ctx={n_ctx}", EngineOptions(**options), lambda _: None)
+        self.engine = FakeEngine(f"fake:n_ctx={n_ctx},whole={int(whole)}", EngineOptions(**options), lambda _: None)
         self.scheduler = Scheduler(
             shape=self.engine.shape,
             n_ctx=self.engine.info.n_ctx,
@@ -81,11 +82,11 @@ def _alone(text: str, max_tokens: int = 1000, n_ctx: int = 512) -> tuple[str, st
 Texts = st.text(st.sampled_from("ab"), min_size=1, max_size=90)
 
 
-@given(st.lists(Texts, min_size=1, max_size=8), st.integers(2, 40), st.booleans(), st.booleans())
+@given(st.lists(Texts, min_size=1, max_size=8), st.integers(2, 40), st.booleans(), st.booleans(), st.booleans())
 def test_everybody_gets_the_answer_they_would_get_alone(
-    texts: list[str], batch: int, unified: bool, continuous: bool
+    texts: list[str], batch: int, unified: bool, continuous: bool, whole: bool
 ) -> None:
-    house = House(batch=batch, kv_unified=unified, continuous_batching=continuous)
+    house = House(batch=batch, kv_unified=unified, continuous_batching=continuous, whole=whole)
     for id, text in enumerate(texts):
         house.ask(id, text)
     house.run()
@@ -93,10 +94,10 @@ def test_everybody_gets_the_answer_they_would_get_alone(
         assert (house.text(id), house.finished[id, 0]) == _alone(text)
 
 
-@given(st.lists(Texts, min_size=2, max_size=8))
-def test_cells_for_few_are_enough_for_many(texts: list[str]) -> None:
+@given(st.lists(Texts, min_size=2, max_size=8), st.booleans())
+def test_cells_for_few_are_enough_for_many(texts: list[str], whole: bool) -> None:
     """With room for one long request and a half, the youngest step back and everybody still gets their answer."""
-    house = House(n_ctx=160)
+    house = House(n_ctx=160, whole=whole)
     for id, text in enumerate(texts):
         house.ask(id, text)
     house.run()
@@ -104,8 +105,9 @@ def test_cells_for_few_are_enough_for_many(texts: list[str]) -> None:
         assert (house.text(id), house.finished[id, 0]) == _alone(text, n_ctx=160)
 
 
-def test_a_full_cache_makes_the_youngest_step_back() -> None:
-    house = House(n_ctx=200, parallel=3)
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_full_cache_makes_the_youngest_step_back(whole: bool) -> None:
+    house = House(n_ctx=200, parallel=3, whole=whole)
     prompts = {id: f"{id}" * 66 for id in range(3)}  # 67 tokens each, growing to 128
     for id, text in prompts.items():
         house.ask(id, text)
@@ -114,8 +116,11 @@ def test_a_full_cache_makes_the_youngest_step_back() -> None:
     assert {id: house.text(id) for id in prompts} == {id: _alone(text)[0] for id, text in prompts.items()}
 
 
-def test_a_shared_prompt_that_arrives_together_is_computed_once() -> None:
-    house = House(parallel=8)
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("unified", [True, False])
+@pytest.mark.parametrize("ram", [1 << 20, 0])
+def test_a_shared_prompt_that_arrives_together_is_computed_once(whole: bool, unified: bool, ram: int) -> None:
+    house = House(parallel=8, whole=whole, kv_unified=unified, cache_ram_bytes=ram)
     prompt = "<|im_start|>system\n" + "x" * 200 + "<|im_end|><|im_start|>user\n"
     for id in range(8):
         house.ask(id, f"{prompt}{id}", max_tokens=2)
@@ -124,9 +129,10 @@ def test_a_shared_prompt_that_arrives_together_is_computed_once() -> None:
     assert house.computed < shared + 8 * 4
 
 
+@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("unified", [True, False])
-def test_a_prompt_that_comes_again_is_not_computed_again(unified: bool) -> None:
-    house = House(kv_unified=unified)
+def test_a_prompt_that_comes_again_is_not_computed_again(unified: bool, whole: bool) -> None:
+    house = House(kv_unified=unified, whole=whole)
     first = house.ask(1, "a" * 100, max_tokens=1)
     house.run()
     second = house.ask(2, "a" * 100, max_tokens=1)
@@ -135,8 +141,46 @@ def test_a_prompt_that_comes_again_is_not_computed_again(unified: bool) -> None:
     assert house.computed == 101 + 1
 
 
-def test_a_request_that_shares_nothing_reads_and_leaves_nothing() -> None:
-    house = House()
+@pytest.mark.parametrize("whole", [False, True])
+def test_several_answers_to_one_prompt_cost_one_prompt(whole: bool) -> None:
+    house = House(whole=whole)
+    answers = [house.ask(1, "a" * 100, index=index) for index in range(3)]
+    house.run()
+    assert [answer.cached for answer in answers] == [0, 100, 100]
+    assert {house.text(1, index) for index in range(3)} == {_alone("a" * 100)[0]}
+
+
+def test_the_third_user_of_a_prompt_that_cannot_be_cut_finds_it_where_the_second_left_the_first() -> None:
+    house = House(whole=True)
+    seen = []
+    for question in "xyz":
+        seen.append(house.ask(1, "s" * 100 + question * 30, max_tokens=1))
+        house.run()
+    assert [request.cached for request in seen] == [0, 0, 101]
+
+
+def test_a_conversation_that_cannot_be_cut_goes_on_from_its_last_answer() -> None:
+    house = House(whole=True)
+    first = house.ask(1, "a" * 100, max_tokens=10)
+    house.run()
+    again = house.ask(2, "a" * 100, max_tokens=10)
+    house.run()
+    after = house.ask(3, "a" * 100 + house.text(1) + "b", max_tokens=1)
+    house.run()
+    assert again.cached == first.prompt_size - 1
+    assert after.cached == first.prompt_size + 9, "the last token of an answer is never computed"
+
+
+def test_a_snapshot_is_taken_only_where_it_saves_enough() -> None:
+    house = House(whole=True, batch=64)
+    house.ask(1, "a" * 10, max_tokens=1)
+    plan = house.step()
+    assert plan is not None and [len(span.tokens) for span in plan.spans] == [11], "a short prompt does not pause"
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_request_that_shares_nothing_reads_and_leaves_nothing(whole: bool) -> None:
+    house = House(whole=whole)
     requests = [house.ask(id, "a" * 100, max_tokens=1, namespace=None) for id in range(2)]
     house.run()
     requests.append(house.ask(3, "a" * 100, max_tokens=1))
@@ -190,8 +234,9 @@ def test_a_pinned_request_waits_for_its_place_and_holds_up_nobody() -> None:
     assert pinned.slot == 0
 
 
-def test_streams_stay_dense_when_one_in_the_middle_ends() -> None:
-    house = House(kv_unified=False, parallel=4)
+@pytest.mark.parametrize("whole", [False, True])
+def test_streams_stay_dense_when_one_in_the_middle_ends(whole: bool) -> None:
+    house = House(kv_unified=False, parallel=4, whole=whole)
     for id, size in enumerate((50, 2, 50, 50)):
         house.ask(id, f"{id}" * 10, max_tokens=size)
     while (plan := house.step()) is not None:
@@ -219,10 +264,11 @@ def test_an_answer_that_fills_the_context_ends_with_length() -> None:
     assert len(house.answers[1, 0]) == 60 - 41
 
 
+@pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("unified", [True, False])
-def test_deterministic_requests_always_use_batches_of_the_same_shape(unified: bool) -> None:
+def test_deterministic_requests_always_use_batches_of_the_same_shape(unified: bool, whole: bool) -> None:
     def shapes(before: list[str], beside: list[str]) -> list[tuple[int, int]]:
-        house = House(kv_unified=unified, n_ctx=1024)
+        house = House(kv_unified=unified, n_ctx=1024, whole=whole)
         for id, text in enumerate(before):
             house.ask(10 + id, text, deterministic=True)
         house.run()
@@ -239,6 +285,7 @@ def test_deterministic_requests_always_use_batches_of_the_same_shape(unified: bo
 
     cold = shapes([], [])
     warm = shapes(["a" * 300 + "b"], ["a" * 200, "c" * 100, "a" * 301])
+    assert len(warm) == len(cold) - 2, "what is on the grid was reused"
     assert cold[: len(cold) - len(warm)] == [(0, 128), (128, 128)][: len(cold) - len(warm)]
     assert cold[len(cold) - len(warm) :] == warm
 
@@ -246,11 +293,12 @@ def test_deterministic_requests_always_use_batches_of_the_same_shape(unified: bo
 class Arrivals(RuleBasedStateMachine):
     """Requests come, run, are cancelled and crowd each other out, in any order."""
 
+    whole = False
     ids = Bundle("ids")
 
     def __init__(self) -> None:
         super().__init__()
-        self.house = House(n_ctx=200, parallel=3, batch=24, cache_ram_bytes=150 * 1024)
+        self.house = House(n_ctx=200, parallel=3, batch=24, cache_ram_bytes=150 * 1024, whole=self.whole)
         self.texts: dict[int, str] = {}
         self.cancelled: set[int] = set()
 
@@ -288,5 +336,13 @@ class Arrivals(RuleBasedStateMachine):
                 assert answer.startswith(self.house.text(id))
 
 
+class ArrivalsInOnePiece(Arrivals):
+    """The same where nothing can be cut."""
+
+    whole = True
+
+
 TestArrivals = Arrivals.TestCase
-TestArrivals.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestArrivalsInOnePiece = ArrivalsInOnePiece.TestCase
+for case in (TestArrivals, TestArrivalsInOnePiece):
+    case.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)

@@ -8,7 +8,8 @@ What the last message says decides the answer:
 - `crash: …` aborts the process in the middle of the answer, as a native assertion does;
 - anything else gets words drawn from a hash of the whole conversation and the seed.
 The path's options tune it: `fake:delay=0.05,n_ctx=512` waits that long in each step and has that context;
-`load=3` takes so many seconds to load; `sigill=1` dies while loading unless it is told not to repack.
+`load=3` takes so many seconds to load; `sigill=1` dies while loading unless it is told not to repack; `whole=1` has a
+memory that can only be copied as a whole, and takes it amiss when somebody tries a part.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ from paddock.types import (
     Sampled,
     SamplingParams,
     Save,
+    SnapshotSize,
     Span,
 )
 
 SCHEME = "fake:"
-_OPTIONS = ("delay", "load", "n_ctx", "sigill")
+_OPTIONS = ("delay", "load", "n_ctx", "sigill", "whole")
 _SPECIAL = {"<s>": 256, "</s>": 257, "<|im_start|>": 258, "<|im_end|>": 259}
 _BOS, _EOS, _START, _END = 256, 257, 258, 259
 _WORDS = (
@@ -48,6 +50,7 @@ _ANSWER_WORDS = 40
 _CRASH_AFTER = 8
 _N_CTX = 8192
 _BYTES_PER_TOKEN = 1024
+_BYTES_PER_SNAPSHOT = 4096
 
 
 class FakeVocab:
@@ -87,6 +90,7 @@ class FakeEngine:
         self.takes_turns = False
         self.n_batch = options.n_batch
         self._delay = settings.get("delay", 0.0)
+        self._whole = bool(settings.get("whole"))
         self._cells: dict[int, list[_Cell]] = {}
         self._spans: dict[int, list[int]] = {}
         n_ctx = int(settings.get("n_ctx", min(options.n_ctx, _N_CTX)))
@@ -96,6 +100,8 @@ class FakeEngine:
             unified=unified,
             bytes_per_token=_BYTES_PER_TOKEN,
             ram_bytes=options.cache_ram_bytes,
+            reuse="snapshot" if self._whole else "prefix",
+            snapshot=SnapshotSize(fixed=_BYTES_PER_SNAPSHOT, per_token=_BYTES_PER_TOKEN),
         )
         self.info = ModelInfo(
             description="fake",
@@ -106,6 +112,7 @@ class FakeEngine:
             size_bytes=0,
             n_slots=options.parallel,
             fingerprint="fp_fake",
+            reuse=self.shape.reuse,
         )
 
     def sampler(self, params: SamplingParams, prompt: Sequence[int]) -> SamplingParams:
@@ -113,6 +120,8 @@ class FakeEngine:
 
     def apply(self, operations: Sequence[Operation]) -> None:
         for operation in operations:
+            if self._whole:
+                self._refuse_parts(operation)
             match operation:
                 case Forget(sequence, start):
                     del self._cells.setdefault(sequence, [])[start:]
@@ -152,6 +161,22 @@ class FakeEngine:
     @property
     def stored_tokens(self) -> int:
         return sum(map(len, self._spans.values()))
+
+    def _refuse_parts(self, operation: Operation) -> None:
+        """A real engine would go on with a wrong state and say nothing."""
+        match operation:
+            case Forget(_, start):
+                whole = start == 0
+            case Fork(source, _, length):
+                whole = length == len(self._cells[source])
+            case Save(sequence, start, end):
+                whole = start == 0 and end == len(self._cells[sequence])
+            case Restore(_, start, pieces):
+                whole = start == 0 and [(p.offset, p.length) for p in pieces] == [(0, len(self._spans[pieces[0].span]))]
+            case Drop():
+                whole = True
+        if not whole:
+            raise AssertionError(f"{operation} takes a part of what can only be had as a whole")
 
     def _advance(self, span: Span) -> Sampled | None:
         history = self._history(span.sequence, span.start)

@@ -16,6 +16,7 @@ from paddock.engine.fingerprint import fingerprint
 from paddock.engine.memory import Memory
 from paddock.engine.sampler import Crowd, Sampler
 from paddock.engine.vocab import LlamaVocab
+from paddock.engine.whole import WholeMemory
 from paddock.errors import DecodeFailed, ModelLoadFailed
 from paddock.types import (
     CacheShape,
@@ -67,16 +68,18 @@ class LlamaEngine:
         self._crowd = Crowd([])
         on_gpu = options.n_gpu_layers != 0 and bool(lib.llama_supports_gpu_offload())
         self.takes_turns = not on_gpu
-        self._memory = Memory(self._context, unified=self._unified, on_gpu=on_gpu, scratch=options.parallel)
-        self._pads = on_gpu and not self._unified and not self._is_special()
+        self._pads = False
+        self._memory = self._warm_up(on_gpu=on_gpu, scratch=options.parallel)
+        self._pads = on_gpu and not self._unified and self._memory.reuse == "prefix"
         self.n_batch = n_batch - n_batch // 8 if self._pads else n_batch
-        self._warm_up()
         self.shape = CacheShape(
             cells=int(lib.llama_n_ctx(self._context)),
             unified=self._unified,
             bytes_per_token=self._memory.bytes_per_token,
             ram_bytes=options.cache_ram_bytes,
-            shares=self._memory.bytes_per_token > 0,
+            reuse=self._memory.reuse,
+            snapshot=self._memory.snapshot,
+            exact=self._memory.exact,
             least_copied=_LEAST_TO_GPU if on_gpu else 1,
         )
         self.info = ModelInfo(
@@ -88,6 +91,7 @@ class LlamaEngine:
             size_bytes=int(lib.llama_model_size(self._model)),
             n_slots=options.parallel,
             fingerprint=fingerprint(path, options),
+            reuse=self._memory.reuse,
         )
 
     def sampler(self, params: SamplingParams, prompt: Sequence[int]) -> Sampler:
@@ -152,16 +156,24 @@ class LlamaEngine:
             or lib.llama_model_n_swa(self._model)
         )
 
-    def _warm_up(self) -> None:
+    def _warm_up(self, *, on_gpu: bool, scratch: int) -> Memory | WholeMemory:
         """A first small step: it touches every weight, and what this build cannot do on this machine dies here, while
         loading, rather than in somebody's answer. Its cells also show how this model's state is written.
         """
         token = max(int(lib.llama_vocab_bos(lib.llama_model_get_vocab(self._model))), 0)
-        count = min(_WARM_UP_TOKENS, self.n_batch)
+        count = min(_WARM_UP_TOKENS, self._batch.capacity)
         self.decode([Span(0, 0, [token] * count)])
+        memory = Memory(self._context, unified=self._unified, on_gpu=on_gpu, scratch=scratch)
         if not self._is_special():
-            self._memory.learn(0, count)
-        self.apply([Forget(0)])
+            memory.learn(0, count)
+        memory.apply([Forget(0)])
+        if memory.bytes_per_token:
+            return memory
+        window = int(lib.llama_model_n_swa(self._model))
+        whole = WholeMemory(self._context, unified=self._unified, window=window)
+        whole.learn(0, lambda position: self.decode([Span(0, position, [token])]))
+        whole.apply([Forget(0)])
+        return whole
 
 
 class _Batch:

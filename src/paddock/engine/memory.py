@@ -12,11 +12,15 @@ import numpy as np
 
 from paddock.engine.state import Bytes, Span, StateFormat, UnknownFormat
 from paddock.errors import DecodeFailed
-from paddock.types import Drop, Forget, Fork, Operation, Restore, Save
+from paddock.types import Drop, Forget, Fork, Operation, Restore, Reuse, Save, SnapshotSize
 
 
 class Memory:
     """Carries out what the scheduler decided about the cache. Belongs to the engine thread."""
+
+    reuse: Reuse = "prefix"
+    snapshot = SnapshotSize()
+    exact = True
 
     def __init__(self, context: Any, *, unified: bool, on_gpu: bool, scratch: int) -> None:
         self._context = context

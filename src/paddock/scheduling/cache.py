@@ -54,11 +54,11 @@ class Cache:
         private = sum(held.private for held in self._held.values())
         return private + (self._tree.hot_tokens if self._shape.unified else 0)
 
-    def lookup(self, namespace: str | None, tokens: list[int]) -> int:
-        """How many of the first tokens need not be computed."""
+    def lookup(self, namespace: str | None, tokens: list[int], limit: int | None = None) -> int:
+        """How many of the first tokens, at most `limit`, need not be computed."""
         if namespace is None:
             return 0
-        return self._tree.match(namespace, tokens).length
+        return self._tree.match(namespace, tokens[:limit]).length
 
     def shared(self, namespace: str | None, tokens: list[int]) -> int:
         """How many of the first tokens need no cells of their own."""

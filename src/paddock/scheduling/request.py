@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from paddock.types import FinishReason
@@ -36,6 +36,8 @@ class Request:
     leader: Request | None = None
     """Another request that is computing a prefix of this one, up to `awaited` tokens."""
     awaited: int = 0
+    stops: set[int] = field(default_factory=set)
+    """Positions in its prompt that must be the end of a step, because a copy of its memory is wanted just there."""
     preempted: int = 0
 
     def __post_init__(self) -> None:
@@ -44,6 +46,11 @@ class Request:
     @property
     def pending(self) -> int:
         return len(self.tokens) - self.computed
+
+    @property
+    def reach(self) -> int:
+        """How many tokens its next chunk may hold."""
+        return min((stop for stop in self.stops if stop > self.computed), default=len(self.tokens)) - self.computed
 
     @property
     def produced(self) -> int:

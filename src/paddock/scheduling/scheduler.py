@@ -10,6 +10,7 @@ from paddock.scheduling.budget import StepBudget
 from paddock.scheduling.cache import Cache
 from paddock.scheduling.prefix_tree import common_prefix
 from paddock.scheduling.request import Progress, Request
+from paddock.scheduling.snapshots import SnapshotCache
 from paddock.types import CacheShape, FinishReason, Operation, Sampled, SlotState, Span
 
 # Deterministic requests compute their prompts in chunks cut at multiples of this, and reuse prefixes up to one, so that
@@ -17,6 +18,8 @@ from paddock.types import CacheShape, FinishReason, Operation, Sampled, SlotStat
 GRID = 128
 # A shared prefix that somebody is computing right now is worth waiting for if it saves at least this many tokens.
 _WORTH_WAITING = 8
+# Where memory can only be copied as it stands, a prompt must pause for it: a step more, worth this many tokens.
+_WORTH_A_STOP = 16
 
 
 @dataclass(slots=True, frozen=True)
@@ -51,7 +54,9 @@ class Scheduler:
         continuous: bool = True,
         budget: StepBudget | None = None,
     ) -> None:
-        self.cache = Cache(shape)
+        self._snapshots = SnapshotCache(shape) if shape.reuse == "snapshot" else None
+        self.cache = self._snapshots or Cache(shape)
+        self._worth_waiting = max(_WORTH_WAITING if self._snapshots is None else _WORTH_A_STOP, shape.least_copied)
         self._shape = shape
         self._n_ctx = n_ctx
         self._n_batch = n_batch
@@ -73,7 +78,7 @@ class Scheduler:
         return not self._running and not self._queue and not self.cache.has_operations
 
     def add(self, request: Request) -> None:
-        if not self._shape.shares:
+        if self._shape.reuse == "none" or (request.deterministic and not self._shape.exact):
             request.namespace = None
         self._arrivals += 1
         request.arrival = self._arrivals
@@ -109,6 +114,8 @@ class Scheduler:
             else:
                 self.cache.grow(request.sequence, len(span.tokens))
             request.computed += len(span.tokens)
+            if self._snapshots is not None and request.computed in request.stops:
+                self._snapshots.keep(request.sequence)
             if result is None:
                 continue
             ended = result.token in self._end_tokens
@@ -175,22 +182,26 @@ class Scheduler:
             return True  # a stream has cells of its own
         if request.deterministic or self._running[0].deterministic:
             return False  # in shared cells only a request alone is sure to lie where it always lies
-        promised = sum(other.pending + 1 for other in self._running)
+        # Who waits for a leader will share its cells.
+        promised = sum(other.pending + 1 - (other.awaited if other.leader else 0) for other in self._running)
         known = max(self.cache.shared(self._namespace(request), request.tokens), self._leader(request)[1])
         return len(request.tokens) - known + promised < self.cache.free
 
     def _begin(self, request: Request) -> None:
         """Start from what is known of the prompt, or wait for another request that is computing more of it."""
         leader, shared = self._leader(request)
-        known = min(self.cache.lookup(self._namespace(request), request.tokens), self._reusable(request))
-        if leader is not None and shared >= known + max(_WORTH_WAITING, self._shape.least_copied):
+        limit = self._reusable(request)
+        known = self.cache.lookup(self._namespace(request), request.tokens, limit)
+        if leader is not None and shared >= known + self._worth_waiting:
             request.leader, request.awaited = leader, shared
+            if self._snapshots is not None:
+                leader.stops.add(shared)
             return
         request.leader = None
-        limit = self._reusable(request)
         if request.deterministic:
             limit = min(limit, known // GRID * GRID)
         request.computed = self.cache.enter(request.sequence, self._namespace(request), request.tokens, limit)
+        self._plan_stops(request)
         if not request.preempted:
             request.cached = min(request.computed, request.prompt_size)
 
@@ -208,9 +219,43 @@ class Scheduler:
             shared = min(common_prefix(other.tokens, request.tokens), self._reusable(request))
             if request.deterministic:
                 shared = shared // GRID * GRID
+            if self._snapshots is not None:
+                shared = self._meeting_point(other, shared)
+                if best is not None and shared < length + _WORTH_A_STOP:
+                    continue
             if shared > length:
                 best, length = other, shared
         return best, length
+
+    @staticmethod
+    def _meeting_point(leader: Request, shared: int) -> int:
+        """Where a copy of all that it holds can be had: after `shared` tokens, or a little before if it stops there
+        anyway; 0 if it will never stand there again.
+        """
+        start = leader.computed if leader.leader is None else leader.awaited
+        near = [stop for stop in leader.stops if max(start, shared - _WORTH_A_STOP) <= stop <= shared]
+        return max(near, default=shared if start <= shared else 0)
+
+    def _plan_stops(self, request: Request) -> None:
+        """A prompt pauses for a snapshot where it parts from those that came before, because more like them may come,
+        and before its last token, because it may come again.
+        """
+        if self._snapshots is None or request.namespace is None or not self._shape.ram_bytes:
+            return
+        alike = [
+            common_prefix(other.tokens, request.tokens)
+            for other in self._running
+            if other is not request and self._namespace(other) == self._namespace(request)
+        ]
+        parting = max(alike, default=0)
+        parting = max(parting, self._snapshots.branch(self._namespace(request), request.tokens))
+        reached, end = request.computed, request.prompt_size - 1
+        for stop in (min(parting, end), end):
+            if request.deterministic:
+                stop = stop // GRID * GRID
+            if stop >= reached + _WORTH_A_STOP:
+                request.stops.add(stop)
+                reached = stop
 
     def _gather_followers(self) -> None:
         for request in self._running:
@@ -281,11 +326,11 @@ class Scheduler:
         short = len(prompts) > 1 and shortest <= quick
         left = min(quick if short else self._budget.prompt_tokens(decodes=decodes), room)
         oldest = min(prompts, key=lambda request: request.arrival)
-        share = {oldest: min(oldest.pending, (left + 1) // 2)}
+        share = {oldest: min(oldest.reach, (left + 1) // 2)}
         left -= share[oldest]
         # Of about the same length, they go by sequence: streams next to each other are computed together.
         for request in sorted(prompts, key=lambda request: (request.pending.bit_length(), request.sequence)):
-            more = min(request.pending - share.get(request, 0), left)
+            more = min(request.reach - share.get(request, 0), left)
             share[request] = share.get(request, 0) + more
             left -= more
         return [(request, count) for request, count in share.items() if count > 0]
@@ -302,7 +347,7 @@ class Scheduler:
 
     def _close_gaps(self, decodes: list[Request]) -> None:
         """Streams with a gap between their ids are computed one after another, which costs far more than a copy."""
-        if not self._shape.shares:
+        if self._shape.reuse == "none":
             return
         ids = sorted(request.sequence for request in decodes)
         while ids and ids[-1] - ids[0] + 1 > len(ids):
@@ -329,6 +374,7 @@ class Scheduler:
         request = max((r for r in self._running if r.computed), key=lambda request: request.arrival)
         self._release(request)
         request.computed = 0
+        request.stops.clear()
         request.preempted += 1
         self.preemptions += 1
         older = sum(waiting.arrival < request.arrival for waiting in self._queue)

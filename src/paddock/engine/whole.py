@@ -1,0 +1,113 @@
+"""The context's memory where a sequence's state cannot be taken apart: sliding windows, recurrent and hybrid models.
+
+libllama does not refuse to copy a part of such a state, it answers wrongly afterwards. So everything here takes a
+sequence as it stands, and what asks for less is a mistake of ours that must not go unnoticed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+
+from paddock.engine.state import Bytes
+from paddock.errors import DecodeFailed
+from paddock.types import Drop, Forget, Fork, Operation, Restore, Reuse, Save, SnapshotSize
+
+# Of a state, only the part that cannot be cut: windowed and recurrent layers.
+_PARTIAL_ONLY = 1
+
+
+class WholeMemory:
+    """Carries out what the scheduler decided about the cache. Belongs to the engine thread."""
+
+    bytes_per_token = 0
+    """Tokens cannot be kept one by one."""
+
+    def __init__(self, context: Any, *, unified: bool, window: int) -> None:
+        self._context = context
+        self._memory = lib.llama_get_memory(context)
+        self._unified = unified
+        self._window = window
+        self._snapshots: dict[int, Bytes] = {}
+        self.reuse: Reuse = "none"
+        self.snapshot = SnapshotSize()
+        # What has left a window is not copied, so a copy lies in other cells, where the last bits come out differently.
+        self.exact = window == 0
+
+    def learn(self, sequence: int, decode: Callable[[int], object]) -> None:
+        """Find out what a state takes, from its first tokens, and trust copies only if one gives the same bytes again.
+
+        `decode` computes the token at a position of the empty sequence.
+        """
+        decode(0)
+        whole, partial = self._size(sequence), self._size(sequence, _PARTIAL_ONLY)
+        decode(1)
+        per_token = self._size(sequence) - whole
+        # A memory of one kind writes all of itself even when asked for a part.
+        per_window_token = self._size(sequence, _PARTIAL_ONLY) - partial if self._window and partial < whole else 0
+        self.snapshot = SnapshotSize(whole - per_token, per_token - per_window_token, per_window_token, self._window)
+        try:
+            before = self._read(sequence)
+            self._forget(sequence)
+            if self._write(sequence, before) and np.array_equal(self._read(sequence), before):
+                self.reuse = "snapshot"
+        except DecodeFailed:
+            pass  # nothing will be copied then
+
+    def apply(self, operations: Sequence[Operation]) -> None:
+        for operation in operations:
+            match operation:
+                case Forget(sequence, 0):
+                    self._forget(sequence)
+                case Fork(source, target, length):
+                    self._expect(source, length)
+                    self._fork(source, target)
+                case Save(sequence, 0, end, snapshot):
+                    self._expect(sequence, end)
+                    self._snapshots[snapshot] = self._read(sequence)
+                case Restore(sequence, 0, [piece]):
+                    if not self._write(sequence, self._snapshots[piece.span]):
+                        raise DecodeFailed(f"could not put {piece.length} tokens back into the cache")
+                    self._expect(sequence, piece.length)
+                case Drop(snapshot):
+                    del self._snapshots[snapshot]
+                case _:
+                    raise DecodeFailed(f"{operation} takes a part of what can only be had as a whole")
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _forget(self, sequence: int) -> None:
+        lib.llama_memory_seq_rm(self._memory, sequence, -1, -1)
+
+    def _fork(self, source: int, target: int) -> None:
+        # Copying onto a sequence that already has cells corrupts positions.
+        self._forget(target)
+        if self._unified:
+            lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+        elif not self._write(target, self._read(source)):
+            raise DecodeFailed(f"could not copy sequence {source} to {target}")
+
+    def _expect(self, sequence: int, tokens: int) -> None:
+        held = int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
+        if held != tokens:
+            raise DecodeFailed(f"sequence {sequence} holds {held} tokens, not {tokens}")
+
+    def _size(self, sequence: int, flags: int = 0) -> int:
+        return int(lib.llama_state_seq_get_size_ext(self._context, sequence, flags))
+
+    def _read(self, sequence: int) -> Bytes:
+        data = np.empty(self._size(sequence), np.uint8)
+        if int(lib.llama_state_seq_get_data(self._context, _pointer(data), len(data), sequence)) != len(data):
+            raise DecodeFailed(f"could not copy the state of sequence {sequence}")
+        return data
+
+    def _write(self, sequence: int, data: Bytes) -> bool:
+        return int(lib.llama_state_seq_set_data(self._context, _pointer(data), len(data), sequence)) == len(data)
+
+
+def _pointer(data: Bytes) -> Any:
+    return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
