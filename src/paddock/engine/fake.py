@@ -17,11 +17,13 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from paddock.errors import ModelLoadFailed
 from paddock.types import (
+    Adopt,
     CacheShape,
     Drop,
     EngineOptions,
@@ -29,11 +31,13 @@ from paddock.types import (
     Fork,
     ModelInfo,
     Operation,
+    Piece,
     Restore,
     Sampled,
     SamplingParams,
     Save,
     Span,
+    StateOrigin,
 )
 
 SCHEME = "fake:"
@@ -48,6 +52,7 @@ _ANSWER_WORDS = 40
 _CRASH_AFTER = 8
 _N_CTX = 8192
 _BYTES_PER_TOKEN = 1024
+_STATE_CODE = "H"  # of a token in a packed state
 
 
 class FakeVocab:
@@ -106,6 +111,20 @@ class FakeEngine:
             size_bytes=0,
             n_slots=options.parallel,
             fingerprint="fp_fake",
+            engine="fake",
+            bos=self.vocab.bos,
+            eos=self.vocab.eos,
+            n_cells=self.shape.cells,
+            kv_unified=unified,
+            bytes_per_token=_BYTES_PER_TOKEN,
+        )
+        self.origin = StateOrigin(
+            engine="fake",
+            model="fake",
+            cache_type_k=options.cache_type_k,
+            cache_type_v=options.cache_type_v,
+            flash_attn=options.flash_attn == "on",
+            arithmetic=f"kv_unified {unified}",
         )
 
     def sampler(self, params: SamplingParams, prompt: Sequence[int]) -> SamplingParams:
@@ -130,9 +149,9 @@ class FakeEngine:
                     self._spans[span] = [cell.token for cell in cells]
                 case Restore(sequence, start, pieces):
                     history = self._history(sequence, start)
-                    for piece in pieces:
-                        tokens = self._spans[piece.span][piece.offset : piece.offset + piece.length]
-                        history += map(_Cell, tokens)
+                    history += map(_Cell, self.lend(pieces))
+                case Adopt(state, start, end, span):
+                    self._spans[span] = state[start:end]
                 case Drop(span):
                     del self._spans[span]
         self._check_room()
@@ -141,6 +160,21 @@ class FakeEngine:
         if self._delay:
             time.sleep(self._delay)
         return [self._advance(span) for span in spans]
+
+    def lend(self, pieces: Sequence[Piece]) -> list[int]:
+        return [
+            token for piece in pieces for token in self._spans[piece.span][piece.offset : piece.offset + piece.length]
+        ]
+
+    def pack(self, lent: list[int]) -> Iterator[bytes]:
+        yield array(_STATE_CODE, lent).tobytes()
+
+    def unpack(self, data: memoryview, tokens: int) -> list[int]:
+        state = array(_STATE_CODE)
+        state.frombytes(data)
+        if len(state) != tokens:
+            raise ValueError(f"the state of {len(state)} tokens instead of {tokens}")
+        return state.tolist()
 
     def close(self) -> None:
         self._cells.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddock.engine import library
-from paddock.engine.fingerprint import fingerprint
+from paddock.engine.fingerprint import ENGINE, fingerprint, origin
 from paddock.engine.memory import Memory
 from paddock.engine.sampler import Sampler, choose_all
 from paddock.engine.vocab import LlamaVocab
@@ -23,6 +23,7 @@ from paddock.types import (
     Forget,
     ModelInfo,
     Operation,
+    Piece,
     Sampled,
     SamplingParams,
     Span,
@@ -69,6 +70,7 @@ class LlamaEngine:
             ram_bytes=options.cache_ram_bytes,
             shares=self._memory.bytes_per_token > 0,
         )
+        self.origin = origin(path, options, unified=self._unified, flash_attn=not self._memory.transposed)
         self.info = ModelInfo(
             description=_description(self._model),
             n_ctx=min(int(lib.llama_n_ctx_seq(self._context)), trained),
@@ -78,6 +80,14 @@ class LlamaEngine:
             size_bytes=int(lib.llama_model_size(self._model)),
             n_slots=options.parallel,
             fingerprint=fingerprint(path, options),
+            engine=ENGINE,
+            chat_template=self.vocab.chat_template or "",
+            bos=self.vocab.bos,
+            eos=self.vocab.eos,
+            reuse="prefix" if self.shape.shares else "none",
+            n_cells=self.shape.cells,
+            kv_unified=self._unified,
+            bytes_per_token=self.shape.bytes_per_token,
         )
 
     def sampler(self, params: SamplingParams, prompt: Sequence[int]) -> Sampler:
@@ -97,6 +107,15 @@ class LlamaEngine:
             return [None] * len(spans)
         chosen = iter(choose_all(self._logits(len(samplers)), samplers))
         return [None if span.sampler is None else next(chosen) for span in spans]
+
+    def lend(self, pieces: Sequence[Piece]) -> Any:
+        return self._memory.lend(pieces)
+
+    def pack(self, lent: Any) -> Iterator[memoryview]:
+        return self._memory.pack(lent)
+
+    def unpack(self, data: memoryview, tokens: int) -> Any:
+        return self._memory.unpack(data, tokens)
 
     def close(self) -> None:
         lib.llama_free(self._context)
