@@ -127,13 +127,15 @@ class Cache:
             self._keep(namespace, tokens, lambda start, end, span: Adopt(state, start, end, span))
         return self._tree.match(namespace, tokens).stored()
 
-    def erase(self, namespace: str, tokens: list[int]) -> int:
-        """Forget a prefix, as far as nobody else has it. Returns how many tokens host memory has lost."""
+    def erase(self, namespace: str, tokens: list[int], keep: int = 0) -> int:
+        """Forget a prefix after the first `keep` tokens, as far as nobody else has it. Returns how many tokens of it
+        are no longer in host memory.
+        """
         match = self._tree.match(namespace, tokens)
         if match.nodes and match.nodes[-1].end > match.length:
             return 0  # all of it is the beginning of something longer
         before = match.stored()
-        self._free(self._tree.forget(match.nodes))
+        self._free(self._tree.forget([node for node in match.nodes if node.start >= keep]))
         return before - self._tree.match(namespace, tokens).stored()
 
     def take_operations(self) -> list[Operation]:

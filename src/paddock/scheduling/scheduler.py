@@ -166,7 +166,9 @@ class Scheduler:
         """Have a slot forget. Returns how many tokens are known no more: others keep what they have of them."""
         prefix = self._prefixes[slot]
         self._remember(slot, SlotPrefix(), None)
-        return self.cache.erase(_shared_by(prefix), prefix.tokens)
+        alike = [other for other in self._prefixes if _shared_by(other) == _shared_by(prefix)]
+        keep = max((common_prefix(other.tokens, prefix.tokens) for other in alike), default=0)
+        return self.cache.erase(_shared_by(prefix), prefix.tokens, keep)
 
     def _remember(self, slot: int, prefix: SlotPrefix, request: Request | None) -> None:
         self._prefixes[slot], self._previous[slot] = prefix, request

@@ -83,19 +83,22 @@ def read(folder: str, name: str, origin: StateOrigin, *, limit: int) -> tuple[Sl
 
 def _read_whole(folder: str, name: str, limit: int) -> bytes:
     with _folder(folder) as place:
-        try:
+
+        def opener(path: str, flags: int) -> int:
             # O_NONBLOCK: opening a pipe must not wait for somebody to write to it.
-            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
+            return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
+
+        try:
+            with open(name, "rb", opener=opener) as file:
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode):
+                    raise InvalidRequest(f"{name!r} is not a regular file", param="filename")
+                if status.st_size > limit:
+                    message = f"{name!r} has {status.st_size} bytes, but prefixes may take {limit} (--cache-ram)"
+                    raise InvalidRequest(message, param="filename")
+                return file.read()
         except OSError as error:
             raise InvalidRequest(f"{name!r} cannot be read: {error.strerror}", param="filename") from None
-    with open(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise InvalidRequest(f"{name!r} is not a regular file", param="filename")
-        if status.st_size > limit:
-            message = f"{name!r} has {status.st_size} bytes, but only {limit} of host memory may be used (--cache-ram)"
-            raise InvalidRequest(message, param="filename")
-        return file.read()
 
 
 @contextmanager
