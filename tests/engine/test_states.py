@@ -50,6 +50,23 @@ def test_a_state_survives_the_way_from_layout_to_layout(
     second.close()
 
 
+@pytest.mark.parametrize("known", [0, 100, len(TEXT) - 30])
+def test_only_what_is_missing_is_adopted(tiny_models: dict[str, Path], known: int) -> None:
+    """However little that is: it outlives the memory it came in, and the others that came with it."""
+    house = House(tiny_models["llama"])
+    house.alone(1, TEXT, wanted_slot=0)
+    warm = house.alone(1, TEXT, wanted_slot=0)
+    prefix, packed = _save(house, 0)
+    assert house.scheduler.erase(0) == len(prefix.tokens)
+    if known:
+        house.alone(2, TEXT[:known], wanted_slot=1)
+    _restore(house, 0, prefix, packed)
+    assert _save(house, 0)[0] == prefix
+    house.scheduler.erase(1)
+    assert house.alone(1, TEXT, wanted_slot=0) == warm
+    house.close()
+
+
 def test_a_state_of_the_wrong_size_is_refused(tiny_models: dict[str, Path]) -> None:
     house = House(tiny_models["llama"])
     size = house.engine.shape.bytes_per_token

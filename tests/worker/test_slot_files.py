@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +71,9 @@ def test_any_other_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "slot.bin").write_bytes(content)
     _refusal(tmp_path)
     (tmp_path / "slot.bin").write_bytes(b"PADDSLOT" + content)
+    _refusal(tmp_path)
+    start = struct.pack("<8sII", b"PADDSLOT", 1, len(content))
+    (tmp_path / "slot.bin").write_bytes(start + content + hashlib.sha256(start + content).digest())
     _refusal(tmp_path)
 
 

@@ -76,7 +76,10 @@ def read(folder: str, name: str, origin: StateOrigin, *, limit: int) -> tuple[Sl
     body, checksum = view[:-_CHECKSUM], view[-_CHECKSUM:]
     if len(body) < _START.size + length or hashlib.sha256(body).digest() != checksum:
         raise InvalidRequest(f"{name!r} is damaged or cut short", param="filename")
-    header = msgspec.msgpack.decode(body[_START.size : _START.size + length], type=Header)
+    try:
+        header = msgspec.msgpack.decode(body[_START.size : _START.size + length], type=Header)
+    except msgspec.MsgspecError:
+        raise InvalidRequest(f"{name!r} was not written by this program", param="filename") from None
     _refuse_stranger(name, header, origin)
     return header.prefix, body[_START.size + length :], len(data)
 
