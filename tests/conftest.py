@@ -24,9 +24,10 @@ def fake_server() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def demo_server() -> Iterator[Server]:
+def demo_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with the demo model, shared by tests that only ask it questions."""
-    with Server("-c", "1024") as server:  # so that an answer without a limit has one
+    slots = tmp_path_factory.mktemp("slots")
+    with Server("-c", "1024", "--slot-save-path", str(slots)) as server:  # so that an answer without a limit has one
         yield server
 
 

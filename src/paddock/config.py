@@ -52,6 +52,10 @@ class ServerSettings(_Section):
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
     slots: bool = True
     """Whether `/slots` shows what is running."""
+    slot_save_path: Expanded | None = None
+    """The folder of the files that slots are saved to and restored from."""
+    props: bool = False
+    """Whether `POST /props` is allowed."""
     shutdown_grace: float = Field(10.0, ge=0)
 
 

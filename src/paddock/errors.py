@@ -99,6 +99,14 @@ class RequestTooLarge(PaddockError):
     code = "request_too_large"
 
 
+class NotSupported(PaddockError):
+    """This server, or this model, does not do that at all."""
+
+    status = 501
+    type = "not_supported_error"
+    code = "not_supported"
+
+
 # ── the server's state ───────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -106,7 +106,15 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     n_slots: int = 1
     fingerprint: str = ""
     """The same where the same seed may be expected to give the same bytes."""
+    engine: str = ""
+    """What does the arithmetic, and its version."""
+    chat_template: str = ""
+    bos: str = ""
+    eos: str = ""
     reuse: Reuse = "prefix"
+    n_cells: int = 0
+    kv_unified: bool = True
+    bytes_per_token: int = 0
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -125,16 +133,51 @@ class TextLogprobs(msgspec.Struct, frozen=True, array_like=True):
     top: list[tuple[int, bytes, float]]
 
 
+class Timings(msgspec.Struct, frozen=True):
+    """How many tokens a request computed and generated, and how long that took."""
+
+    prompt_n: int = 0
+    prompt_ms: float = 0.0
+    predicted_n: int = 0
+    predicted_ms: float = 0.0
+
+
 class SlotState(msgspec.Struct, frozen=True):
-    """A running place and what is in it."""
+    """A running place and the request in it, or the last one that was."""
 
     id: int
     n_ctx: int
     is_processing: bool = False
     n_past: int = 0
+    id_task: int = -1
     n_prompt_tokens: int = 0
     n_cached_tokens: int = 0
     n_decoded: int = 0
+    max_tokens: int = -1
+    """-1: as many as the context has room for."""
+    sampling: SamplingParams | None = None
+    timings: Timings = Timings()
+
+
+class SlotPrefix(msgspec.Struct, frozen=True):
+    """The tokens that a slot remembers, and with whom they are shared."""
+
+    tokens: list[int] = []
+    namespace: str = ""
+    deterministic: bool = False
+
+
+class StateOrigin(msgspec.Struct, frozen=True):
+    """What keys and values depend on besides their tokens: they are of use only where all of this is the same."""
+
+    engine: str
+    model: str
+    """A digest of the model's file."""
+    cache_type_k: str
+    cache_type_v: str
+    flash_attn: bool
+    arithmetic: str
+    """What changes no more than the last bits, and therefore matters to deterministic requests alone."""
 
 
 class EngineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -256,10 +299,19 @@ class Restore(msgspec.Struct, frozen=True):
     pieces: list[Piece]
 
 
+class Adopt(msgspec.Struct, frozen=True):
+    """Keep the tokens `start..end` of a state that `Engine.unpack` made in host memory, under the name `span`."""
+
+    state: Any
+    start: int
+    end: int
+    span: int
+
+
 class Drop(msgspec.Struct, frozen=True):
     """Free a span of host memory."""
 
     span: int
 
 
-Operation = Forget | Fork | Save | Restore | Drop
+Operation = Forget | Fork | Save | Restore | Adopt | Drop

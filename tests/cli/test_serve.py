@@ -88,6 +88,7 @@ def test_what_cannot_start_says_so_in_one_line(tmp_path: Path) -> None:
             (("-m", "fake:", "--port", "99999"), "server.port"),
             (("-m", "fake:", "--ssl-key-file", "key.pem"), "both ssl_key_file and ssl_cert_file"),
             (("-m", "fake:", "--api-key-file", "none.txt"), "none.txt"),
+            (("-m", "fake:", "--slot-save-path", "nowhere"), "nowhere does not exist"),
             (("-m", "fake:", "--host", "no.such.host.invalid"), "cannot be resolved"),
         ):
             assert why in _one_line_failure(*args, cwd=tmp_path)

@@ -14,6 +14,7 @@ import pytest
 from paddock.errors import ContextLengthExceeded, ModelLoadFailed, ServerStopping, WorkerCrashed
 from paddock.fleet import Catalogue, Fleet, Model
 from paddock.types import EngineOptions, GenerateRequest, TextPrompt
+from paddock.wire import SlotAction
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -119,6 +120,25 @@ def test_stopping_ends_what_runs_with_an_error_and_takes_nothing_new() -> None:
             await fleet.close()
             with pytest.raises(ProcessLookupError):
                 os.kill(pid, 0)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("grace", [30.0, 0.0])
+def test_stopping_lets_an_action_on_a_busy_slot_wait_as_long_as_its_grace(grace: float) -> None:
+    async def scenario() -> None:
+        async with _fleet("fake:delay=0.02") as fleet:
+            model = fleet.catalogue.find("fake:delay=0.02")
+            await fleet.generate(model, lambda id: GenerateRequest(id, TextPrompt("hello"), id_slot=0))
+            erasing = asyncio.ensure_future(fleet.act_on_slot(model, lambda id: SlotAction(id, 0, "erase")))
+            await asyncio.sleep(0)  # it has been sent
+            assert not erasing.done()
+            await fleet.drain(grace)
+            if grace:
+                assert (await erasing).tokens == 0
+            else:
+                with pytest.raises(ServerStopping):
+                    await erasing
 
     run(scenario())
 

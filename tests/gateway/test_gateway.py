@@ -310,11 +310,6 @@ def test_slots_show_what_is_running_and_wake_nothing() -> None:
         assert (health["slots_total"], health["slots_available"]) == (3, 2)
 
 
-def test_slots_can_be_hidden() -> None:
-    with Server("-m", "fake:", "--no-slots") as server:
-        assert server.client.get("/slots").status_code == 404
-
-
 def test_a_full_queue_is_429_with_a_time_to_come_back() -> None:
     with Server("-m", "fake:delay=0.05", "-np", "1", "--max-queue", "1") as server:
         body = chat_body("say: " + "x" * 200, stream=True)

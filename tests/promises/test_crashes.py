@@ -74,15 +74,16 @@ def test_a_worker_exits_when_its_gateway_is_killed_while_loading() -> None:
         wait_for(lambda: not any(map(alive, workers)), 10, "the orphan to leave")
 
 
-def test_a_look_at_a_worker_that_dies_is_answered_at_once() -> None:
+@pytest.mark.parametrize(("method", "path"), [("GET", "/slots"), ("POST", "/slots/0?action=erase")])
+def test_a_question_to_a_worker_that_dies_is_answered_at_once(method: str, path: str) -> None:
     with Server("-m", "fake:") as server, ThreadPoolExecutor(1) as pool:
         server.chat("say: x")
         (worker,) = server.workers()
         os.kill(worker, signal.SIGSTOP)  # so that it cannot answer before it dies
-        look = pool.submit(server.client.get, "/slots")
+        asking = pool.submit(server.client.request, method, path)
         with pytest.raises(TimeoutError):
-            look.result(0.3)
+            asking.result(0.3)
         os.kill(worker, signal.SIGKILL)
-        response = look.result(8)
+        response = asking.result(8)
         assert response.status_code == 503
         assert response.json()["error"]["code"] == "worker_crashed"

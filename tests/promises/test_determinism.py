@@ -60,6 +60,25 @@ def test_one_context_for_all_serves_deterministic_requests_one_at_a_time(demo_mo
         assert all(other.result() for other in others)
 
 
+def test_a_restored_slot_gives_the_same_bytes(demo_model: Path, alone: list[str], tmp_path: Path) -> None:
+    """In the server that saved it, and in another with more slots."""
+    options = ("-m", str(demo_model), "--deterministic", "--slot-save-path", str(tmp_path))
+    file = {"filename": "stables.bin"}
+    with Server(*options, "-np", "3", "-c", "6144") as server:
+        assert _answer(server, 1, id_slot=2) == alone[1]
+        saved = server.client.post("/slots/2?action=save", json=file).json()
+        assert saved["n_saved"] >= 128
+        assert server.client.post("/slots/2?action=erase").json()["n_erased"] == saved["n_saved"]
+        assert server.client.post("/slots/0?action=restore", json=file).json()["n_restored"] == saved["n_saved"]
+        assert [_answer(server, index) for index in (4, 1)] == [alone[4], alone[1]]
+    with Server(*options, "-np", "4", "-c", "6144") as server:
+        assert server.client.post("/slots/3?action=restore", json=file).json()["n_restored"] == saved["n_saved"]
+        body = server.chat(PROMPTS[2], seed=2, temperature=1.0, max_tokens=10)
+        assert body["usage"]["prompt_tokens_details"]["cached_tokens"] >= 128
+        assert body["choices"][0]["message"]["content"] == alone[2]
+        assert _answer(server, 1) == alone[1]
+
+
 def test_one_slot_without_batching_is_exact_between_two_processes(demo_model: Path) -> None:
     answers = []
     for _ in range(2):

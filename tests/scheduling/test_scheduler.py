@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
 from paddock.engine.fake import FakeEngine
 from paddock.scheduling import Plan, Request, Scheduler
-from paddock.types import EngineOptions, SamplingParams
+from paddock.scheduling.scheduler import GRID
+from paddock.types import EngineOptions, SamplingParams, SlotPrefix
 
 
 class House:
@@ -67,6 +68,17 @@ class House:
         assert self.scheduler.idle
         assert self.engine.used_cells == 0
         assert self.scheduler.cache.running == 0
+
+    def save(self, slot: int) -> tuple[SlotPrefix, bytes]:
+        self.tidy()
+        prefix, pieces = self.scheduler.recall(slot)
+        return prefix, b"".join(self.engine.pack(self.engine.lend(pieces)))
+
+    def restore(self, slot: int, prefix: SlotPrefix, packed: bytes) -> int:
+        return self.scheduler.adopt(slot, prefix, self.engine.unpack(memoryview(packed), len(prefix.tokens)))
+
+    def tidy(self) -> None:
+        self.engine.apply(self.scheduler.cache.take_operations())
 
     def text(self, id: int, index: int = 0) -> str:
         return bytes(self.answers[id, index]).decode()
@@ -290,11 +302,79 @@ def test_deterministic_requests_always_use_batches_of_the_same_shape(unified: bo
     assert cold[len(cold) - len(warm) :] == warm
 
 
+@given(st.lists(st.tuples(Texts, st.booleans()), min_size=1, max_size=4), st.booleans(), st.booleans())
+def test_a_slot_saved_in_one_house_is_known_in_another(
+    asked: list[tuple[str, bool]], unified: bool, elsewhere: bool
+) -> None:
+    first = House(kv_unified=unified)
+    for id, (text, deterministic) in enumerate(asked):
+        first.ask(id, text * 3, wanted_slot=id, deterministic=deterministic)
+    first.run()
+    second = House(kv_unified=elsewhere, parallel=6)
+    for id, (text, deterministic) in enumerate(asked):
+        prefix, packed = first.save(id)
+        assert second.restore(5, prefix, packed) == len(prefix.tokens)
+        again = second.ask(id, text * 3, deterministic=deterministic)
+        second.run()
+        grid = GRID if deterministic else 1
+        assert again.cached == (again.prompt_size - 1) // grid * grid
+        assert second.text(id) == first.text(id)
+
+
+@given(st.lists(Texts, min_size=2, max_size=4), st.booleans())
+def test_erasing_a_slot_takes_nothing_from_another(texts: list[str], unified: bool) -> None:
+    house = House(kv_unified=unified)
+    for id, text in enumerate(texts):
+        house.ask(id, text, wanted_slot=id)
+    house.run()
+    remembered = [house.save(slot) for slot in range(len(texts))]
+    before = house.scheduler.cache.stored
+    erased = house.scheduler.erase(0)
+    house.tidy()
+    assert before - erased <= house.scheduler.cache.stored <= before
+    assert house.save(0)[0].tokens == []
+    assert [house.save(slot) for slot in range(1, len(texts))] == remembered[1:]
+    mine = tuple(remembered[0][0].tokens)
+    shared = max(_common(mine, tuple(other.tokens)) for other, _ in remembered[1:])
+    assert erased == len(mine) - shared
+
+
+def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def test_a_slot_restored_into_little_memory_keeps_its_beginning() -> None:
+    first = House()
+    first.ask(1, "a" * 400, wanted_slot=0)
+    first.run()
+    prefix, packed = first.save(0)
+    second = House(cache_ram_bytes=300 * 1024)
+    known = second.restore(2, prefix, packed)
+    assert 0 < known <= 300
+    assert second.save(2)[0].tokens == prefix.tokens[:known]
+    assert House(cache_ram_bytes=0).restore(2, prefix, packed) == 0
+
+
+def test_a_slot_shows_its_request_and_then_its_last() -> None:
+    house = House(parallel=2)
+    request = house.ask(1, "a" * 30, wanted_slot=1)
+    house.step()
+    assert [(slot.busy, slot.request) for slot in house.scheduler.slots()] == [(False, None), (True, request)]
+    assert not house.scheduler.is_free(1)
+    house.run()
+    (_, slot) = house.scheduler.slots()
+    assert (slot.busy, slot.request, len(slot.prefix.tokens)) == (False, request, request.computed)
+    house.ask(2, "a", wanted_slot=1, namespace=None)
+    house.run()
+    assert house.save(1)[0].tokens == [], "what it must not leave cannot be saved"
+
+
 class Arrivals(RuleBasedStateMachine):
-    """Requests come, run, are cancelled and crowd each other out, in any order."""
+    """Requests come, run, are cancelled and crowd each other out, and slots are saved, restored and erased."""
 
     whole = False
     ids = Bundle("ids")
+    saved = Bundle("saved")
 
     def __init__(self) -> None:
         super().__init__()
@@ -318,6 +398,19 @@ class Arrivals(RuleBasedStateMachine):
     def work(self, count: int) -> None:
         for _ in range(count):
             self.house.step()
+
+    @rule(target=saved, slot=st.integers(0, 2))
+    def save(self, slot: int) -> Any:
+        return self.house.save(slot) if self.house.scheduler.is_free(slot) else multiple()
+
+    @rule(slot=st.integers(0, 2), file=saved)
+    def restore(self, slot: int, file: tuple[SlotPrefix, bytes]) -> None:
+        assert self.house.restore(slot, *file) <= len(file[0].tokens)
+
+    @rule(slot=st.integers(0, 2))
+    def erase(self, slot: int) -> None:
+        if self.house.scheduler.is_free(slot):
+            self.house.scheduler.erase(slot)
 
     @invariant()
     def accounts_balance(self) -> None:

@@ -48,6 +48,8 @@ _SETTINGS: dict[str, str] = {
     "ssl_key_file": "server.ssl_key_file",
     "ssl_cert_file": "server.ssl_cert_file",
     "slots": "server.slots",
+    "slot_save_path": "server.slot_save_path",
+    "props": "server.props",
     "log_format": "server.log_format",
     "log_disable": "server.log_disable",
     "log_level": "server.log_level",
@@ -55,7 +57,7 @@ _SETTINGS: dict[str, str] = {
 
 # Accepted, but without effect so far: each is reported at start-up, none is dropped in silence.
 _NOT_YET = (
-    "metrics", "slot_save_path", "props", "embedding", "reranking", "pooling", "idle_timeout", "memory_limit",
+    "metrics", "embedding", "reranking", "pooling", "idle_timeout", "memory_limit",
     "models_max",
 )  # fmt: skip
 
@@ -113,7 +115,7 @@ _LIFECYCLE = _options(
     click.option("--models-max", type=int, metavar="N", help="Models loaded at once, at most."),
     click.option("--max-queue", type=int, metavar="N", help="Requests that may wait for one model. [1024]"),
     click.option("--deterministic", is_flag=True, default=None, help="Same seed, same bytes."),
-    click.option("--slot-save-path", metavar="DIR", help="Where slot caches are saved."),
+    click.option("--slot-save-path", metavar="DIR", help="Save and restore slots in this folder."),
 )
 _SERVER = _options(
     click.option("--host", metavar="ADDRESS", help="Address to listen on. [127.0.0.1]"),

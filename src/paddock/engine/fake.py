@@ -18,11 +18,13 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from paddock.errors import ModelLoadFailed
 from paddock.types import (
+    Adopt,
     CacheShape,
     Drop,
     EngineOptions,
@@ -30,12 +32,14 @@ from paddock.types import (
     Fork,
     ModelInfo,
     Operation,
+    Piece,
     Restore,
     Sampled,
     SamplingParams,
     Save,
     SnapshotSize,
     Span,
+    StateOrigin,
 )
 
 SCHEME = "fake:"
@@ -51,6 +55,7 @@ _CRASH_AFTER = 8
 _N_CTX = 8192
 _BYTES_PER_TOKEN = 1024
 _BYTES_PER_SNAPSHOT = 4096
+_STATE_CODE = "H"  # of a token in a packed state
 
 
 class FakeVocab:
@@ -113,6 +118,20 @@ class FakeEngine:
             n_slots=options.parallel,
             fingerprint="fp_fake",
             reuse=self.shape.reuse,
+            engine="fake",
+            bos=self.vocab.bos,
+            eos=self.vocab.eos,
+            n_cells=self.shape.cells,
+            kv_unified=unified,
+            bytes_per_token=_BYTES_PER_TOKEN,
+        )
+        self.origin = StateOrigin(
+            engine="fake",
+            model="fake",
+            cache_type_k=options.cache_type_k,
+            cache_type_v=options.cache_type_v,
+            flash_attn=options.flash_attn == "on",
+            arithmetic=f"kv_unified {unified}",
         )
 
     def sampler(self, params: SamplingParams, prompt: Sequence[int]) -> SamplingParams:
@@ -139,9 +158,9 @@ class FakeEngine:
                     self._spans[span] = [cell.token for cell in cells]
                 case Restore(sequence, start, pieces):
                     history = self._history(sequence, start)
-                    for piece in pieces:
-                        tokens = self._spans[piece.span][piece.offset : piece.offset + piece.length]
-                        history += map(_Cell, tokens)
+                    history += map(_Cell, self.lend(pieces))
+                case Adopt(state, start, end, span):
+                    self._spans[span] = state[start:end]
                 case Drop(span):
                     del self._spans[span]
         self._check_room()
@@ -150,6 +169,21 @@ class FakeEngine:
         if self._delay:
             time.sleep(self._delay)
         return [self._advance(span) for span in spans]
+
+    def lend(self, pieces: Sequence[Piece]) -> list[int]:
+        return [
+            token for piece in pieces for token in self._spans[piece.span][piece.offset : piece.offset + piece.length]
+        ]
+
+    def pack(self, lent: list[int]) -> Iterator[bytes]:
+        yield array(_STATE_CODE, lent).tobytes()
+
+    def unpack(self, data: memoryview, tokens: int) -> list[int]:
+        state = array(_STATE_CODE)
+        state.frombytes(data)
+        if len(state) != tokens:
+            raise ValueError(f"the state of {len(state)} tokens instead of {tokens}")
+        return state.tolist()
 
     def close(self) -> None:
         self._cells.clear()
@@ -173,7 +207,7 @@ class FakeEngine:
                 whole = start == 0 and end == len(self._cells[sequence])
             case Restore(_, start, pieces):
                 whole = start == 0 and [(p.offset, p.length) for p in pieces] == [(0, len(self._spans[pieces[0].span]))]
-            case Drop():
+            case Drop() | Adopt():
                 whole = True
         if not whole:
             raise AssertionError(f"{operation} takes a part of what can only be had as a whole")

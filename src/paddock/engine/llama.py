@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddock.engine import library
-from paddock.engine.fingerprint import fingerprint
+from paddock.engine.fingerprint import ENGINE, fingerprint, origin
 from paddock.engine.memory import Memory
 from paddock.engine.sampler import Crowd, Sampler
 from paddock.engine.vocab import LlamaVocab
@@ -24,6 +24,7 @@ from paddock.types import (
     Forget,
     ModelInfo,
     Operation,
+    Piece,
     Sampled,
     SamplingParams,
     Span,
@@ -82,6 +83,7 @@ class LlamaEngine:
             exact=self._memory.exact,
             least_copied=_LEAST_TO_GPU if on_gpu else 1,
         )
+        self.origin = origin(path, options, unified=self._unified, flash_attn=not self._memory.transposed)
         self.info = ModelInfo(
             description=_description(self._model),
             n_ctx=min(self._n_ctx, trained),
@@ -91,7 +93,14 @@ class LlamaEngine:
             size_bytes=int(lib.llama_model_size(self._model)),
             n_slots=options.parallel,
             fingerprint=fingerprint(path, options),
+            engine=ENGINE,
+            chat_template=self.vocab.chat_template or "",
+            bos=self.vocab.bos,
+            eos=self.vocab.eos,
             reuse=self._memory.reuse,
+            n_cells=self.shape.cells,
+            kv_unified=self._unified,
+            bytes_per_token=self.shape.bytes_per_token,
         )
 
     def sampler(self, params: SamplingParams, prompt: Sequence[int]) -> Sampler:
@@ -118,6 +127,15 @@ class LlamaEngine:
         chosen = iter(self._crowd.choose(self._logits(len(samplers))))
         return [None if span.sampler is None else next(chosen) for span in spans]
 
+    def lend(self, pieces: Sequence[Piece]) -> Any:
+        return self._divisible.lend(pieces)
+
+    def pack(self, lent: Any) -> Iterator[memoryview]:
+        return self._divisible.pack(lent)
+
+    def unpack(self, data: memoryview, tokens: int) -> Any:
+        return self._divisible.unpack(data, tokens)
+
     def close(self) -> None:
         lib.llama_free(self._context)
         lib.llama_model_free(self._model)
@@ -130,6 +148,11 @@ class LlamaEngine:
             self._outputs = np.ctypeslib.as_array(pointer, shape=(rows, self.vocab.size))
             self._outputs_at = address
         return self._outputs[:rows]
+
+    @property
+    def _divisible(self) -> Memory:
+        assert isinstance(self._memory, Memory), "asked for where any prefix can be taken out"
+        return self._memory
 
     def _padded(self, spans: Sequence[Span]) -> list[int]:
         """How many tokens to compute for each span. Streams are computed together as far as all of them go, then those

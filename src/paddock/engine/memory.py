@@ -12,7 +12,7 @@ import numpy as np
 
 from paddock.engine.state import Bytes, Span, StateFormat, UnknownFormat
 from paddock.errors import DecodeFailed
-from paddock.types import Drop, Forget, Fork, Operation, Restore, Reuse, Save, SnapshotSize
+from paddock.types import Adopt, Drop, Forget, Fork, Operation, Piece, Restore, Reuse, Save, SnapshotSize
 
 
 class Memory:
@@ -38,6 +38,11 @@ class Memory:
     def bytes_per_token(self) -> int:
         return 0 if self._format is None else self._format.bytes_per_token
 
+    @property
+    def transposed(self) -> bool:
+        """Whether values are written by element, as they are without flash attention."""
+        return self._format is not None and self._format.transposed
+
     def learn(self, sequence: int, tokens: int) -> None:
         """Find out how this model's state is written, and trust it only if a round trip gives the same bytes."""
         size = int(lib.llama_state_seq_get_size(self._context, sequence))
@@ -57,9 +62,12 @@ class Memory:
             pass
 
     def apply(self, operations: Sequence[Operation]) -> None:
-        for saves, group in groupby(operations, lambda operation: isinstance(operation, Save)):
-            if saves:
+        for kind, group in groupby(operations, type):
+            if kind is Save:
                 self._save([operation for operation in group if isinstance(operation, Save)])
+                continue
+            if kind is Adopt:
+                self._adopt([operation for operation in group if isinstance(operation, Adopt)])
                 continue
             for operation in group:
                 match operation:
@@ -71,6 +79,15 @@ class Memory:
                         self._restore(operation)
                     case Drop(span):
                         self._drop(span)
+
+    def lend(self, pieces: Sequence[Piece]) -> list[tuple[Span, int, int]]:
+        return [(self._spans[piece.span], piece.offset, piece.length) for piece in pieces]
+
+    def pack(self, lent: list[tuple[Span, int, int]]) -> Iterator[memoryview]:
+        return self._known.pack(lent)
+
+    def unpack(self, data: memoryview, tokens: int) -> Span:
+        return self._known.unpack(data, tokens)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -99,12 +116,22 @@ class Memory:
             size = self._read_size(run[0].sequence, first, last)
             kept = 2 * self._known.size(last - first) > size
             data = self._read(run[0].sequence, first, last, np.empty(size, np.uint8) if kept else self._room(size))
-            for save in run:
-                span = self._known.take(data, save.start, save.end)
-                self._spans[save.span] = span if kept else _copy(span)
-            if kept:
-                together = {save.span for save in run}
-                self._together |= dict.fromkeys(together, (len(together), together))
+            self._hold({save.span: self._known.take(data, save.start, save.end) for save in run}, copied=not kept)
+
+    def _adopt(self, adopts: list[Adopt]) -> None:
+        """Spans of one state share the memory it came in, or are copied if they are the smaller part of it."""
+        for _, group in groupby(adopts, lambda adopt: id(adopt.state)):
+            run = list(group)
+            parts: Span = run[0].state
+            spans = {adopt.span: tuple(part[:, adopt.start : adopt.end] for part in parts) for adopt in run}
+            self._hold(spans, copied=2 * sum(adopt.end - adopt.start for adopt in run) <= parts[0].shape[1])
+
+    def _hold(self, spans: dict[int, Span], *, copied: bool) -> None:
+        """Keep spans that are views of one piece of memory."""
+        self._spans |= {name: _copy(span) for name, span in spans.items()} if copied else spans
+        if not copied:
+            together = set(spans)
+            self._together |= dict.fromkeys(together, (len(together), together))
 
     def _drop(self, span: int) -> None:
         del self._spans[span]
@@ -117,8 +144,7 @@ class Memory:
                 del self._together[left]
 
     def _restore(self, restore: Restore) -> None:
-        pieces = [(self._spans[piece.span], piece.offset, piece.length) for piece in restore.pieces]
-        self._put(restore.sequence, pieces, restore.start)
+        self._put(restore.sequence, self.lend(restore.pieces), restore.start)
 
     @property
     def _known(self) -> StateFormat:

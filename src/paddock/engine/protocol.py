@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from paddock.types import CacheShape, ModelInfo, Operation, Sampled, SamplingParams, Span
+from paddock.types import CacheShape, ModelInfo, Operation, Piece, Sampled, SamplingParams, Span, StateOrigin
 
 
 class Vocab(Protocol):
@@ -36,7 +36,7 @@ class Vocab(Protocol):
 
 
 class Engine(Protocol):
-    """One model and its cache. Everything but `vocab` and `info` belongs to the engine thread alone."""
+    """One model and its cache. It belongs to the engine thread alone, but for what never changes and what says so."""
 
     @property
     def info(self) -> ModelInfo: ...
@@ -44,6 +44,11 @@ class Engine(Protocol):
     def vocab(self) -> Vocab: ...
     @property
     def shape(self) -> CacheShape: ...
+    @property
+    def origin(self) -> StateOrigin:
+        """What the keys and values in its cache depend on."""
+        ...
+
     @property
     def n_batch(self) -> int:
         """The most tokens one step may hold."""
@@ -64,6 +69,21 @@ class Engine(Protocol):
 
     def decode(self, spans: Sequence[Span]) -> list[Sampled | None]:
         """Run one step. Returns, for each span, the token chosen after it, or None where none was asked for."""
+        ...
+
+    def lend(self, pieces: Sequence[Piece]) -> Any:
+        """What host memory holds there, for `pack`. Nothing is copied, and nobody writes to it any more."""
+        ...
+
+    def pack(self, lent: Any) -> Iterator[bytes | memoryview]:
+        """The same as bytes, part by part. Safe to call from any thread."""
+        ...
+
+    def unpack(self, data: memoryview, tokens: int) -> Any:
+        """A state of so many tokens, as `pack` wrote it, ready to be adopted. Safe to call from any thread.
+
+        Raises `ValueError` if the bytes are not as many as these tokens have.
+        """
         ...
 
     def close(self) -> None: ...

@@ -7,6 +7,7 @@ promises that format, so it is learnt from a probe when a model is loaded, and w
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +49,11 @@ class _Group:
             rows, (self.layers, tokens, lines, self.element), (stride, self.element, tokens * self.element, 1)
         )
 
+    def shape(self, tokens: int) -> tuple[int, ...]:
+        """Of the group's rows, as `bodies` has them."""
+        inner = (self.row // self.element, self.element) if self.element else (self.row,)
+        return (self.layers, tokens, *inner)
+
     def headers(self, data: Bytes, at: int, tokens: int) -> Bytes:
         stride = len(self.header) + self.row * tokens
         return np.lib.stride_tricks.as_strided(data[at:], (self.layers, len(self.header)), (stride, 1), writeable=True)
@@ -62,6 +68,7 @@ class StateFormat:
         self._groups = groups
         self._infix = infix
         self.bytes_per_token = sum(group.layers * group.row for group in groups)
+        self.transposed = any(group.element for group in groups)
 
     @classmethod
     def learn(cls, blob: bytes, tokens: int) -> StateFormat:
@@ -138,6 +145,26 @@ class StateFormat:
             at += group.size(tokens)
         data[at:] = 0  # the other streams have no cells
         return size
+
+    def pack(self, pieces: list[tuple[Span, int, int]]) -> Iterator[memoryview]:
+        """The rows of pieces (span, offset, length) one after another, layer by layer, without anything between."""
+        for index, group in enumerate(self._groups):
+            for layer in range(group.layers):
+                rows = [span[index][layer, offset : offset + length] for span, offset, length in pieces]
+                yield np.concatenate(rows).reshape(-1).data
+
+    def unpack(self, data: memoryview, tokens: int) -> Span:
+        """What `pack` wrote, as one span of views."""
+        if len(data) != tokens * self.bytes_per_token:
+            raise ValueError(f"{len(data)} bytes for {tokens} tokens of {self.bytes_per_token} bytes each")
+        rows = np.frombuffer(data, np.uint8)
+        span: list[Bytes] = []
+        at = 0
+        for group in self._groups:
+            end = at + group.layers * group.row * tokens
+            span.append(rows[at:end].reshape(group.shape(tokens)))
+            at = end
+        return tuple(span)
 
     def _cells(self, data: Bytes) -> tuple[int, int]:
         counts = data[12 : 12 + 4 * self._streams].view(np.uint32)

@@ -26,6 +26,7 @@ class WholeMemory:
 
     bytes_per_token = 0
     """Tokens cannot be kept one by one."""
+    transposed = False
 
     def __init__(self, context: Any, *, unified: bool, window: int) -> None:
         self._context = context

@@ -16,7 +16,8 @@ import structlog
 from paddock.errors import IllegalInstruction, ModelLoadFailed, PaddockError, ServerStopping
 from paddock.fleet.catalogue import Catalogue, Model
 from paddock.fleet.process import Generation, WorkerProcess
-from paddock.types import EngineOptions, GenerateRequest, SlotState
+from paddock.types import EngineOptions, GenerateRequest, ModelInfo, SlotState
+from paddock.wire import SlotAction, SlotDone
 
 _log = structlog.get_logger(__name__)
 
@@ -64,6 +65,21 @@ class Fleet:
         """The running places of a loaded model; none while it is not loaded. Wakes nothing."""
         worker = self._workers.get(model.name)
         return [] if worker is None or not worker.alive else await worker.slots()
+
+    async def act_on_slot(self, model: Model, action: Callable[[int], SlotAction]) -> SlotDone:
+        """Save, restore or erase what a slot remembers, as soon as the slot is free."""
+        worker = await self._ready(model)
+        return await worker.act(action)
+
+    @property
+    def options(self) -> EngineOptions:
+        """How models are opened."""
+        return self._options
+
+    def info(self, model: Model) -> ModelInfo | None:
+        """What a loaded model says of itself; None while it is not loaded."""
+        worker = self._workers.get(model.name)
+        return None if worker is None or not worker.alive else worker.info
 
     async def drain(self, grace: float) -> None:
         """Take nothing new; let what runs finish within `grace` seconds, then end it with an error."""

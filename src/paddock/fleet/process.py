@@ -11,7 +11,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import structlog
 
@@ -30,6 +30,8 @@ from paddock.wire import (
     Look,
     Ready,
     Refused,
+    SlotAction,
+    SlotDone,
     Slots,
     Step,
     Stop,
@@ -111,7 +113,7 @@ class WorkerProcess(asyncio.Protocol):
         self._reader = reader_for_gateway()
         self._ready: asyncio.Future[ModelInfo] = asyncio.get_running_loop().create_future()
         self._generations: dict[int, Generation] = {}
-        self._looks: dict[int, asyncio.Future[list[SlotState]]] = {}
+        self._questions: dict[int, asyncio.Future[Any]] = {}
         self._idle = asyncio.Event()
         self._idle.set()
         self._ids = itertools.count(1)
@@ -178,26 +180,27 @@ class WorkerProcess(asyncio.Protocol):
 
     async def slots(self) -> list[SlotState]:
         """How the running places are, between two steps of the engine."""
-        look_id = next(self._ids)
-        answer: asyncio.Future[list[SlotState]] = asyncio.get_running_loop().create_future()
-        self._looks[look_id] = answer
-        self._send(Look(look_id))
         try:
-            return await asyncio.wait_for(answer, _LOOK_WAIT)
+            return cast(Slots, await asyncio.wait_for(self._ask(Look), _LOOK_WAIT)).slots
         except TimeoutError:
             raise Unavailable(f"the worker of {self.model} is in the middle of a long step", retry_after=1) from None
-        finally:
-            del self._looks[look_id]
+
+    async def act(self, action: Callable[[int], SlotAction]) -> SlotDone:
+        """Have something done to a slot, however long it takes until that is free."""
+        return cast(SlotDone, await self._ask(action))
 
     async def idle(self) -> None:
-        """Wait until no request is under way here."""
+        """Wait until nothing is under way here."""
         await self._idle.wait()
 
     def fail_all(self, error: PaddockError) -> None:
-        """End every running request with this error."""
+        """End everything under way with this error."""
         for request_id, generation in list(self._generations.items()):
             generation.put(error)
             self.forget(request_id)
+        for question in self._questions.values():
+            if not question.done():
+                question.set_exception(error)
 
     async def stop(self) -> None:
         """End the process, politely and then not, and wait until it is gone."""
@@ -249,9 +252,11 @@ class WorkerProcess(asyncio.Protocol):
             case Refused(id, problem):
                 if (generation := self._take(id)) is not None:
                     generation.put(problem.error())
-            case Slots(id, slots):
-                if (look := self._looks.get(id)) is not None and not look.done():
-                    look.set_result(slots)
+                elif (question := self._questions.get(id)) is not None and not question.done():
+                    question.set_exception(problem.error())
+            case Slots(id) | SlotDone(id):
+                if (question := self._questions.get(id)) is not None and not question.done():
+                    question.set_result(message)
             case Loading(progress):
                 self.progress = progress
             case Ready(_, info):
@@ -262,9 +267,26 @@ class WorkerProcess(asyncio.Protocol):
 
     def _take(self, request_id: int) -> Generation | None:
         generation = self._generations.pop(request_id, None)
-        if not self._generations:
-            self._idle.set()
+        self._settle()
         return generation
+
+    async def _ask(self, message: Callable[[int], Look | SlotAction]) -> Any:
+        """Send a question, built with the id it is given, and wait for the message that answers it."""
+        if not self.alive:
+            raise self._problem or WorkerCrashed(f"the worker of {self.model} is gone", retry_after=1)
+        question_id = next(self._ids)
+        question = self._questions[question_id] = asyncio.get_running_loop().create_future()
+        self._idle.clear()
+        self._send(message(question_id))
+        try:
+            return await question
+        finally:
+            del self._questions[question_id]
+            self._settle()
+
+    def _settle(self) -> None:
+        if not self._generations and not self._questions:
+            self._idle.set()
 
     async def _bury(self) -> None:
         """The connection is gone, so the process is ending or dead: find out how, and tell whoever waits."""
@@ -288,9 +310,6 @@ class WorkerProcess(asyncio.Protocol):
             _log.error("worker gone", model=self.model, status=_how(status), output=list(self._stderr))
         self._stopping = True
         self.fail_all(error)
-        for look in self._looks.values():
-            if not look.done():
-                look.set_exception(error)
         self._on_gone(self)
 
     async def _follow_output(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import Depends, FastAPI
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
@@ -18,7 +19,7 @@ from paddock.gateway.auth import Keys
 from paddock.gateway.health import health_routes
 from paddock.gateway.native import native_routes
 from paddock.gateway.openai import openai_routes
-from paddock.gateway.responses import on_http_exception, on_paddock_error
+from paddock.gateway.responses import on_http_exception, on_invalid_parameter, on_paddock_error
 
 
 def create_app(settings: ServerSettings, fleet: Fleet) -> FastAPI:
@@ -30,6 +31,7 @@ def create_app(settings: ServerSettings, fleet: Fleet) -> FastAPI:
     app = FastAPI(title="Paddock", version=__version__, lifespan=lifespan)
     app.add_exception_handler(PaddockError, on_paddock_error)
     app.add_exception_handler(HTTPException, on_http_exception)
+    app.add_exception_handler(RequestValidationError, on_invalid_parameter)
     app.add_middleware(
         CORSMiddleware,
         allow_origins=settings.cors_origins,
@@ -41,6 +43,5 @@ def create_app(settings: ServerSettings, fleet: Fleet) -> FastAPI:
     keys = Depends(Keys(settings))
     app.include_router(health_routes(fleet))
     app.include_router(openai_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
-    if settings.slots:
-        app.include_router(native_routes(fleet), dependencies=[keys])
+    app.include_router(native_routes(fleet, settings), dependencies=[keys])
     return app

@@ -14,8 +14,11 @@ from paddock.errors import InvalidJSON, InvalidRequest, PaddockError, RequestToo
 Body = TypeVar("Body", bound=BaseModel)
 
 
-async def read_body(request: Request, schema: type[Body], *, limit: int) -> Body:
+async def read_body(request: Request, schema: type[Body], *, limit: int, optional: bool = False) -> Body:
+    """The body as its schema has it. An `optional` one may be left out, which says the same as an empty object."""
     data = await _read(request, limit)
+    if optional and not data:
+        data = b"{}"
     try:
         return schema.model_validate_json(data)
     except ValidationError as error:

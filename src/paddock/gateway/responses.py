@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 from fastapi import Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
@@ -53,3 +54,11 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
         response.headers.update(error.headers or {})
         return response
     return error_response(InvalidRequest(str(error.detail)))
+
+
+async def on_invalid_parameter(_request: Request, error: Exception) -> Response:
+    """A parameter of the path or the query that FastAPI refused, in our shape."""
+    assert isinstance(error, RequestValidationError), "registered for it"
+    problem = error.errors()[0]
+    param = str(problem["loc"][-1])
+    return error_response(InvalidRequest(f"{param}: {problem['msg']}", param=param))

@@ -25,6 +25,9 @@ def serve(settings: Settings, on_listening: Callable[[str, Fleet], None]) -> Non
     Raises `StartupError` before anything has been started.
     """
     catalogue = open_catalogue(settings.model_manager)
+    folder = settings.server.slot_save_path
+    if folder is not None and not folder.is_dir():
+        raise StartupError(f"the folder for saved slots {folder} does not exist")
     sock = _bind(settings.server)
     fleet = Fleet(catalogue, _engine_options(settings), load_timeout=settings.model_manager.load_timeout)
     config = _uvicorn_config(settings.server, fleet)

@@ -2,6 +2,6 @@
 
 from paddock.scheduling.budget import StepBudget
 from paddock.scheduling.request import Progress, Request
-from paddock.scheduling.scheduler import Plan, Scheduler
+from paddock.scheduling.scheduler import Plan, Scheduler, Slot
 
-__all__ = ["Plan", "Progress", "Request", "Scheduler", "StepBudget"]
+__all__ = ["Plan", "Progress", "Request", "Scheduler", "Slot", "StepBudget"]

@@ -6,10 +6,12 @@ one with the same prefix gets it from there, or from a running sequence that has
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from paddock.scheduling.prefix_tree import Match, Node, PrefixTree
-from paddock.types import CacheShape, Drop, Forget, Fork, Operation, Restore, Save
+from paddock.types import Adopt, CacheShape, Drop, Forget, Fork, Operation, Piece, Restore, Save
 
 # Host memory is kept in spans of at most this many tokens. A span shared by two branches is freed when both are gone,
 # so this also bounds what a branching can waste.
@@ -66,6 +68,11 @@ class Cache:
             return 0
         return self._tree.match(namespace, tokens).hot()[0]
 
+    def stored_pieces(self, namespace: str, tokens: list[int]) -> list[Piece]:
+        """Where host memory has the first of these tokens, as far as it has them."""
+        match = self._tree.match(namespace, tokens)
+        return match.pieces(0, match.stored())
+
     # ── running sequences ────────────────────────────────────────────────────────────────────────────────────────────
 
     def enter(self, sequence: int, namespace: str | None, tokens: list[int], limit: int) -> int:
@@ -102,7 +109,7 @@ class Cache:
         """A sequence ends; `tokens` of it were computed and are worth keeping."""
         held = self._held.pop(sequence)
         if held.namespace is not None and tokens and self._budget:
-            self._keep(sequence, held.namespace, tokens)
+            self._keep(held.namespace, tokens, lambda start, end, span: Save(sequence, start, end, span))
         if held.node is not None:
             self._tree.release(sequence, held.node)
         self._operations.append(Forget(sequence))
@@ -114,9 +121,22 @@ class Cache:
             self._tree.rename(held.node, source, target)
         self._operations += [Fork(source, target, length), Forget(source)]
 
-    def erase(self, namespace: str, tokens: list[int]) -> None:
-        """Forget a prefix, as far as nobody else has it."""
-        self._free(self._tree.forget(self._tree.match(namespace, tokens).nodes))
+    def adopt(self, namespace: str, tokens: list[int], state: Any) -> int:
+        """Keep what was computed elsewhere, as far as there is room. Returns how many tokens host memory has now."""
+        if self._budget:
+            self._keep(namespace, tokens, lambda start, end, span: Adopt(state, start, end, span))
+        return self._tree.match(namespace, tokens).stored()
+
+    def erase(self, namespace: str, tokens: list[int], keep: int = 0) -> int:
+        """Forget a prefix after the first `keep` tokens, as far as nobody else has it. Returns how many tokens of it
+        are no longer in host memory.
+        """
+        match = self._tree.match(namespace, tokens)
+        if match.nodes and match.nodes[-1].end > match.length:
+            return 0  # all of it is the beginning of something longer
+        before = match.stored()
+        self._free(self._tree.forget([node for node in match.nodes if node.start >= keep]))
+        return before - self._tree.match(namespace, tokens).stored()
 
     def take_operations(self) -> list[Operation]:
         """What the engine must do, in this order, before its next step."""
@@ -152,7 +172,8 @@ class Cache:
             self._operations.append(Restore(sequence, hot, match.pieces(hot, length)))
         return length
 
-    def _keep(self, sequence: int, namespace: str, tokens: list[int]) -> None:
+    def _keep(self, namespace: str, tokens: list[int], copy: Callable[[int, int, int], Operation]) -> None:
+        """Have all of a prefix in host memory: `copy` gets what is missing, from a start to an end, as a span."""
         path = self._tree.grow(namespace, self._tree.match(namespace, tokens), tokens)
         path = [part for node in path for part in (self._tree.cut(node, _SPAN) if node.stored is None else [node])]
         protected = set(path)
@@ -165,7 +186,7 @@ class Cache:
                 del path[index:]
                 break
             span, self._next_span = self._next_span, self._next_span + 1
-            self._operations.append(Save(sequence, node.start, node.end, span))
+            self._operations.append(copy(node.start, node.end, span))
             self._tree.store(node, span)
             self._span_sizes[span] = len(node.tokens)
             self.stored += len(node.tokens)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import msgspec
 
 from paddock.scheduling.budget import StepBudget
 from paddock.scheduling.cache import Cache
 from paddock.scheduling.prefix_tree import common_prefix
 from paddock.scheduling.request import Progress, Request
 from paddock.scheduling.snapshots import SnapshotCache
-from paddock.types import CacheShape, FinishReason, Operation, Sampled, SlotState, Span
+from paddock.types import CacheShape, FinishReason, Operation, Piece, Sampled, SlotPrefix, Span
 
 # Deterministic requests compute their prompts in chunks cut at multiples of this, and reuse prefixes up to one, so that
 # every token is always computed in a batch of the same shape.
@@ -34,6 +37,16 @@ class Plan:
     @property
     def prompt_tokens(self) -> int:
         return sum(len(span.tokens) for span in self.spans) - self.decodes
+
+
+@dataclass(slots=True, frozen=True)
+class Slot:
+    """A running place, the request that is in it or was there last, and the tokens it remembers."""
+
+    id: int
+    busy: bool
+    request: Request | None
+    prefix: SlotPrefix
 
 
 class Scheduler:
@@ -66,7 +79,8 @@ class Scheduler:
         self._queue: deque[Request] = deque()
         self._running: list[Request] = []
         self._slots: list[Request | None] = [None] * slots
-        self._last: list[list[int]] = [[] for _ in range(slots)]
+        self._previous: list[Request | None] = [None] * slots
+        self._prefixes = [SlotPrefix()] * slots
         self._arrivals = 0
         self._lane = 0
         self.preemptions = 0
@@ -127,24 +141,44 @@ class Scheduler:
                 self._release(request)
         return progress
 
-    def slots(self) -> Iterator[SlotState]:
-        for id, request in enumerate(self._slots):
-            if request is None:
-                yield SlotState(id=id, n_ctx=self._n_ctx, n_past=len(self._last[id]))
-            else:
-                yield SlotState(
-                    id=id,
-                    n_ctx=self._n_ctx,
-                    is_processing=True,
-                    n_past=request.computed,
-                    n_prompt_tokens=request.prompt_size,
-                    n_cached_tokens=request.cached,
-                    n_decoded=request.produced,
-                )
-
     @property
     def queued(self) -> int:
         return len(self._queue)
+
+    # ── slots ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def slots(self) -> Iterator[Slot]:
+        for id, (request, previous, prefix) in enumerate(zip(self._slots, self._previous, self._prefixes, strict=True)):
+            if previous is not None and previous.slot != id:
+                previous = None  # it had to step back, and went on elsewhere
+            yield Slot(id, request is not None, request or previous, prefix)
+
+    def is_free(self, slot: int) -> bool:
+        return self._slots[slot] is None
+
+    def recall(self, slot: int) -> tuple[SlotPrefix, list[Piece]]:
+        """What a slot remembers, as far as host memory still has it, and where."""
+        prefix = self._prefixes[slot]
+        pieces = self.cache.stored_pieces(_shared_by(prefix), prefix.tokens)
+        known = sum(piece.length for piece in pieces)
+        return msgspec.structs.replace(prefix, tokens=prefix.tokens[:known]), pieces
+
+    def adopt(self, slot: int, prefix: SlotPrefix, state: Any) -> int:
+        """Have a slot remember what was computed elsewhere. Returns how many tokens of it there was room for."""
+        known = self.cache.adopt(_shared_by(prefix), prefix.tokens, state)
+        self._remember(slot, msgspec.structs.replace(prefix, tokens=prefix.tokens[:known]), None)
+        return known
+
+    def erase(self, slot: int) -> int:
+        """Have a slot forget. Returns how many tokens are known no more: others keep what they have of them."""
+        prefix = self._prefixes[slot]
+        self._remember(slot, SlotPrefix(), None)
+        alike = [other for other in self._prefixes if _shared_by(other) == _shared_by(prefix)]
+        keep = max((common_prefix(other.tokens, prefix.tokens) for other in alike), default=0)
+        return self.cache.erase(_shared_by(prefix), prefix.tokens, keep)
+
+    def _remember(self, slot: int, prefix: SlotPrefix, request: Request | None) -> None:
+        self._prefixes[slot], self._previous[slot] = prefix, request
 
     # ── who runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -270,9 +304,7 @@ class Scheduler:
 
     @staticmethod
     def _namespace(request: Request) -> str | None:
-        if request.namespace is None or not request.deterministic:
-            return request.namespace
-        return f"{request.namespace}\0deterministic"
+        return None if request.namespace is None else _shared_by(request)
 
     # ── what they do next ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -387,7 +419,16 @@ class Scheduler:
             if request.deterministic:
                 keep = request.tokens[: min(request.computed, request.prompt_size) // GRID * GRID]
             self.cache.leave(request.sequence, keep)
-            self._last[request.slot] = keep if request.namespace is not None else []
+            prefix = SlotPrefix()
+            if request.namespace is not None:
+                prefix = SlotPrefix(keep, request.namespace, request.deterministic)
+            self._remember(request.slot, prefix, request)
         request.leader = None
         self._slots[request.slot] = None
         self._running.remove(request)
+
+
+def _shared_by(what: Request | SlotPrefix) -> str:
+    """The part of the tree it belongs to: deterministic requests share only what was computed in their way."""
+    assert what.namespace is not None, "the caller checked"
+    return f"{what.namespace}\0deterministic" if what.deterministic else what.namespace

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from typing import Any
 
 from paddock.scheduling.snapshot_tree import Place, SnapshotTree
 from paddock.types import CacheShape, Drop, Forget, Fork, Operation, Piece, Restore, Save, SnapshotSize
@@ -133,10 +134,25 @@ class SnapshotCache:
         self._held[target] = self._held.pop(source)
         self._operations += [Fork(source, target, length), Forget(source)]
 
-    def erase(self, namespace: str, tokens: list[int]) -> None:
-        """Forget a prefix, as far as nobody else has it."""
+    def erase(self, namespace: str, tokens: list[int], keep: int = 0) -> int:
+        """Forget a prefix after the first `keep` tokens, as far as nobody else has it. Returns how many tokens of it
+        are no longer in host memory.
+        """
+        before = self._kept_length(namespace, tokens)
         for snapshot in self._tree.alone(namespace, tokens):
-            self._drop(snapshot)
+            if self._kept[snapshot].end > keep:
+                self._drop(snapshot)
+        return before - self._kept_length(namespace, tokens)
+
+    def stored_pieces(self, namespace: str, tokens: list[int]) -> list[Piece]:
+        """None that could be given away: a whole state means something to the context it was taken from, and to no
+        other.
+        """
+        return []
+
+    def adopt(self, namespace: str, tokens: list[int], state: Any) -> int:
+        """And none is taken from elsewhere."""
+        return 0
 
     def take_operations(self) -> list[Operation]:
         """What the engine must do, in this order, before its next step."""
@@ -185,6 +201,10 @@ class SnapshotCache:
                 self.running -= cells.count
 
     # ── host memory ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _kept_length(self, namespace: str, tokens: list[int]) -> int:
+        place = self._tree.longest(namespace, tokens, len(tokens))
+        return 0 if place is None else place.end
 
     def _save(self, sequence: int, namespace: str, tokens: list[int]) -> None:
         size = snapshot_bytes(self._shape.snapshot, len(tokens))

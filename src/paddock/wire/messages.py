@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from paddock.errors import PaddockError
 from paddock.types import EngineOptions, FinishReason, GenerateRequest, ModelInfo, SlotState, TextLogprobs, Usage
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -53,11 +55,21 @@ class Look(msgspec.Struct, frozen=True, tag="look"):
     id: int
 
 
+class SlotAction(msgspec.Struct, frozen=True, omit_defaults=True, tag="slot_action"):
+    """Save what a slot remembers to a file, restore it from one, or erase it: as soon as the slot is free."""
+
+    id: int
+    slot: int
+    action: Literal["save", "restore", "erase"]
+    folder: str = ""
+    filename: str = ""
+
+
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """Exit now; what is still running has already been answered by the gateway."""
 
 
-ToWorker = Load | Generate | Abort | Look | Stop
+ToWorker = Load | Generate | Abort | Look | SlotAction | Stop
 
 
 # ── worker → gateway ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -116,4 +128,13 @@ class Slots(msgspec.Struct, frozen=True, tag="slots"):
     queued: int
 
 
-ToGateway = Loading | Ready | LoadFailed | Accepted | Step | Refused | Slots
+class SlotDone(msgspec.Struct, frozen=True, tag="slot_done"):
+    """A `SlotAction` is complete: how many tokens it was about, the file's bytes, and the time without the waiting."""
+
+    id: int
+    tokens: int
+    size: int = 0
+    seconds: float = 0.0
+
+
+ToGateway = Loading | Ready | LoadFailed | Accepted | Step | Refused | Slots | SlotDone

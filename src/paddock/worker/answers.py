@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from paddock.engine import Vocab
 from paddock.scheduling import Progress
 from paddock.text import TextStream
-from paddock.types import FinishReason, TextLogprobs, TokenLogprobs, Usage
+from paddock.types import FinishReason, SamplingParams, TextLogprobs, TokenLogprobs, Usage
 from paddock.wire import Delta
+
+
+@dataclass(slots=True)
+class Clock:
+    """When a request's first step began, and when its first and its newest token came; 0 until then."""
+
+    begun: float = 0.0
+    first: float = 0.0
+    newest: float = 0.0
+
+    def tick(self, now: float) -> None:
+        """A token came."""
+        self.first = self.first or now
+        self.newest = now
 
 
 class Answer:
     """One answer in the making, with its stop strings."""
 
-    def __init__(self, stop: tuple[str, ...], vocab: Vocab) -> None:
+    def __init__(self, stop: tuple[str, ...], vocab: Vocab, sampling: SamplingParams) -> None:
+        self.sampling = sampling
+        self.clock = Clock()
         self._stream = TextStream(stop)
         self._vocab = vocab
         self._logprobs: list[TextLogprobs] = []

@@ -15,6 +15,7 @@ from paddock.errors import ModelLoadFailed, PaddockError
 from paddock.scheduling import Progress, Request, Scheduler, StepBudget
 from paddock.types import EngineOptions
 from paddock.wire import Delta, Slots, Step
+from paddock.worker.slots import slot_states
 from paddock.worker.turns import Turns
 
 # ── what the engine thread is told ───────────────────────────────────────────────────────────────────────────────────
@@ -39,7 +40,15 @@ class Report:
     id: int
 
 
-Command = Add | Remove | Report
+@dataclass(slots=True, frozen=True)
+class Visit:
+    """Do something quick with the cache between two steps: the next two, or as soon as this slot is free."""
+
+    slot: int | None
+    errand: Callable[[Engine, Scheduler], None]
+
+
+Command = Add | Remove | Report | Visit
 
 # ── what it tells ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -89,6 +98,7 @@ class EngineThread:
         self._post = post
         self._send = send
         self._inbox: SimpleQueue[Command] = SimpleQueue()
+        self._visits: list[Visit] = []
         # A daemon, because nothing can interrupt native code: the process leaves without waiting for it.
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
 
@@ -120,23 +130,40 @@ class EngineThread:
             budget=StepBudget(largest=engine.n_batch, usual=self._options.n_ubatch),
         )
         while True:
-            self._receive(scheduler)
+            self._receive(engine, scheduler)
+            if self._visits:
+                self._let_in(engine, scheduler)
             plan = scheduler.schedule()
             if plan is None:
                 continue
             begun = time.perf_counter()
+            for request in plan.requests:
+                if not request.answer.clock.begun:
+                    request.answer.clock.begun = begun
             engine.apply(plan.operations)
             if not plan.spans:
                 continue
             with self._turns.take() if engine.takes_turns else nullcontext():
                 results = engine.decode(plan.spans)
-            self._publish(scheduler, scheduler.commit(plan, results, time.perf_counter() - begun))
+            now = time.perf_counter()
+            self._publish(scheduler, scheduler.commit(plan, results, now - begun), now)
 
-    def _publish(self, scheduler: Scheduler, steps: list[Progress]) -> None:
+    def _let_in(self, engine: Engine, scheduler: Scheduler) -> None:
+        """Slots that the last step left free are not taken again before those who wait for them had their turn."""
+        waiting, self._visits = self._visits, []
+        for visit in waiting:
+            if visit.slot is None or scheduler.is_free(visit.slot):
+                engine.apply(scheduler.cache.take_operations())  # what the last step left to be done
+                visit.errand(engine, scheduler)
+            else:
+                self._visits.append(visit)
+
+    def _publish(self, scheduler: Scheduler, steps: list[Progress], now: float) -> None:
         """Tokens → words → wire. Here, because handing them to another thread takes longer than doing it."""
         deltas: list[Delta] = []
         for progress in steps:
             request, answer = progress.request, progress.request.answer
+            answer.clock.tick(now)
             delta = answer.advance(progress)
             if delta is not None:
                 deltas.append(delta)
@@ -147,7 +174,7 @@ class EngineThread:
         if deltas:
             self._send(Step(deltas))
 
-    def _receive(self, scheduler: Scheduler) -> None:
+    def _receive(self, engine: Engine, scheduler: Scheduler) -> None:
         """Take every waiting command; with nothing to run, sleep until one comes."""
         try:
             command = self._inbox.get(block=scheduler.idle)
@@ -158,7 +185,10 @@ class EngineThread:
                     case Remove(id, index):
                         scheduler.remove(id, index)
                     case Report(id):
-                        self._send(Slots(id, list(scheduler.slots()), scheduler.queued))
+                        states = slot_states(scheduler.slots(), n_ctx=engine.info.n_ctx, now=time.perf_counter())
+                        self._send(Slots(id, states, scheduler.queued))
+                    case Visit():
+                        self._visits.append(command)
                 command = self._inbox.get_nowait()
         except Empty:
             return

@@ -34,6 +34,7 @@ from paddock.wire import (
     Problem,
     Ready,
     Refused,
+    SlotAction,
     Stop,
     ToWorker,
     encode,
@@ -43,6 +44,7 @@ from paddock.worker.answers import Answer
 from paddock.worker.engine_thread import Add, Command, Died, Ended, EngineThread, Event, Opened, Opening, Remove, Report
 from paddock.worker.outbox import Outbox
 from paddock.worker.prompts import PromptReader
+from paddock.worker.slot_actions import SlotActions
 from paddock.worker.turns import Turns
 
 _PROGRESS_STEP = 0.02
@@ -73,6 +75,7 @@ class Worker:
         self._engine: EngineThread | None = None
         self._opened: Opened | None = None
         self._prompts: PromptReader | None = None
+        self._slot_actions: SlotActions | None = None
         self._outbox = Outbox(sock, self._wake)
         self._live: dict[int, int] = {}
         """Request id → how many of its answers are not complete; 0 while its prompt is being prepared."""
@@ -130,6 +133,9 @@ class Worker:
                 self._tell_engine(Remove(id))
             case Look(id):
                 self._tell_engine(Report(id))
+            case SlotAction():
+                assert self._slot_actions is not None, "the gateway asks for nothing before Ready"
+                self._slot_actions.begin(message)
             case Stop():
                 _leave(0)
 
@@ -179,6 +185,7 @@ class Worker:
                     info = opened.engine.info
                     self._opened = opened
                     self._prompts = PromptReader(opened.engine.vocab, info)
+                    self._slot_actions = SlotActions(opened.engine, self._tell_engine, self._outbox.send)
                     self._outbox.send(Ready(PROTOCOL_VERSION, info))
                 case Died(error):
                     self._give_up(error)
@@ -221,7 +228,7 @@ class Worker:
                         list(outcome),
                         engine.sampler(sampling, outcome),
                         request.max_tokens if request.max_tokens is not None else engine.info.n_ctx,
-                        answer=Answer(request.stop, engine.vocab),
+                        answer=Answer(request.stop, engine.vocab, sampling),
                         index=index,
                         namespace="" if request.cache_prompt else None,
                         wanted_slot=request.id_slot,

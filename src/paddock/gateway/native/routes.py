@@ -1,18 +1,15 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from fastapi.responses import Response
 
+from paddock.config import ServerSettings
 from paddock.fleet import Fleet
-from paddock.gateway.responses import JSON
+from paddock.gateway.native.props import props_routes
+from paddock.gateway.native.slots import slot_routes
 
 
-def native_routes(fleet: Fleet) -> APIRouter:
-    router = APIRouter(tags=["native"])
-
-    @router.get("/slots")
-    async def list_slots(model: str | None = None) -> Response:
-        """The running places of a model, as they are now; an empty list while it is not loaded."""
-        return JSON(await fleet.slots(fleet.catalogue.find(model)))
-
+def native_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
+    router = APIRouter()
+    router.include_router(slot_routes(fleet, settings))
+    router.include_router(props_routes(fleet, settings))
     return router

@@ -1,0 +1,20 @@
+"""How tokens are chosen, as `/props` and `/slots` show it: llama-server's names and its ways of saying none."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from paddock.types import SamplingParams
+
+_RANDOM_SEED = 0xFFFFFFFF
+
+
+def generation_settings(sampling: SamplingParams, *, max_tokens: int) -> dict[str, Any]:
+    settings: dict[str, Any] = {name: getattr(sampling, name) for name in SamplingParams.__struct_fields__}
+    if sampling.seed is None:
+        settings["seed"] = _RANDOM_SEED
+    settings["n_probs"] = max(sampling.n_probs, 0)
+    # JSON has no infinity; a request says it this way too.
+    settings["logit_bias"] = [[token, False if math.isinf(bias) else bias] for token, bias in sampling.logit_bias]
+    return settings | {"max_tokens": max_tokens, "n_predict": max_tokens}

@@ -1,0 +1,135 @@
+"""`/slots`: a look at the running places of a model, and saving, restoring or erasing what one of them remembers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import Response
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from paddock.config import ServerSettings
+from paddock.errors import InvalidRequest, NotSupported, Unavailable
+from paddock.fleet import Fleet
+from paddock.gateway.bodies import read_body
+from paddock.gateway.native.settings import generation_settings
+from paddock.gateway.responses import JSON
+from paddock.types import SlotState, Timings
+from paddock.wire import SlotAction, SlotDone
+
+# The longest name of a file that leaves room for the one it has while it is written.
+_LONGEST_NAME = 200
+
+Action = Literal["save", "restore", "erase"]
+
+
+def _plain_name(name: str) -> str:
+    """A name that means a file in the one folder, whatever reads it."""
+    if not name or name.startswith(".") or any(letter in "/\\" or not letter.isprintable() for letter in name):
+        raise ValueError("a plain file name, without a path, control characters or a dot at its beginning")
+    if len(name.encode()) > _LONGEST_NAME:
+        raise ValueError(f"a file name of at most {_LONGEST_NAME} bytes")
+    return name
+
+
+class SlotActionBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    filename: Annotated[str, AfterValidator(_plain_name)] | None = None
+    """In the folder of `--slot-save-path`; needed to save and to restore."""
+    model: str | None = None
+
+
+def slot_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
+    router = APIRouter(tags=["native"])
+
+    @router.get("/slots")
+    async def list_slots(model: str | None = None, fail_on_no_slot: bool = False) -> Response:
+        """The running places of a model, as they are now; an empty list while it is not loaded."""
+        if not settings.slots:
+            raise NotSupported("the slots of this server are not shown: it was started with --no-slots")
+        slots = await fleet.slots(fleet.catalogue.find(model))
+        if fail_on_no_slot and slots and all(slot.is_processing for slot in slots):
+            raise Unavailable(f"all {len(slots)} slots are processing a request", retry_after=1)
+        return JSON([_shown(slot) for slot in slots])
+
+    @router.post("/slots/{id_slot}", openapi_extra={"requestBody": _BODY})
+    async def act_on_slot(
+        request: Request, id_slot: Annotated[int, Path(ge=0, lt=2**31)], action: Action, model: str | None = None
+    ) -> Response:
+        """Save what a slot remembers to a file, restore it from one, or erase it; waits until the slot is free."""
+        body = await read_body(request, SlotActionBody, limit=settings.max_body_bytes, optional=True)
+        if model is not None and body.model not in (None, model):
+            raise InvalidRequest(f"the query names the model {model!r}, the body {body.model!r}", param="model")
+        folder, filename = "", ""
+        if action != "erase":
+            if settings.slot_save_path is None:
+                raise NotSupported("slots cannot be saved or restored here: start the server with --slot-save-path")
+            if body.filename is None:
+                raise InvalidRequest(f"{action} needs the name of a file", param="filename")
+            folder, filename = str(settings.slot_save_path), body.filename
+        done = await fleet.act_on_slot(
+            fleet.catalogue.find(model or body.model),
+            lambda id: SlotAction(id, id_slot, action, folder, filename),
+        )
+        return JSON(_answer(id_slot, action, filename, done))
+
+    return router
+
+
+_BODY = {"content": {"application/json": {"schema": SlotActionBody.model_json_schema()}}}
+
+
+def _answer(id_slot: int, action: Action, filename: str, done: SlotDone) -> dict[str, Any]:
+    match action:
+        case "erase":
+            return {"id_slot": id_slot, "n_erased": done.tokens}
+        case "save":
+            counts, time = {"n_saved": done.tokens, "n_written": done.size}, "save_ms"
+        case "restore":
+            counts, time = {"n_restored": done.tokens, "n_read": done.size}, "restore_ms"
+    return {"id_slot": id_slot, "filename": filename} | counts | {"timings": {time: 1000 * done.seconds}}
+
+
+def _shown(slot: SlotState) -> dict[str, Any]:
+    """llama-server's fields, and beside them what it has no name for: `n_past`, `n_cached_tokens` and the timings."""
+    shown: dict[str, Any] = {
+        "id": slot.id,
+        "id_task": slot.id_task,
+        "n_ctx": slot.n_ctx,
+        "speculative": False,
+        "is_processing": slot.is_processing,
+        "n_past": slot.n_past,
+        "n_prompt_tokens": slot.n_prompt_tokens,
+        "n_prompt_tokens_processed": slot.timings.prompt_n,
+        "n_prompt_tokens_cache": slot.n_cached_tokens,
+        "n_cached_tokens": slot.n_cached_tokens,
+        "n_decoded": slot.n_decoded,
+    }
+    if slot.sampling is None:
+        return shown
+    next_token = {
+        "has_next_token": slot.is_processing,
+        "n_remain": -1 if slot.max_tokens < 0 else slot.max_tokens - slot.n_decoded,
+        "n_decoded": slot.n_decoded,
+    }
+    return shown | {
+        "params": generation_settings(slot.sampling, max_tokens=slot.max_tokens),
+        "next_token": [next_token],
+        "timings": _timings(slot.timings),
+    }
+
+
+def _timings(timings: Timings) -> dict[str, Any]:
+    return {
+        "prompt_n": timings.prompt_n,
+        "prompt_ms": timings.prompt_ms,
+        "prompt_per_second": _per_second(timings.prompt_n, timings.prompt_ms),
+        "predicted_n": timings.predicted_n,
+        "predicted_ms": timings.predicted_ms,
+        "predicted_per_second": _per_second(timings.predicted_n, timings.predicted_ms),
+    }
+
+
+def _per_second(count: int, milliseconds: float) -> float:
+    return 1000 * count / milliseconds if milliseconds else 0.0

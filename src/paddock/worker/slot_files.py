@@ -1,0 +1,140 @@
+"""What a slot remembers, as a file: tokens, their keys and values, and what those depend on.
+
+`PADDSLOT`, the format's number, the length of the header, the header (msgpack), the packed state, and a SHA-256 of all
+that. A file is written under another name first, so that under its own it is always whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+
+import msgspec
+
+from paddock.errors import InvalidRequest, Unavailable
+from paddock.types import SlotPrefix, StateOrigin
+
+_MAGIC = b"PADDSLOT"
+_FORMAT = 1
+_START = struct.Struct("<8sII")
+_CHECKSUM = hashlib.sha256().digest_size
+
+
+class Header(msgspec.Struct, frozen=True):
+    origin: StateOrigin
+    prefix: SlotPrefix
+
+
+def write(folder: str, name: str, header: Header, state: Iterator[bytes | memoryview]) -> int:
+    """Returns the file's size. Raises `InvalidRequest` where the name is taken by something that is no file, and
+    `Unavailable` where the folder or the disk does not take it.
+    """
+    encoded = msgspec.msgpack.encode(header)
+    temporary = f".{name}.{secrets.token_hex(4)}"
+    with _folder(folder) as place:
+        _refuse_special(place, name)
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=place)
+            try:
+                with open(descriptor, "wb") as file:
+                    digest = hashlib.sha256()
+                    for part in chain([_START.pack(_MAGIC, _FORMAT, len(encoded)), encoded], state):
+                        digest.update(part)
+                        file.write(part)
+                    file.write(digest.digest())
+                    file.flush()
+                    os.fsync(descriptor)
+                    size = file.tell()
+                os.replace(temporary, name, src_dir_fd=place, dst_dir_fd=place)
+            except BaseException:
+                os.unlink(temporary, dir_fd=place)
+                raise
+            os.fsync(place)
+        except OSError as error:
+            raise Unavailable(f"{name!r} cannot be written: {error.strerror}", param="filename") from None
+    return size
+
+
+def read(folder: str, name: str, origin: StateOrigin, *, limit: int) -> tuple[SlotPrefix, memoryview, int]:
+    """A file's prefix, its packed state and its size. Raises `InvalidRequest` for a file that is not whole, was not
+    saved under this origin, or has a state of more than `limit` bytes.
+    """
+    data = _read_whole(folder, name, limit)
+    if len(data) < _START.size or data[: len(_MAGIC)] != _MAGIC:
+        raise InvalidRequest(f"{name!r} is not a saved slot", param="filename")
+    _, version, length = _START.unpack_from(data)
+    if version != _FORMAT:
+        message = f"{name!r} was saved by another version: its format is {version}, not {_FORMAT}"
+        raise InvalidRequest(message, param="filename")
+    view = memoryview(data)
+    body, checksum = view[:-_CHECKSUM], view[-_CHECKSUM:]
+    if len(body) < _START.size + length or hashlib.sha256(body).digest() != checksum:
+        raise InvalidRequest(f"{name!r} is damaged or cut short", param="filename")
+    try:
+        header = msgspec.msgpack.decode(body[_START.size : _START.size + length], type=Header)
+    except msgspec.MsgspecError:
+        raise InvalidRequest(f"{name!r} was not written by this program", param="filename") from None
+    _refuse_stranger(name, header, origin)
+    return header.prefix, body[_START.size + length :], len(data)
+
+
+def _read_whole(folder: str, name: str, limit: int) -> bytes:
+    with _folder(folder) as place:
+
+        def opener(path: str, flags: int) -> int:
+            # O_NONBLOCK: opening a pipe must not wait for somebody to write to it.
+            return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
+
+        try:
+            with open(name, "rb", opener=opener) as file:
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode):
+                    raise InvalidRequest(f"{name!r} is not a regular file", param="filename")
+                if status.st_size > limit:
+                    message = f"{name!r} has {status.st_size} bytes, but prefixes may take {limit} (--cache-ram)"
+                    raise InvalidRequest(message, param="filename")
+                return file.read()
+        except OSError as error:
+            raise InvalidRequest(f"{name!r} cannot be read: {error.strerror}", param="filename") from None
+
+
+@contextmanager
+def _folder(path: str) -> Iterator[int]:
+    """The folder as a descriptor: what happens to its path from now on cannot lead anywhere else."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise Unavailable(f"the folder of saved slots cannot be opened: {error.strerror}") from None
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _refuse_special(place: int, name: str) -> None:
+    try:
+        mode = os.stat(name, dir_fd=place, follow_symlinks=False).st_mode
+    except OSError:
+        return  # it does not exist, or writing will say what is wrong
+    if not stat.S_ISREG(mode):
+        raise InvalidRequest(f"{name!r} is not a regular file", param="filename")
+
+
+def _refuse_stranger(name: str, header: Header, origin: StateOrigin) -> None:
+    theirs = header.origin
+    if theirs.model != origin.model:
+        raise InvalidRequest(f"{name!r} was saved from another model", param="filename")
+    compared = ["engine", "cache_type_k", "cache_type_v", "flash_attn"]
+    if header.prefix.deterministic:
+        compared.append("arithmetic")
+    for field in compared:
+        saved, here = getattr(theirs, field), getattr(origin, field)
+        if saved != here:
+            message = f"{name!r} was saved with another {field}: {saved}, while this is {here}"
+            raise InvalidRequest(message, param="filename")

@@ -1,0 +1,134 @@
+"""Files of saved slots: what was written is read, and nothing else is."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from paddock.errors import InvalidRequest, PaddockError, Unavailable
+from paddock.types import SlotPrefix, StateOrigin
+from paddock.worker.slot_files import Header, read, write
+
+ORIGIN = StateOrigin("engine 1", "digest", "f16", "f16", True, "n_threads 2")
+MUCH = 1 << 20
+
+_prefixes = st.builds(SlotPrefix, st.lists(st.integers(0, 2**31)), st.text(max_size=5), st.booleans())
+_several = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def _save(folder: Path, prefix: SlotPrefix, *parts: bytes, origin: StateOrigin = ORIGIN) -> int:
+    return write(str(folder), "slot.bin", Header(origin, prefix), iter(parts))
+
+
+def _refusal(folder: Path, origin: StateOrigin = ORIGIN, limit: int = MUCH) -> str:
+    with pytest.raises(InvalidRequest) as caught:
+        read(str(folder), "slot.bin", origin, limit=limit)
+    assert caught.value.param == "filename"
+    return caught.value.message
+
+
+@_several
+@given(_prefixes, st.lists(st.binary(max_size=100)))
+def test_what_was_written_is_read(tmp_path: Path, prefix: SlotPrefix, parts: list[bytes]) -> None:
+    size = _save(tmp_path, prefix, *parts)
+    assert (tmp_path / "slot.bin").stat().st_size == size
+    assert (tmp_path / "slot.bin").stat().st_mode & 0o777 == 0o600
+    found, state, n_read = read(str(tmp_path), "slot.bin", ORIGIN, limit=MUCH)
+    assert (found, bytes(state), n_read) == (prefix, b"".join(parts), size)
+    assert os.listdir(tmp_path) == ["slot.bin"]
+
+
+@_several
+@given(st.data())
+def test_a_damaged_file_is_refused_wherever_the_damage_is(tmp_path: Path, data: st.DataObject) -> None:
+    _save(tmp_path, SlotPrefix([1, 2, 3]), b"keys", b"values")
+    whole = (tmp_path / "slot.bin").read_bytes()
+    at = data.draw(st.integers(0, len(whole) - 1))
+    broken = data.draw(
+        st.sampled_from(
+            [
+                whole[:at],
+                whole + bytes(at + 1),
+                whole[:at] + bytes([whole[at] ^ data.draw(st.integers(1, 255))]) + whole[at + 1 :],
+            ]
+        )
+    )
+    (tmp_path / "slot.bin").write_bytes(broken)
+    assert "'slot.bin'" in _refusal(tmp_path)
+
+
+@_several
+@given(st.binary(max_size=300))
+def test_any_other_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "slot.bin").write_bytes(content)
+    _refusal(tmp_path)
+    (tmp_path / "slot.bin").write_bytes(b"PADDSLOT" + content)
+    _refusal(tmp_path)
+    start = struct.pack("<8sII", b"PADDSLOT", 1, len(content))
+    (tmp_path / "slot.bin").write_bytes(start + content + hashlib.sha256(start + content).digest())
+    _refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("engine", "engine 2"), ("model", "other"), ("cache_type_k", "q8_0"), ("cache_type_v", "q8_0"),
+     ("flash_attn", False)],
+)  # fmt: skip
+def test_what_differs_is_named(tmp_path: Path, field: str, value: object) -> None:
+    _save(tmp_path, SlotPrefix([1]), b"x")
+    assert field in _refusal(tmp_path, origin=msgspec.structs.replace(ORIGIN, **{field: value}))
+
+
+def test_the_last_bits_matter_to_deterministic_requests_alone(tmp_path: Path) -> None:
+    here = msgspec.structs.replace(ORIGIN, arithmetic="n_threads 3")
+    _save(tmp_path, SlotPrefix([1]), b"x")
+    assert read(str(tmp_path), "slot.bin", here, limit=MUCH)[0].tokens == [1]
+    _save(tmp_path, SlotPrefix([1], deterministic=True), b"x")
+    assert read(str(tmp_path), "slot.bin", ORIGIN, limit=MUCH)[0].deterministic
+    assert "n_threads 2, while this is n_threads 3" in _refusal(tmp_path, origin=here)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "nothing"])
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path, kind: str) -> None:
+    _save(tmp_path, SlotPrefix([1]))
+    name = (tmp_path / "slot.bin").rename(tmp_path / "elsewhere").with_name("slot.bin")
+    if kind == "link":
+        name.symlink_to(tmp_path / "elsewhere")
+    elif kind == "pipe":
+        os.mkfifo(name)
+    elif kind == "folder":
+        name.mkdir()
+    _refusal(tmp_path)
+    if kind == "nothing":
+        return
+    with pytest.raises(InvalidRequest, match="not a regular file"):
+        _save(tmp_path, SlotPrefix([2]))
+    assert read(str(tmp_path), "elsewhere", ORIGIN, limit=MUCH)[0].tokens == [1]
+
+
+def test_a_file_larger_than_the_memory_for_it_is_not_read(tmp_path: Path) -> None:
+    size = _save(tmp_path, SlotPrefix([1]), bytes(1000))
+    assert f"{size} bytes" in _refusal(tmp_path, limit=999)
+
+
+def test_writing_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    _save(tmp_path, SlotPrefix([1]), b"old")
+
+    def breaks() -> Iterator[bytes]:
+        yield b"new"
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(Unavailable, match="No space left"):
+        write(str(tmp_path), "slot.bin", Header(ORIGIN, SlotPrefix([2])), breaks())
+    assert os.listdir(tmp_path) == ["slot.bin"]
+    assert bytes(read(str(tmp_path), "slot.bin", ORIGIN, limit=MUCH)[1]) == b"old"
+    with pytest.raises(PaddockError, match="folder"):
+        write(str(tmp_path / "none"), "slot.bin", Header(ORIGIN, SlotPrefix()), iter(()))
