@@ -48,9 +48,10 @@ class House:
         if plan is None:
             return None
         self.engine.apply(plan.operations)
-        assert self.scheduler.cache.running == self.engine.used_cells, "the accounts agree with the cells"
-        assert self.scheduler.cache.free + self.scheduler.cache.running == self.engine.shape.cells
-        assert self.scheduler.cache.stored == self.engine.stored_tokens, "and with host memory"
+        cache = self.scheduler.cache
+        assert cache.running + cache.parked_cells == self.engine.used_cells, "the accounts agree with the cells"
+        assert cache.free + cache.running + cache.parked_cells == self.engine.shape.cells
+        assert cache.stored == self.engine.stored_tokens, "and with host memory"
         if plan.spans:
             self.computed += sum(len(span.tokens) for span in plan.spans)
             for progress in self.scheduler.commit(plan, self.engine.decode(plan.spans), 0.01):
@@ -78,6 +79,7 @@ class House:
         return self.scheduler.adopt(slot, prefix, self.engine.unpack(memoryview(packed), len(prefix.tokens)))
 
     def tidy(self) -> None:
+        self.scheduler.settle()
         self.engine.apply(self.scheduler.cache.take_operations())
 
     def text(self, id: int, index: int = 0) -> str:

@@ -33,6 +33,8 @@ class Memory:
         # Spans that share one piece of memory: how many they were, and which are left.
         self._together: dict[int, tuple[int, set[int]]] = {}
         self._buffer: Bytes = np.empty(0, np.uint8)
+        self._overwritten: set[int] = set()
+        """Sequences that get something else before the next step begins."""
 
     @property
     def bytes_per_token(self) -> int:
@@ -62,6 +64,7 @@ class Memory:
             pass
 
     def apply(self, operations: Sequence[Operation]) -> None:
+        self._overwritten = {operation.sequence for operation in operations if isinstance(operation, Restore)}
         for kind, group in groupby(operations, type):
             if kind is Save:
                 self._save([operation for operation in group if isinstance(operation, Save)])
@@ -99,8 +102,8 @@ class Memory:
         self._forget(target, 0)
         if self._unified:
             lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
-        elif self._on_gpu:
-            # All of the stream, at the beginning of the next step: more than needed, but it never leaves the GPU.
+        elif self._on_gpu and source not in self._overwritten:
+            # All of the stream, when the next step begins: more than needed, and late, but it never leaves the GPU.
             lib.llama_memory_seq_cp(self._memory, source, target, 0, -1)
             self._forget(target, length)
         else:

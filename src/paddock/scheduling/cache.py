@@ -1,12 +1,13 @@
 """Which cells and which host memory hold what: every change of them is decided here, as a list of operations.
 
-Cells belong to running sequences only. A sequence that leaves copies what is new into host memory first, and a later
-one with the same prefix gets it from there, or from a running sequence that has it right now.
+Cells belong to running sequences. What is new of one that leaves is copied into host memory, and a later one with the
+same prefix gets it from there, or from a sequence that has it right now. In a stream of its own nobody is slowed by
+what a sequence leaves behind, so there the copy waits until there is time for it, or the stream is needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,11 +32,22 @@ class _Held:
     """Whether its next tokens would continue at `node`."""
 
 
+@dataclass(slots=True, frozen=True)
+class _Parked:
+    """What a sequence left in its stream, still to be copied into host memory."""
+
+    namespace: str
+    tokens: list[int]
+    node: Node
+    cells: int
+
+
 class Cache:
     def __init__(self, shape: CacheShape) -> None:
         self._shape = shape
         self._tree = PrefixTree()
         self._held: dict[int, _Held] = {}
+        self._parked: dict[int, _Parked] = {}
         self._operations: list[Operation] = []
         self._budget = shape.ram_bytes // shape.bytes_per_token if shape.bytes_per_token else 0
         self._span_sizes: dict[int, int] = {}
@@ -49,12 +61,21 @@ class Cache:
     @property
     def free(self) -> int:
         """Cells that nobody has. With a stream for each sequence they are not interchangeable."""
-        return self._shape.cells - self.running
+        return self._shape.cells - self.running - self.parked_cells
 
     @property
     def running(self) -> int:
         private = sum(held.private for held in self._held.values())
         return private + (self._tree.hot_tokens if self._shape.unified else 0)
+
+    @property
+    def parked(self) -> Sequence[int]:
+        """The sequences that have left something to be settled, oldest first."""
+        return list(self._parked)
+
+    @property
+    def parked_cells(self) -> int:
+        return sum(parked.cells for parked in self._parked.values())
 
     def lookup(self, namespace: str | None, tokens: list[int], limit: int | None = None) -> int:
         """How many of the first tokens, at most `limit`, need not be computed."""
@@ -108,10 +129,21 @@ class Cache:
     def leave(self, sequence: int, tokens: list[int]) -> None:
         """A sequence ends; `tokens` of it were computed and are worth keeping."""
         held = self._held.pop(sequence)
-        if held.namespace is not None and tokens and self._budget:
-            self._keep(held.namespace, tokens, lambda start, end, span: Save(sequence, start, end, span))
-        if held.node is not None:
-            self._tree.release(sequence, held.node)
+        if held.namespace is None or held.node is None or not tokens or not self._budget:
+            if held.node is not None:
+                self._tree.release(sequence, held.node)
+            self._operations.append(Forget(sequence))
+            return
+        node = self._tree.regrip(sequence, held.node, held.namespace, tokens)
+        self._parked[sequence] = _Parked(held.namespace, tokens, node, held.private)
+        if self._shape.unified:
+            self.settle(sequence)
+
+    def settle(self, sequence: int) -> None:
+        """Copy what a parked sequence left into host memory, and free its cells."""
+        parked = self._parked.pop(sequence)
+        self._keep(parked.namespace, parked.tokens, lambda start, end, span: Save(sequence, start, end, span))
+        self._tree.release(sequence, parked.node)
         self._operations.append(Forget(sequence))
 
     def move(self, source: int, target: int, length: int) -> None:

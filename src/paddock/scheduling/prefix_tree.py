@@ -135,10 +135,17 @@ class PrefixTree:
     def release(self, sequence: int, node: Node) -> None:
         """The sequence lets go of its cells, from `node` up."""
         for held in list(node.path()):
-            held.holders.discard(sequence)
-            if not held.holders:
-                self.hot_tokens -= len(held.tokens)
-            self._prune(held)
+            self._let_go(held, sequence)
+
+    def regrip(self, sequence: int, node: Node, namespace: str, tokens: list[int]) -> Node:
+        """A sequence that held everything down to `node` now holds just these tokens. Returns where they end."""
+        path = self.grow(namespace, self.match(namespace, tokens), tokens)
+        for held in path:
+            self._add_holder(held, sequence)
+        kept = set(path)
+        for held in [held for held in node.path() if held not in kept]:
+            self._let_go(held, sequence)
+        return path[-1]
 
     def rename(self, node: Node, old: int, new: int) -> None:
         for held in node.path():
@@ -222,6 +229,12 @@ class PrefixTree:
         if not node.holders:
             self.hot_tokens += len(node.tokens)
         node.holders.add(sequence)
+
+    def _let_go(self, node: Node, sequence: int) -> None:
+        node.holders.discard(sequence)
+        if not node.holders:
+            self.hot_tokens -= len(node.tokens)
+        self._prune(node)
 
     def _split(self, node: Node, position: int) -> Node:
         """Cut a node in two and return the upper part. The lower keeps its identity, for those who hold all of it."""

@@ -89,7 +89,7 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        return not self._running and not self._queue and not self.cache.has_operations
+        return not self._running and not self._queue and not self.cache.has_operations and not self.cache.parked
 
     def add(self, request: Request) -> None:
         if self._shape.reuse == "none" or (request.deterministic and not self._shape.exact):
@@ -113,6 +113,8 @@ class Scheduler:
         """The next step; one without spans only tidies the cache. None when there is nothing to do."""
         self._admit()
         self._gather_followers()
+        if not self._running and self.cache.parked:
+            self.cache.settle(self.cache.parked[0])  # one at a time: somebody may arrive meanwhile
         spans, requests, decodes = self._own_step() or self._shared_step()
         operations = self.cache.take_operations()
         return Plan(operations, spans, requests, decodes) if spans or operations else None
@@ -144,6 +146,11 @@ class Scheduler:
     @property
     def queued(self) -> int:
         return len(self._queue)
+
+    def settle(self) -> None:
+        """Bring everything worth keeping that nobody uses into host memory."""
+        for sequence in self.cache.parked:
+            self.cache.settle(sequence)
 
     # ── slots ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -206,8 +213,21 @@ class Scheduler:
         return next((slot for slot, request in enumerate(self._slots) if request is None), None)
 
     def _free_sequence(self) -> int:
-        taken = {request.sequence for request in self._running}
-        return next(sequence for sequence in range(len(self._slots)) if sequence not in taken)
+        """One next to those that run, if need be by settling what lies there: streams with a gap between them are
+        computed one after another.
+        """
+        running = [request.sequence for request in self._running]
+        parked = self.cache.parked
+        low, high = min(running, default=len(self._slots)), max(running, default=-1)
+
+        def unfitness(sequence: int) -> tuple[int, int]:
+            away = max(low - 1 - sequence, sequence - high - 1, 0) if running else 0
+            return away, parked.index(sequence) + 1 if sequence in parked else 0
+
+        best = min((sequence for sequence in range(len(self._slots)) if sequence not in running), key=unfitness)
+        if best in parked:
+            self.cache.settle(best)
+        return best
 
     def _has_room(self, request: Request) -> bool:
         if not self._running:
@@ -387,6 +407,8 @@ class Scheduler:
             gap = next((id for id in range(ids[0], ids[-1]) if id not in taken), None)
             if gap is None:
                 return  # prompts being computed lie between them, and go into the same step
+            if gap in self.cache.parked:
+                self.cache.settle(gap)
             last = next(request for request in decodes if request.sequence == ids[-1])
             self.cache.move(last.sequence, gap, last.computed)
             last.sequence = gap

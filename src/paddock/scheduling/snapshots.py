@@ -7,6 +7,7 @@ of its own, or as a copy of a running sequence that stands at just such a place.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,6 +53,9 @@ class SnapshotCache:
         """Tokens that the snapshots in host memory stand for."""
         self.stored_bytes = 0
         self.evicted = 0
+        self.parked: Sequence[int] = ()
+        """Nothing is left to be settled: a state is copied when its sequence stands there, or never."""
+        self.parked_cells = 0
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -128,6 +132,9 @@ class SnapshotCache:
             self._save(sequence, held.namespace, tokens)
         self._release(held)
         self._operations.append(Forget(sequence))
+
+    def settle(self, sequence: int) -> None:
+        raise AssertionError(f"sequence {sequence} was never parked")
 
     def move(self, source: int, target: int, length: int) -> None:
         """Give a running sequence another id."""

@@ -153,7 +153,8 @@ class EngineThread:
         waiting, self._visits = self._visits, []
         for visit in waiting:
             if visit.slot is None or scheduler.is_free(visit.slot):
-                engine.apply(scheduler.cache.take_operations())  # what the last step left to be done
+                scheduler.settle()
+                engine.apply(scheduler.cache.take_operations())  # what the last steps left to be done
                 visit.errand(engine, scheduler)
             else:
                 self._visits.append(visit)
