@@ -5,6 +5,7 @@ The engine thread only lends what lies in host memory, or adopts it; files have 
 
 from __future__ import annotations
 
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -30,7 +31,7 @@ class SlotActions:
         self._engine = engine
         self._visit = visit
         self._send = send
-        # One thread: the disk does not get faster by two, and only one file at a time is held in memory.
+        # One thread: the disk does not get faster by two, and one file at a time is held in memory.
         self._files = ThreadPoolExecutor(1, thread_name_prefix="files")
 
     def begin(self, action: SlotAction) -> None:
@@ -39,7 +40,7 @@ class SlotActions:
         except PaddockError as error:
             self._send(Refused(action.id, Problem.of(error)))
             return
-        errand = {"save": self._lend, "restore": self._call, "erase": self._erase}[action.action]
+        errand = {"save": self._lend, "restore": self._fetch, "erase": self._erase}[action.action]
         self._visit(Visit(action.slot, lambda engine, scheduler: errand(action, engine, scheduler)))
 
     def _refuse_impossible(self, action: SlotAction) -> None:
@@ -49,9 +50,11 @@ class SlotActions:
         if action.action == "erase":
             return
         if self._engine.shape.reuse != "prefix":
-            raise NotSupported("the state of this model cannot be taken out of its context, so slots cannot be saved")
+            raise NotSupported(
+                "this model's memory cannot be taken apart, so its slots can be neither saved nor restored"
+            )
         if not self._engine.shape.ram_bytes:
-            raise NotSupported("slots are saved from host memory, and --cache-ram 0 allows none")
+            raise NotSupported("slots are saved from host memory and restored to it, and --cache-ram 0 allows none")
 
     # ── on the engine thread ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -64,7 +67,7 @@ class SlotActions:
         lent = engine.lend(pieces)
         self._with_files(action, lambda: self._write(action, prefix, lent, begun))
 
-    def _call(self, action: SlotAction, _engine: Engine, _scheduler: Scheduler) -> None:
+    def _fetch(self, action: SlotAction, _engine: Engine, _scheduler: Scheduler) -> None:
         self._with_files(action, lambda: self._read(action))
 
     def _adopt(self, action: SlotAction, file: _File, scheduler: Scheduler) -> None:
@@ -106,8 +109,15 @@ class SlotActions:
         except ValueError as error:
             raise InvalidRequest(f"{action.filename!r} is damaged: {error}", param="filename") from None
         file = _File(prefix, state, size, begun)
-        # At once, whoever may be in the slot by now: what was read takes memory.
-        self._visit(Visit(None, lambda _, scheduler: self._adopt(action, file, scheduler)))
+        taken = threading.Event()
+
+        def take(_engine: Engine, scheduler: Scheduler) -> None:
+            self._adopt(action, file, scheduler)
+            taken.set()
+
+        # At once, whoever may be in the slot by now; and no other file is read before.
+        self._visit(Visit(None, take))
+        taken.wait()
 
 
 @dataclass(slots=True, frozen=True)
