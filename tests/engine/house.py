@@ -15,7 +15,7 @@ from paddock.types import EngineOptions, SamplingParams
 class House:
     def __init__(self, model: Path, **options: Any) -> None:
         chunk = options.pop("chunk", 64)
-        options = {"n_ctx": 2048, "n_threads": 2, "parallel": 4, "cache_ram_bytes": 64 << 20} | options
+        options = {"n_ctx": 2048, "n_threads": 1, "parallel": 4, "cache_ram_bytes": 64 << 20} | options
         self.engine = open_engine(str(model), EngineOptions(**options), lambda _: None)
         self.scheduler = Scheduler(
             shape=self.engine.shape,

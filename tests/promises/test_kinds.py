@@ -23,7 +23,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module", params=["-kvu", "-no-kvu"])
 def server(request: pytest.FixtureRequest, tiny_models: dict[str, Path], kind: str) -> Iterator[Server]:
     # Without rounding to half precision a step of another shape gives the same text.
-    exact = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
+    exact = ("-t", "1", "-fa", "off", "-ctk", "f32", "-ctv", "f32")
     with Server("-m", str(tiny_models[kind]), request.param, "-np", "4", "-c", "4096", *exact) as server:
         yield server
 

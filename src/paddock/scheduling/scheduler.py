@@ -296,13 +296,11 @@ class Scheduler:
         """
         if self._snapshots is None or request.namespace is None or not self._shape.ram_bytes:
             return
-        alike = [
-            common_prefix(other.tokens, request.tokens)
-            for other in self._running
-            if other is not request and self._namespace(other) == self._namespace(request)
-        ]
-        parting = max(alike, default=0)
-        parting = max(parting, self._snapshots.branch(self._namespace(request), request.tokens))
+        namespace = self._namespace(request)
+        parting = self._snapshots.branch(namespace, request.tokens)
+        for other in self._running:
+            if other is not request and self._namespace(other) == namespace:
+                parting = max(parting, common_prefix(other.tokens, request.tokens))
         reached, end = request.computed, request.prompt_size - 1
         for stop in (min(parting, end), end):
             if request.deterministic:
