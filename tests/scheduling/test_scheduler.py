@@ -37,7 +37,7 @@ class House:
 
     def ask(self, id: int, text: str, max_tokens: int = 1000, **fields: Any) -> Request:
         tokens = self.engine.vocab.tokenize(text, add_special=True, parse_special=True)
-        request = Request(id, tokens, SamplingParams(seed=7), max_tokens, **fields)
+        request = Request(id, tokens, self.engine.sampler(SamplingParams(seed=7), tokens), max_tokens, **fields)
         self.scheduler.add(request)
         return request
 

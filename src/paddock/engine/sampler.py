@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from functools import cached_property
 from itertools import dropwhile, takewhile
 
+import msgspec
 import numpy as np
 
 from paddock.engine.candidates import COLDEST, CUTS, Candidates, Floats, Logits, argmax_rows, top_k, top_k_rows
+from paddock.engine.grammar import Grammar
 from paddock.types import Sampled, SamplingParams, TokenLogprobs
 
 # Part of `system_fingerprint`: raised whenever the same logits and seed may give another token.
@@ -45,8 +47,11 @@ class Sampler:
         *,
         end_tokens: frozenset[int] = frozenset(),
         breakers: Callable[[tuple[str, ...]], frozenset[int]] = lambda _: frozenset(),
+        grammar: Grammar | None = None,
     ) -> None:
         self.params = params
+        self.grammar = grammar
+        self._unconstrained: Logits | None = None
         self._seed = params.seed or 0
         self._drawn = 0
         self._surprise = 2 * params.mirostat_tau
@@ -109,6 +114,12 @@ class Sampler:
 
     def restore(self, row: Logits, before: Logits) -> None:
         row[self._bias_ids] = before
+
+    def constrain(self, row: Logits, grammar: Grammar) -> None:
+        """Take out of the row, in place, what the constraint forbids. The model's own opinion is kept to be told."""
+        if self.params.n_probs >= 0:
+            self._unconstrained = row.copy()
+        row[grammar.forbidden()] = -np.inf
 
     def draw(self, weights: Floats) -> int:
         """An index, with a chance in proportion to its weight."""
@@ -274,7 +285,7 @@ class Sampler:
             logs = np.log(np.maximum(weights, 1e-45))
             likeliest = np.argsort(-weights, kind="stable")[: p.n_probs]
             return TokenLogprobs(float(logs[at]), [(int(candidates.ids[i]), float(logs[i])) for i in likeliest])
-        return logprobs_of(row, token, p.n_probs)
+        return logprobs_of(row if self._unconstrained is None else self._unconstrained, token, p.n_probs)
 
 
 def logprobs_of(row: Logits, token: int, count: int) -> TokenLogprobs:
@@ -283,6 +294,21 @@ def logprobs_of(row: Logits, token: int, count: int) -> TokenLogprobs:
     total = peak + math.log(float(np.exp(row.astype(np.float64) - peak).sum()))
     best = top_k(row, count) if count else ()
     return TokenLogprobs(float(row[token]) - total, [(int(id), float(row[id]) - total) for id in best])
+
+
+def choose_allowed(rows: Logits, samplers: Sequence[Sampler]) -> list[Sampled]:
+    """One token for each row, by its own sampler, and within its own constraint where it has one."""
+    constrained = [(index, s, s.grammar) for index, s in enumerate(samplers) if s.grammar is not None]
+    for index, sampler, grammar in constrained:
+        sampler.constrain(rows[index], grammar)
+    chosen = choose_all(rows, samplers)
+    for index, _, grammar in constrained:
+        sampled = chosen[index]
+        if sampled.token is None or not grammar.consume(sampled.token):
+            chosen[index] = Sampled(None, problem=grammar.problem or "no token is left that it allows")
+        elif grammar.complete:
+            chosen[index] = msgspec.structs.replace(sampled, last=True)
+    return chosen
 
 
 def choose_all(rows: Logits, samplers: Sequence[Sampler]) -> list[Sampled]:

@@ -15,6 +15,8 @@ from paddock.types import CacheShape, FinishReason, Operation, Sampled, SlotStat
 # Deterministic requests compute their prompts in chunks cut at multiples of this, and reuse prefixes up to one, so that
 # every token is always computed in a batch of the same shape.
 GRID = 128
+# To tell how likely a prompt's token was takes a row as wide as the vocabulary: no more of them than this in a step.
+_JUDGED_AT_ONCE = 128
 # A shared prefix that somebody is computing right now is worth waiting for if it saves at least this many tokens.
 _WORTH_WAITING = 8
 
@@ -109,16 +111,27 @@ class Scheduler:
             else:
                 self.cache.grow(request.sequence, len(span.tokens))
             request.computed += len(span.tokens)
-            if result is None:
-                continue
-            ended = result.token in self._end_tokens
-            if not ended:
-                request.tokens.append(result.token)
-            finish = self._finish(request, ended=ended)
-            progress.append(Progress(request, None if ended else result.token, finish, result.logprobs))
-            if finish is not None:
-                self._release(request)
+            request.judged = max(request.judged, request.computed)
+            step = self._advance(request, result)
+            if step is not None:
+                progress.append(step)
+                if step.finish is not None or step.problem:
+                    self._release(request)
         return progress
+
+    def _advance(self, request: Request, result: Sampled | None) -> Progress | None:
+        if request.max_tokens == 0 and not request.pending:
+            return Progress(request, None, "length", prompt=result.prompt if result is not None else ())
+        if result is None:
+            return None
+        token = result.token
+        if token is None:
+            return Progress(request, None, None, prompt=result.prompt, problem=result.problem)
+        ended = token in self._end_tokens
+        if not ended:
+            request.tokens.append(token)
+        finish = self._finish(request, ended=ended or result.last)
+        return Progress(request, None if ended else token, finish, result.logprobs, result.prompt)
 
     def slots(self) -> Iterator[SlotState]:
         for id, request in enumerate(self._slots):
@@ -220,8 +233,11 @@ class Scheduler:
 
     @staticmethod
     def _reusable(request: Request) -> int:
-        """The last token is always computed, because its logits are needed."""
-        return len(request.tokens) - 1
+        """The last token is always computed, because its logits are needed, and so are those of a prompt whose own
+        tokens are asked about.
+        """
+        last = len(request.tokens) - 1
+        return last if request.prompt_probs < 0 else min(last, request.judged)
 
     @staticmethod
     def _namespace(request: Request) -> str | None:
@@ -281,23 +297,38 @@ class Scheduler:
         short = len(prompts) > 1 and shortest <= quick
         left = min(quick if short else self._budget.prompt_tokens(decodes=decodes), room)
         oldest = min(prompts, key=lambda request: request.arrival)
-        share = {oldest: min(oldest.pending, (left + 1) // 2)}
-        left -= share[oldest]
-        for request in sorted(prompts, key=lambda request: request.pending):
-            more = min(request.pending - share.get(request, 0), left)
-            share[request] = share.get(request, 0) + more
+        share = dict.fromkeys(prompts, 0)
+        judged = _JUDGED_AT_ONCE
+        half = (oldest, (left + 1) // 2)
+        for request, most in [half, *((request, left) for request in sorted(prompts, key=lambda r: r.pending))]:
+            more = min(request.pending - share[request], most, left)
+            if self._judges(request):
+                more = min(more, judged)
+                judged -= more
+            elif request.computed < request.judged and request.prompt_probs >= 0:
+                more = min(more, request.judged - request.computed - share[request])
+            share[request] += more
             left -= more
         return [(request, count) for request, count in share.items() if count > 0]
 
+    @staticmethod
+    def _judges(request: Request) -> bool:
+        """Whether its next tokens are of a prompt whose tokens are asked about, and have not been told about yet."""
+        return request.prompt_probs >= 0 and request.judged <= request.computed < request.prompt_size
+
     def _span(self, request: Request, count: int) -> Span:
         end = request.computed + count
-        complete = end == len(request.tokens)
-        return Span(
+        complete = end == len(request.tokens) and request.max_tokens > 0
+        span = Span(
             sequence=request.sequence,
             start=request.computed,
             tokens=request.tokens[request.computed : end],
             sampler=request.sampler if complete else None,
         )
+        if self._judges(request):
+            span.targets = request.tokens[request.computed + 1 : min(end + 1, request.prompt_size)]
+            span.target_probs = request.prompt_probs
+        return span
 
     def _close_gaps(self, decodes: list[Request]) -> None:
         """Streams with a gap between their ids are computed one after another, which costs far more than a copy."""

@@ -5,9 +5,18 @@ from __future__ import annotations
 import msgspec
 
 from paddock.errors import PaddockError
-from paddock.types import EngineOptions, FinishReason, GenerateRequest, ModelInfo, SlotState, TextLogprobs, Usage
+from paddock.types import (
+    EngineOptions,
+    FinishReason,
+    GenerateRequest,
+    ModelInfo,
+    SlotState,
+    TextLogprobs,
+    Timings,
+    Usage,
+)
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -81,6 +90,8 @@ class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
 
     id: int
     prompt_tokens: int
+    prompt: list[tuple[int, bytes]] | None = None
+    """Where it was asked for: the tokens and their names."""
 
 
 class Delta(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
@@ -93,6 +104,13 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
     finish: FinishReason | None = None
     usage: Usage | None = None
     logprobs: list[TextLogprobs] | None = None
+    prompt_logprobs: list[TextLogprobs] | None = None
+    """With the first delta, where asked for: of every prompt token but the first, which follows nothing."""
+    tokens: list[int] | None = None
+    timings: Timings | None = None
+    slot: int = 0
+    stop_string: str = ""
+    """The one that ended the answer."""
 
 
 class Step(msgspec.Struct, frozen=True, tag="step"):

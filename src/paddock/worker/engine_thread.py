@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from paddock.engine import Engine, open_engine
-from paddock.errors import ModelLoadFailed, PaddockError
+from paddock.errors import ConstraintFailed, ModelLoadFailed, PaddockError
 from paddock.scheduling import Progress, Request, Scheduler
 from paddock.types import EngineOptions
 from paddock.wire import Delta, Slots, Step
@@ -63,13 +63,21 @@ class Ended:
 
 
 @dataclass(slots=True, frozen=True)
+class Failed:
+    """A request cannot be answered to the end; nothing more comes of it."""
+
+    id: int
+    error: PaddockError
+
+
+@dataclass(slots=True, frozen=True)
 class Died:
     """The engine is no longer usable; the worker reports it and exits."""
 
     error: PaddockError
 
 
-Event = Opening | Opened | Ended | Died
+Event = Opening | Opened | Ended | Failed | Died
 
 
 class EngineThread:
@@ -127,16 +135,25 @@ class EngineThread:
             engine.apply(plan.operations)
             if not plan.spans:
                 continue
+            if len(plan.spans) > plan.decodes:
+                for request in plan.requests:
+                    request.answer.begin(begun)
             with self._turns.take() if engine.takes_turns else nullcontext():
                 results = engine.decode(plan.spans)
-            self._publish(scheduler, scheduler.commit(plan, results, time.perf_counter() - begun))
+            ended = time.perf_counter()
+            self._publish(scheduler, scheduler.commit(plan, results, ended - begun), ended)
 
-    def _publish(self, scheduler: Scheduler, steps: list[Progress]) -> None:
+    def _publish(self, scheduler: Scheduler, steps: list[Progress], now: float) -> None:
         """Tokens → words → wire. Here, because handing them to another thread takes longer than doing it."""
         deltas: list[Delta] = []
         for progress in steps:
             request, answer = progress.request, progress.request.answer
-            delta = answer.advance(progress)
+            if progress.problem:
+                scheduler.remove(request.id)
+                reason = f"the answer could not be kept within its grammar: {progress.problem}"
+                self._post(Failed(request.id, ConstraintFailed(reason)))
+                continue
+            delta = answer.advance(progress, now)
             if delta is not None:
                 deltas.append(delta)
             if answer.stopped and progress.finish is None:
