@@ -103,9 +103,10 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
     """Which of the request's answers."""
     finish: FinishReason | None = None
     usage: Usage | None = None
+    """With the last one and, like `timings`, with each where the request asks for timings per token."""
     logprobs: list[TextLogprobs] | None = None
     prompt_logprobs: list[TextLogprobs] | None = None
-    """With the first delta, where asked for: of every prompt token but the first, which follows nothing."""
+    """With an answer's first delta, where asked for: of every prompt token but the first, which follows nothing."""
     tokens: list[int] | None = None
     timings: Timings | None = None
     slot: int = 0

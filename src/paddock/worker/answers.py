@@ -66,10 +66,10 @@ class Answer:
         usage = timings = None
         if finish is not None:
             text += self._stream.finish()
+        if (finish is not None or self._request.timings_per_token) and self._first is not None:
             # The token that ended the answer was generated too, though nobody sees it.
             unseen = progress.token is None and finish == "stop"
             usage = Usage(request.prompt_size, request.produced + unseen, request.cached)
-        if (finish is not None or self._request.timings_per_token) and self._first is not None:
             begun = self._first if self._begun is None else self._begun
             timings = Timings(prompt=self._first - begun, generation=now - self._first)
         logprobs, self._logprobs = self._logprobs or None, []

@@ -252,8 +252,7 @@ class Worker:
                         namespace="" if request.cache_prompt else None,
                         wanted_slot=request.id_slot,
                         deterministic=request.deterministic or self._options.deterministic,
-                        # Once for all answers: the others take the prompt over from the first.
-                        prompt_probs=request.prompt_probs if index == 0 else -1,
+                        prompt_probs=request.prompt_probs,
                     )
                 )
             )
