@@ -103,7 +103,7 @@ class FakeSampler:
         return Sampled(token, self._opinion(history, token), last=self.grammar.complete)
 
     def _opinion(self, history: list[int], token: int) -> TokenLogprobs | None:
-        return None if self.params.n_probs < 0 else _opinion(history, token, self.params.n_probs)
+        return None if self.params.n_probs < 0 else opinion(history, token, self.params.n_probs)
 
 
 class FakeEngine:
@@ -195,7 +195,7 @@ class FakeEngine:
         self._check_room()
         tokens = [cell.token for cell in history]
         judged = [
-            _opinion(tokens[: span.start + at], target, span.target_probs) for at, target in enumerate(span.targets, 1)
+            opinion(tokens[: span.start + at], target, span.target_probs) for at, target in enumerate(span.targets, 1)
         ]
         if span.sampler is None:
             return Sampled(None, prompt=judged) if judged else None
@@ -233,7 +233,7 @@ def _next_token(history: list[int], sampling: SamplingParams) -> int:
     return answer[len(said)] if len(said) < len(answer) else _END
 
 
-def _opinion(history: list[int], token: int, count: int) -> TokenLogprobs:
+def opinion(history: list[int], token: int, count: int) -> TokenLogprobs:
     """How likely the token is after all this, or so it says; and the same of its neighbours in the alphabet."""
 
     def logprob(token: int) -> float:

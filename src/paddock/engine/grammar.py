@@ -25,6 +25,8 @@ _LARGEST_SOURCE = 1 << 16
 _DEEPEST = 2000
 # As llama.cpp has it: without a bound small models go on indenting for ever.
 _WHITESPACE = r" |\n{1,2}[ \t]{0,20}"
+_UNSATISFIABLE = "NoExtensionBias"
+_LONGEST_MESSAGE = 300
 _LIMITS = LLParserLimits(verbose_errors=False)
 _LITERALS = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/')
 
@@ -57,7 +59,9 @@ class Grammar:
 
     @property
     def problem(self) -> str:
-        return self._matcher.get_error().partition("\n")[0].removesuffix(" <non-verbose/>")
+        """Why it came to nothing, in a line; empty while all is well."""
+        message = " ".join(self._matcher.get_error().removesuffix("<non-verbose/>").split())
+        return "nothing would satisfy it" if message == _UNSATISFIABLE else message[:_LONGEST_MESSAGE]
 
 
 class GrammarSource:
@@ -102,7 +106,25 @@ class _Vocabulary:
         self.special_token_ids = [token for token, piece in enumerate(self.tokens) if piece.startswith(b"\xff<|")]
 
     def __call__(self, text: str) -> list[int]:
-        return self._vocab.tokenize(text, add_special=False, parse_special=False)
+        """A text in the middle of another as tokens: what the model is made to say where there is but one way on."""
+        tokens = self._vocab.tokenize(text, add_special=False, parse_special=False)
+        data = text.encode("utf-8")
+        # Some tokenisers put a space before every text.
+        return tokens if b"".join(map(self._vocab.piece, tokens)) == data else list(self._greedy(data))
+
+    def _greedy(self, data: bytes) -> Iterator[int]:
+        while data:
+            size = next((n for n in range(self._longest, 0, -1) if data[:n] in self._by_piece), 1)
+            yield self._by_piece.get(data[:size], self.eos_token_id)
+            data = data[size:]
+
+    @cached_property
+    def _by_piece(self) -> dict[bytes, int]:
+        return {piece: token for token, piece in enumerate(self.tokens)}
+
+    @cached_property
+    def _longest(self) -> int:
+        return max(map(len, self.tokens))
 
 
 class _Refused(Exception):

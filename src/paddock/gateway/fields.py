@@ -162,6 +162,8 @@ class GenerationFields(SamplingFields):
     deterministic: bool | None = None
     grammar: str | None = None
     json_schema: dict[str, Any] | bool | None = None
+    regex: str | None = None
+    """Paddock's own."""
 
     def constraints(self) -> list[Constraint]:
         """Everything that says what an answer must look like."""
@@ -172,6 +174,8 @@ class GenerationFields(SamplingFields):
             found.append(Constraint(kind, self.grammar, "grammar"))
         if self.json_schema is not None:
             found.append(schema_constraint(self.json_schema, "json_schema"))
+        if self.regex is not None:
+            found.append(Constraint("regex", self.regex, "regex"))
         return found
 
     def request(
