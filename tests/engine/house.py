@@ -30,7 +30,8 @@ class House:
 
     def ask(self, id: int, text: str, max_tokens: int = 12, temperature: float = 0.0, **fields: Any) -> Request:
         tokens = self.engine.vocab.tokenize(text, add_special=True, parse_special=True)
-        sampler = self.engine.sampler(SamplingParams(temperature=temperature, seed=id, ignore_eos=True), tokens)
+        params = SamplingParams(temperature=temperature, seed=id, ignore_eos=True)
+        sampler = self.engine.sampler(params, tokens, fields.pop("grammar", None))
         request = Request(id, tokens, sampler, max_tokens, **fields)
         self.scheduler.add(request)
         return request
