@@ -15,6 +15,7 @@ import numpy.typing as npt
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
+from paddock.engine.candidates import Logits
 from paddock.engine.protocol import Vocab
 from paddock.errors import InvalidRequest
 from paddock.types import Constraint
@@ -28,6 +29,10 @@ _WHITESPACE = r" |\n{1,2}[ \t]{0,20}"
 _UNSATISFIABLE = "NoExtensionBias"
 _LONGEST_MESSAGE = 300
 _LIMITS = LLParserLimits(verbose_errors=False)
+_CEILINGS = np.where(
+    np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"), np.inf, -np.inf
+).astype(np.float32)
+"""For each byte of a mask, the most that its eight tokens' logits may be."""
 _LITERALS = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/')
 
 
@@ -44,9 +49,18 @@ class Grammar:
 
     def forbidden(self) -> npt.NDArray[np.bool_]:
         """For each token, whether it may not come next."""
-        bits = np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
-        mask: npt.NDArray[np.bool_] = np.unpackbits(~bits, count=self._n_vocab, bitorder="little").view(np.bool_)
+        mask: npt.NDArray[np.bool_] = np.unpackbits(~self._bits(), count=self._n_vocab, bitorder="little").view(
+            np.bool_
+        )
         return mask
+
+    def restrict(self, row: Logits) -> None:
+        """Take out of the row, in place, what may not come next."""
+        # Without a branch for each token: as fast for one mask as for another.
+        np.minimum(row, _CEILINGS.take(self._bits(), axis=0).ravel()[: len(row)], out=row)
+
+    def _bits(self) -> npt.NDArray[np.uint8]:
+        return np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
 
     def consume(self, token: int) -> bool:
         """Go on with this token. False where it is not allowed: the answer cannot be finished any more."""

@@ -119,7 +119,7 @@ class Sampler:
         """Take out of the row, in place, what the constraint forbids. The model's own opinion is kept to be told."""
         if self.params.n_probs >= 0:
             self._unconstrained = row.copy()
-        row[grammar.forbidden()] = -np.inf
+        grammar.restrict(row)
 
     def draw(self, weights: Floats) -> int:
         """An index, with a chance in proportion to its weight."""
