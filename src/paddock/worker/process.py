@@ -71,6 +71,8 @@ class _Prompt:
     """What the engine needs of a request that was understood."""
 
     tokens: list[int]
+    names: list[tuple[int, bytes]] | None
+    """The same with their names, for a client that wants to see them."""
     grammar: Any
 
 
@@ -178,8 +180,13 @@ class Worker:
         try:
             assert self._prompts is not None, "the gateway sends no request before Ready"
             assert self._opened is not None, "and it is ready when the engine is open"
-            tokens, constraint = self._prompts.read(request), request.constraint
-            outcome = _Prompt(tokens, None if constraint is None else self._opened.engine.compile(constraint))
+            engine, constraint = self._opened.engine, request.constraint
+            tokens = self._prompts.read(request)
+            outcome = _Prompt(
+                tokens,
+                names=[(token, engine.vocab.name(token)) for token in tokens] if request.echo else None,
+                grammar=engine.compile(constraint) if constraint is not None else None,
+            )
         except PaddockError as error:
             outcome = error
         except Exception as error:
@@ -233,8 +240,7 @@ class Worker:
             return
         assert self._opened is not None, "a prompt was prepared, so the engine is open"
         engine, tokens = self._opened.engine, outcome.tokens
-        prompt = [(token, engine.vocab.name(token)) for token in tokens] if request.echo else None
-        self._outbox.send(Accepted(request.id, len(tokens), prompt))
+        self._outbox.send(Accepted(request.id, len(tokens), outcome.names))
         seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed
         self._live[request.id] = request.n
         for index in range(request.n):
