@@ -44,6 +44,7 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("models")
     kinds = {
         "llama": tiny.llama,
+        "infill": tiny.infill,
         "sliding_window": tiny.sliding_window,
         "recurrent": tiny.recurrent,
         "hybrid": tiny.hybrid,

@@ -6,6 +6,7 @@ real library: so a test can tell right memory from wrong memory without a downlo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import gguf
@@ -28,6 +29,7 @@ _PIECES = ["th", "he", "in", "er", "an", "re", "on", "at", "en", "nd", "es", "or
 _WORDS = ["▁t", "▁th", "▁the", "▁a", "▁an", "▁and", "▁i", "▁in", "▁is", "▁o", "▁of", "▁on", "ing"]
 _SPOKEN = [*_LETTERS, *_PIECES, *_WORDS]
 _SPECIAL = ["<unk>", "<s>", "</s>"]
+_INFILL = ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"]
 
 
 def llama(path: Path) -> None:
@@ -37,6 +39,15 @@ def llama(path: Path) -> None:
     for layer in range(3):
         file.add_attention(layer, heads=4, kv_heads=2)
         file.add_feed_forward(layer)
+    file.write()
+
+
+def infill(path: Path) -> None:
+    """The same with tokens to say that a gap is to be filled."""
+    file = _File(path, "llama", layers=1, more_special=_INFILL)
+    file.describe_attention(heads=4, kv_heads=2)
+    file.add_attention(0, heads=4, kv_heads=2)
+    file.add_feed_forward(0)
     file.write()
 
 
@@ -80,7 +91,7 @@ def hybrid(path: Path) -> None:
 class _File:
     """A GGUF file in the making. Its weights come from one fixed seed, in the order in which they are asked for."""
 
-    def __init__(self, path: Path, architecture: str, *, layers: int) -> None:
+    def __init__(self, path: Path, architecture: str, *, layers: int, more_special: Sequence[str] = ()) -> None:
         self._random = np.random.default_rng(8)
         self._gguf = gguf.GGUFWriter(path, architecture)
         self._gguf.add_block_count(layers)
@@ -89,7 +100,7 @@ class _File:
         self._gguf.add_feed_forward_length(_FEED_FORWARD)
         self._gguf.add_layer_norm_rms_eps(1e-5)
         self._gguf.add_file_type(gguf.LlamaFileType.ALL_F32)
-        self._add_vocabulary()
+        self._add_vocabulary([*_SPECIAL, *more_special])
 
     def write(self) -> None:
         self._gguf.write_header_to_file()
@@ -158,11 +169,12 @@ class _File:
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _add_vocabulary(self) -> None:
+    def _add_vocabulary(self, special: list[str]) -> None:
         """A token for every byte, so that any text can be read, and some for pieces of words, to speak with."""
-        tokens = [*_SPECIAL, *(f"<0x{byte:02X}>" for byte in range(256)), *_SPOKEN]
+        tokens = [*special, *(f"<0x{byte:02X}>" for byte in range(256)), *_SPOKEN]
         kind = gguf.TokenType
-        types = [kind.UNKNOWN, kind.CONTROL, kind.CONTROL, *[kind.BYTE] * 256, *[kind.NORMAL] * len(_SPOKEN)]
+        control = [kind.CONTROL] * (len(special) - 1)
+        types = [kind.UNKNOWN, *control, *[kind.BYTE] * 256, *[kind.NORMAL] * len(_SPOKEN)]
         self._gguf.add_tokenizer_model("llama")
         self._gguf.add_token_list(tokens)
         self._gguf.add_token_scores([float(len(token)) for token in tokens])

@@ -61,6 +61,12 @@ class UnsupportedParameter(InvalidRequest):
     code = "unsupported_parameter"
 
 
+class ConstraintFailed(InvalidRequest):
+    """A schema or grammar that could be compiled proved, in the middle of an answer, more than can be kept to."""
+
+    code = "constraint_failed"
+
+
 class ContextLengthExceeded(InvalidRequest):
     code = "context_length_exceeded"
 

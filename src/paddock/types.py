@@ -56,6 +56,15 @@ class SamplingParams(msgspec.Struct, frozen=True, omit_defaults=True):
     """Report the probabilities that the samplers left, instead of the model's own."""
 
 
+class Constraint(msgspec.Struct, frozen=True):
+    """What an answer must look like, whatever the model would rather say."""
+
+    kind: Literal["json_schema", "regex", "gbnf", "lark"]
+    source: str
+    param: str
+    """The field of the request that asked for it, to be named should it be refused."""
+
+
 class ChatPrompt(msgspec.Struct, frozen=True, tag="chat"):
     """Messages to be rendered by the model's own chat template."""
 
@@ -70,7 +79,20 @@ class TokenPrompt(msgspec.Struct, frozen=True, tag="tokens"):
     tokens: list[int]
 
 
-Prompt = ChatPrompt | TextPrompt | TokenPrompt
+class MixedPrompt(msgspec.Struct, frozen=True, tag="mixed"):
+    """Texts and token ids, one after another."""
+
+    parts: list[str | int]
+
+
+class InfillPrompt(msgspec.Struct, frozen=True, tag="infill"):
+    """What stands before and after the text that is asked for."""
+
+    prefix: str
+    suffix: str
+
+
+Prompt = ChatPrompt | TextPrompt | TokenPrompt | MixedPrompt | InfillPrompt
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -80,12 +102,29 @@ class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     prompt: Prompt
     sampling: SamplingParams = SamplingParams()
     max_tokens: int | None = None
+    """0: only read the prompt."""
     stop: tuple[str, ...] = ()
+    constraint: Constraint | None = None
     n: int = 1
     """How many answers to the one prompt."""
     cache_prompt: bool = True
     id_slot: int | None = None
     deterministic: bool = False
+    prompt_probs: int = -1
+    """How many of the likeliest tokens to report beside each of the prompt's own; -1: report nothing."""
+    echo: bool = False
+    """Say which tokens the prompt was read as."""
+    return_tokens: bool = False
+    timings_per_token: bool = False
+    max_seconds: float = 0.0
+    """After so long an answer ends with its next line; 0: it may take as long as it takes."""
+
+
+class Timings(msgspec.Struct, frozen=True):
+    """Seconds from the first step with a part of the prompt to the first token, and from there on."""
+
+    prompt: float = 0.0
+    generation: float = 0.0
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -133,15 +172,6 @@ class TextLogprobs(msgspec.Struct, frozen=True, array_like=True):
     top: list[tuple[int, bytes, float]]
 
 
-class Timings(msgspec.Struct, frozen=True):
-    """How many tokens a request computed and generated, and how long that took."""
-
-    prompt_n: int = 0
-    prompt_ms: float = 0.0
-    predicted_n: int = 0
-    predicted_ms: float = 0.0
-
-
 class SlotState(msgspec.Struct, frozen=True):
     """A running place and the request in it, or the last one that was."""
 
@@ -152,6 +182,8 @@ class SlotState(msgspec.Struct, frozen=True):
     id_task: int = -1
     n_prompt_tokens: int = 0
     n_cached_tokens: int = 0
+    n_computed_tokens: int = 0
+    """Of the prompt, so far."""
     n_decoded: int = 0
     max_tokens: int = -1
     """-1: as many as the context has room for."""
@@ -250,13 +282,24 @@ class Span(msgspec.Struct):
     start: int
     tokens: list[int]
     sampler: Any = None
+    targets: list[int] = []
+    """What follows each of the first tokens in the prompt: how likely was it?"""
+    target_probs: int = 0
+    """And how likely were so many of the likeliest."""
 
 
 class Sampled(msgspec.Struct, frozen=True):
     """A chosen token and, where asked for, what else could have been chosen."""
 
-    token: int
+    token: int | None
+    """None where only the prompt's own tokens were asked about."""
     logprobs: TokenLogprobs | None = None
+    prompt: list[TokenLogprobs] = []
+    """One for each of the span's targets."""
+    last: bool = False
+    """Its constraint is satisfied and allows nothing more."""
+    problem: str = ""
+    """Why no token could be chosen that keeps to the constraint."""
 
 
 class Piece(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 from paddock.engine import open_engine
 from paddock.scheduling import Request, Scheduler
-from paddock.types import EngineOptions, SamplingParams
+from paddock.types import EngineOptions, SamplingParams, TokenLogprobs
 
 
 class House:
@@ -25,13 +25,15 @@ class House:
             end_tokens=self.engine.vocab.end_tokens,
         )
         self.answers: defaultdict[int, list[int]] = defaultdict(list)
+        self.opinions: defaultdict[int, list[TokenLogprobs]] = defaultdict(list)
         self.finished: dict[int, str] = {}
 
     def ask(self, id: int, text: str, max_tokens: int = 12, temperature: float = 0.0, **fields: Any) -> Request:
         tokens = list(fields.pop("tokens", ())) or self.engine.vocab.tokenize(
             text, add_special=True, parse_special=True
         )
-        sampler = self.engine.sampler(SamplingParams(temperature=temperature, seed=id, ignore_eos=True), tokens)
+        params = SamplingParams(temperature=temperature, seed=id, ignore_eos=True)
+        sampler = self.engine.sampler(params, tokens, fields.pop("grammar", None))
         request = Request(id, tokens, sampler, max_tokens, **fields)
         self.scheduler.add(request)
         return request
@@ -45,8 +47,9 @@ class House:
         if plan.spans:
             results = self.engine.decode(plan.spans)
             for progress in self.scheduler.commit(plan, results, time.perf_counter() - begun):
-                assert progress.token is not None
-                self.answers[progress.request.id].append(progress.token)
+                self.opinions[progress.request.id] += progress.prompt
+                if progress.token is not None:
+                    self.answers[progress.request.id].append(progress.token)
                 if progress.finish is not None:
                     self.finished[progress.request.id] = progress.finish
         return True

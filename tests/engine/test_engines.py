@@ -34,6 +34,7 @@ def _answer(engine: Engine, prompt: list[int], count: int, chunk: int) -> list[i
         assert (sampled is not None) == last
     position = len(prompt)
     while sampled is not None and len(produced) < count:
+        assert sampled.token is not None
         produced.append(sampled.token)
         (sampled,) = engine.decode([Span(0, position, [sampled.token], sampler)])
         position += 1

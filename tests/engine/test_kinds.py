@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paddock.types import Constraint
 from tests.engine.house import House
 
 KINDS = ["llama", "sliding_window", "recurrent", "hybrid"]
@@ -103,4 +105,17 @@ def test_requests_that_outgrow_the_cells_step_back_and_finish(tiny_models: dict[
     house.run()
     assert house.scheduler.preemptions > 0
     assert {id: len(tokens) for id, tokens in house.answers.items()} == dict.fromkeys(range(4), 120)
+    house.close()
+
+
+def test_constrained_requests_that_step_back_go_on_where_they_were(tiny_models: dict[str, Path]) -> None:
+    house = House(tiny_models["llama"], n_ctx=512, parallel=4)
+    grammar = house.engine.compile(Constraint("regex", "(one|two){40}(and|or){40}", "regex"))
+    for id in range(4):
+        house.ask(id, f"{id} " * 80, max_tokens=400, temperature=1.0, grammar=grammar)
+    house.run()
+    assert house.scheduler.preemptions > 0
+    assert house.finished == dict.fromkeys(range(4), "stop")
+    for tokens in house.answers.values():
+        assert re.fullmatch(rb"(one|two){40}(and|or){40}", b"".join(map(house.engine.vocab.piece, tokens)))
     house.close()

@@ -141,7 +141,7 @@ def test_draws_follow_the_distribution(params: SamplingParams) -> None:
 def test_the_same_seed_gives_the_same_tokens_and_another_seed_others() -> None:
     row = np.random.default_rng(0).normal(size=200).astype(np.float32)
 
-    def tokens(seed: int) -> list[int]:
+    def tokens(seed: int) -> list[int | None]:
         sampler = Sampler(_but(seed=seed))
         return [sampler.choose(row).token for _ in range(20)]
 
@@ -394,7 +394,7 @@ def test_probabilities_after_sampling_are_those_it_was_drawn_by() -> None:
     params = _but(top_k=2, temperature=0.5, n_probs=9, post_sampling_probs=True)
     sampled = Sampler(params).choose(row)
     expected = {1: 1 / (1 + math.exp(-2)), 2: 1 / (1 + math.exp(2))}
-    assert sampled.logprobs is not None
+    assert sampled.logprobs is not None and sampled.token is not None
     assert {token: math.exp(logprob) for token, logprob in sampled.logprobs.top} == pytest.approx(expected)
     assert math.exp(sampled.logprobs.chosen) == pytest.approx(expected[sampled.token])
     assert Sampler(_but(params, n_probs=-1)).choose(row).logprobs is None

@@ -8,8 +8,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import openai
+import pydantic
 import pytest
 
 from tests.server import Server
@@ -49,7 +51,7 @@ def test_javascript_in_the_readme(demo_server: Server, code: str, tmp_path: Path
 
 
 def test_curl_in_the_readme(demo_server: Server) -> None:
-    commands = [line for block in _blocks("sh") for line in block.replace("\\\n", " ").splitlines() if "curl" in line]
+    commands = [block for block in _blocks("sh") if "curl" in block]
     assert commands
     for command in commands:
         done = subprocess.run(["sh", "-c", _at(command, demo_server)], capture_output=True, text=True, timeout=100)
@@ -70,6 +72,19 @@ def test_openai_completes(client: openai.OpenAI) -> None:
     assert "hello" in (answer.choices[0].message.content or "").lower()
     assert answer.usage is not None
     assert answer.usage.prompt_tokens > 10
+
+
+def test_openai_parses_into_a_model(client: openai.OpenAI) -> None:
+    class Horse(pydantic.BaseModel):
+        name: Literal["Bella", "Max"]
+        age: int = pydantic.Field(ge=0, le=40)
+
+    answer = client.chat.completions.parse(
+        model="any", messages=[{"role": "user", "content": "Name a horse."}], response_format=Horse, max_tokens=64
+    )
+    horse = answer.choices[0].message.parsed
+    assert horse is not None
+    assert horse.name in ("Bella", "Max")
 
 
 def test_openai_streams(client: openai.OpenAI) -> None:

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
-from paddock.engine.fake import FakeEngine
+from paddock.engine.fake import FakeEngine, opinion
 from paddock.scheduling import Plan, Request, Scheduler
 from paddock.scheduling.scheduler import GRID
-from paddock.types import EngineOptions, SamplingParams, SlotPrefix
+from paddock.types import EngineOptions, SamplingParams, SlotPrefix, TokenLogprobs
 
 
 class House:
@@ -35,11 +35,12 @@ class House:
         )
         self.answers: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         self.finished: dict[tuple[int, int], str] = {}
+        self.opinions: defaultdict[tuple[int, int], list[TokenLogprobs]] = defaultdict(list)
         self.computed = 0
 
     def ask(self, id: int, text: str, max_tokens: int = 1000, **fields: Any) -> Request:
         tokens = self.engine.vocab.tokenize(text, add_special=True, parse_special=True)
-        request = Request(id, tokens, SamplingParams(seed=7), max_tokens, **fields)
+        request = Request(id, tokens, self.engine.sampler(SamplingParams(seed=7), tokens), max_tokens, **fields)
         self.scheduler.add(request)
         return request
 
@@ -56,6 +57,7 @@ class House:
             self.computed += sum(len(span.tokens) for span in plan.spans)
             for progress in self.scheduler.commit(plan, self.engine.decode(plan.spans), 0.01):
                 key = (progress.request.id, progress.request.index)
+                self.opinions[key] += progress.prompt
                 if progress.token is not None:
                     self.answers[key].append(progress.token)
                 if progress.finish is not None:
@@ -276,6 +278,49 @@ def test_an_answer_that_fills_the_context_ends_with_length() -> None:
     house.run()
     assert house.finished[1, 0] == "length"
     assert len(house.answers[1, 0]) == 60 - 41
+
+
+@given(
+    st.lists(st.tuples(Texts, st.integers(-1, 2), st.sampled_from([0, 1, 40])), min_size=1, max_size=8),
+    st.sampled_from([160, 512]),
+    st.booleans(),
+    st.booleans(),
+)
+def test_every_token_of_a_prompt_is_judged_once_whoever_else_is_there(
+    requests: list[tuple[str, int, int]], n_ctx: int, unified: bool, deterministic: bool
+) -> None:
+    """Known prefixes or not, crowded out in the middle or not; and what was not computed is not said to be cached."""
+    house = House(n_ctx=n_ctx, kv_unified=unified)
+    asked = [
+        house.ask(id, text, max_tokens, prompt_probs=probs, deterministic=deterministic)
+        for id, (text, probs, max_tokens) in enumerate(requests)
+    ]
+    house.run()
+    for id, (request, (text, probs, max_tokens)) in enumerate(zip(asked, requests, strict=True)):
+        prompt = request.tokens[: request.prompt_size]
+        expected = [opinion(prompt[:at], prompt[at], probs) for at in range(1, len(prompt))] if probs >= 0 else []
+        assert house.opinions[id, 0] == expected
+        assert probs < 0 or request.cached == 0
+        assert (house.text(id), house.finished[id, 0]) == _alone(text, max_tokens, n_ctx)
+
+
+def test_no_more_rows_are_asked_for_in_a_step_than_fit() -> None:
+    house = House(n_ctx=2048, batch=1000, parallel=3)
+    for id in range(3):
+        house.ask(id, f"{id}" * 500, max_tokens=1, prompt_probs=0)
+    while (plan := house.step()) is not None:
+        assert sum(len(span.targets) for span in plan.spans) <= 128
+    assert [len(house.opinions[id, 0]) for id in range(3)] == [500] * 3
+
+
+def test_a_request_for_no_tokens_only_computes_its_prompt() -> None:
+    house = House(batch=16)
+    house.ask(1, "a" * 50, max_tokens=0)
+    house.run()
+    assert (house.text(1), house.finished[1, 0], house.computed) == ("", "length", 51)
+    again = house.ask(2, "a" * 50, max_tokens=0)
+    house.run()
+    assert (again.cached, house.finished[2, 0]) == (50, "length")
 
 
 @pytest.mark.parametrize("whole", [False, True])

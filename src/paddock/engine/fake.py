@@ -7,6 +7,8 @@ What the last message says decides the answer:
 - `say: WORDS` is answered with WORDS, byte for byte;
 - `crash: …` aborts the process in the middle of the answer, as a native assertion does;
 - anything else gets words drawn from a hash of the whole conversation and the seed.
+Text that is no conversation goes on with letters hashed from all of it. Under a constraint it says what it would have
+said as far as that is allowed, and otherwise the shortest thing that comes to mind.
 The path's options tune it: `fake:delay=0.05,n_ctx=512` waits that long in each step and has that context;
 `load=3` takes so many seconds to load; `sigill=1` dies while loading unless it is told not to repack; `whole=1` has a
 memory that can only be copied as a whole, and takes it amiss when somebody tries a part.
@@ -22,10 +24,14 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
+from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.errors import ModelLoadFailed
 from paddock.types import (
     Adopt,
     CacheShape,
+    Constraint,
     Drop,
     EngineOptions,
     Forget,
@@ -40,6 +46,7 @@ from paddock.types import (
     SnapshotSize,
     Span,
     StateOrigin,
+    TokenLogprobs,
 )
 
 SCHEME = "fake:"
@@ -53,6 +60,7 @@ _WORDS = (
 _ANSWER_WORDS = 40
 _CRASH_AFTER = 8
 _N_CTX = 8192
+_N_VOCAB = 260
 _BYTES_PER_TOKEN = 1024
 _BYTES_PER_SNAPSHOT = 4096
 _STATE_CODE = "H"  # of a token in a packed state
@@ -64,6 +72,7 @@ class FakeVocab:
     eos = "</s>"
     adds_bos = True
     end_tokens = frozenset({_EOS, _END})
+    infill = None
     longest_piece = max(map(len, _SPECIAL))
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
@@ -81,6 +90,29 @@ class FakeVocab:
     def piece(self, token: int) -> bytes:
         return bytes([token]) if token < 256 else b""
 
+    def name(self, token: int) -> bytes:
+        return self.piece(token) or next(name for name, special in _SPECIAL.items() if special == token).encode()
+
+
+@dataclass(slots=True)
+class FakeSampler:
+    params: SamplingParams
+    grammar: Grammar | None = None
+
+    def choose(self, history: list[int]) -> Sampled:
+        token = _next_token(history, self.params)
+        if self.grammar is None:
+            return Sampled(token, self._opinion(history, token))
+        forbidden = self.grammar.forbidden()
+        simple = (token, _EOS, *b'"}]0', *range(256))
+        token = next((token for token in simple if not forbidden[token]), token)
+        if not self.grammar.consume(token):
+            return Sampled(None, problem=self.grammar.problem)
+        return Sampled(token, self._opinion(history, token), last=self.grammar.complete)
+
+    def _opinion(self, history: list[int], token: int) -> TokenLogprobs | None:
+        return None if self.params.n_probs < 0 else opinion(history, token, self.params.n_probs)
+
 
 class FakeEngine:
     """Implements `Engine`."""
@@ -92,6 +124,7 @@ class FakeEngine:
         time.sleep(settings.get("load", 0.0))
         on_progress(1.0)
         self.vocab = FakeVocab()
+        self._grammars = GrammarSource(self.vocab, _N_VOCAB)
         self.takes_turns = False
         self.n_batch = options.n_batch
         self._delay = settings.get("delay", 0.0)
@@ -112,7 +145,7 @@ class FakeEngine:
             description="fake",
             n_ctx=n_ctx,
             n_ctx_train=_N_CTX,
-            n_vocab=260,
+            n_vocab=_N_VOCAB,
             n_params=0,
             size_bytes=0,
             n_slots=options.parallel,
@@ -134,8 +167,11 @@ class FakeEngine:
             arithmetic=f"kv_unified {unified}",
         )
 
-    def sampler(self, params: SamplingParams, prompt: Sequence[int]) -> SamplingParams:
-        return params
+    def compile(self, constraint: Constraint) -> Grammar:
+        return self._grammars.compile(constraint)
+
+    def sampler(self, params: SamplingParams, prompt: Sequence[int], grammar: Grammar | None = None) -> FakeSampler:
+        return FakeSampler(params, None if grammar is None else grammar.fork())
 
     def apply(self, operations: Sequence[Operation]) -> None:
         for operation in operations:
@@ -216,9 +252,14 @@ class FakeEngine:
         history = self._history(span.sequence, span.start)
         history.extend(map(_Cell, span.tokens))
         self._check_room()
+        tokens = [cell.token for cell in history]
+        judged = [
+            opinion(tokens[: span.start + at], target, span.target_probs) for at, target in enumerate(span.targets, 1)
+        ]
         if span.sampler is None:
-            return None
-        return Sampled(_next_token([cell.token for cell in history], span.sampler))
+            return Sampled(None, prompt=judged) if judged else None
+        sampler: FakeSampler = span.sampler
+        return msgspec.structs.replace(sampler.choose(tokens), prompt=judged)
 
     def _history(self, sequence: int, start: int) -> list[_Cell]:
         history = self._cells.setdefault(sequence, [])
@@ -249,6 +290,16 @@ def _next_token(history: list[int], sampling: SamplingParams) -> int:
         os.abort()
     answer = _answer(prompt, question, sampling)
     return answer[len(said)] if len(said) < len(answer) else _END
+
+
+def opinion(history: list[int], token: int, count: int) -> TokenLogprobs:
+    """How likely the token is after all this, or so it says; and the same of its neighbours in the alphabet."""
+
+    def logprob(token: int) -> float:
+        return -1 - hashlib.sha256(repr([*history, token]).encode()).digest()[0] / 64
+
+    others = [(token + step) % _N_VOCAB for step in range(count)]
+    return TokenLogprobs(logprob(token), sorted(((id, logprob(id)) for id in others), key=lambda pair: -pair[1]))
 
 
 def _continuation(history: list[int]) -> int:

@@ -8,18 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from paddock.engine import library
 from paddock.engine.fingerprint import ENGINE, fingerprint, origin
+from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.engine.memory import Memory
-from paddock.engine.sampler import Crowd, Sampler
+from paddock.engine.sampler import Crowd, Sampler, logprobs_of
 from paddock.engine.vocab import LlamaVocab
 from paddock.engine.whole import WholeMemory
 from paddock.errors import DecodeFailed, ModelLoadFailed
 from paddock.types import (
     CacheShape,
+    Constraint,
     EngineOptions,
     Forget,
     ModelInfo,
@@ -28,6 +31,7 @@ from paddock.types import (
     Sampled,
     SamplingParams,
     Span,
+    TokenLogprobs,
 )
 
 _FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}
@@ -56,6 +60,7 @@ class LlamaEngine:
         library.start(verbose=options.verbose)
         self._model = _load_model(path, options, on_progress)
         self.vocab = LlamaVocab(self._model)
+        self._grammars = GrammarSource(self.vocab, self.vocab.size)
         self._unified = options.kv_unified or options.parallel == 1
         trained = int(lib.llama_model_n_ctx_train(self._model))
         # Past its trained context a model only babbles: no request gets more, and no more is reserved than all can use.
@@ -103,8 +108,17 @@ class LlamaEngine:
             bytes_per_token=self.shape.bytes_per_token,
         )
 
-    def sampler(self, params: SamplingParams, prompt: Sequence[int]) -> Sampler:
-        return Sampler(params, prompt, end_tokens=self.vocab.end_tokens, breakers=self.vocab.tokens_with)
+    def compile(self, constraint: Constraint) -> Grammar:
+        return self._grammars.compile(constraint)
+
+    def sampler(self, params: SamplingParams, prompt: Sequence[int], grammar: Grammar | None = None) -> Sampler:
+        return Sampler(
+            params,
+            prompt,
+            end_tokens=self.vocab.end_tokens,
+            breakers=self.vocab.tokens_with,
+            grammar=None if grammar is None else grammar.fork(),
+        )
 
     def apply(self, operations: Sequence[Operation]) -> None:
         self._memory.apply(operations)
@@ -119,12 +133,12 @@ class LlamaEngine:
             if size > len(span.tokens):
                 self.apply([Forget(span.sequence, span.start + len(span.tokens))])
         samplers = [span.sampler for span in spans if span.sampler is not None]
+        if any(span.targets for span in spans):
+            return self._choose_and_score(spans, samplers)
         if not samplers:
             lib.llama_synchronize(self._context)
             return [None] * len(spans)
-        if samplers != self._crowd.samplers:
-            self._crowd = Crowd(samplers)
-        chosen = iter(self._crowd.choose(self._logits(len(samplers))))
+        chosen = iter(self._choose(self._logits(len(samplers)), samplers))
         return [None if span.sampler is None else next(chosen) for span in spans]
 
     def lend(self, pieces: Sequence[Piece]) -> Any:
@@ -139,6 +153,32 @@ class LlamaEngine:
     def close(self) -> None:
         lib.llama_free(self._context)
         lib.llama_model_free(self._model)
+
+    def _choose(self, rows: npt.NDArray[np.float32], samplers: list[Sampler]) -> list[Sampled]:
+        if samplers != self._crowd.samplers:
+            self._crowd = Crowd(samplers)
+        return self._crowd.choose(rows)
+
+    def _choose_and_score(self, spans: Sequence[Span], samplers: list[Sampler]) -> list[Sampled | None]:
+        """The same where the outputs also hold rows that tell how likely a prompt's own tokens were."""
+        rows = self._logits(sum(len(span.targets) + (span.sampler is not None) for span in spans))
+        scores: list[list[TokenLogprobs]] = []
+        last: list[int] = []
+        at = 0
+        for span in spans:
+            targets = zip(rows[at:], span.targets, strict=False)
+            scores.append([logprobs_of(row, target, span.target_probs) for row, target in targets])
+            at += len(span.targets)
+            if span.sampler is not None:
+                last.append(at)
+                at += 1
+        chosen = iter(self._choose(rows[last], samplers) if last else ())
+        return [
+            msgspec.structs.replace(next(chosen) if span.sampler is not None else Sampled(None), prompt=prompt)
+            if span.sampler is not None or prompt
+            else None
+            for span, prompt in zip(spans, scores, strict=True)
+        ]
 
     def _logits(self, rows: int) -> npt.NDArray[np.float32]:
         """The outputs of the last step, in the order of the batch. libllama rarely moves them, so the view is kept."""
@@ -236,6 +276,8 @@ class _Batch:
                 self._sequence[at : at + size] = span.sequence
             if span.sampler is not None:
                 self._output[at + len(span.tokens) - 1] = 1
+            if span.targets:
+                self._output[at : at + len(span.targets)] = 1
             at += size
         if min(tokens) < 0 or max(tokens) >= n_vocab:
             raise DecodeFailed("a token id is outside the vocabulary")

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from paddock.types import CacheShape, ModelInfo, Operation, Piece, Sampled, SamplingParams, Span, StateOrigin
+from paddock.types import (
+    CacheShape,
+    Constraint,
+    ModelInfo,
+    Operation,
+    Piece,
+    Sampled,
+    SamplingParams,
+    Span,
+    StateOrigin,
+)
 
 
 class Vocab(Protocol):
@@ -34,6 +44,15 @@ class Vocab(Protocol):
         """The bytes a reader sees for this token; nothing for control tokens."""
         ...
 
+    def name(self, token: int) -> bytes:
+        """The same, but control tokens by the names that stand for them in text."""
+        ...
+
+    @property
+    def infill(self) -> tuple[int, int, int] | None:
+        """The tokens that stand before a prefix, before a suffix, and before what belongs between them."""
+        ...
+
 
 class Engine(Protocol):
     """One model and its cache. It belongs to the engine thread alone, but for what never changes and what says so."""
@@ -59,8 +78,12 @@ class Engine(Protocol):
         """Whether its steps keep the CPU's cores busy, so that two at once would hinder each other."""
         ...
 
-    def sampler(self, params: SamplingParams, prompt: Sequence[int]) -> Any:
-        """A request's own way of choosing tokens, to be handed back in its spans. Safe to call from any thread."""
+    def compile(self, constraint: Constraint) -> Any:
+        """Make a constraint ready for `sampler`, or raise `InvalidRequest`. It may take a while: one thread's work."""
+        ...
+
+    def sampler(self, params: SamplingParams, prompt: Sequence[int], grammar: Any = None) -> Any:
+        """An answer's own way of choosing tokens, to be handed back in its spans. Safe to call from any thread."""
         ...
 
     def apply(self, operations: Sequence[Operation]) -> None:

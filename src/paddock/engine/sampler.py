@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from functools import cached_property
 from itertools import dropwhile, takewhile
 
+import msgspec
 import numpy as np
 
 from paddock.engine.candidates import COLDEST, CUTS, Candidates, Floats, Ids, Logits, top_k, top_k_rows
+from paddock.engine.grammar import Grammar
 from paddock.types import Sampled, SamplingParams, TokenLogprobs
 
 # Part of `system_fingerprint`: raised whenever the same logits and seed may give another token.
@@ -47,8 +49,11 @@ class Sampler:
         *,
         end_tokens: frozenset[int] = frozenset(),
         breakers: Callable[[tuple[str, ...]], frozenset[int]] = lambda _: frozenset(),
+        grammar: Grammar | None = None,
     ) -> None:
         self.params = params
+        self.grammar = grammar
+        self._unconstrained: Logits | None = None
         self._seed = params.seed or 0
         self._drawn = 0
         self._surprise = 2 * params.mirostat_tau
@@ -102,6 +107,12 @@ class Sampler:
     @property
     def biased(self) -> bool:
         return len(self.bias) > 0
+
+    def constrain(self, row: Logits, grammar: Grammar) -> None:
+        """Take out of the row, in place, what the constraint forbids. The model's own opinion is kept to be told."""
+        if self.params.n_probs >= 0:
+            self._unconstrained = row.copy()
+        grammar.restrict(row)
 
     def draw(self, weights: Floats) -> int:
         """An index, with a chance in proportion to its weight."""
@@ -267,7 +278,7 @@ class Sampler:
             logs = np.log(np.maximum(weights, 1e-45))
             likeliest = np.argsort(-weights, kind="stable")[: p.n_probs]
             return TokenLogprobs(float(logs[at]), [(int(candidates.ids[i]), float(logs[i])) for i in likeliest])
-        return logprobs_of(row, token, p.n_probs)
+        return logprobs_of(row if self._unconstrained is None else self._unconstrained, token, p.n_probs)
 
 
 def logprobs_of(row: Logits, token: int, count: int) -> TokenLogprobs:
@@ -297,9 +308,22 @@ class Crowd:
         self._min_p = np.array([[p.min_p] for p in params])
         self._temperature = np.array([[p.temperature] for p in params])
         self._widest = max((p.top_k for p in params), default=0)
+        self._constrained = [(index, s, s.grammar) for index, s in enumerate(samplers) if s.grammar is not None]
 
     def choose(self, rows: Logits) -> list[Sampled]:
-        """One token for each row, by its own sampler."""
+        """One token for each row, by its own sampler, and within its own constraint where it has one."""
+        for index, sampler, grammar in self._constrained:
+            sampler.constrain(rows[index], grammar)
+        chosen = self._choose_freely(rows)
+        for index, _, grammar in self._constrained:
+            sampled = chosen[index]
+            if sampled.token is None or not grammar.consume(sampled.token):
+                chosen[index] = Sampled(None, problem=grammar.problem or "no token is left that it allows")
+            elif grammar.complete:
+                chosen[index] = msgspec.structs.replace(sampled, last=True)
+        return chosen
+
+    def _choose_freely(self, rows: Logits) -> list[Sampled]:
         chosen = np.empty(len(rows), np.int64)
         with self._biases(rows):
             if len(self._greedy) == len(rows):

@@ -41,6 +41,13 @@ class LlamaVocab:
     def longest_piece(self) -> int:
         return max(len(lib.llama_vocab_get_text(self._vocab, token) or b"") for token in range(self.size))
 
+    @cached_property
+    def infill(self) -> tuple[int, int, int] | None:
+        tokens = tuple(
+            int(get(self._vocab)) for get in (lib.llama_vocab_fim_pre, lib.llama_vocab_fim_suf, lib.llama_vocab_fim_mid)
+        )
+        return (tokens[0], tokens[1], tokens[2]) if min(tokens) >= 0 else None
+
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         data = text.encode("utf-8")
         room = len(data) + 8
@@ -59,8 +66,11 @@ class LlamaVocab:
     def _piece(self, token: int) -> bytes:
         return self._render(token, special=False)
 
+    def name(self, token: int) -> bytes:
+        return self._render(token, special=True)
+
     def _special(self, token: int) -> str:
-        return self._render(token, special=True).decode("utf-8", "replace") if token >= 0 else ""
+        return self.name(token).decode("utf-8", "replace") if token >= 0 else ""
 
     def _render(self, token: int, *, special: bool) -> bytes:
         room = 64

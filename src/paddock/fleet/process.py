@@ -61,10 +61,16 @@ class Generation:
         self._events: asyncio.Queue[Accepted | Delta | PaddockError] = asyncio.Queue()
         self._over = False
         self.prompt_tokens = 0
+        self.prompt: list[tuple[int, bytes]] = []
+        """The prompt's tokens and their names, where the request asked for them."""
 
     @property
     def fingerprint(self) -> str:
         return self._worker.info.fingerprint if self._worker.info is not None else ""
+
+    @property
+    def n_ctx(self) -> int:
+        return self._worker.info.n_ctx if self._worker.info is not None else 0
 
     async def accepted(self) -> None:
         """Wait until the worker has taken the request into its queue, or raise why it did not."""
@@ -73,6 +79,7 @@ class Generation:
             raise event
         assert isinstance(event, Accepted), "a worker accepts a request before it answers"
         self.prompt_tokens = event.prompt_tokens
+        self.prompt = event.prompt or []
 
     def __aiter__(self) -> Generation:
         return self

@@ -17,7 +17,7 @@ from paddock.fleet import Fleet
 from paddock.gateway.access import AccessLog
 from paddock.gateway.auth import Keys
 from paddock.gateway.health import health_routes
-from paddock.gateway.native import native_routes
+from paddock.gateway.native import completion_routes, native_routes
 from paddock.gateway.openai import openai_routes
 from paddock.gateway.responses import on_http_exception, on_invalid_parameter, on_paddock_error
 
@@ -43,5 +43,6 @@ def create_app(settings: ServerSettings, fleet: Fleet) -> FastAPI:
     keys = Depends(Keys(settings))
     app.include_router(health_routes(fleet))
     app.include_router(openai_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
+    app.include_router(completion_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
     app.include_router(native_routes(fleet, settings), dependencies=[keys])
     return app

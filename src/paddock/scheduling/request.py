@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +25,8 @@ class Request:
     wanted_slot: int | None = None
     """The only running place it accepts."""
     deterministic: bool = False
+    prompt_probs: int = -1
+    """Every prompt token's probability is wanted, and those of so many likelier ones; -1: none is."""
 
     prompt_size: int = 0
     arrival: int = 0
@@ -33,6 +36,8 @@ class Request:
     """How many of the tokens have been decoded into the cache."""
     cached: int = 0
     """How many prompt tokens it did not have to compute."""
+    judged: int = 0
+    """After how many of the tokens it is known how likely the next one was."""
     leader: Request | None = None
     """Another request that is computing a prefix of this one, up to `awaited` tokens."""
     awaited: int = 0
@@ -70,3 +75,7 @@ class Progress:
     token: int | None
     finish: FinishReason | None
     logprobs: Any = None
+    prompt: Sequence[Any] = ()
+    """How likely some of the prompt's tokens were, following those of the steps before."""
+    problem: str = ""
+    """Why it ends here, without an answer."""

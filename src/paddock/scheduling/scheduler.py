@@ -19,6 +19,8 @@ from paddock.types import CacheShape, FinishReason, Operation, Piece, Sampled, S
 # Deterministic requests compute their prompts in chunks cut at multiples of this, and reuse prefixes up to one, so that
 # every token is always computed in a batch of the same shape.
 GRID = 128
+# To tell how likely a prompt's token was takes a row as wide as the vocabulary: no more of them than this in a step.
+_JUDGED_AT_ONCE = 128
 # A shared prefix that somebody is computing right now is worth waiting for if it saves at least this many tokens.
 _WORTH_WAITING = 8
 # Where memory can only be copied as it stands, a prompt must pause for it: a step more, worth this many tokens.
@@ -130,18 +132,29 @@ class Scheduler:
             else:
                 self.cache.grow(request.sequence, len(span.tokens))
             request.computed += len(span.tokens)
+            request.judged = max(request.judged, request.computed)
             if self._snapshots is not None and request.computed in request.stops:
                 self._snapshots.keep(request.sequence)
-            if result is None:
-                continue
-            ended = result.token in self._end_tokens
-            if not ended:
-                request.tokens.append(result.token)
-            finish = self._finish(request, ended=ended)
-            progress.append(Progress(request, None if ended else result.token, finish, result.logprobs))
-            if finish is not None:
-                self._release(request)
+            step = self._advance(request, result)
+            if step is not None:
+                progress.append(step)
+                if step.finish is not None or step.problem:
+                    self._release(request)
         return progress
+
+    def _advance(self, request: Request, result: Sampled | None) -> Progress | None:
+        if request.max_tokens == 0 and not request.pending:
+            return Progress(request, None, "length", prompt=result.prompt if result is not None else ())
+        if result is None:
+            return None
+        token = result.token
+        if token is None:
+            return Progress(request, None, None, prompt=result.prompt, problem=result.problem)
+        ended = token in self._end_tokens
+        if not ended:
+            request.tokens.append(token)
+        finish = self._finish(request, ended=ended or result.last)
+        return Progress(request, None if ended else token, finish, result.logprobs, result.prompt)
 
     @property
     def queued(self) -> int:
@@ -317,8 +330,11 @@ class Scheduler:
 
     @staticmethod
     def _reusable(request: Request) -> int:
-        """The last token is always computed, because its logits are needed."""
-        return len(request.tokens) - 1
+        """The last token is always computed, because its logits are needed, and so are those of a prompt whose own
+        tokens are asked about.
+        """
+        last = len(request.tokens) - 1
+        return last if request.prompt_probs < 0 else min(last, request.judged)
 
     @staticmethod
     def _namespace(request: Request) -> str | None:
@@ -376,24 +392,40 @@ class Scheduler:
         short = len(prompts) > 1 and shortest <= quick
         left = min(quick if short else self._budget.prompt_tokens(decodes=decodes), room)
         oldest = min(prompts, key=lambda request: request.arrival)
-        share = {oldest: min(oldest.reach, (left + 1) // 2)}
-        left -= share[oldest]
+        share = dict.fromkeys(prompts, 0)
+        judged = _JUDGED_AT_ONCE
+        half = (oldest, (left + 1) // 2)
         # Of about the same length, they go by sequence: streams next to each other are computed together.
-        for request in sorted(prompts, key=lambda request: (request.pending.bit_length(), request.sequence)):
-            more = min(request.reach - share.get(request, 0), left)
-            share[request] = share.get(request, 0) + more
+        others = sorted(prompts, key=lambda request: (request.pending.bit_length(), request.sequence))
+        for request, most in [half, *((request, left) for request in others)]:
+            more = min(request.reach - share[request], most, left)
+            if self._judges(request):
+                more = min(more, judged)
+                judged -= more
+            elif request.computed < request.judged and request.prompt_probs >= 0:
+                more = min(more, request.judged - request.computed - share[request])
+            share[request] += more
             left -= more
         return [(request, count) for request, count in share.items() if count > 0]
 
+    @staticmethod
+    def _judges(request: Request) -> bool:
+        """Whether its next tokens are of a prompt whose tokens are asked about, and have not been told about yet."""
+        return request.prompt_probs >= 0 and request.judged <= request.computed < request.prompt_size
+
     def _span(self, request: Request, count: int) -> Span:
         end = request.computed + count
-        complete = end == len(request.tokens)
-        return Span(
+        complete = end == len(request.tokens) and request.max_tokens > 0
+        span = Span(
             sequence=request.sequence,
             start=request.computed,
             tokens=request.tokens[request.computed : end],
             sampler=request.sampler if complete else None,
         )
+        if self._judges(request):
+            span.targets = request.tokens[request.computed + 1 : min(end + 1, request.prompt_size)]
+            span.target_probs = request.prompt_probs
+        return span
 
     def _close_gaps(self, decodes: list[Request]) -> None:
         """Streams with a gap between their ids are computed one after another, which costs far more than a copy."""

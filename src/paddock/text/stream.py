@@ -14,6 +14,8 @@ class TextStream:
         self._stop = tuple(stop)
         self._held = ""
         self.stopped = False
+        self.stop_string = ""
+        """The one that was met."""
 
     def feed(self, data: bytes) -> str:
         """The text that these bytes release. Once a stop string is met, `stopped` is set and nothing more comes."""
@@ -23,8 +25,9 @@ class TextStream:
         self._held = ""
         if not self._stop:
             return text
-        cut = min((at for at in map(text.find, self._stop) if at >= 0), default=-1)
-        if cut >= 0:
+        found = [(at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
+        if found:
+            cut, self.stop_string = min(found, key=lambda one: one[0])
             self.stopped = True
             return text[:cut]
         keep = max(_overlap(text, stop) for stop in self._stop)

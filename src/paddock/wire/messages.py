@@ -7,7 +7,16 @@ from typing import Literal
 import msgspec
 
 from paddock.errors import PaddockError
-from paddock.types import EngineOptions, FinishReason, GenerateRequest, ModelInfo, SlotState, TextLogprobs, Usage
+from paddock.types import (
+    EngineOptions,
+    FinishReason,
+    GenerateRequest,
+    ModelInfo,
+    SlotState,
+    TextLogprobs,
+    Timings,
+    Usage,
+)
 
 PROTOCOL_VERSION = 3
 
@@ -93,6 +102,8 @@ class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
 
     id: int
     prompt_tokens: int
+    prompt: list[tuple[int, bytes]] | None = None
+    """Where it was asked for: the tokens and their names."""
 
 
 class Delta(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
@@ -104,7 +115,15 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
     """Which of the request's answers."""
     finish: FinishReason | None = None
     usage: Usage | None = None
+    """With the last one and, like `timings`, with each where the request asks for timings per token."""
     logprobs: list[TextLogprobs] | None = None
+    prompt_logprobs: list[TextLogprobs] | None = None
+    """With an answer's first delta, where asked for: of every prompt token but the first, which follows nothing."""
+    tokens: list[int] | None = None
+    timings: Timings | None = None
+    slot: int = 0
+    stop_string: str = ""
+    """The one that ended the answer."""
 
 
 class Step(msgspec.Struct, frozen=True, tag="step"):

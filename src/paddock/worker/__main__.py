@@ -1,6 +1,7 @@
 import signal
 import socket
 import sys
+import threading
 
 from paddock.worker.process import Worker
 
@@ -10,6 +11,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A short interval lets the engine thread have the GIL back soon after a decode, whatever the I/O thread is doing.
     sys.setswitchinterval(0.0005)
+    # Grammars are compiled by recursion, in native code that does not notice the end of its stack. Unused it is free.
+    threading.stack_size(64 << 20)
     connection, turns = map(int, sys.argv[1:])
     Worker(socket.socket(fileno=connection), turns).run()
 

@@ -2,60 +2,124 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from paddock.engine import Vocab
 from paddock.scheduling import Progress
 from paddock.text import TextStream
-from paddock.types import FinishReason, SamplingParams, TextLogprobs, TokenLogprobs, Usage
+from paddock.types import FinishReason, GenerateRequest, SamplingParams, TextLogprobs, Timings, TokenLogprobs, Usage
 from paddock.wire import Delta
 
 
-@dataclass(slots=True)
 class Clock:
-    """When a request's first step began, and when its first and its newest token came; 0 until then."""
+    """When a request's first step with a part of its prompt began, and when its first and its newest token came."""
 
-    begun: float = 0.0
-    first: float = 0.0
-    newest: float = 0.0
+    def __init__(self) -> None:
+        self._begun: float | None = None
+        self._first: float | None = None
+        self._newest = 0.0
+
+    def begin(self, now: float) -> None:
+        """A step that computes a part of its prompt begins. The first one counts."""
+        if self._begun is None:
+            self._begun = now
 
     def tick(self, now: float) -> None:
         """A token came."""
-        self.first = self.first or now
-        self.newest = now
+        if self._first is None:
+            self._first = now
+        self._newest = now
+
+    @property
+    def generating(self) -> float:
+        """Seconds since the first token."""
+        return 0.0 if self._first is None else self._newest - self._first
+
+    def timings(self, now: float) -> Timings:
+        """Of a request that is still in its prompt: as far as it is."""
+        if self._begun is None:
+            return Timings(generation=self.generating)
+        return Timings(prompt=(now if self._first is None else self._first) - self._begun, generation=self.generating)
 
 
 class Answer:
-    """One answer in the making, with its stop strings."""
+    """One answer in the making, with its stop strings and its times. `now` is what its owner's clock says."""
 
-    def __init__(self, stop: tuple[str, ...], vocab: Vocab, sampling: SamplingParams) -> None:
-        self.sampling = sampling
+    def __init__(self, request: GenerateRequest, vocab: Vocab) -> None:
+        self._request = request
         self.clock = Clock()
-        self._stream = TextStream(stop)
+        self._stream = TextStream(request.stop)
         self._vocab = vocab
         self._logprobs: list[TextLogprobs] = []
+        self._prompt_logprobs: list[TextLogprobs] = []
+        self._tokens: list[int] = []
+        self._has_line = False
+        self._late = False
+
+    @property
+    def sampling(self) -> SamplingParams:
+        return self._request.sampling
 
     @property
     def stopped(self) -> bool:
-        """A stop string was found: the answer is over, whatever the scheduler thinks."""
-        return self._stream.stopped
+        """A stop string was found or its time is over: the answer ends here, whatever the scheduler thinks."""
+        return self._stream.stopped or self._late
 
-    def advance(self, progress: Progress) -> Delta | None:
+    def advance(self, progress: Progress, now: float) -> Delta | None:
         """Take the next token (none for the one that ended the answer). Returns what the client may see of it."""
-        request, token = progress.request, progress.token
+        if progress.prompt:
+            self._read_prompt(progress)
+        token = progress.token
+        if token is None and progress.finish is None:
+            return None
+        self.clock.tick(now)
         text = "" if token is None else self._stream.feed(self._vocab.piece(token))
         if token is not None and progress.logprobs is not None:
             self._logprobs.append(self._readable(token, progress.logprobs))
-        finish: FinishReason | None = "stop" if self.stopped else progress.finish
-        if finish is None and not text:
+        if token is not None and self._request.return_tokens:
+            self._tokens.append(token)
+        if self._request.max_seconds:
+            self._has_line = self._has_line or "\n" in text
+            self._late = self._has_line and self.clock.generating > self._request.max_seconds
+        finish = self._finish(progress)
+        if finish is None and not text and not self._prompt_logprobs:
             return None
-        usage = None
+        return self._delta(progress, text, finish, now)
+
+    def _finish(self, progress: Progress) -> FinishReason | None:
+        if self._stream.stopped:
+            return "stop"
+        return progress.finish or ("length" if self._late else None)
+
+    def _delta(self, progress: Progress, text: str, finish: FinishReason | None, now: float) -> Delta:
+        request = progress.request
+        usage = timings = None
         if finish is not None:
             text += self._stream.finish()
+        if finish is not None or self._request.timings_per_token:
             # The token that ended the answer was generated too, though nobody sees it.
-            usage = Usage(request.prompt_size, request.produced + (token is None), request.cached)
+            unseen = progress.token is None and finish == "stop"
+            usage = Usage(request.prompt_size, request.produced + unseen, request.cached)
+            timings = self.clock.timings(now)
         logprobs, self._logprobs = self._logprobs or None, []
-        return Delta(request.id, text, request.index, finish, usage, logprobs)
+        prompt_logprobs, self._prompt_logprobs = self._prompt_logprobs or None, []
+        tokens, self._tokens = self._tokens or None, []
+        return Delta(
+            request.id,
+            text,
+            request.index,
+            finish,
+            usage,
+            logprobs,
+            prompt_logprobs,
+            tokens,
+            timings,
+            request.slot,
+            self._stream.stop_string,
+        )
+
+    def _read_prompt(self, progress: Progress) -> None:
+        first = 1 + len(self._prompt_logprobs)
+        tokens = progress.request.tokens[first : first + len(progress.prompt)]
+        self._prompt_logprobs += map(self._readable, tokens, progress.prompt)
 
     def _readable(self, token: int, logprobs: TokenLogprobs) -> TextLogprobs:
         piece = self._vocab.piece

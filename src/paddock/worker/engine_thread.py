@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from paddock.engine import Engine, open_engine
-from paddock.errors import ModelLoadFailed, PaddockError
+from paddock.errors import ConstraintFailed, ModelLoadFailed, PaddockError
 from paddock.scheduling import Progress, Request, Scheduler, StepBudget
 from paddock.types import EngineOptions
 from paddock.wire import Delta, Slots, Step
@@ -72,13 +72,21 @@ class Ended:
 
 
 @dataclass(slots=True, frozen=True)
+class Failed:
+    """A request cannot be answered to the end; nothing more comes of it."""
+
+    id: int
+    error: PaddockError
+
+
+@dataclass(slots=True, frozen=True)
 class Died:
     """The engine is no longer usable; the worker reports it and exits."""
 
     error: PaddockError
 
 
-Event = Opening | Opened | Ended | Died
+Event = Opening | Opened | Ended | Failed | Died
 
 
 class EngineThread:
@@ -137,12 +145,12 @@ class EngineThread:
             if plan is None:
                 continue
             begun = time.perf_counter()
-            for request in plan.requests:
-                if not request.answer.clock.begun:
-                    request.answer.clock.begun = begun
             engine.apply(plan.operations)
             if not plan.spans:
                 continue
+            if len(plan.spans) > plan.decodes:
+                for request in plan.requests:
+                    request.answer.clock.begin(begun)
             with self._turns.take() if engine.takes_turns else nullcontext():
                 results = engine.decode(plan.spans)
             now = time.perf_counter()
@@ -164,8 +172,12 @@ class EngineThread:
         deltas: list[Delta] = []
         for progress in steps:
             request, answer = progress.request, progress.request.answer
-            answer.clock.tick(now)
-            delta = answer.advance(progress)
+            if progress.problem:
+                scheduler.remove(request.id)
+                reason = f"the answer could not be kept within its grammar: {progress.problem}"
+                self._post(Failed(request.id, ConstraintFailed(reason)))
+                continue
+            delta = answer.advance(progress, now)
             if delta is not None:
                 deltas.append(delta)
             if answer.stopped and progress.finish is None:

@@ -14,7 +14,7 @@ import sys
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -41,7 +41,19 @@ from paddock.wire import (
     reader_for_worker,
 )
 from paddock.worker.answers import Answer
-from paddock.worker.engine_thread import Add, Command, Died, Ended, EngineThread, Event, Opened, Opening, Remove, Report
+from paddock.worker.engine_thread import (
+    Add,
+    Command,
+    Died,
+    Ended,
+    EngineThread,
+    Event,
+    Failed,
+    Opened,
+    Opening,
+    Remove,
+    Report,
+)
 from paddock.worker.outbox import Outbox
 from paddock.worker.prompts import PromptReader
 from paddock.worker.slot_actions import SlotActions
@@ -53,7 +65,17 @@ _PROGRESS_STEP = 0.02
 @dataclass(slots=True, frozen=True)
 class _Prepared:
     request: GenerateRequest
-    outcome: list[int] | PaddockError
+    outcome: _Prompt | PaddockError
+
+
+@dataclass(slots=True, frozen=True)
+class _Prompt:
+    """What the engine needs of a request that was understood."""
+
+    tokens: list[int]
+    names: list[tuple[int, bytes]] | None
+    """The same with their names, for a client that wants to see them."""
+    grammar: Any
 
 
 class Worker:
@@ -160,10 +182,17 @@ class Worker:
 
     def _prepare(self, request: GenerateRequest) -> None:
         """Runs on the prompt thread."""
-        outcome: list[int] | PaddockError
+        outcome: _Prompt | PaddockError
         try:
             assert self._prompts is not None, "the gateway sends no request before Ready"
-            outcome = self._prompts.read(request)
+            assert self._opened is not None, "and it is ready when the engine is open"
+            engine, constraint = self._opened.engine, request.constraint
+            tokens = self._prompts.read(request)
+            outcome = _Prompt(
+                tokens,
+                names=[(token, engine.vocab.name(token)) for token in tokens] if request.echo else None,
+                grammar=engine.compile(constraint) if constraint is not None else None,
+            )
         except PaddockError as error:
             outcome = error
         except Exception as error:
@@ -177,6 +206,9 @@ class Worker:
                     self._end(id)
                 case _Prepared(request, outcome):
                     self._admit(request, outcome)
+                case Failed(id, error):
+                    if self._live.pop(id, None) is not None:
+                        self._outbox.send(Refused(id, Problem.of(error)))
                 case Opening(progress):
                     if progress >= self._reported + _PROGRESS_STEP:
                         self._reported = progress
@@ -206,7 +238,7 @@ class Worker:
         self._live[request.id] = 0
         self._preparing.submit(self._prepare, request)
 
-    def _admit(self, request: GenerateRequest, outcome: list[int] | PaddockError) -> None:
+    def _admit(self, request: GenerateRequest, outcome: _Prompt | PaddockError) -> None:
         if request.id not in self._live:
             return  # its client left while the prompt was being prepared
         if isinstance(outcome, PaddockError):
@@ -214,8 +246,8 @@ class Worker:
             self._outbox.send(Refused(request.id, Problem.of(outcome)))
             return
         assert self._opened is not None, "a prompt was prepared, so the engine is open"
-        engine = self._opened.engine
-        self._outbox.send(Accepted(request.id, len(outcome)))
+        engine, tokens = self._opened.engine, outcome.tokens
+        self._outbox.send(Accepted(request.id, len(tokens), outcome.names))
         seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed
         self._live[request.id] = request.n
         for index in range(request.n):
@@ -225,14 +257,15 @@ class Worker:
                 Add(
                     Request(
                         request.id,
-                        list(outcome),
-                        engine.sampler(sampling, outcome),
+                        list(tokens),
+                        engine.sampler(sampling, tokens, outcome.grammar),
                         request.max_tokens if request.max_tokens is not None else engine.info.n_ctx,
-                        answer=Answer(request.stop, engine.vocab, sampling),
+                        answer=Answer(request, engine.vocab),
                         index=index,
                         namespace="" if request.cache_prompt else None,
                         wanted_slot=request.id_slot,
                         deterministic=request.deterministic or self._options.deterministic,
+                        prompt_probs=request.prompt_probs,
                     )
                 )
             )

@@ -5,7 +5,16 @@ from __future__ import annotations
 from paddock.engine import Vocab
 from paddock.errors import ContextLengthExceeded, InvalidRequest
 from paddock.text import ChatTemplate
-from paddock.types import ChatPrompt, GenerateRequest, ModelInfo, Prompt, TextPrompt, TokenPrompt
+from paddock.types import (
+    ChatPrompt,
+    GenerateRequest,
+    InfillPrompt,
+    MixedPrompt,
+    ModelInfo,
+    Prompt,
+    TextPrompt,
+    TokenPrompt,
+)
 
 
 class PromptReader:
@@ -36,9 +45,13 @@ class PromptReader:
     def _tokens(self, prompt: Prompt) -> list[int]:
         match prompt:
             case TokenPrompt(tokens):
-                if not all(0 <= token < self._n_vocab for token in tokens):
-                    raise InvalidRequest(f"token ids must lie in 0..{self._n_vocab - 1}", param=_param(prompt))
-                return tokens
+                return self._known(tokens)
+            case MixedPrompt(parts):
+                self._refuse_hopeless(prompt, "".join(part for part in parts if isinstance(part, str)))
+                return self._mixed(parts)
+            case InfillPrompt(prefix, suffix):
+                self._refuse_hopeless(prompt, prefix + suffix)
+                return self._infill(prefix, suffix)
             case TextPrompt(text):
                 self._refuse_hopeless(prompt, text)
                 return self._vocab.tokenize(text, add_special=True, parse_special=True)
@@ -49,6 +62,28 @@ class PromptReader:
                 bos = self._vocab.bos
                 written = bool(bos) and text.startswith(bos)
                 return self._vocab.tokenize(text, add_special=not written, parse_special=True)
+
+    def _known(self, tokens: list[int]) -> list[int]:
+        if not all(0 <= token < self._n_vocab for token in tokens):
+            raise InvalidRequest(f"token ids must lie in 0..{self._n_vocab - 1}", param="prompt")
+        return tokens
+
+    def _mixed(self, parts: list[str | int]) -> list[int]:
+        tokens: list[int] = []
+        for index, part in enumerate(parts):
+            if isinstance(part, int):
+                tokens += self._known([part])
+            else:
+                tokens += self._vocab.tokenize(part, add_special=index == 0, parse_special=True)
+        return tokens
+
+    def _infill(self, prefix: str, suffix: str) -> list[int]:
+        if self._vocab.infill is None:
+            raise InvalidRequest("this model was not made to fill gaps: it has no tokens for that", param="suffix")
+        before_prefix, before_suffix, before_middle = self._vocab.infill
+        begin = self._vocab.tokenize("", add_special=True, parse_special=False)
+        before, after = (self._vocab.tokenize(t, add_special=False, parse_special=False) for t in (prefix, suffix))
+        return [*begin, before_prefix, *before, before_suffix, *after, before_middle]
 
     def _refuse_hopeless(self, prompt: Prompt, text: str) -> None:
         """Tokenising ten megabytes takes seconds that others would wait for: a lower bound settles it at once."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from paddock.scheduling import Request, Slot
-from paddock.types import SlotState, Timings
+from paddock.scheduling import Slot
+from paddock.types import SlotState
 
 
 def slot_states(slots: Iterable[Slot], *, n_ctx: int, now: float) -> list[SlotState]:
@@ -24,20 +24,9 @@ def _state(slot: Slot, n_ctx: int, now: float) -> SlotState:
         id_task=request.id,
         n_prompt_tokens=request.prompt_size,
         n_cached_tokens=request.cached,
+        n_computed_tokens=max(min(request.computed, request.prompt_size) - request.cached, 0),
         n_decoded=request.produced,
         max_tokens=request.max_tokens if request.max_tokens < n_ctx else -1,
         sampling=request.answer.sampling,
-        timings=_timings(request, now),
-    )
-
-
-def _timings(request: Request, now: float) -> Timings:
-    clock = request.answer.clock
-    if not clock.begun:
-        return Timings()
-    return Timings(
-        prompt_n=max(min(request.computed, request.prompt_size) - request.cached, 0),
-        prompt_ms=1000 * ((clock.first or now) - clock.begun),
-        predicted_n=request.produced,
-        predicted_ms=1000 * (clock.newest - clock.first),
+        timings=request.answer.clock.timings(now),
     )

@@ -12,9 +12,10 @@ from paddock.config import ServerSettings
 from paddock.errors import InvalidRequest, NotSupported, Unavailable
 from paddock.fleet import Fleet
 from paddock.gateway.bodies import read_body
+from paddock.gateway.native.schema import native_timings
 from paddock.gateway.native.settings import generation_settings
 from paddock.gateway.responses import JSON
-from paddock.types import SlotState, Timings
+from paddock.types import SlotState
 from paddock.wire import SlotAction, SlotDone
 
 # The longest name of a file that leaves room for the one it has while it is written.
@@ -101,7 +102,7 @@ def _shown(slot: SlotState) -> dict[str, Any]:
         "is_processing": slot.is_processing,
         "n_past": slot.n_past,
         "n_prompt_tokens": slot.n_prompt_tokens,
-        "n_prompt_tokens_processed": slot.timings.prompt_n,
+        "n_prompt_tokens_processed": slot.n_computed_tokens,
         "n_prompt_tokens_cache": slot.n_cached_tokens,
         "n_cached_tokens": slot.n_cached_tokens,
         "n_decoded": slot.n_decoded,
@@ -116,20 +117,7 @@ def _shown(slot: SlotState) -> dict[str, Any]:
     return shown | {
         "params": generation_settings(slot.sampling, max_tokens=slot.max_tokens),
         "next_token": [next_token],
-        "timings": _timings(slot.timings),
+        "timings": native_timings(
+            slot.timings, cached=slot.n_cached_tokens, prompt=slot.n_computed_tokens, predicted=slot.n_decoded
+        ),
     }
-
-
-def _timings(timings: Timings) -> dict[str, Any]:
-    return {
-        "prompt_n": timings.prompt_n,
-        "prompt_ms": timings.prompt_ms,
-        "prompt_per_second": _per_second(timings.prompt_n, timings.prompt_ms),
-        "predicted_n": timings.predicted_n,
-        "predicted_ms": timings.predicted_ms,
-        "predicted_per_second": _per_second(timings.predicted_n, timings.predicted_ms),
-    }
-
-
-def _per_second(count: int, milliseconds: float) -> float:
-    return 1000 * count / milliseconds if milliseconds else 0.0

@@ -13,6 +13,7 @@ import msgspec
 
 from paddock.errors import PaddockError
 from paddock.fleet import Generation
+from paddock.gateway.generation import Written, collect
 from paddock.gateway.openai.schema import (
     AssistantMessage,
     ChatCompletion,
@@ -23,13 +24,12 @@ from paddock.gateway.openai.schema import (
     ChoiceLogprobs,
     ChunkChoice,
     CompletionUsage,
-    PromptTokensDetails,
     TokenLogprob,
     TopLogprob,
 )
+from paddock.gateway.openai.usage import usage_of
 from paddock.gateway.responses import error_event
 from paddock.types import ChatPrompt, GenerateRequest, TextLogprobs, Usage
-from paddock.wire import Delta
 
 _encode = msgspec.json.Encoder().encode
 _PLACE = "\0text\0"
@@ -41,16 +41,12 @@ def to_generate(body: ChatCompletionRequest, request_id: int) -> GenerateRequest
         if message["role"] == "developer":  # OpenAI's newer name for it; templates know the older one
             message["role"] = "system"
     probabilities = {"n_probs": body.top_logprobs or 0} if body.logprobs else {}
-    return GenerateRequest(
-        id=request_id,
-        prompt=ChatPrompt(messages),
-        sampling=body.sampling(**probabilities, post_sampling_probs=bool(body.post_sampling_probs)),
+    return body.request(
+        request_id,
+        ChatPrompt(messages),
+        sampling=body.sampling(**probabilities),
         max_tokens=body.limit,
-        stop=tuple(body.stop or ()),
         n=body.n or 1,
-        cache_prompt=body.cache_prompt is not False,
-        id_slot=None if body.id_slot == -1 else body.id_slot,
-        deterministic=bool(body.deterministic),
     )
 
 
@@ -64,23 +60,17 @@ class ChatAnswer:
         self._fingerprint = fingerprint
         self._n = body.n or 1
         self._around_text = cache(self._render_around_text)
-        self._include_usage = body.stream_options is not None and body.stream_options.include_usage
+        self._include_usage = body.include_usage
 
     async def whole(self, generation: Generation) -> ChatCompletion:
-        parts: list[list[Delta]] = [[] for _ in range(self._n)]
-        usages: list[Usage] = []
-        with closing(generation):
-            async for delta in generation:
-                parts[delta.index].append(delta)
-                if delta.usage is not None:
-                    usages.append(delta.usage)
+        answers = await collect(generation, self._n)
         return ChatCompletion(
             id=self._id,
             created=self._created,
             model=self._model,
             system_fingerprint=self._fingerprint,
-            choices=[_choice(index, deltas) for index, deltas in enumerate(parts)],
-            usage=_usage(usages),
+            choices=[_choice(index, answer) for index, answer in enumerate(answers)],
+            usage=usage_of([[answer.usage for answer in answers]]),
         )
 
     async def events(self, generation: Generation) -> AsyncGenerator[bytes]:
@@ -104,7 +94,7 @@ class ChatAnswer:
                         usages.append(delta.usage)
                         if len(usages) == self._n:
                             if self._include_usage:
-                                event += self._frame([], _usage(usages))
+                                event += self._frame([], usage_of([usages]))
                             event += b"data: [DONE]\n\n"
                     yield event
             except PaddockError as error:
@@ -138,16 +128,12 @@ class ChatAnswer:
         return b"data: " + _encode(chunk) + b"\n\n"
 
 
-def _choice(index: int, deltas: list[Delta]) -> Choice:
-    logprobs = [item for delta in deltas for item in delta.logprobs or ()]
-    finish = deltas[-1].finish if deltas else None
-    if finish is None:
-        raise PaddockError("the answer ended without an end")
+def _choice(index: int, answer: Written) -> Choice:
     return Choice(
         index=index,
-        message=AssistantMessage(content="".join(delta.text for delta in deltas)),
-        logprobs=_logprobs(logprobs) if logprobs else None,
-        finish_reason=finish,
+        message=AssistantMessage(content=answer.text),
+        logprobs=_logprobs(answer.logprobs) if answer.logprobs else None,
+        finish_reason=answer.finish,
     )
 
 
@@ -163,15 +149,4 @@ def _logprobs(items: list[TextLogprobs]) -> ChoiceLogprobs:
             )
             for item in items
         ]
-    )
-
-
-def _usage(answers: list[Usage]) -> CompletionUsage:
-    """The prompt counts once, however many answers were given to it."""
-    prompt, completion = answers[0].prompt_tokens, sum(usage.completion_tokens for usage in answers)
-    return CompletionUsage(
-        prompt_tokens=prompt,
-        completion_tokens=completion,
-        total_tokens=prompt + completion,
-        prompt_tokens_details=PromptTokensDetails(cached_tokens=min(usage.cached_tokens for usage in answers)),
     )

@@ -4,9 +4,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from paddock.fleet import Fleet
-from paddock.gateway.bodies import read_body
+from paddock.gateway.bodies import describe_body, read_body
+from paddock.gateway.openai import completions
 from paddock.gateway.openai.chat import ChatAnswer, to_generate
-from paddock.gateway.openai.schema import ChatCompletionRequest, ModelCard, ModelList
+from paddock.gateway.openai.schema import ChatCompletionRequest, CompletionRequest, ModelCard, ModelList
 from paddock.gateway.responses import JSON
 from paddock.gateway.sse import EventStream
 
@@ -18,7 +19,7 @@ def openai_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     async def list_models() -> Response:
         return JSON(ModelList(data=[ModelCard(id=model.name, created=model.created) for model in fleet.catalogue]))
 
-    @router.post("/chat/completions", openapi_extra=_body(ChatCompletionRequest))
+    @router.post("/chat/completions", openapi_extra=describe_body(ChatCompletionRequest))
     async def create_chat_completion(request: Request) -> Response:
         body = await read_body(request, ChatCompletionRequest, limit=max_body)
         model = fleet.catalogue.find(body.model)
@@ -28,10 +29,13 @@ def openai_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
             return EventStream(answer.events(generation))
         return JSON(await answer.whole(generation))
 
+    @router.post("/completions", openapi_extra=describe_body(CompletionRequest))
+    async def create_completion(request: Request) -> Response:
+        body = await read_body(request, CompletionRequest, limit=max_body)
+        model = fleet.catalogue.find(body.model)
+        answer = completions.CompletionAnswer(body, model.name, await completions.start(body, fleet, model))
+        if body.stream:
+            return EventStream(answer.events())
+        return JSON(await answer.whole())
+
     return router
-
-
-def _body(schema: type[ChatCompletionRequest]) -> dict[str, object]:
-    """Tells OpenAPI what `read_body` reads."""
-    content = {"application/json": {"schema": schema.model_json_schema()}}
-    return {"requestBody": {"required": True, "content": content}}

@@ -5,30 +5,16 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import (
-    AllowInfNan,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    StringConstraints,
-    Tag,
-    model_validator,
-)
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from paddock.errors import UnsupportedParameter
-from paddock.types import SamplerName, SamplingParams
+from paddock.errors import InvalidRequest
+from paddock.gateway.fields import Fields, GenerationFields, Prompts, schema_constraint, without_unsupported
+from paddock.types import Constraint, TextPrompt
 
 # ── in ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _In(BaseModel):
-    # Strict: "0.7" is not a temperature. No infinities: JSON has none, but some clients write them.
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-
-
-class TextPart(_In):
+class TextPart(Fields):
     type: Literal["text"]
     text: str
 
@@ -41,7 +27,7 @@ Content = Annotated[
 ]
 
 
-class Message(_In):
+class Message(Fields):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
     name: str | None = None
@@ -53,48 +39,38 @@ class Message(_In):
         return self
 
 
-class StreamOptions(_In):
+class StreamOptions(Fields):
     include_usage: bool = False
 
 
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
+class NamedSchema(Fields):
+    schema_: dict[str, Any] = Field(alias="schema")
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+    """Makes no difference: a schema that cannot be kept to strictly is refused."""
 
 
-StopStrings = Annotated[
-    list[Annotated[str, StringConstraints(min_length=1)]], BeforeValidator(_as_list), Field(max_length=32)
-]
+class ResponseFormat(Fields):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    """llama-server's: what the JSON object must look like."""
 
+    @model_validator(mode="after")
+    def _schema_where_it_belongs(self) -> ResponseFormat:
+        if (self.type == "json_schema") != (self.json_schema is not None):
+            raise ValueError("json_schema belongs to the type json_schema, which needs it")
+        if self.schema_ is not None and self.type != "json_object":
+            raise ValueError("schema belongs to the type json_object")
+        return self
 
-_LARGEST_BIAS = 1000
+    def constraint(self) -> Constraint | None:
+        if self.type == "text":
+            return None
+        schema = self.json_schema.schema_ if self.json_schema is not None else self.schema_
+        return schema_constraint({"type": "object"} if schema is None else schema, "response_format")
 
-
-def _biases(value: Any) -> Any:
-    """OpenAI writes an object of token id → bias, llama-server a list of [token id, bias or false for never]."""
-    if isinstance(value, dict):
-        value = list(value.items())
-    if not isinstance(value, list):
-        raise ValueError("an object of token ids and biases, or a list of pairs")
-    pairs: list[tuple[int, float]] = []
-    for pair in value:
-        if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise ValueError("every entry must be a pair of token id and bias")
-        token, bias = pair
-        if isinstance(token, str) and token.isdecimal():
-            token = int(token)
-        if type(token) is not int or token < 0:
-            raise ValueError(f"{pair[0]!r} is not a token id")
-        if bias is not False and type(bias) not in (int, float):
-            raise ValueError(f"{bias!r} is not a bias")
-        if abs(bias) > _LARGEST_BIAS:
-            raise ValueError(f"a bias lies between -{_LARGEST_BIAS} and {_LARGEST_BIAS}; false means never")
-        pairs.append((token, float("-inf") if bias is False else float(bias)))
-    return pairs
-
-
-LogitBias = Annotated[
-    list[tuple[int, Annotated[float, AllowInfNan(True)]]], BeforeValidator(_biases), Field(max_length=1024)
-]
 
 # What cannot be honoured yet, with the values that ask for nothing and therefore pass.
 _NOT_YET: dict[str, tuple[Any, ...]] = {
@@ -102,7 +78,6 @@ _NOT_YET: dict[str, tuple[Any, ...]] = {
     "functions": ([],),
     "modalities": (["text"],),
     "parallel_tool_calls": (True, False),
-    "response_format": ({"type": "text"},),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
 }
@@ -110,74 +85,39 @@ _NOT_YET: dict[str, tuple[Any, ...]] = {
 _LABELS = ("metadata", "prompt_cache_key", "safety_identifier", "service_tier", "store", "user")
 
 
-class SamplingFields(_In):
-    """What llama-server and OpenAI's API let a request say about the choice of tokens."""
+class OpenAIFields(GenerationFields):
+    """What the two completion endpoints have in common."""
 
-    temperature: float | None = Field(None, ge=0)
-    dynatemp_range: float | None = Field(None, ge=0)
-    dynatemp_exponent: float | None = Field(None, ge=0)
-    do_sample: bool | None = None
-    top_p: float | None = Field(None, ge=0, le=1)
-    top_k: int | None = Field(None, ge=-1)
-    min_p: float | None = Field(None, ge=0, le=1)
-    typical_p: float | None = Field(None, ge=0, le=1)
-    top_n_sigma: float | None = None
-    xtc_probability: float | None = Field(None, ge=0, le=1)
-    xtc_threshold: float | None = Field(None, ge=0, le=1)
-    repeat_last_n: int | None = Field(None, ge=-1)
-    repeat_penalty: float | None = Field(None, ge=0.01, le=100)
-    presence_penalty: float | None = Field(None, ge=-100, le=100)
-    frequency_penalty: float | None = Field(None, ge=-100, le=100)
-    dry_multiplier: float | None = Field(None, ge=0)
-    dry_base: float | None = Field(None, ge=1)
-    dry_allowed_length: int | None = Field(None, ge=0)
-    dry_penalty_last_n: int | None = Field(None, ge=-1)
-    dry_sequence_breakers: list[str] | None = Field(None, max_length=64)
-    mirostat: Literal[0, 1, 2] | None = None
-    mirostat_tau: float | None = Field(None, ge=0)
-    mirostat_eta: float | None = Field(None, ge=0)
-    min_keep: int | None = Field(None, ge=0)
-    samplers: list[SamplerName] | None = None
-    logit_bias: LogitBias | None = None
-    ignore_eos: bool | None = None
-    seed: int | None = Field(None, ge=-(2**63), lt=2**64)
-
-    def sampling(self, **more: Any) -> SamplingParams:
-        given = {name: getattr(self, name) for name in SamplingFields.model_fields if name != "do_sample"}
-        given = {name: value for name, value in given.items() if value is not None} | more
-        if self.do_sample is False:
-            given["temperature"] = 0.0
-        if given.get("seed") == -1:  # llama.cpp's way of asking for a random one
-            del given["seed"]
-        return msgspec.convert(given, SamplingParams)
-
-
-class ChatCompletionRequest(SamplingFields):
-    messages: list[Message] = Field(min_length=1)
-    model: str | None = None
-    stream: bool = False
     stream_options: StreamOptions | None = None
     max_tokens: int | None = Field(None, ge=-1)
-    max_completion_tokens: int | None = Field(None, ge=-1)
-    stop: StopStrings | None = None
     n: int | None = Field(None, ge=1, le=128)
-    logprobs: bool | None = None
-    top_logprobs: int | None = Field(None, ge=0, le=20)
-    post_sampling_probs: bool | None = None
-    cache_prompt: bool | None = None
-    id_slot: int | None = Field(None, ge=-1)
-    deterministic: bool | None = None
+    response_format: ResponseFormat | None = None
+
+    def constraints(self) -> list[Constraint]:
+        asked = self.response_format.constraint() if self.response_format is not None else None
+        return [*super().constraints(), *([asked] if asked is not None else [])]
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_what_is_not_there(cls, data: Any) -> Any:
-        if not isinstance(data, dict):
-            return data
-        for name, neutral in _NOT_YET.items():
-            value = data.get(name)
-            if value is not None and value not in neutral:
-                raise UnsupportedParameter(f"{name!r} is not supported yet", param=name)
-        return {name: value for name, value in data.items() if name not in _NOT_YET and name not in _LABELS}
+        return without_unsupported(data, _NOT_YET, _LABELS)
+
+    @model_validator(mode="after")
+    def _options_of_a_stream(self) -> OpenAIFields:
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options is allowed with stream: true only")
+        return self
+
+
+class ChatCompletionRequest(OpenAIFields):
+    messages: list[Message] = Field(min_length=1)
+    max_completion_tokens: int | None = Field(None, ge=-1)
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=20)
 
     @model_validator(mode="after")
     def _consistent(self) -> ChatCompletionRequest:
@@ -186,15 +126,39 @@ class ChatCompletionRequest(SamplingFields):
                 raise ValueError(f"{name} must be at least 1")
         if self.top_logprobs and not self.logprobs:
             raise ValueError("top_logprobs is allowed with logprobs: true only")
-        if self.stream_options is not None and not self.stream:
-            raise ValueError("stream_options is allowed with stream: true only")
         return self
 
     @property
     def limit(self) -> int | None:
-        """The most tokens the answer may have; None (also written -1) is up to the context's end."""
-        limit = self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
-        return None if limit == -1 else limit
+        """The most tokens the answer may have; None or -1 is up to the context's end."""
+        return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
+
+
+class CompletionRequest(OpenAIFields):
+    prompt: Prompts
+    suffix: str | None = None
+    echo: bool | None = None
+    logprobs: int | None = Field(None, ge=0, le=5)
+    best_of: int | None = Field(None, ge=1, le=128)
+
+    @property
+    def answers(self) -> int:
+        """How many are generated, of which the best `n` are returned."""
+        return self.best_of or self.n or 1
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CompletionRequest:
+        if self.answers < (self.n or 1):
+            raise InvalidRequest(f"best_of must be at least n, which is {self.n}", param="best_of")
+        if self.stream and self.answers > (self.n or 1):
+            raise InvalidRequest("which answers are the best is known at the end only: no stream", param="best_of")
+        if self.post_sampling_probs and self.answers > (self.n or 1):
+            raise InvalidRequest("best_of goes by the model's own probabilities", param="post_sampling_probs")
+        if self.suffix and not all(isinstance(prompt, TextPrompt) for prompt in self.prompt):
+            raise InvalidRequest("a suffix goes with prompts that are texts", param="suffix")
+        if self.suffix and self.echo:
+            raise InvalidRequest("echo cannot be had with a suffix", param="echo")
+        return self
 
 
 # ── out ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -269,6 +233,34 @@ class ChatCompletionChunk(msgspec.Struct, kw_only=True):
     choices: list[ChunkChoice]
     usage: CompletionUsage | msgspec.UnsetType | None = msgspec.UNSET
     """With `include_usage`: null in every chunk but the last, which has it and no choices. Otherwise absent."""
+
+
+class CompletionLogprobs(msgspec.Struct, kw_only=True):
+    """OpenAI's older shape: a list for each property instead of an object for each token."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
+class CompletionChoice(msgspec.Struct, kw_only=True):
+    text: str
+    index: int
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: str | None = None
+
+
+class Completion(msgspec.Struct, kw_only=True):
+    """A whole answer, or a part of one in a stream."""
+
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[CompletionChoice]
+    usage: CompletionUsage | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class ModelCard(msgspec.Struct, kw_only=True):

@@ -1,0 +1,220 @@
+"""What every dialect lets a request say of a generation, and the one place where that becomes a `GenerateRequest`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import (
+    AllowInfNan,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    StringConstraints,
+    model_validator,
+)
+
+from paddock.errors import InvalidRequest, UnsupportedParameter
+from paddock.types import (
+    Constraint,
+    GenerateRequest,
+    MixedPrompt,
+    Prompt,
+    SamplerName,
+    SamplingParams,
+    TextPrompt,
+    TokenPrompt,
+)
+
+
+class Fields(BaseModel):
+    # Strict: "0.7" is not a temperature. No infinities: JSON has none, but some clients write them.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+StopStrings = Annotated[
+    list[Annotated[str, StringConstraints(min_length=1)]], BeforeValidator(_as_list), Field(max_length=32)
+]
+
+
+_LARGEST_BIAS = 1000
+
+
+def _biases(value: Any) -> Any:
+    """OpenAI writes an object of token id → bias, llama-server a list of [token id, bias or false for never]."""
+    if isinstance(value, dict):
+        value = list(value.items())
+    if not isinstance(value, list):
+        raise ValueError("an object of token ids and biases, or a list of pairs")
+    pairs: list[tuple[int, float]] = []
+    for pair in value:
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise ValueError("every entry must be a pair of token id and bias")
+        token, bias = pair
+        if isinstance(token, str) and token.isdecimal():
+            token = int(token)
+        if type(token) is not int or token < 0:
+            raise ValueError(f"{pair[0]!r} is not a token id")
+        if bias is not False and type(bias) not in (int, float):
+            raise ValueError(f"{bias!r} is not a bias")
+        if abs(bias) > _LARGEST_BIAS:
+            raise ValueError(f"a bias lies between -{_LARGEST_BIAS} and {_LARGEST_BIAS}; false means never")
+        pairs.append((token, float("-inf") if bias is False else float(bias)))
+    return pairs
+
+
+LogitBias = Annotated[
+    list[tuple[int, Annotated[float, AllowInfNan(True)]]], BeforeValidator(_biases), Field(max_length=1024)
+]
+
+
+_MOST_PROMPTS = 256
+_LARGEST_TOKEN = 2**31 - 1
+
+
+def _prompts(value: Any) -> list[Prompt]:
+    """A text, token ids, both in one list, or a list of such prompts: a list with a number in it is one prompt."""
+    one = not isinstance(value, list) or any(type(part) is int for part in value)
+    prompts = [_prompt(part) for part in ([value] if one else value)]
+    if not 0 < len(prompts) <= _MOST_PROMPTS:
+        raise ValueError(f"{len(prompts)} prompts; from 1 to {_MOST_PROMPTS} are taken")
+    return prompts
+
+
+def _prompt(value: Any) -> Prompt:
+    if isinstance(value, dict) and "prompt_string" in value:
+        if more := value.keys() - {"prompt_string"}:
+            raise ValueError(f"{min(more)!r} is not supported in a prompt")
+        value = value["prompt_string"]
+    if isinstance(value, str):
+        return TextPrompt(value)
+    if not isinstance(value, list) or not all(type(part) in (int, str) for part in value):
+        raise ValueError("a prompt is a text, a list of token ids, or a list of both")
+    if not all(0 <= part <= _LARGEST_TOKEN for part in value if type(part) is int):
+        raise ValueError("a token id is out of range")
+    return MixedPrompt(value) if any(type(part) is str for part in value) else TokenPrompt(value)
+
+
+Prompts = Annotated[
+    list[Any],
+    PlainValidator(_prompts, json_schema_input_type=str | list[str | int | list[str | int]]),
+]
+"""One prompt or several, as `paddock.types.Prompt`s."""
+
+
+class SamplingFields(Fields):
+    """What llama-server and OpenAI's API let a request say about the choice of tokens."""
+
+    temperature: float | None = Field(None, ge=0)
+    dynatemp_range: float | None = Field(None, ge=0)
+    dynatemp_exponent: float | None = Field(None, ge=0)
+    do_sample: bool | None = None
+    top_p: float | None = Field(None, ge=0, le=1)
+    top_k: int | None = Field(None, ge=-1)
+    min_p: float | None = Field(None, ge=0, le=1)
+    typical_p: float | None = Field(None, ge=0, le=1)
+    top_n_sigma: float | None = None
+    xtc_probability: float | None = Field(None, ge=0, le=1)
+    xtc_threshold: float | None = Field(None, ge=0, le=1)
+    repeat_last_n: int | None = Field(None, ge=-1)
+    repeat_penalty: float | None = Field(None, ge=0.01, le=100)
+    presence_penalty: float | None = Field(None, ge=-100, le=100)
+    frequency_penalty: float | None = Field(None, ge=-100, le=100)
+    dry_multiplier: float | None = Field(None, ge=0)
+    dry_base: float | None = Field(None, ge=1)
+    dry_allowed_length: int | None = Field(None, ge=0)
+    dry_penalty_last_n: int | None = Field(None, ge=-1)
+    dry_sequence_breakers: list[str] | None = Field(None, max_length=64)
+    mirostat: Literal[0, 1, 2] | None = None
+    mirostat_tau: float | None = Field(None, ge=0)
+    mirostat_eta: float | None = Field(None, ge=0)
+    min_keep: int | None = Field(None, ge=0)
+    samplers: list[SamplerName] | None = None
+    logit_bias: LogitBias | None = None
+    ignore_eos: bool | None = None
+    seed: int | None = Field(None, ge=-(2**63), lt=2**64)
+    post_sampling_probs: bool | None = None
+
+    def sampling(self, **more: Any) -> SamplingParams:
+        given = {name: getattr(self, name) for name in SamplingFields.model_fields if name != "do_sample"}
+        given = {name: value for name, value in given.items() if value is not None} | more
+        if self.do_sample is False:
+            given["temperature"] = 0.0
+        if given.get("seed") == -1:  # llama.cpp's way of asking for a random one
+            del given["seed"]
+        return msgspec.convert(given, SamplingParams)
+
+
+class GenerationFields(SamplingFields):
+    """And about the generation itself."""
+
+    model: str | None = None
+    stream: bool = False
+    stop: StopStrings | None = None
+    cache_prompt: bool | None = None
+    id_slot: int | None = Field(None, ge=-1)
+    deterministic: bool | None = None
+    grammar: str | None = None
+    json_schema: dict[str, Any] | bool | None = None
+    regex: str | None = None
+    """Paddock's own."""
+
+    def constraints(self) -> list[Constraint]:
+        """Everything that says what an answer must look like."""
+        found: list[Constraint] = []
+        if self.grammar:
+            # As llama-server has it with llguidance: this mark tells the one kind of grammar from the other.
+            kind: Literal["lark", "gbnf"] = "lark" if self.grammar.startswith("%llguidance") else "gbnf"
+            found.append(Constraint(kind, self.grammar, "grammar"))
+        if self.json_schema is not None:
+            found.append(schema_constraint(self.json_schema, "json_schema"))
+        if self.regex is not None:
+            found.append(Constraint("regex", self.regex, "regex"))
+        return found
+
+    def request(
+        self, request_id: int, prompt: Prompt, *, sampling: SamplingParams, max_tokens: int | None, **more: Any
+    ) -> GenerateRequest:
+        constraints = self.constraints()
+        return GenerateRequest(
+            id=request_id,
+            prompt=prompt,
+            sampling=sampling,
+            max_tokens=None if max_tokens == -1 else max_tokens,
+            stop=tuple(self.stop or ()),
+            constraint=constraints[0] if constraints else None,
+            cache_prompt=self.cache_prompt is not False,
+            id_slot=None if self.id_slot == -1 else self.id_slot,
+            deterministic=bool(self.deterministic),
+            **more,
+        )
+
+    @model_validator(mode="after")
+    def _one_constraint(self) -> GenerationFields:
+        names = [constraint.param for constraint in self.constraints()]
+        if len(names) > 1:
+            raise InvalidRequest(f"{' and '.join(names)} cannot both be kept to: send one of them", param=names[1])
+        return self
+
+
+def schema_constraint(schema: dict[str, Any] | bool, param: str) -> Constraint:
+    return Constraint("json_schema", msgspec.json.encode(schema).decode(), param)
+
+
+def without_unsupported(data: Any, unsupported: dict[str, tuple[Any, ...]], ignored: tuple[str, ...]) -> Any:
+    """A body less what has no effect. `unsupported` names what cannot be honoured, with the values that ask for nothing
+    and therefore pass.
+    """
+    if not isinstance(data, dict):
+        return data
+    for name, neutral in unsupported.items():
+        value = data.get(name)
+        if value is not None and value not in neutral:
+            raise UnsupportedParameter(f"{name!r} is not supported yet", param=name)
+    return {name: value for name, value in data.items() if name not in unsupported and name not in ignored}

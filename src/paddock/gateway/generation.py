@@ -1,0 +1,99 @@
+"""Generations on their way to a client, whatever the dialect: started together, collected, or merged as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from paddock.errors import PaddockError
+from paddock.fleet import Fleet, Generation, Model
+from paddock.types import FinishReason, GenerateRequest, TextLogprobs, Usage
+from paddock.wire import Delta
+
+
+@dataclass(slots=True)
+class Written:
+    """One answer, complete."""
+
+    last: Delta
+    finish: FinishReason
+    usage: Usage
+    text: str
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[TextLogprobs] = field(default_factory=list)
+    prompt_logprobs: list[TextLogprobs] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, deltas: list[Delta]) -> Written:
+        last = deltas[-1] if deltas else None
+        if last is None or last.finish is None or last.usage is None:
+            raise PaddockError("the answer ended without an end")
+        return cls(
+            last=last,
+            finish=last.finish,
+            usage=last.usage,
+            text="".join(delta.text for delta in deltas),
+            tokens=[token for delta in deltas for token in delta.tokens or ()],
+            logprobs=[item for delta in deltas for item in delta.logprobs or ()],
+            prompt_logprobs=[item for delta in deltas for item in delta.prompt_logprobs or ()],
+        )
+
+
+async def start_all(
+    fleet: Fleet, model: Model, requests: Iterable[Callable[[int], GenerateRequest]]
+) -> list[Generation]:
+    """Have every request accepted, or none: the first refusal ends them all."""
+    starting = [asyncio.ensure_future(fleet.generate(model, request)) for request in requests]
+    try:
+        return list(await asyncio.gather(*starting))
+    except BaseException:
+        for task in starting:
+            task.cancel()
+        for outcome in await asyncio.gather(*starting, return_exceptions=True):
+            if isinstance(outcome, Generation):
+                outcome.close()
+        raise
+
+
+async def collect(generation: Generation, answers: int) -> list[Written]:
+    """The answers of one generation, when all are complete."""
+    parts: list[list[Delta]] = [[] for _ in range(answers)]
+    with closing(generation):
+        async for delta in generation:
+            parts[delta.index].append(delta)
+    return [Written.of(deltas) for deltas in parts]
+
+
+async def collect_all(generations: Sequence[Generation], answers: int) -> list[list[Written]]:
+    """The same for several; should one fail, nobody waits for the rest."""
+    collecting = [asyncio.ensure_future(collect(generation, answers)) for generation in generations]
+    try:
+        return list(await asyncio.gather(*collecting))
+    finally:
+        for task, generation in zip(collecting, generations, strict=True):
+            task.cancel()
+            generation.close()
+
+
+async def merged(generations: Sequence[Generation]) -> AsyncGenerator[tuple[int, Delta]]:
+    """The deltas of several generations as they come, each with the place of its generation."""
+
+    async def following(generation: Generation) -> Delta | None:
+        return await anext(generation, None)
+
+    waiting = {asyncio.ensure_future(following(one)): (place, one) for place, one in enumerate(generations)}
+    try:
+        while waiting:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                place, generation = waiting.pop(task)
+                if (delta := task.result()) is not None:
+                    waiting[asyncio.ensure_future(following(generation))] = (place, generation)
+                    yield place, delta
+    finally:
+        for task in waiting:
+            task.cancel()
+        for generation in generations:
+            generation.close()

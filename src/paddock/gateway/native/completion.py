@@ -1,0 +1,197 @@
+"""`POST /completion`, llama-server's own: prompts → generations → its answers, whole or as a stream."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from paddock.errors import PaddockError
+from paddock.fleet import Fleet, Generation
+from paddock.gateway.bodies import describe_body, read_body
+from paddock.gateway.generation import Written, collect_all, merged, start_all
+from paddock.gateway.native.schema import (
+    NativeCompletion,
+    NativeCompletionPart,
+    NativeCompletionRequest,
+    NativeTimings,
+    Probability,
+    TokenProbabilities,
+    native_timings,
+)
+from paddock.gateway.responses import JSON, error_event
+from paddock.gateway.sse import EventStream
+from paddock.types import GenerateRequest, Prompt, TextLogprobs, Timings, Usage
+from paddock.wire import Delta
+
+_encode = msgspec.json.Encoder().encode
+# How llama-server writes a seed that was not given.
+_ANY_SEED = 0xFFFFFFFF
+
+
+def completion_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
+    router = APIRouter(tags=["native"])
+
+    @router.post("/completion", openapi_extra=describe_body(NativeCompletionRequest))
+    @router.post("/completions", openapi_extra=describe_body(NativeCompletionRequest))
+    async def complete(request: Request) -> Response:
+        body = await read_body(request, NativeCompletionRequest, limit=max_body)
+        model = fleet.catalogue.find(body.model)
+        requests = [partial(to_generate, body, prompt) for prompt in body.prompt]
+        answer = NativeAnswer(body, model.name, await start_all(fleet, model, requests))
+        if body.stream:
+            return EventStream(answer.events())
+        return JSON(await answer.whole())
+
+    return router
+
+
+def to_generate(body: NativeCompletionRequest, prompt: Prompt, request_id: int) -> GenerateRequest:
+    return body.request(
+        request_id,
+        prompt,
+        sampling=body.sampling(n_probs=body.n_probs or -1),
+        max_tokens=body.limit,
+        n=body.n_cmpl or 1,
+        echo=True,
+        return_tokens=bool(body.return_tokens or body.stream),
+        timings_per_token=bool(body.timings_per_token),
+        max_seconds=(body.t_max_predict_ms or 0) / 1000,
+    )
+
+
+class NativeAnswer:
+    def __init__(self, body: NativeCompletionRequest, model: str, generations: Sequence[Generation]) -> None:
+        self._body = body
+        self._model = body.model or model
+        self._n = body.n_cmpl or 1
+        self._generations = generations
+
+    async def whole(self) -> Any:
+        """One object, or a list of them where there are several prompts or answers."""
+        answers = await collect_all(self._generations, self._n)
+        bodies = [
+            self._final(place, index, answer)
+            for place, written in enumerate(answers)
+            for index, answer in enumerate(written)
+        ]
+        return bodies[0] if len(bodies) == 1 else bodies
+
+    async def events(self) -> AsyncGenerator[bytes]:
+        """Server-sent events: the last of an answer has all that is known of it; an error event ends a broken one."""
+        seen: dict[tuple[int, int], list[Delta]] = {}
+        try:
+            async for place, delta in merged(self._generations):
+                deltas = seen.setdefault((place, delta.index), [])
+                deltas.append(delta)
+                if delta.finish is None or delta.text:
+                    yield _event(self._part(place, deltas))
+                if delta.finish is not None:
+                    yield _event(self._final(place, delta.index, Written.of(deltas)))
+        except PaddockError as error:
+            yield error_event(error)
+
+    def _part(self, place: int, deltas: list[Delta]) -> NativeCompletionPart:
+        delta = deltas[-1]
+        predicted = sum(len(delta.tokens or ()) for delta in deltas)
+        part = NativeCompletionPart(
+            index=place * self._n + delta.index,
+            content=delta.text,
+            tokens=delta.tokens or [],
+            id_slot=delta.slot,
+            tokens_predicted=predicted,
+            tokens_evaluated=self._generations[place].prompt_tokens,
+        )
+        if self._body.timings_per_token and delta.timings is not None and delta.usage is not None:
+            part.timings = _timings(delta.timings, delta.usage)
+        if delta.logprobs:
+            part.completion_probabilities = self._probabilities(delta.logprobs)
+        return part
+
+    def _final(self, place: int, index: int, answer: Written) -> Any:
+        generation, last, usage = self._generations[place], answer.last, answer.usage
+        streamed = self._body.stream
+        final = NativeCompletion(
+            index=place * self._n + index,
+            content="" if streamed else answer.text,
+            tokens=[] if streamed else answer.tokens,
+            id_slot=last.slot,
+            model=self._model,
+            tokens_predicted=usage.completion_tokens,
+            tokens_evaluated=usage.prompt_tokens,
+            generation_settings=self._settings(generation),
+            prompt=b"".join(name for _, name in generation.prompt).decode("utf-8", "replace"),
+            has_new_line="\n" in answer.text,
+            truncated=answer.finish == "length" and usage.prompt_tokens + usage.completion_tokens >= generation.n_ctx,
+            stop_type="limit" if answer.finish == "length" else "word" if last.stop_string else "eos",
+            stopping_word=last.stop_string,
+            tokens_cached=usage.cached_tokens,
+            timings=_timings(last.timings or Timings(), usage),
+        )
+        if answer.logprobs and not streamed:
+            final.completion_probabilities = self._probabilities(answer.logprobs)
+        return _chosen(final, self._body.response_fields) if self._body.response_fields else final
+
+    def _settings(self, generation: Generation) -> dict[str, Any]:
+        body = self._body
+        params = body.sampling(n_probs=body.n_probs or 0)
+        return {
+            **msgspec.structs.asdict(params),
+            "seed": _ANY_SEED if params.seed is None else params.seed,
+            "logit_bias": [{"token": token, "bias": bias} for token, bias in params.logit_bias],
+            "stop": body.stop or [],
+            "max_tokens": body.limit,
+            "n_predict": body.limit,
+            "stream": body.stream,
+            "grammar": body.grammar or "",
+            "json_schema": body.json_schema,
+            "timings_per_token": bool(body.timings_per_token),
+            "n_ctx": generation.n_ctx,
+            "model": self._model,
+        }
+
+    def _probabilities(self, items: list[TextLogprobs]) -> list[TokenProbabilities]:
+        after = bool(self._body.post_sampling_probs)
+        return [_token_probabilities(item, after=after) for item in items]
+
+
+def _event(content: Any) -> bytes:
+    return b"data: " + _encode(content) + b"\n\n"
+
+
+def _token_probabilities(item: TextLogprobs, *, after: bool) -> TokenProbabilities:
+    top = [Probability(**_probability(id, piece, logprob, after=after)) for id, piece, logprob in item.top]
+    token = TokenProbabilities(**_probability(item.token, item.piece, item.logprob, after=after))
+    if after:
+        token.top_probs = top
+    else:
+        token.top_logprobs = top
+    return token
+
+
+def _probability(id: int, piece: bytes, logprob: float, *, after: bool) -> dict[str, Any]:
+    known = {"id": id, "token": piece.decode("utf-8", "ignore"), "bytes": list(piece)}
+    return known | ({"prob": math.exp(logprob)} if after else {"logprob": logprob})
+
+
+def _timings(timings: Timings, usage: Usage) -> NativeTimings:
+    computed = usage.prompt_tokens - usage.cached_tokens
+    return native_timings(timings, cached=usage.cached_tokens, prompt=computed, predicted=usage.completion_tokens)
+
+
+def _chosen(answer: NativeCompletion, paths: list[str]) -> dict[str, Any]:
+    """Only these fields; `a/b` is the field b of the object a. What is not there is left out, as llama-server does."""
+    whole = msgspec.to_builtins(answer)
+    found: dict[str, Any] = {}
+    for path in paths:
+        value: Any = whole
+        for name in path.split("/"):
+            value = value.get(name, msgspec.UNSET) if isinstance(value, dict) else msgspec.UNSET
+        if value is not msgspec.UNSET:
+            found[path] = value
+    return found

@@ -1,0 +1,207 @@
+"""Constraints as token masks: against brute force over small languages, and through the sampler."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.engine.fake import FakeVocab
+from paddock.engine.grammar import Grammar, GrammarSource
+from paddock.engine.sampler import Sampler, choose_all
+from paddock.errors import InvalidRequest
+from paddock.types import Constraint, SamplingParams
+
+_END = 0
+_PIECES = [b"", b"a", b"b", b"c", b"ab", b"ba", b"abc", b"bb", b"cab", b""]
+
+
+class _Vocab(FakeVocab):
+    """Tokens of several letters, so that a text can be cut in more than one way."""
+
+    end_tokens = frozenset({_END})
+
+    def piece(self, token: int) -> bytes:
+        return _PIECES[token]
+
+    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        return [_PIECES.index(letter.encode()) for letter in text]
+
+
+def _forced(words: list[str], said: str) -> bool:
+    """Whether there is but one way to go on: then llguidance wants the tokeniser's own tokens for it."""
+    return said not in words and len({word[len(said)] for word in words if word.startswith(said)}) == 1
+
+
+SOURCE = GrammarSource(_Vocab(), len(_PIECES))
+BYTES = GrammarSource(FakeVocab(), 260)
+
+_words = st.lists(st.text("abc", min_size=1, max_size=6), min_size=1, max_size=5, unique=True)
+
+
+def _compile(kind: Literal["json_schema", "regex", "gbnf", "lark"], source: str, to: GrammarSource = SOURCE) -> Grammar:
+    return to.compile(Constraint(kind, source, "grammar"))
+
+
+def _languages(words: list[str]) -> list[Grammar]:
+    """The same finite language, said in three ways."""
+    return [
+        _compile("regex", "|".join(words)),
+        _compile("gbnf", "root ::= " + " | ".join(f'"{word}"' for word in words)),
+        _compile("lark", "%llguidance {}\nstart: " + " | ".join(f'"{word}"' for word in words)),
+    ]
+
+
+def _allowed(words: list[str], said: str) -> set[int]:
+    """By brute force: every token after which one of the words is still possible."""
+    found = {
+        token
+        for token, piece in enumerate(_PIECES)
+        if piece and any(w.startswith(said + piece.decode()) for w in words)
+    }
+    return found | ({_END} if said in words else set())
+
+
+@given(_words, st.data())
+def test_a_mask_is_what_brute_force_finds_at_every_step(words: list[str], data: st.DataObject) -> None:
+    for grammar in _languages(words):
+        said = ""
+        while not grammar.complete:
+            allowed = set(np.flatnonzero(~grammar.forbidden()).tolist())
+            possible = _allowed(words, said)
+            assert allowed == possible if not _forced(words, said) else set() < allowed <= possible
+            token = data.draw(st.sampled_from(sorted(allowed)))
+            assert grammar.consume(token)
+            if token == _END:
+                break
+            said += _PIECES[token].decode()
+        assert said in words
+
+
+_params = st.builds(
+    SamplingParams,
+    temperature=st.sampled_from([0.0, 0.7, 2.0]),
+    top_k=st.sampled_from([0, 2, 40]),
+    top_p=st.sampled_from([0.5, 1.0]),
+    min_p=st.sampled_from([0.0, 0.1]),
+    repeat_penalty=st.sampled_from([1.0, 1.3]),
+    mirostat=st.sampled_from([0, 2]),
+    n_probs=st.sampled_from([-1, 2]),
+    seed=st.integers(0, 2**32),
+)
+
+
+@given(_words, st.lists(st.tuples(_params, st.booleans()), min_size=1, max_size=4), st.integers(0, 2**32))
+def test_a_constrained_row_is_chosen_as_if_the_forbidden_had_no_chance(
+    words: list[str], asked: list[tuple[SamplingParams, bool]], seed: int
+) -> None:
+    """And its neighbours as if it were not there."""
+    grammar = _compile("regex", "|".join(words))
+    kept = [grammar.fork() if constrained else None for _, constrained in asked]
+    together = [Sampler(params, grammar=grammar) for (params, _), grammar in zip(asked, kept, strict=True)]
+    alone = [Sampler(params) for params, _ in asked]
+    said = [""] * len(asked)
+    for step in range(12):
+        rows = np.random.default_rng(seed + step).normal(0, 3, (len(asked), len(_PIECES))).astype(np.float32)
+        rows[:, -1] = -50  # a token nobody wants and no reader sees
+        expected = rows.copy()
+        for index, (_, constrained) in enumerate(asked):
+            if constrained:
+                constrained_by = together[index].grammar
+                assert constrained_by is not None
+                expected[index, constrained_by.fork().forbidden()] = -np.inf
+        chosen = choose_all(rows, together)
+        for index, sampled in enumerate(chosen):
+            (reference,) = choose_all(expected[index : index + 1], [alone[index]])
+            assert sampled.token == reference.token
+            assert sampled.token is not None
+            said[index] += _PIECES[sampled.token].decode()
+        if any(sampled.last or sampled.token == _END for sampled in chosen):
+            return
+
+
+def test_the_report_is_of_what_the_model_thought_before_it_was_constrained() -> None:
+    row = np.zeros((1, len(_PIECES)), np.float32)
+    sampler = Sampler(SamplingParams(temperature=0, n_probs=3), grammar=_compile("regex", "bb"))
+    (sampled,) = choose_all(row, [sampler])
+    assert sampled.logprobs is not None
+    assert sampled.logprobs.chosen == pytest.approx(-np.log(len(_PIECES)))
+    assert [token for token, _ in sampled.logprobs.top] == [0, 1, 2]
+
+
+def test_the_last_token_says_that_it_is_the_last() -> None:
+    (sampled,) = choose_all(
+        np.zeros((1, len(_PIECES)), np.float32), [Sampler(SamplingParams(), grammar=_compile("regex", "a"))]
+    )
+    assert (sampled.token, sampled.last, sampled.problem) == (_PIECES.index(b"a"), True, "")
+
+
+@pytest.mark.parametrize(
+    "params", [SamplingParams(temperature=0), SamplingParams(seed=1), SamplingParams(repeat_penalty=2)]
+)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_where_a_bias_leaves_nothing_only_that_request_fails(params: SamplingParams) -> None:
+    impossible = SamplingParams(
+        temperature=params.temperature,
+        repeat_penalty=params.repeat_penalty,
+        logit_bias=tuple((token, -np.inf) for token in range(len(_PIECES))),
+    )
+    rows = np.zeros((2, len(_PIECES)), np.float32)
+    failed, other = choose_all(rows, [Sampler(impossible, grammar=_compile("regex", "ab")), Sampler(params)])
+    assert failed.token is None and failed.problem
+    assert other.token is not None and not other.problem
+
+
+def test_a_fork_goes_its_own_way() -> None:
+    one = _compile("regex", "ab|ba")
+    other = one.fork()
+    assert one.consume(_PIECES.index(b"a"))
+    assert set(np.flatnonzero(~other.forbidden())) == _allowed(["ab", "ba"], "")
+
+
+def test_json_has_bounded_whitespace() -> None:
+    grammar = _compile("json_schema", "{}", BYTES)
+    for byte in b"[  ":
+        possible = grammar.consume(byte)
+    assert not possible
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "reason"),
+    [
+        ("json_schema", {"type": "array", "uniqueItems": True}, "uniqueItems"),
+        ("json_schema", {"not": {"type": "string"}}, "not"),
+        ("json_schema", {"if": {}, "then": {}, "else": {}}, "if"),
+        ("json_schema", {"type": "elephant"}, "elephant"),
+        ("json_schema", {"type": "string", "format": "poem"}, "poem"),
+        ("json_schema", {"type": "string", "pattern": "("}, "unclosed group"),
+        ("json_schema", {"oneOf": [{"type": "number"}, {"type": "integer"}]}, "oneOf"),
+        ("json_schema", {"type": "integer", "minimum": 5, "maximum": 3}, "minimum"),
+        ("json_schema", {"$ref": "#/$defs/nowhere"}, "nowhere"),
+        ("json_schema", {"$ref": "http://example.com/schema"}, "example.com"),
+        ("json_schema", {"x-guidance": {"lenient": True}, "uniqueItems": True}, "x-guidance"),
+        ("json_schema", False, "nothing"),
+        ("json_schema", {"$ref": "#"}, "nothing would satisfy it"),
+        ("json_schema", {"enum": ["x" * 70_000]}, "65536"),
+        ("json_schema", {"$defs": {f"a{n}": {"$ref": f"#/$defs/a{n + 1}"} for n in range(900)}}, "definitions"),
+        ("regex", "[0-9", "unclosed"),
+        ("regex", "(?=a)b", "regex"),
+        ("gbnf", 'start ::= "a"', "root"),
+        ("gbnf", "root ::= missing", "missing"),
+        ("gbnf", 'root ::= "a', "end of input"),
+        ("gbnf", "root ::= root", "nothing would satisfy it"),
+        ("gbnf", "root ::= " + "(" * 3000 + '"a"' + ")" * 3000, "nested"),
+        ("lark", "%llguidance {}\nstart: missing", "missing"),
+        ("lark", "start: r0\n" + "".join(f"r{n}: r{n + 1}\n" for n in range(2500)) + 'r2500: "a"', "definitions"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_enforced_is_refused_by_name(kind: Any, source: Any, reason: str) -> None:
+    text = json.dumps(source) if kind == "json_schema" else source
+    with pytest.raises(InvalidRequest, match=reason) as refused:
+        BYTES.compile(Constraint(kind, text, "response_format"))
+    assert refused.value.param == "response_format"
+    assert refused.value.message.startswith("response_format cannot be enforced: ")
