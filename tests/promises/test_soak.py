@@ -6,9 +6,12 @@ import random
 import resource
 from pathlib import Path
 
+import pytest
+
 from tests.engine.house import House
 
 
+@pytest.mark.timeout(400)  # a minute where nothing else runs
 def test_twenty_thousand_requests_leak_no_cell_no_sequence_and_no_memory(tiny_models: dict[str, Path]) -> None:
     house = House(tiny_models["llama"], n_ctx=1024, parallel=8, cache_ram_bytes=768 * 4000)
     random_ = random.Random(5)
