@@ -163,6 +163,13 @@ def test_a_fork_goes_its_own_way() -> None:
     assert set(np.flatnonzero(~other.forbidden())) == _allowed(["ab", "ba"], "")
 
 
+def test_gbnf_may_spell_characters_by_their_numbers() -> None:
+    grammar = _compile("gbnf", r'root ::= "\u00e9\x41\u0041" [\u4e00-\u4e10] "\U0001F40E" "\\u0041"', BYTES)
+    for byte in "éAA一🐎\\u0041".encode():
+        assert grammar.consume(byte)
+    assert grammar.complete
+
+
 def test_json_has_bounded_whitespace() -> None:
     grammar = _compile("json_schema", "{}", BYTES)
     for byte in b"[  ":
@@ -193,6 +200,7 @@ def test_json_has_bounded_whitespace() -> None:
         ("gbnf", 'start ::= "a"', "root"),
         ("gbnf", "root ::= missing", "missing"),
         ("gbnf", 'root ::= "a', "end of input"),
+        ("gbnf", r'root ::= "\ud800"', "no character"),
         ("gbnf", "root ::= root", "nothing would satisfy it"),
         ("gbnf", "root ::= " + "(" * 3000 + '"a"' + ")" * 3000, "nested"),
         ("lark", "%llguidance {}\nstart: missing", "missing"),

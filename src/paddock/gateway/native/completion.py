@@ -88,7 +88,7 @@ class NativeAnswer:
             async for place, delta in merged(self._generations):
                 deltas = seen.setdefault((place, delta.index), [])
                 deltas.append(delta)
-                if delta.finish is None or delta.text:
+                if delta.finish is None or delta.text or delta.tokens:
                     yield _event(self._part(place, deltas))
                 if delta.finish is not None:
                     yield _event(self._final(place, delta.index, Written.of(deltas)))
