@@ -16,7 +16,7 @@ CHAT = "/v1/chat/completions"
 
 @pytest.mark.parametrize("url", ["/v1/completions", "/completion"])
 def test_a_client_that_leaves_takes_all_of_its_prompts_along(url: str) -> None:
-    with Server("-m", "fake:delay=0.02", "-np", "3") as server:
+    with Server("-m", "fake:delay=0.2", "-np", "3") as server:
         body = {"prompt": ["x" * 130, "y" * 130], "max_tokens": 60, "stream": True}
         with server.client.stream("POST", url, json=body) as response:
             stream = events(response)
