@@ -47,7 +47,8 @@ class House:
         if plan.spans:
             results = self.engine.decode(plan.spans)
             for progress in self.scheduler.commit(plan, results, time.perf_counter() - begun):
-                self.opinions[progress.request.id] += progress.prompt
+                if progress.prompt:
+                    self.opinions[progress.request.id] += progress.prompt
                 if progress.token is not None:
                     self.answers[progress.request.id].append(progress.token)
                 if progress.finish is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -39,6 +41,7 @@ def _forced(words: list[str], said: str) -> bool:
 
 SOURCE = GrammarSource(_Vocab(), len(_PIECES))
 BYTES = GrammarSource(FakeVocab(), 260)
+BYTES_END = min(FakeVocab.end_tokens)
 
 _words = st.lists(st.text("abc", min_size=1, max_size=6), min_size=1, max_size=5, unique=True)
 
@@ -163,6 +166,13 @@ def test_a_fork_goes_its_own_way() -> None:
     assert set(np.flatnonzero(~other.forbidden())) == _allowed(["ab", "ba"], "")
 
 
+def test_gbnf_may_spell_characters_by_their_numbers() -> None:
+    grammar = _compile("gbnf", r'root ::= "\u00e9\x41\u0041" [\u4e00-\u4e10] "\U0001F40E" "\\u0041"', BYTES)
+    for byte in "éAA一🐎\\u0041".encode():
+        assert grammar.consume(byte)
+    assert grammar.complete
+
+
 def test_json_has_bounded_whitespace() -> None:
     grammar = _compile("json_schema", "{}", BYTES)
     for byte in b"[  ":
@@ -193,6 +203,7 @@ def test_json_has_bounded_whitespace() -> None:
         ("gbnf", 'start ::= "a"', "root"),
         ("gbnf", "root ::= missing", "missing"),
         ("gbnf", 'root ::= "a', "end of input"),
+        ("gbnf", r'root ::= "\ud800"', "no character"),
         ("gbnf", "root ::= root", "nothing would satisfy it"),
         ("gbnf", "root ::= " + "(" * 3000 + '"a"' + ")" * 3000, "nested"),
         ("lark", "%llguidance {}\nstart: missing", "missing"),
@@ -205,3 +216,25 @@ def test_what_cannot_be_enforced_is_refused_by_name(kind: Any, source: Any, reas
         BYTES.compile(Constraint(kind, text, "response_format"))
     assert refused.value.param == "response_format"
     assert refused.value.message.startswith("response_format cannot be enforced: ")
+
+
+def test_nothing_that_the_official_suite_calls_invalid_can_be_said() -> None:
+    """Of every schema that is taken. The suite says far more than a schema of ours could think of."""
+    models = os.environ.get("PADDOCK_TEST_MODELS")
+    folder = Path(models).parent / "json-schema-suite" / "tests" / "draft2020-12" if models else None
+    if folder is None or not folder.is_dir():
+        pytest.skip("no JSON-Schema test suite beside PADDOCK_TEST_MODELS")
+    taken = 0
+    for file in sorted(folder.glob("*.json")):
+        for group in json.loads(file.read_text("utf-8")):
+            try:
+                grammar = _compile("json_schema", json.dumps(group["schema"]), BYTES)
+            except InvalidRequest:
+                continue
+            taken += 1
+            for example in group["tests"]:
+                state = grammar.fork()
+                said = all(state.consume(byte) for byte in json.dumps(example["data"], ensure_ascii=False).encode())
+                over = said and (state.complete or not state.forbidden()[BYTES_END])
+                assert example["valid"] or not over, (file.name, group["description"], example)
+    assert taken > 150

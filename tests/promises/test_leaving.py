@@ -14,6 +14,19 @@ from tests.server import Server, alive, chat_body, events, wait_for
 CHAT = "/v1/chat/completions"
 
 
+@pytest.mark.parametrize("url", ["/v1/completions", "/completion"])
+def test_a_client_that_leaves_takes_all_of_its_prompts_along(url: str) -> None:
+    with Server("-m", "fake:delay=0.2", "-np", "3") as server:
+        body = {"prompt": ["x" * 130, "y" * 130], "max_tokens": 60, "stream": True}
+        with server.client.stream("POST", url, json=body) as response:
+            stream = events(response)
+            next(stream)
+            with httpx.Client(base_url=server.url) as other:
+                assert other.get("/health").json()["slots_available"] == 1
+        wait_for(lambda: server.client.get("/health").json()["slots_available"] == 3, 20, "the places to be free")
+        assert not any(slot["is_processing"] for slot in server.client.get("/slots").json())
+
+
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_a_stream_finish_and_leaves_no_process(sign: signal.Signals) -> None:
     with Server("-m", "fake:delay=0.01") as server:

@@ -33,6 +33,7 @@ _CEILINGS = np.where(
     np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"), np.inf, -np.inf
 ).astype(np.float32)
 """For each byte of a mask, the most that its eight tokens' logits may be."""
+_ESCAPES = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|.)")
 _LITERALS = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/')
 
 
@@ -49,10 +50,8 @@ class Grammar:
 
     def forbidden(self) -> npt.NDArray[np.bool_]:
         """For each token, whether it may not come next."""
-        mask: npt.NDArray[np.bool_] = np.unpackbits(~self._bits(), count=self._n_vocab, bitorder="little").view(
-            np.bool_
-        )
-        return mask
+        bits = np.unpackbits(~self._bits(), count=self._n_vocab, bitorder="little")
+        return bits.astype(np.bool_)
 
     def restrict(self, row: Logits) -> None:
         """Take out of the row, in place, what may not come next."""
@@ -101,11 +100,8 @@ class GrammarSource:
     @cached_property
     def _tokenizer(self) -> LLTokenizer:
         """Takes half a second for 50,000 tokens, so it is made for the first constraint, not for the model."""
-        return LLTokenizer(TokenizerWrapper(_Vocabulary(self._vocab, self._n_vocab)), eos_token=self._end_tokens)
-
-    @property
-    def _end_tokens(self) -> list[int]:
-        return sorted(self._vocab.end_tokens)
+        vocabulary = TokenizerWrapper(_Vocabulary(self._vocab, self._n_vocab))
+        return LLTokenizer(vocabulary, eos_token=sorted(self._vocab.end_tokens) or None)
 
 
 class _Vocabulary:
@@ -157,11 +153,22 @@ def _source(constraint: Constraint) -> str:
             return _lark(constraint.source)
         case "gbnf":
             try:
-                return _lark(gbnf_to_lark(constraint.source))
+                return _lark(gbnf_to_lark(_ESCAPES.sub(_character, constraint.source)))
             except RecursionError:
                 raise _Refused("it is nested too deeply") from None
             except Exception as error:  # the converter raises bare exceptions too
                 raise _Refused(str(error)) from None
+
+
+def _character(escape: re.Match[str]) -> str:
+    """An escaped `é` → `é`, which the converter knows. What means something to a grammar stays escaped."""
+    digits = escape[1] or escape[2]
+    if not digits:
+        return escape[0]
+    code = int(digits, 16)
+    if code > 0x10FFFF or 0xD800 <= code < 0xE000:
+        raise _Refused(f"{escape[0]} is no character")
+    return chr(code) if code > 0x7F else f"\\x{code:02x}"
 
 
 def _schema(source: str) -> str:

@@ -134,7 +134,7 @@ class LlamaEngine:
                 self.apply([Forget(span.sequence, span.start + len(span.tokens))])
         samplers = [span.sampler for span in spans if span.sampler is not None]
         if any(span.targets for span in spans):
-            return self._choose_and_score(spans, samplers)
+            return self._choose_and_judge(spans, samplers)
         if not samplers:
             lib.llama_synchronize(self._context)
             return [None] * len(spans)
@@ -159,15 +159,15 @@ class LlamaEngine:
             self._crowd = Crowd(samplers)
         return self._crowd.choose(rows)
 
-    def _choose_and_score(self, spans: Sequence[Span], samplers: list[Sampler]) -> list[Sampled | None]:
+    def _choose_and_judge(self, spans: Sequence[Span], samplers: list[Sampler]) -> list[Sampled | None]:
         """The same where the outputs also hold rows that tell how likely a prompt's own tokens were."""
         rows = self._logits(sum(len(span.targets) + (span.sampler is not None) for span in spans))
-        scores: list[list[TokenLogprobs]] = []
+        judged: list[list[TokenLogprobs]] = []
         last: list[int] = []
         at = 0
         for span in spans:
             targets = zip(rows[at:], span.targets, strict=False)
-            scores.append([logprobs_of(row, target, span.target_probs) for row, target in targets])
+            judged.append([logprobs_of(row, target, span.target_probs) for row, target in targets])
             at += len(span.targets)
             if span.sampler is not None:
                 last.append(at)
@@ -177,7 +177,7 @@ class LlamaEngine:
             msgspec.structs.replace(next(chosen) if span.sampler is not None else Sampled(None), prompt=prompt)
             if span.sampler is not None or prompt
             else None
-            for span, prompt in zip(spans, scores, strict=True)
+            for span, prompt in zip(spans, judged, strict=True)
         ]
 
     def _logits(self, rows: int) -> npt.NDArray[np.float32]:

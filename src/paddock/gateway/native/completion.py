@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -86,13 +87,14 @@ class NativeAnswer:
         """Server-sent events: the last of an answer has all that is known of it; an error event ends a broken one."""
         seen: dict[tuple[int, int], list[Delta]] = {}
         try:
-            async for place, delta in merged(self._generations):
-                deltas = seen.setdefault((place, delta.index), [])
-                deltas.append(delta)
-                if delta.finish is None or delta.text:
-                    yield _event(self._part(place, deltas))
-                if delta.finish is not None:
-                    yield _event(self._final(place, delta.index, Written.of(deltas)))
+            async with aclosing(merged(self._generations)) as coming:
+                async for place, delta in coming:
+                    deltas = seen.setdefault((place, delta.index), [])
+                    deltas.append(delta)
+                    if delta.finish is None or delta.text or delta.tokens:
+                        yield _event(self._part(place, deltas))
+                    if delta.finish is not None:
+                        yield _event(self._final(place, delta.index, Written.of(deltas)))
         except PaddockError as error:
             yield error_event(error)
 

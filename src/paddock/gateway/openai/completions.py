@@ -6,6 +6,7 @@ import codecs
 import secrets
 import time
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from functools import partial
 
 import msgspec
@@ -74,14 +75,15 @@ class CompletionAnswer:
         texts: dict[int, _Text] = {}
         usage = None if self._body.include_usage else msgspec.UNSET
         try:
-            async for place, delta in merged(self._generations):
-                index = place * self._n + delta.index
-                if index not in texts:
-                    texts[index] = self._begin(place, delta.prompt_logprobs or [])
-                texts[index].add(delta.text, delta.logprobs or [])
-                yield self._event([texts[index].take(index, delta.finish)], usage)
-                if delta.finish is not None and delta.usage is not None:
-                    usages[place].append(delta.usage)
+            async with aclosing(merged(self._generations)) as deltas:
+                async for place, delta in deltas:
+                    index = place * self._n + delta.index
+                    if index not in texts:
+                        texts[index] = self._begin(place, delta.prompt_logprobs or [])
+                    texts[index].add(delta.text, delta.logprobs or [])
+                    yield self._event([texts[index].take(index, delta.finish)], usage)
+                    if delta.finish is not None and delta.usage is not None:
+                        usages[place].append(delta.usage)
             if self._body.include_usage:
                 yield self._event([], usage_of(usages))
             yield b"data: [DONE]\n\n"
