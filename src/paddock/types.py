@@ -154,6 +154,8 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     n_cells: int = 0
     kv_unified: bool = True
     bytes_per_token: int = 0
+    together: int = 1
+    """How many deterministic answers share a step."""
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):

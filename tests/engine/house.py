@@ -23,6 +23,7 @@ class House:
             slots=self.engine.info.n_slots,
             n_batch=chunk,
             end_tokens=self.engine.vocab.end_tokens,
+            together=self.engine.info.together,
         )
         self.answers: defaultdict[int, list[int]] = defaultdict(list)
         self.opinions: defaultdict[int, list[TokenLogprobs]] = defaultdict(list)
@@ -45,7 +46,7 @@ class House:
         begun = time.perf_counter()
         self.engine.apply(plan.operations)
         if plan.spans:
-            results = self.engine.decode(plan.spans)
+            results = self.engine.decode(plan.spans, exact=plan.exact)
             for progress in self.scheduler.commit(plan, results, time.perf_counter() - begun):
                 if progress.prompt:
                     self.opinions[progress.request.id] += progress.prompt

@@ -7,12 +7,14 @@ import os
 import signal
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from paddock.errors import ContextLengthExceeded, ModelLoadFailed, ServerStopping, WorkerCrashed
 from paddock.fleet import Catalogue, Fleet, Model
+from paddock.fleet.process import environment
 from paddock.types import EngineOptions, GenerateRequest, TextPrompt
 from paddock.wire import SlotAction
 
@@ -166,3 +168,13 @@ def test_a_prompt_that_cannot_fit_is_refused_with_both_numbers() -> None:
             assert await _text(fleet, "fake:n_ctx=32", "hi")
 
     run(scenario())
+
+
+def test_workers_of_a_cuda_build_get_the_real_libstdcpp_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    monkeypatch.setenv("LLAMA_CPP_LIB_PATH", str(tmp_path))
+    assert "LD_PRELOAD" not in environment(EngineOptions())
+    (tmp_path / "libggml-cuda.so.0").touch()
+    assert environment(EngineOptions())["LD_PRELOAD"] == "libstdc++.so.6"
+    monkeypatch.setenv("LD_PRELOAD", "mine.so")
+    assert environment(EngineOptions())["LD_PRELOAD"] == "mine.so", "the user knows better"

@@ -227,7 +227,7 @@ def test_props_say_what_is_served_and_wake_nothing() -> None:
     assert awake["default_generation_settings"]["n_ctx"] == 512
     assert awake["default_generation_settings"]["params"]["temperature"] == 0.8
     assert (awake["model_path"], awake["bos_token"], awake["eos_token"]) == ("fake:n_ctx=512", "<s>", "</s>")
-    assert awake["deterministic"] == {"default": False, "method": "own_steps"}
+    assert awake["deterministic"] == {"default": False, "method": "own_steps", "together": 3}
     assert awake["reuse"] == "prefix"
     assert awake["kv_cache"] == {
         "layout": "streams",

@@ -41,10 +41,13 @@ def test_the_same_seed_gives_the_same_bytes_whatever_else_happens(demo_model: Pa
         with ThreadPoolExecutor(5) as pool:
             together = list(pool.map(lambda index: _answer(server, index), order))
         assert together == [alone[index] for index in order]
+        assert server.client.get("/props").json()["deterministic"]["together"] in (1, 2, 3)
         assert [_answer(server, index) for index in range(len(PROMPTS))] == alone, "warm"
 
 
-def test_a_single_request_can_ask_for_it_among_others_that_do_not(demo_model: Path, alone: list[str]) -> None:
+def test_a_single_request_can_ask_for_it_among_others_that_do_not(demo_model: Path) -> None:
+    with Server("-m", str(demo_model), "-np", "3", "-c", "6144", "--cache-ram", "0") as server:
+        alone = [_answer(server, index, deterministic=True) for index in range(len(PROMPTS))]
     with Server("-m", str(demo_model), "-np", "3", "-c", "6144") as server, ThreadPoolExecutor(4) as pool:
         others = [pool.submit(server.chat, f"{LONG} {n}", max_tokens=30, ignore_eos=True) for n in range(3)]
         for index in (1, 3, 4):

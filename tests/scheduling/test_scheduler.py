@@ -31,6 +31,7 @@ class House:
             slots=self.engine.info.n_slots,
             n_batch=batch,
             end_tokens=self.engine.vocab.end_tokens,
+            together=self.engine.info.together,
             continuous=options.get("continuous_batching", True),
         )
         self.answers: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
@@ -55,7 +56,7 @@ class House:
         assert cache.stored == self.engine.stored_tokens, "and with host memory"
         if plan.spans:
             self.computed += sum(len(span.tokens) for span in plan.spans)
-            for progress in self.scheduler.commit(plan, self.engine.decode(plan.spans), 0.01):
+            for progress in self.scheduler.commit(plan, self.engine.decode(plan.spans, exact=plan.exact), 0.01):
                 key = (progress.request.id, progress.request.index)
                 self.opinions[key] += progress.prompt
                 if progress.token is not None:
@@ -338,7 +339,10 @@ def test_deterministic_requests_always_use_batches_of_the_same_shape(unified: bo
         while (plan := house.step()) is not None:
             for span, request in zip(plan.spans, plan.requests, strict=True):
                 if request.id == 1:
-                    assert len(plan.spans) == 1
+                    assert all(other.deterministic for other in plan.requests)
+                    in_prompt = span.start < request.prompt_size
+                    assert len(plan.spans) <= (1 if in_prompt else house.engine.info.together)
+                    assert in_prompt or all(len(span.tokens) == 1 for span in plan.spans)
                     seen.append((span.start, len(span.tokens)))
         return seen
 
@@ -347,6 +351,17 @@ def test_deterministic_requests_always_use_batches_of_the_same_shape(unified: bo
     assert len(warm) == len(cold) - 2, "what is on the grid was reused"
     assert cold[: len(cold) - len(warm)] == [(0, 128), (128, 128)][: len(cold) - len(warm)]
     assert cold[len(cold) - len(warm) :] == warm
+
+
+def test_deterministic_answers_share_steps_as_far_as_they_may() -> None:
+    house = House(kv_unified=False, parallel=6, n_ctx=1024)
+    for id in range(5):
+        house.ask(id, f"{id}", max_tokens=20, deterministic=True)
+    sequences = []
+    while (plan := house.step()) is not None:
+        sequences.append([span.sequence for span in plan.spans])
+    assert max(map(len, sequences)) == house.engine.info.together == 3
+    assert sum(ids == list(range(ids[0], ids[0] + 3)) for ids in sequences if len(ids) == 3) >= 15, "side by side"
 
 
 @given(st.lists(st.tuples(Texts, st.booleans()), min_size=1, max_size=4), st.booleans(), st.booleans())

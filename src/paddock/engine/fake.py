@@ -63,6 +63,7 @@ _N_CTX = 8192
 _N_VOCAB = 260
 _BYTES_PER_TOKEN = 1024
 _BYTES_PER_SNAPSHOT = 4096
+_TOGETHER = 3
 _STATE_CODE = "H"  # of a token in a packed state
 
 
@@ -157,6 +158,7 @@ class FakeEngine:
             n_cells=self.shape.cells,
             kv_unified=unified,
             bytes_per_token=_BYTES_PER_TOKEN,
+            together=1 if unified or self._whole else _TOGETHER,
         )
         self.origin = StateOrigin(
             engine="fake",
@@ -201,7 +203,7 @@ class FakeEngine:
                     del self._spans[span]
         self._check_room()
 
-    def decode(self, spans: Sequence[Span]) -> list[Sampled | None]:
+    def decode(self, spans: Sequence[Span], *, exact: bool = False) -> list[Sampled | None]:
         if self._delay:
             time.sleep(self._delay)
         return [self._advance(span) for span in spans]

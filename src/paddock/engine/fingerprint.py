@@ -13,17 +13,15 @@ from paddock.types import EngineOptions, StateOrigin
 ENGINE = f"llama-cpp-python {llama_cpp.__version__}"
 _EDGE = 1 << 20
 # What changes the order of additions somewhere, and so the last bits of a logit.
-_MATTERS = (
-    *("n_ubatch", "n_gpu_layers", "n_threads", "flash_attn", "cache_type_k", "cache_type_v"),
-    *("kv_unified", "deterministic", "repack"),
-)
+_MATTERS = ("n_ubatch", "n_gpu_layers", "n_threads", "flash_attn", "cache_type_k", "cache_type_v", "repack")
 # Of these, what a slot's state may differ in: its tokens' keys and values are the same but for the last bits.
 _LAST_BITS = ("n_ubatch", "n_gpu_layers", "n_threads", "repack")
 
 
-def fingerprint(path: Path, options: EngineOptions) -> str:
-    """Of the engine's version, the model's file, the samplers and the options that matter."""
+def fingerprint(path: Path, options: EngineOptions, *, unified: bool, together: int) -> str:
+    """Of the engine's version, the model's file, the samplers and the options that matter, as they turned out."""
     digest = hashlib.sha256()
+    digest.update(f"unified {unified} deterministic {options.deterministic} together {together > 1} ".encode())
     digest.update(f"{ENGINE} samplers {PROFILE}".encode())
     digest.update(repr([(name, getattr(options, name)) for name in _MATTERS]).encode())
     digest.update(_edges(path))

@@ -161,7 +161,7 @@ def _source(constraint: Constraint) -> str:
 
 
 def _character(escape: re.Match[str]) -> str:
-    """An escaped `é` → `é`, which the converter knows. What means something to a grammar stays escaped."""
+    r"""An escape such as `\u00e9` → `é`, which the converter knows. What means something to a grammar stays escaped."""
     digits = escape[1] or escape[2]
     if not digits:
         return escape[0]

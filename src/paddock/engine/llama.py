@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from paddock.engine import library
+from paddock.engine.batch import Batch
+from paddock.engine.exact import PROBE_CONTEXT, rows_alike
 from paddock.engine.fingerprint import ENGINE, fingerprint, origin
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.engine.memory import Memory
@@ -51,6 +53,7 @@ _WARM_UP_TOKENS = 8
 _LEAST_TO_GPU = 64
 # Reading all weights once more takes a GPU as long as computing about this many tokens along with others.
 _WORTH_A_ROUND = 64
+_MOST_TOGETHER = 8
 
 
 class LlamaEngine:
@@ -68,7 +71,7 @@ class LlamaEngine:
         n_batch = min(options.n_batch, n_ctx)
         self._context = _new_context(self._model, options, n_ctx=n_ctx, n_batch=n_batch, unified=self._unified)
         self._n_ctx = int(lib.llama_n_ctx_seq(self._context))
-        self._batch = _Batch(n_batch)
+        self._batch = Batch(n_batch)
         self._outputs = np.empty((0, 0), np.float32)
         self._outputs_at: int | None = None
         self._crowd = Crowd([])
@@ -89,6 +92,7 @@ class LlamaEngine:
             least_copied=_LEAST_TO_GPU if on_gpu else 1,
         )
         self.origin = origin(path, options, unified=self._unified, flash_attn=not self._memory.transposed)
+        together = self._rows_alike(options) if options.deterministic else 1
         self.info = ModelInfo(
             description=_description(self._model),
             n_ctx=min(self._n_ctx, trained),
@@ -97,7 +101,7 @@ class LlamaEngine:
             n_params=int(lib.llama_model_n_params(self._model)),
             size_bytes=int(lib.llama_model_size(self._model)),
             n_slots=options.parallel,
-            fingerprint=fingerprint(path, options),
+            fingerprint=fingerprint(path, options, unified=self._unified, together=together),
             engine=ENGINE,
             chat_template=self.vocab.chat_template or "",
             bos=self.vocab.bos,
@@ -106,6 +110,7 @@ class LlamaEngine:
             n_cells=self.shape.cells,
             kv_unified=self._unified,
             bytes_per_token=self.shape.bytes_per_token,
+            together=together,
         )
 
     def compile(self, constraint: Constraint) -> Grammar:
@@ -123,8 +128,12 @@ class LlamaEngine:
     def apply(self, operations: Sequence[Operation]) -> None:
         self._memory.apply(operations)
 
-    def decode(self, spans: Sequence[Span]) -> list[Sampled | None]:
-        padded = self._padded(spans) if self._pads else []
+    def decode(self, spans: Sequence[Span], *, exact: bool = False) -> list[Sampled | None]:
+        padded: list[int] = []
+        if exact and self.info.together > 1:
+            padded = _never_alone(spans)
+        elif self._pads:
+            padded = self._padded(spans)
         self._batch.fill(spans, n_vocab=self.vocab.size, sizes=padded)
         status = int(lib.llama_decode(self._context, self._batch.struct))
         if status != 0:
@@ -194,6 +203,20 @@ class LlamaEngine:
         assert isinstance(self._memory, Memory), "asked for where any prefix can be taken out"
         return self._memory
 
+    def _rows_alike(self, options: EngineOptions) -> int:
+        """How many deterministic answers may share a step: tried in a context of its own, like the real one. One on a
+        GPU, where attention divides its work by the longest context of all, and no trial covers every length.
+        """
+        most = min(options.parallel, _MOST_TOGETHER)
+        if self._unified or not self.takes_turns or self._memory.reuse != "prefix":
+            return 1
+        options = msgspec.structs.replace(options, parallel=most)
+        context = _new_context(self._model, options, n_ctx=most * PROBE_CONTEXT, n_batch=64, unified=False)
+        try:
+            return rows_alike(context, n_vocab=self.vocab.size, most=most)
+        finally:
+            lib.llama_free(context)
+
     def _padded(self, spans: Sequence[Span]) -> list[int]:
         """How many tokens to compute for each span. Streams are computed together as far as all of them go, then those
         that go on, and so forth; on a GPU a few tokens more, forgotten afterwards, cost less than one more such round.
@@ -239,54 +262,13 @@ class LlamaEngine:
         return whole
 
 
-class _Batch:
-    """A llama_batch allocated once and filled through numpy views of its arrays."""
-
-    def __init__(self, capacity: int) -> None:
-        self.struct = lib.llama_batch_init(capacity, 0, 1)
-        self.capacity = capacity
-        self._token = _view(self.struct.token, capacity)
-        self._position = _view(self.struct.pos, capacity)
-        self._output = _view(self.struct.logits, capacity)
-        _view(self.struct.n_seq_id, capacity)[:] = 1
-        # libllama reaches each token's sequence through a pointer of its own: aim them all at one array.
-        self._sequence = np.zeros(capacity, np.int32)
-        begin = self._sequence.ctypes.data
-        for index in range(capacity):
-            address = ctypes.c_void_p(begin + 4 * index)
-            self.struct.seq_id[index] = ctypes.cast(address, ctypes.POINTER(ctypes.c_int32))
-
-    def fill(self, spans: Sequence[Span], *, n_vocab: int, sizes: Sequence[int] = ()) -> None:
-        """Lay the spans out one after another, each filled up to its size where that is more than it has tokens."""
-        sizes = sizes or [len(span.tokens) for span in spans]
-        total = sum(sizes)
-        if not 0 < total <= self.capacity:
-            raise DecodeFailed(f"a step of {total} tokens does not fit a batch of {self.capacity}")
-        tokens: list[int] = []
-        self._output[:total] = 0
-        at = 0
-        for span, size in zip(spans, sizes, strict=True):
-            tokens += span.tokens
-            if size == 1:
-                self._position[at] = span.start
-                self._sequence[at] = span.sequence
-            else:
-                tokens += span.tokens[-1:] * (size - len(span.tokens))
-                self._position[at : at + size] = np.arange(span.start, span.start + size)
-                self._sequence[at : at + size] = span.sequence
-            if span.sampler is not None:
-                self._output[at + len(span.tokens) - 1] = 1
-            if span.targets:
-                self._output[at : at + len(span.targets)] = 1
-            at += size
-        if min(tokens) < 0 or max(tokens) >= n_vocab:
-            raise DecodeFailed("a token id is outside the vocabulary")
-        self._token[:total] = tokens
-        self.struct.n_tokens = total
-
-
-def _view(pointer: Any, size: int) -> npt.NDArray[Any]:
-    return np.ctypeslib.as_array(pointer, shape=(size,))
+def _never_alone(spans: Sequence[Span]) -> list[int]:
+    """How many tokens to compute for each span, so that no single one is computed by itself: `rows_alike` says why."""
+    sequences = {span.sequence for span in spans}
+    return [
+        len(span.tokens) + (len(span.tokens) == 1 and not sequences & {span.sequence - 1, span.sequence + 1})
+        for span in spans
+    ]
 
 
 def _load_model(path: Path, options: EngineOptions, on_progress: Callable[[float], None]) -> Any:

@@ -83,6 +83,18 @@ class Memory:
                     case Drop(span):
                         self._drop(span)
 
+    def repeated(self, sequence: int, tokens: int, length: int) -> Bytes:
+        """A state of `length` tokens made of the sequence's first ones, over and over."""
+        data = self._read(sequence, 0, tokens, np.empty(self._read_size(sequence, 0, tokens), np.uint8))
+        state = np.empty(self._known.size(length), np.uint8)
+        self._known.join([(self._known.take(data, 0, tokens), 0, tokens)] * (length // tokens), 0, state)
+        return state
+
+    def put(self, sequence: int, state: Bytes) -> None:
+        """Give an empty sequence a whole state."""
+        if not self._write(sequence, state):
+            raise DecodeFailed(f"could not give sequence {sequence} its state")
+
     def lend(self, pieces: Sequence[Piece]) -> list[tuple[Span, int, int]]:
         return [(self._spans[piece.span], piece.offset, piece.length) for piece in pieces]
 

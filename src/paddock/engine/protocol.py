@@ -90,8 +90,12 @@ class Engine(Protocol):
         """Change the cache as told, in this order."""
         ...
 
-    def decode(self, spans: Sequence[Span]) -> list[Sampled | None]:
-        """Run one step. Returns, for each span, the token chosen after it, or None where none was asked for."""
+    def decode(self, spans: Sequence[Span], *, exact: bool = False) -> list[Sampled | None]:
+        """Run one step. Returns, for each span, the token chosen after it, or None where none was asked for.
+
+        `exact` asks that no bit of a result depends on which spans, up to `info.together` of one token each or one of
+        several, were computed beside it.
+        """
         ...
 
     def lend(self, pieces: Sequence[Piece]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import itertools
 import os
 import signal
@@ -11,6 +12,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import IO, Any, cast
 
 import structlog
@@ -151,7 +153,7 @@ class WorkerProcess(asyncio.Protocol):
                 # -P: a file in the working directory must not shadow a module. A session of its own: Ctrl-C is ours.
                 self._process = await asyncio.create_subprocess_exec(
                     sys.executable, "-P", "-m", "paddock.worker", str(theirs.fileno()), str(self._turns.fileno()),
-                    pass_fds=(theirs.fileno(), self._turns.fileno()), start_new_session=True, env=_environment(options),
+                    pass_fds=(theirs.fileno(), self._turns.fileno()), start_new_session=True, env=environment(options),
                     stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
                 )  # fmt: skip
         except OSError as error:
@@ -352,12 +354,26 @@ async def _line(stream: asyncio.StreamReader) -> bytes:
         return await stream.readexactly(error.consumed)
 
 
-def _environment(options: EngineOptions) -> dict[str, str]:
-    """A thread that spins while it waits for one on the same core waits long. When there is a thread to each core they
-    are kept apart, so that a busy neighbour costs a share and not a collapse (docs/lab.md).
-    """
-    bound = {"OMP_PROC_BIND": "true"} if options.n_threads >= (os.cpu_count() or 1) > 1 else {}
-    return bound | os.environ
+def environment(options: EngineOptions) -> dict[str, str]:
+    """What a worker finds in its environment, unless the user's says otherwise."""
+    environment: dict[str, str] = {}
+    if options.n_threads >= (os.cpu_count() or 1) > 1:
+        # A thread that spins while it waits for one on the same core waits long. When there is a thread to each core
+        # they are kept apart, so that a busy neighbour costs a share and not a collapse (docs/lab.md).
+        environment["OMP_PROC_BIND"] = "true"
+    if _has_cuda():
+        # llama.cpp's CUDA library brings some of libstdc++ along; unless the real one is there first, loading crashes.
+        environment["LD_PRELOAD"] = "libstdc++.so.6"
+    return environment | os.environ
+
+
+def _has_cuda() -> bool:
+    """Whether the llama.cpp that workers load was built for CUDA. It is not imported here, only looked at."""
+    folders = [Path(path) for path in [os.environ.get("LLAMA_CPP_LIB_PATH")] if path]
+    spec = importlib.util.find_spec("llama_cpp")
+    if spec is not None and spec.origin is not None:
+        folders.append(Path(spec.origin).parent / "lib")
+    return any(list(folder.glob("libggml-cuda.so*")) for folder in folders)
 
 
 def _how(status: int) -> str:

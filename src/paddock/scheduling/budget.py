@@ -24,7 +24,8 @@ class StepBudget:
     nobody who arrives can begin before it ends.
     """
     longest_seconds: float = 0.5
-    stretch: float = 4.0
+    stretch: float = 16.0
+    """Answers take a sixteenth of the time while prompts are computed: a step with few of them is dear."""
     floor_seconds: float = 0.25
     """A pause that does no harm, so prompts need not be cut finer: small chunks cost more for each token."""
     _generating: float = 0.0

@@ -37,6 +37,11 @@ class Plan:
     decodes: int = 0
 
     @property
+    def exact(self) -> bool:
+        """It is for deterministic requests."""
+        return bool(self.requests) and self.requests[0].deterministic
+
+    @property
     def prompt_tokens(self) -> int:
         return sum(len(span.tokens) for span in self.spans) - self.decodes
 
@@ -67,6 +72,7 @@ class Scheduler:
         n_batch: int,
         end_tokens: frozenset[int],
         continuous: bool = True,
+        together: int = 1,
         budget: StepBudget | None = None,
     ) -> None:
         self._snapshots = SnapshotCache(shape) if shape.reuse == "snapshot" else None
@@ -77,6 +83,7 @@ class Scheduler:
         self._n_batch = n_batch
         self._end_tokens = end_tokens
         self._continuous = continuous
+        self._together = together
         self._budget = budget or StepBudget(largest=n_batch)
         self._queue: deque[Request] = deque()
         self._running: list[Request] = []
@@ -123,7 +130,7 @@ class Scheduler:
 
     def commit(self, plan: Plan, results: Sequence[Sampled | None], seconds: float = 0.0) -> list[Progress]:
         """Record what the step computed and chose, span by span; `None` where nothing was chosen."""
-        if seconds and plan.spans and not plan.requests[0].deterministic:
+        if seconds and plan.spans and not plan.exact:
             self._budget.observe(decodes=plan.decodes, prompt_tokens=plan.prompt_tokens, seconds=seconds)
         progress: list[Progress] = []
         for span, request, result in zip(plan.spans, plan.requests, results, strict=True):
@@ -343,21 +350,33 @@ class Scheduler:
     # ── what they do next ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _own_step(self) -> tuple[list[Span], list[Request], int] | None:
-        """A step for one deterministic request alone, in turn with the step that all others share."""
+        """A step for deterministic requests, in turn with the step that all others share: one prompt, or the answers
+        that may be computed together.
+        """
         own = [request for request in self._running if request.deterministic and request.leader is None]
         others = any(not request.deterministic and request.leader is None for request in self._running)
         if not own:
             return None
-        self._lane = (self._lane + 1) % (len(own) + others)
-        if self._lane == len(own):
+        lanes = self._lanes(own)
+        self._lane = (self._lane + 1) % (len(lanes) + others)
+        if self._lane == len(lanes):
             return None
-        request = own[self._lane]
-        end = len(request.tokens)
+        lane = lanes[self._lane]
+        return [self._span(request, self._next_cut(request) - request.computed) for request in lane], lane, 0
+
+    def _lanes(self, own: list[Request]) -> list[list[Request]]:
+        answering = [request for request in own if self._together > 1 and request.generating]
+        self._close_gaps(answering)
+        answering.sort(key=lambda request: request.sequence)
+        groups = [answering[at : at + self._together] for at in range(0, len(answering), self._together)]
+        return [*([request] for request in own if request not in answering), *groups]
+
+    @staticmethod
+    def _next_cut(request: Request) -> int:
+        """Where the next chunk of a deterministic request ends."""
         if request.computed < request.prompt_size:
-            end = min(request.prompt_size, (request.computed // GRID + 1) * GRID)
-        elif request.pending > 1:
-            end = request.computed + 1  # going on after an interruption: as it was generated, one by one
-        return [self._span(request, end - request.computed)], [request], 0
+            return min(request.prompt_size, (request.computed // GRID + 1) * GRID)
+        return request.computed + 1  # also when going on after an interruption: as it was generated, one by one
 
     def _shared_step(self) -> tuple[list[Span], list[Request], int]:
         active = [request for request in self._running if request.leader is None and not request.deterministic]

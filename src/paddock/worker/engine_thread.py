@@ -135,6 +135,7 @@ class EngineThread:
             n_batch=engine.n_batch,
             end_tokens=engine.vocab.end_tokens,
             continuous=self._options.continuous_batching,
+            together=engine.info.together,
             budget=StepBudget(largest=engine.n_batch, usual=self._options.n_ubatch),
         )
         while True:
@@ -152,7 +153,7 @@ class EngineThread:
                 for request in plan.requests:
                     request.answer.clock.begin(begun)
             with self._turns.take() if engine.takes_turns else nullcontext():
-                results = engine.decode(plan.spans)
+                results = engine.decode(plan.spans, exact=plan.exact)
             now = time.perf_counter()
             self._publish(scheduler, scheduler.commit(plan, results, now - begun), now)
 

@@ -76,7 +76,7 @@ def _memory(options: EngineOptions, info: ModelInfo | None) -> dict[str, Any]:
     unified = options.kv_unified if info is None else info.kv_unified
     return {
         "total_slots": options.parallel if info is None else info.n_slots,
-        "deterministic": {"default": options.deterministic, "method": "alone" if unified else "own_steps"},
+        "deterministic": _deterministic(options, info, unified=unified),
         "reuse": None if info is None else info.reuse,
         "kv_cache": {
             "layout": "unified" if unified else "streams",
@@ -87,3 +87,11 @@ def _memory(options: EngineOptions, info: ModelInfo | None) -> dict[str, Any]:
             "ram_bytes": options.cache_ram_bytes,
         },
     }
+
+
+def _deterministic(options: EngineOptions, info: ModelInfo | None, *, unified: bool) -> dict[str, Any]:
+    """Whether every request is so unless it says otherwise, and how such requests are kept apart: each with nobody else
+    in the cells, or in steps of their own, of which so many answers may share one.
+    """
+    method = "alone" if unified else "own_steps"
+    return {"default": options.deterministic, "method": method, "together": 1 if info is None else info.together}

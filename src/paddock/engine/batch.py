@@ -1,0 +1,64 @@
+"""What one step computes, laid out as libllama wants it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+import numpy.typing as npt
+
+from paddock.errors import DecodeFailed
+from paddock.types import Span
+
+
+class Batch:
+    """A llama_batch allocated once and filled through numpy views of its arrays."""
+
+    def __init__(self, capacity: int) -> None:
+        self.struct = lib.llama_batch_init(capacity, 0, 1)
+        self.capacity = capacity
+        self._token = _view(self.struct.token, capacity)
+        self._position = _view(self.struct.pos, capacity)
+        self._output = _view(self.struct.logits, capacity)
+        _view(self.struct.n_seq_id, capacity)[:] = 1
+        # libllama reaches each token's sequence through a pointer of its own: aim them all at one array.
+        self._sequence = np.zeros(capacity, np.int32)
+        begin = self._sequence.ctypes.data
+        for index in range(capacity):
+            address = ctypes.c_void_p(begin + 4 * index)
+            self.struct.seq_id[index] = ctypes.cast(address, ctypes.POINTER(ctypes.c_int32))
+
+    def fill(self, spans: Sequence[Span], *, n_vocab: int, sizes: Sequence[int] = ()) -> None:
+        """Lay the spans out one after another, each filled up to its size where that is more than it has tokens."""
+        sizes = sizes or [len(span.tokens) for span in spans]
+        total = sum(sizes)
+        if not 0 < total <= self.capacity:
+            raise DecodeFailed(f"a step of {total} tokens does not fit a batch of {self.capacity}")
+        tokens: list[int] = []
+        self._output[:total] = 0
+        at = 0
+        for span, size in zip(spans, sizes, strict=True):
+            tokens += span.tokens
+            if size == 1:
+                self._position[at] = span.start
+                self._sequence[at] = span.sequence
+            else:
+                tokens += span.tokens[-1:] * (size - len(span.tokens))
+                self._position[at : at + size] = np.arange(span.start, span.start + size)
+                self._sequence[at : at + size] = span.sequence
+            if span.sampler is not None:
+                self._output[at + len(span.tokens) - 1] = 1
+            if span.targets:
+                self._output[at : at + len(span.targets)] = 1
+            at += size
+        if min(tokens) < 0 or max(tokens) >= n_vocab:
+            raise DecodeFailed("a token id is outside the vocabulary")
+        self._token[:total] = tokens
+        self.struct.n_tokens = total
+
+
+def _view(pointer: Any, size: int) -> npt.NDArray[Any]:
+    return np.ctypeslib.as_array(pointer, shape=(size,))

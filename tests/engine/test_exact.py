@@ -1,0 +1,63 @@
+"""What the engine says of answers computed together holds to the last bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from paddock.engine import open_engine
+from paddock.types import EngineOptions, Forget, Sampled, SamplingParams, Span, TokenLogprobs
+
+PROBS = 5
+
+
+class Streams:
+    """An engine in deterministic mode, whose sequences are filled by hand."""
+
+    def __init__(self, model: Path, **options: object) -> None:
+        defaults = {"n_ctx": 6 * 1024, "parallel": 6, "n_threads": 2, "kv_unified": False, "deterministic": True}
+        self.engine = open_engine(str(model), EngineOptions(**defaults | options), lambda _: None)  # type: ignore[arg-type]
+        self._sizes: dict[int, int] = {}
+
+    def fill(self, sequence: int, size: int, seed: int) -> None:
+        tokens = np.random.default_rng(seed).integers(3, self.engine.info.n_vocab, size).tolist()
+        self.engine.apply([Forget(sequence)])
+        for start in range(0, size, 128):
+            self.engine.decode([Span(sequence, start, tokens[start : start + 128])], exact=True)
+        self._sizes[sequence] = size
+
+    def next(self, *sequences: int) -> dict[int, TokenLogprobs]:
+        """What the model thinks comes after each, all computed in one step and forgotten again."""
+        params = SamplingParams(temperature=0, n_probs=PROBS)
+        spans = [Span(s, self._sizes[s], [5], self.engine.sampler(params, [])) for s in sequences]
+        results = self.engine.decode(spans, exact=True)
+        self.engine.apply([Forget(s, self._sizes[s]) for s in sequences])
+        return {s: _opinion(result) for s, result in zip(sequences, results, strict=True)}
+
+
+def _opinion(result: Sampled | None) -> TokenLogprobs:
+    assert result is not None and result.logprobs is not None
+    return result.logprobs
+
+
+@pytest.mark.parametrize("flash_attn", ["on", "off"])
+def test_answers_come_out_alike_however_many_share_a_step(tiny_models: dict[str, Path], flash_attn: str) -> None:
+    streams = Streams(tiny_models["llama"], flash_attn=flash_attn)
+    for sequence, size in enumerate((700, 30, 900, 300, 520, 5)):  # around where the CPU's attention changes its way
+        streams.fill(sequence, size, seed=sequence)
+    alone = {sequence: streams.next(sequence)[sequence] for sequence in range(6)}
+    together = streams.engine.info.together
+    for first in range(6):
+        for count in range(1, min(together, 6 - first) + 1):
+            sequences = range(first, first + count)
+            assert streams.next(*sequences) == {sequence: alone[sequence] for sequence in sequences}
+    apart = [0, 2, 4][:together]
+    assert streams.next(*apart) == {sequence: alone[sequence] for sequence in apart}, "with gaps between them too"
+
+
+def test_only_a_deterministic_server_with_streams_tries(tiny_models: dict[str, Path]) -> None:
+    for options in ({"deterministic": False}, {"kv_unified": True}, {"parallel": 1}):
+        assert Streams(tiny_models["llama"], **options).engine.info.together == 1
+    assert Streams(tiny_models["recurrent"]).engine.info.together == 1
