@@ -73,31 +73,35 @@ def top_k_rows(rows: Logits, which: list[int], k: int) -> Ids:
     grid = rows[:, : columns * groups].reshape(count, groups, columns)
     largest = grid.max(axis=1)
     highest = np.partition(largest, columns - k, axis=1)[:, columns - k :]
-    if np.isnan(highest).any():  # a broken model, or one row's overflow: no reason to end everybody's answers
+    least, most = highest[:, :1], highest.max(axis=1, keepdims=True)
+    if np.isnan(most).any():  # a broken model, or one row's overflow: no reason to end everybody's answers
         return top_k_rows(np.where(np.isnan(rows), np.float32(-np.inf), rows), list(range(count)), k)
-    least = highest[:, :1]
+    tail = rows[:, columns * groups :]
+    if (least == most).all() and not (tail > most).any():
+        return np.stack([_first_equal(row, value, k) for row, value in zip(rows, least, strict=True)])
     reached = largest >= least
     at = np.flatnonzero(reached)
-    ties: list[Ids] = []
-    level = np.empty(0, np.int64)
-    if groups > 1 and len(at) > 4 * k:
+    keys: list[Ids] = []
+    if len(at) > (count + 3) * k:
         # Rows with very many equal logits: what lies above them is in few groups, and of the equal ones the first do.
-        level = np.flatnonzero(reached.sum(axis=1) > 4 * k)
+        level = np.flatnonzero(np.count_nonzero(reached, axis=1) > 4 * k)
         reached[level] = largest[level] > least[level]
         at = np.flatnonzero(reached)
-        ties = [_first_equal(rows[index], least[index], k) for index in level]
+        ties = [(row, _first_equal(rows[row], least[row], k)) for row in level]
+        keys += [_sort_keys(np.full(len(ids), row), rows[row, ids], ids) for row, ids in ties]
     row, column = np.divmod(at, columns)
-    hit, line = np.divmod(np.flatnonzero(grid[row, :, column] >= least[row]), groups)
-    rest_row, rest = np.nonzero(rows[:, columns * groups :] >= least)
-    owner = np.concatenate([row[hit], rest_row, np.repeat(level, [len(tie) for tie in ties])])
-    ids = np.concatenate([line * columns + column[hit], rest + columns * groups, *ties])
-    keys = _sort_keys(owner, rows[owner, ids], ids)
-    if len(level):  # an equal one may have been found both ways
-        keys = np.unique(keys)
-    else:
-        keys.sort()
-    begins = np.searchsorted(keys, np.arange(count) << _OWNER_SHIFT)
-    best: Ids = keys[begins[:, None] + np.arange(k)] & _ID_MASK
+    near = grid[row, :, column]
+    hits = np.flatnonzero(near >= least[row])
+    group, line = np.divmod(hits, groups)
+    keys.append(_sort_keys(row[group], near.reshape(-1)[hits], line * columns + column[group]))
+    if tail.size:
+        row, rest = np.nonzero(tail >= least)
+        ids = rest + columns * groups
+        keys.append(_sort_keys(row, rows[row, ids], ids))
+    # An equal one may have been found both ways.
+    found = np.unique(np.concatenate(keys)) if len(keys) > 1 else np.sort(keys[0])
+    begins = np.searchsorted(found, np.arange(count) << _OWNER_SHIFT)
+    best: Ids = found[begins[:, None] + np.arange(k)] & _ID_MASK
     return best
 
 
