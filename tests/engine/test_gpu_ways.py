@@ -1,0 +1,62 @@
+"""What is done differently on a GPU, done on the CPU, where it is slower but must be just as right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from paddock.engine.llama import LlamaEngine
+from paddock.types import Span
+from tests.engine.house import House
+
+# Without flash attention and in full precision a token comes out alike in any step, but for bits that decide nothing.
+_EVEN: dict[str, Any] = {
+    "kv_unified": False,
+    "flash_attn": "off",
+    "cache_type_k": "f32",
+    "cache_type_v": "f32",
+    "n_ctx": 6 * 256,
+    "parallel": 6,
+    "n_batch": 512,
+}
+
+
+def _as_on_a_gpu(model: Path) -> House:
+    house = House(model, chunk=400, **_EVEN)
+    engine = house.engine
+    assert isinstance(engine, LlamaEngine)
+    engine._pads = True
+    engine._divisible._on_gpu = True
+    return house
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
+@given(st.lists(st.tuples(st.integers(0, 60), st.text("ab ", max_size=90)), min_size=2, max_size=9))
+def test_padded_prompts_and_copied_streams_change_no_answer(
+    tiny_models: dict[str, Path], asked: list[tuple[int, str]]
+) -> None:
+    texts = ["the shared beginning " * (shared // 20) + own + "." for shared, own in asked]
+    plain = House(tiny_models["llama"], **_EVEN)
+    alone = [plain.alone(id, text, namespace=None) for id, text in enumerate(texts)]
+    plain.close()
+    house = _as_on_a_gpu(tiny_models["llama"])
+    for id, text in enumerate(texts):
+        house.ask(id, text)
+    house.run()
+    assert [house.answers[id] for id in range(len(texts))] == alone
+    house.close()
+
+
+def test_prompts_of_about_the_same_length_are_computed_in_one_go(tiny_models: dict[str, Path]) -> None:
+    house = _as_on_a_gpu(tiny_models["llama"])
+    engine = house.engine
+    assert isinstance(engine, LlamaEngine)
+    answer, *prompts = [Span(id, 0, [5] * size) for id, size in enumerate((1, 90, 100, 30))]
+    assert engine._padded(prompts) == [100, 100, 30], "a round more is worth less than 70 tokens"
+    assert engine._padded([answer, *prompts]) == [1, 100, 100, 30], "the next token of an answer stays alone"
+    late = Span(1, 256 - 95, [5] * 90)
+    assert engine._padded([late, prompts[1]]) == [90, 100], "there is no room for more at the end of a context"
+    house.close()
