@@ -269,6 +269,8 @@ class CacheShape(msgspec.Struct, frozen=True):
     """Whether a copy goes on as the original does, to the last bit. Where not, deterministic requests use none."""
     least_copied: int = 1
     """Fewer tokens than this are sooner computed than copied from elsewhere."""
+    keeps_answers: bool = True
+    """Whether generated tokens are worth copying out, and not sooner computed again."""
 
 
 # ── one engine step ──────────────────────────────────────────────────────────────────────────────────────────────────

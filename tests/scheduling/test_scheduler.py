@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -351,6 +352,18 @@ def test_deterministic_requests_always_use_batches_of_the_same_shape(unified: bo
     assert len(warm) == len(cold) - 2, "what is on the grid was reused"
     assert cold[: len(cold) - len(warm)] == [(0, 128), (128, 128)][: len(cold) - len(warm)]
     assert cold[len(cold) - len(warm) :] == warm
+
+
+def test_answers_that_are_dear_to_copy_are_computed_again() -> None:
+    house = House()
+    shape = msgspec.structs.replace(house.engine.shape, keeps_answers=False)
+    house.scheduler = Scheduler(shape=shape, n_ctx=512, slots=4, n_batch=32, end_tokens=house.engine.vocab.end_tokens)
+    first = house.ask(1, "a" * 40, max_tokens=20)
+    house.run()
+    again = house.ask(2, "a" * 40 + house.text(1), max_tokens=20)
+    house.run()
+    assert again.cached == first.prompt_size
+    assert house.text(2) == _alone("a" * 40 + house.text(1), 20)[0]
 
 
 def test_deterministic_answers_share_steps_as_far_as_they_may() -> None:

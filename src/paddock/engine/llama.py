@@ -90,6 +90,8 @@ class LlamaEngine:
             snapshot=self._memory.snapshot,
             exact=self._memory.exact,
             least_copied=_LEAST_TO_GPU if on_gpu else 1,
+            # Answers written side by side alternate in shared cells, and each such cell is a transfer for each layer.
+            keeps_answers=not (on_gpu and self._unified and options.parallel > 1),
         )
         self.origin = origin(path, options, unified=self._unified, flash_attn=not self._memory.transposed)
         together = self._rows_alike(options) if options.deterministic else 1

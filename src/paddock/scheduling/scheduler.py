@@ -486,9 +486,12 @@ class Scheduler:
 
     def _release(self, request: Request) -> None:
         if request.leader is None:
-            keep = request.tokens[: request.computed]
+            size = request.computed
+            if request.deterministic or not self._shape.keeps_answers:
+                size = min(size, request.prompt_size)
             if request.deterministic:
-                keep = request.tokens[: min(request.computed, request.prompt_size) // GRID * GRID]
+                size = size // GRID * GRID
+            keep = request.tokens[:size]
             self.cache.leave(request.sequence, keep)
             prefix = SlotPrefix()
             if request.namespace is not None:
