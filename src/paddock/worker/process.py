@@ -11,6 +11,7 @@ import secrets
 import selectors
 import socket
 import sys
+import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -60,6 +61,7 @@ from paddock.worker.slot_actions import SlotActions
 from paddock.worker.turns import Turns
 
 _PROGRESS_STEP = 0.02
+_REMEMBERED_ENDS = 16
 
 
 @dataclass(slots=True, frozen=True)
@@ -101,6 +103,7 @@ class Worker:
         self._outbox = Outbox(sock, self._wake)
         self._live: dict[int, int] = {}
         """Request id → how many of its answers are not complete; 0 while its prompt is being prepared."""
+        self._ends: deque[float] = deque(maxlen=_REMEMBERED_ENDS)
         self._reported = 0.0
 
     def run(self) -> NoReturn:
@@ -232,7 +235,7 @@ class Worker:
         assert self._opened is not None, "the gateway sends no request before Ready"
         limit = self._opened.engine.info.n_slots + self._options.max_queue
         if len(self._live) >= limit:
-            error = QueueFull(f"{limit} requests are running or waiting already", retry_after=1)
+            error = QueueFull(f"{limit} requests are running or waiting already", retry_after=self._next_place())
             self._outbox.send(Refused(request.id, Problem.of(error)))
             return
         self._live[request.id] = 0
@@ -274,8 +277,14 @@ class Worker:
         left = self._live.get(id, 0) - 1
         if left > 0:
             self._live[id] = left
-        else:
-            self._live.pop(id, None)
+        elif self._live.pop(id, None) is not None:
+            self._ends.append(time.monotonic())
+
+    def _next_place(self) -> float:
+        """Seconds until a place is free, judged by how the last requests ended one after another."""
+        if len(self._ends) < 2:
+            return 1.0
+        return (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
 
     def _give_up(self, error: PaddockError) -> NoReturn:
         """Say why, as far as the socket takes it, and leave: the gateway answers whoever is still waiting."""
