@@ -108,6 +108,28 @@ Prompts = Annotated[
 """One prompt or several, as `paddock.types.Prompt`s."""
 
 
+_MOST_INPUTS = 2048
+
+
+def _inputs(value: Any) -> list[Prompt]:
+    """Texts or token ids to make vectors of, in the same shapes; OpenAI takes as many at once."""
+    one = not isinstance(value, list) or any(type(part) is int for part in value)
+    inputs = [_prompt(part) for part in ([value] if one else value)]
+    if not 0 < len(inputs) <= _MOST_INPUTS:
+        raise ValueError(f"{len(inputs)} inputs; from 1 to {_MOST_INPUTS} are taken")
+    for place, prompt in enumerate(inputs):
+        if prompt in (TextPrompt(""), TokenPrompt([])):
+            raise ValueError(f"input {place} of {len(inputs)} is empty, counted from 0")
+    return inputs
+
+
+Inputs = Annotated[
+    list[Any],
+    PlainValidator(_inputs, json_schema_input_type=str | list[str | int | list[str | int]]),
+]
+"""One input or several, as texts, token ids or both."""
+
+
 class SamplingFields(Fields):
     """What llama-server and OpenAI's API let a request say about the choice of tokens."""
 
