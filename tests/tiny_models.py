@@ -100,6 +100,16 @@ def reranking(path: Path) -> None:
     _bert(path, gguf.PoolingType.RANK)
 
 
+def judging(path: Path) -> None:
+    """A model that generates, with a template by which it wants to be asked how well a document answers a query."""
+    file = _File(path, "llama", layers=1)
+    file.describe_judgement("<s>{query} of {document}</s>")
+    file.describe_attention(heads=4, kv_heads=2)
+    file.add_attention(0, heads=4, kv_heads=2)
+    file.add_feed_forward(0)
+    file.write()
+
+
 def _bert(path: Path, pooling: gguf.PoolingType) -> None:
     file = _File(path, "bert", layers=2, speaks=False)
     file.describe_encoder(pooling)
@@ -151,6 +161,9 @@ class _File:
         self._gguf.add_layer_norm_eps(1e-12)
         self._gguf.add_causal_attention(False)
         self._gguf.add_pooling_type(pooling)
+
+    def describe_judgement(self, template: str) -> None:
+        self._gguf.add_chat_template([{"name": "rerank", "template": template}])
 
     def describe_recurrence(self) -> None:
         self._gguf.add_ssm_conv_kernel(_KERNEL)

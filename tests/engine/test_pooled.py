@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from paddock.engine import PooledEngine, open_pooled_engine
 from paddock.errors import DecodeFailed
 from paddock.types import EngineOptions, Pooling
+from tests import tiny_models as tiny
 
 TEXTS = ["a horse on the hill", "and", "of the other hill in the rain, is it?", "the mare and the foal", "no"]
 # Without rounding to half precision, so that no more than the order of additions can differ.
@@ -135,4 +136,13 @@ def test_a_pair_is_put_together_with_the_models_separators(tiny_models: dict[str
     begin, *_, separator = engine.vocab.tokenize("", add_special=True, parse_special=False)
     assert engine.pair("who", "the mare") == [begin, *query, separator, *document]
     assert engine.pair("who", "[SEP]").count(separator) == 1, "what a document says is no separator"
+    engine.close()
+
+
+def test_a_pair_is_put_together_by_the_models_template(tmp_path: Path) -> None:
+    tiny.judging(tmp_path / "judging.gguf")
+    engine = _open(tmp_path / "judging.gguf", "mean")
+    filled = engine.vocab.tokenize("<s>{document} of the mare</s>", add_special=False, parse_special=True)
+    assert engine.pair("{document}", "the mare") == filled, "what a query says is no place in it"
+    assert (filled[0], filled[-1]) == (1, 2)
     engine.close()

@@ -78,12 +78,12 @@ _MOST_PROMPTS = 256
 _LARGEST_TOKEN = 2**31 - 1
 
 
-def _prompts(value: Any) -> list[Prompt]:
+def _prompts(value: Any, most: int = _MOST_PROMPTS) -> list[Prompt]:
     """A text, token ids, both in one list, or a list of such prompts: a list with a number in it is one prompt."""
     one = not isinstance(value, list) or any(type(part) is int for part in value)
     prompts = [_prompt(part) for part in ([value] if one else value)]
-    if not 0 < len(prompts) <= _MOST_PROMPTS:
-        raise ValueError(f"{len(prompts)} prompts; from 1 to {_MOST_PROMPTS} are taken")
+    if not 0 < len(prompts) <= most:
+        raise ValueError(f"{len(prompts)} prompts; from 1 to {most} are taken")
     return prompts
 
 
@@ -112,14 +112,11 @@ _MOST_INPUTS = 2048
 
 
 def _inputs(value: Any) -> list[Prompt]:
-    """Texts or token ids to make vectors of, in the same shapes; OpenAI takes as many at once."""
-    one = not isinstance(value, list) or any(type(part) is int for part in value)
-    inputs = [_prompt(part) for part in ([value] if one else value)]
-    if not 0 < len(inputs) <= _MOST_INPUTS:
-        raise ValueError(f"{len(inputs)} inputs; from 1 to {_MOST_INPUTS} are taken")
-    for place, prompt in enumerate(inputs):
+    """The same, to make vectors of; there is none of nothing. OpenAI takes as many at once."""
+    inputs = _prompts(value, _MOST_INPUTS)
+    for place, prompt in enumerate(inputs, 1):
         if prompt in (TextPrompt(""), TokenPrompt([])):
-            raise ValueError(f"input {place} of {len(inputs)} is empty, counted from 0")
+            raise ValueError(f"number {place} of {len(inputs)} is empty")
     return inputs
 
 

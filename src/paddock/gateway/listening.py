@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from fastapi import Request
+from starlette.types import Receive
 
 from paddock.errors import InvalidRequest
 
@@ -16,7 +17,7 @@ T = TypeVar("T")
 async def while_listening(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """What the work results in. It is cancelled when the client goes away, which is noticed once its body is read."""
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(request))
+    leaving = asyncio.ensure_future(left(request.receive))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -28,6 +29,7 @@ async def while_listening(request: Request, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(working, leaving, return_exceptions=True)
 
 
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+async def left(receive: Receive) -> None:
+    """Wait until the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
         pass
