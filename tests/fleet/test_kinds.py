@@ -63,6 +63,15 @@ def test_real_files(tiny_models: dict[str, Path]) -> None:
     assert set(kinds.values()) == {"generation"}
 
 
+def test_a_file_that_is_still_being_written_is_looked_at_again(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    data = tiny_models["embedding"].read_bytes()
+    (tmp_path / "late.gguf").write_bytes(data[:1000])
+    (model,) = open_catalogue(ModelManagerSettings(models_directory=tmp_path))
+    assert model.pooling() is None
+    (tmp_path / "late.gguf").write_bytes(data)
+    assert model.pooling() == "mean"
+
+
 def test_a_model_that_cannot_rank_is_refused_at_the_start(tiny_models: dict[str, Path]) -> None:
     with pytest.raises(StartupError, match="cannot rank"):
         open_catalogue(ModelManagerSettings(model=tiny_models["embedding"], reranking=True))

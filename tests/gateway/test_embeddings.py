@@ -170,6 +170,13 @@ def test_without_pooling_every_token_has_a_vector(tiny_models: dict[str, Path]) 
         assert "/embeddings" in _refused(server, EMBEDDINGS, 400, "model", input="x")
 
 
+def test_an_answer_that_would_be_too_large_is_refused() -> None:
+    with Server("-m", "fake:", "--pooling", "none") as server:
+        message = _refused(server, "/embedding", 400, "content", content=["x" * 500] * 2000)
+        assert "1002000 vectors" in message
+        assert len(_post(server, "/embedding", content="x" * 500)[0]["embedding"]) == 501
+
+
 # ── reranking ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

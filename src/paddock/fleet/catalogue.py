@@ -35,7 +35,10 @@ class Model:
         """
         if self.path.startswith(_FAKE):
             return self.wanted.pooling or ("mean" if self.wanted.vectors else None)
-        return _pooling(self)
+        try:
+            return _pooling(self)
+        except (BrokenGGUF, OSError):
+            return None
 
     def kind(self) -> ModelKind | None:
         """What it is served for; None if it cannot be served as the operator wants."""
@@ -59,11 +62,8 @@ class Model:
 
 @lru_cache(maxsize=4096)
 def _pooling(model: Model) -> Pooling | None:
-    try:
-        header = read_header(Path(model.path))
-    except (BrokenGGUF, OSError):
-        return None
-    return pooling_of(header, model.wanted)
+    """Known once it could be read: a file that is still being written may be whole the next time."""
+    return pooling_of(read_header(Path(model.path)), model.wanted)
 
 
 class Catalogue:

@@ -11,7 +11,8 @@ from paddock.types import MixedPrompt, PairPrompt, PoolRequest, TextPrompt, Toke
 # Texts are mostly words; one with more bytes than this for each token that fits is not worth the time to read it.
 _MOST_BYTES_PER_TOKEN = 256
 _FLOAT = 4
-_MOST_BYTES = 128 << 20
+# As text it is several times that, and writing it holds everybody up.
+_MOST_BYTES = 32 << 20
 
 
 class InputReader:
