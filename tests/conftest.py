@@ -48,6 +48,8 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "sliding_window": tiny.sliding_window,
         "recurrent": tiny.recurrent,
         "hybrid": tiny.hybrid,
+        "embedding": tiny.embedding,
+        "reranking": tiny.reranking,
     }
     for name, write in kinds.items():
         write(folder / f"{name}.gguf")

@@ -1,4 +1,5 @@
-"""Tiny models with random weights, one for each way in which libllama keeps a sequence's memory.
+"""Tiny models with random weights, one for each way in which libllama keeps a sequence's memory, and some that keep
+none because they make vectors of whole inputs.
 
 What they say is noise, but it is the same noise every time, it hangs on every token before it, and it is made by the
 real library: so a test can tell right memory from wrong memory without a download. Each is written in a moment.
@@ -29,6 +30,7 @@ _PIECES = ["th", "he", "in", "er", "an", "re", "on", "at", "en", "nd", "es", "or
 _WORDS = ["▁t", "▁th", "▁the", "▁a", "▁an", "▁and", "▁i", "▁in", "▁is", "▁o", "▁of", "▁on", "ing"]
 _SPOKEN = [*_LETTERS, *_PIECES, *_WORDS]
 _SPECIAL = ["<unk>", "<s>", "</s>"]
+_ENCODER_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 _INFILL = ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"]
 
 
@@ -88,10 +90,44 @@ def hybrid(path: Path) -> None:
     file.write()
 
 
+def embedding(path: Path) -> None:
+    """A BERT: it reads an input as a whole and says one vector for it, the mean of its tokens'."""
+    _bert(path, gguf.PoolingType.MEAN)
+
+
+def reranking(path: Path) -> None:
+    """The same with a head that judges a query and a document by what their first token knows."""
+    _bert(path, gguf.PoolingType.RANK)
+
+
+def judging(path: Path) -> None:
+    """A model that generates, with a template by which it wants to be asked how well a document answers a query."""
+    file = _File(path, "llama", layers=1)
+    file.describe_judgement("<s>{query} of {document}</s>")
+    file.describe_attention(heads=4, kv_heads=2)
+    file.add_attention(0, heads=4, kv_heads=2)
+    file.add_feed_forward(0)
+    file.write()
+
+
+def _bert(path: Path, pooling: gguf.PoolingType) -> None:
+    file = _File(path, "bert", layers=2, speaks=False)
+    file.describe_encoder(pooling)
+    file.describe_attention(heads=2, kv_heads=2)
+    file.add_encoder_inputs()
+    for layer in range(2):
+        file.add_encoder_layer(layer)
+    if pooling == gguf.PoolingType.RANK:
+        file.add_classifier()
+    file.write()
+
+
 class _File:
     """A GGUF file in the making. Its weights come from one fixed seed, in the order in which they are asked for."""
 
-    def __init__(self, path: Path, architecture: str, *, layers: int, more_special: Sequence[str] = ()) -> None:
+    def __init__(
+        self, path: Path, architecture: str, *, layers: int, more_special: Sequence[str] = (), speaks: bool = True
+    ) -> None:
         self._random = np.random.default_rng(8)
         self._gguf = gguf.GGUFWriter(path, architecture)
         self._gguf.add_block_count(layers)
@@ -100,7 +136,10 @@ class _File:
         self._gguf.add_feed_forward_length(_FEED_FORWARD)
         self._gguf.add_layer_norm_rms_eps(1e-5)
         self._gguf.add_file_type(gguf.LlamaFileType.ALL_F32)
-        self._add_vocabulary([*_SPECIAL, *more_special])
+        if speaks:
+            self._add_vocabulary([*_SPECIAL, *more_special])
+        else:
+            self._add_word_pieces()
 
     def write(self) -> None:
         self._gguf.write_header_to_file()
@@ -117,6 +156,14 @@ class _File:
     def describe_window(self) -> None:
         self._gguf.add_sliding_window(WINDOW)
         self._gguf.add_sliding_window_pattern(2)
+
+    def describe_encoder(self, pooling: gguf.PoolingType) -> None:
+        self._gguf.add_layer_norm_eps(1e-12)
+        self._gguf.add_causal_attention(False)
+        self._gguf.add_pooling_type(pooling)
+
+    def describe_judgement(self, template: str) -> None:
+        self._gguf.add_chat_template([{"name": "rerank", "template": template}])
 
     def describe_recurrence(self) -> None:
         self._gguf.add_ssm_conv_kernel(_KERNEL)
@@ -143,6 +190,23 @@ class _File:
         self._add_matrix(f"{at}_gate", _FEED_FORWARD, _EMBEDDING)
         self._add_matrix(f"{at}_up", _FEED_FORWARD, _EMBEDDING)
         self._add_matrix(f"{at}_down", _EMBEDDING, _FEED_FORWARD)
+
+    def add_encoder_inputs(self) -> None:
+        self._add_matrix("position_embd", _CONTEXT, _EMBEDDING)
+        self._add_matrix("token_types", 1, _EMBEDDING)
+        self._add_centred_norm("token_embd_norm")
+
+    def add_encoder_layer(self, layer: int) -> None:
+        at = f"blk.{layer}"
+        for part in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            self._add_matrix(f"{at}.{part}", _EMBEDDING, _EMBEDDING)
+        self._add_centred_norm(f"{at}.attn_output_norm")
+        self._add_matrix(f"{at}.ffn_up", _FEED_FORWARD, _EMBEDDING)
+        self._add_matrix(f"{at}.ffn_down", _EMBEDDING, _FEED_FORWARD)
+        self._add_centred_norm(f"{at}.layer_output_norm")
+
+    def add_classifier(self) -> None:
+        self._add_matrix("cls.output", 1, _EMBEDDING)
 
     def add_recurrence(self, layer: int) -> None:
         self.add_norm(f"blk.{layer}.attn_norm", _EMBEDDING)
@@ -186,6 +250,28 @@ class _File:
         self._add_matrix("token_embd", len(tokens), _EMBEDDING)
         self.add_norm("output_norm", _EMBEDDING)
         self._add_output(len(tokens))
+
+    def _add_word_pieces(self) -> None:
+        """The letters, at the beginning of a word and within one, and a few words."""
+        letters = "abcdefghijklmnopqrstuvwxyz"
+        pieces = [*(f"▁{letter}" for letter in f"{letters}.,?!"), *letters, *_PIECES]
+        tokens = [*_ENCODER_SPECIAL, *pieces]
+        kind = gguf.TokenType
+        control = [kind.CONTROL] * len(_ENCODER_SPECIAL)
+        self._gguf.add_tokenizer_model("bert")
+        self._gguf.add_token_type_count(1)
+        self._gguf.add_token_list(tokens)
+        self._gguf.add_token_types([*control, *[kind.NORMAL] * len(pieces)])
+        self._gguf.add_pad_token_id(0)
+        self._gguf.add_unk_token_id(1)
+        self._gguf.add_bos_token_id(2)
+        self._gguf.add_sep_token_id(3)
+        self._gguf.add_mask_token_id(4)
+        self._add_matrix("token_embd", len(tokens), _EMBEDDING)
+
+    def _add_centred_norm(self, name: str) -> None:
+        self.add_norm(name, _EMBEDDING)
+        self._add(f"{name}.bias", np.zeros(_EMBEDDING))
 
     def _add_output(self, vocabulary: int) -> None:
         """Only pieces of words get a say: text that is valid UTF-8, and that ends when the test wants it to."""

@@ -20,6 +20,7 @@ ENV_NESTING = "__"
 _ENV_OTHER = frozenset({"PADDOCK_CONFIG", "PADDOCK_TEST_MODELS"})
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+Pooling = Literal["none", "mean", "cls", "last", "rank"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Expanded = Annotated[Path, AfterValidator(Path.expanduser)]
 
@@ -85,6 +86,12 @@ class ModelManagerSettings(_Section):
     cache_ram: int | None = Field(None, ge=-1)
     """MiB of memory for prefixes that nobody runs on; -1: no limit; chosen from the machine unless given."""
     max_queue: int = Field(1024, ge=0)
+    embedding: bool = False
+    """Make vectors of texts, also with models that could generate."""
+    reranking: bool = False
+    """Judge how well documents answer a query."""
+    pooling: Pooling | None = None
+    """How vectors are pooled; as the model's file says unless given."""
     deterministic: bool = False
 
 

@@ -8,6 +8,13 @@ import msgspec
 
 FinishReason = Literal["stop", "length", "abort"]
 
+ModelKind = Literal["generation", "embedding", "reranking"]
+
+Pooling = Literal["none", "mean", "cls", "last", "rank"]
+"""How the vectors of an input's tokens become one: not at all, their mean, the first, the last, or a score by the
+model's own head for ranking.
+"""
+
 Reuse = Literal["prefix", "snapshot", "none"]
 """What of a sequence's memory can serve another one: any prefix of it, only all of it as it stands, or nothing."""
 
@@ -120,6 +127,28 @@ class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """After so long an answer ends with its next line; 0: it may take as long as it takes."""
 
 
+class PairPrompt(msgspec.Struct, frozen=True, tag="pair"):
+    """A question and a text that may answer it, to be judged together."""
+
+    query: str
+    document: str
+
+
+class PoolRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Inputs of which a model that does not generate makes vectors, or of pairs a score each."""
+
+    id: int
+    inputs: list[TextPrompt | TokenPrompt | MixedPrompt | PairPrompt]
+    param: str
+    """The field of the request that holds them, to be named should one be refused."""
+    normalize: int | None = None
+    """The p of the norm that vectors are divided by; 0: scaled to 16-bit integers, -1: as they are. Unless given,
+    pooled ones are divided by their length.
+    """
+    dimensions: int | None = None
+    """Only so many of each vector's numbers, cut off before it is normalised."""
+
+
 class Timings(msgspec.Struct, frozen=True):
     """Seconds from the first step with a part of the prompt to the first token, and from there on."""
 
@@ -156,6 +185,10 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes_per_token: int = 0
     together: int = 1
     """How many deterministic answers share a step."""
+    pooling: Pooling | None = None
+    """None: it generates text."""
+    n_embd: int = 0
+    """How many numbers its vectors have."""
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -235,6 +268,8 @@ class EngineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     cache_type_v: str = "f16"
     repack: bool = True
     """Weights rearranged for this CPU's fastest instructions. Off where those instructions turned out not to work."""
+    pooling: Pooling | None = None
+    """Make vectors of whole inputs, in this way, instead of generating text."""
     verbose: bool = False
 
 

@@ -57,6 +57,8 @@ def test_flags_become_settings() -> None:
     assert (manager.n_ctx, manager.n_gpu_layers, manager.flash_attn) == (4096, 35, "on")
     assert _settings("paddock serve -fa off -ctk q8_0 -t 3").model_manager.flash_attn == "off"
     assert _settings("paddock serve -ngl all").model_manager.n_gpu_layers == -1
+    manager = _settings("paddock serve --embeddings --pooling cls --rerank").model_manager
+    assert (manager.embedding, manager.pooling, manager.reranking) == (True, "cls", True)
 
 
 def _paddock(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -89,6 +91,7 @@ def test_what_cannot_start_says_so_in_one_line(tmp_path: Path) -> None:
             (("-m", "fake:", "--ssl-key-file", "key.pem"), "both ssl_key_file and ssl_cert_file"),
             (("-m", "fake:", "--api-key-file", "none.txt"), "none.txt"),
             (("-m", "fake:", "--slot-save-path", "nowhere"), "nowhere does not exist"),
+            (("-m", "fake:", "--reranking", "--pooling", "mean"), "contradict"),
             (("-m", "fake:", "--host", "no.such.host.invalid"), "cannot be resolved"),
         ):
             assert why in _one_line_failure(*args, cwd=tmp_path)

@@ -111,7 +111,8 @@ def test_harmless_labels_are_accepted(fake_server: Server) -> None:
 def test_models_and_health(fake_server: Server) -> None:
     fake_server.chat("say: x")
     models = fake_server.client.get("/v1/models").json()
-    assert models == {"object": "list", "data": [{"id": "fake", "object": "model", "created": 0, "owned_by": "local"}]}
+    card = {"id": "fake", "object": "model", "created": 0, "owned_by": "local", "kind": "generation"}
+    assert models == {"object": "list", "data": [card]}
     health = fake_server.client.get("/health").json()
     assert health.pop("uptime") >= 0
     assert health.pop("slots_available") == health.pop("slots_total") >= 4

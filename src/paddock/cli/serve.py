@@ -14,6 +14,7 @@ from paddock.errors import StartupError
 if TYPE_CHECKING:
     from paddock.config import Settings
     from paddock.fleet import Fleet
+    from paddock.types import ModelKind
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -38,6 +39,9 @@ _SETTINGS: dict[str, str] = {
     "kv_unified": "model_manager.kv_unified",
     "cache_ram": "model_manager.cache_ram",
     "max_queue": "model_manager.max_queue",
+    "embedding": "model_manager.embedding",
+    "reranking": "model_manager.reranking",
+    "pooling": "model_manager.pooling",
     "deterministic": "model_manager.deterministic",
     "idle_timeout": "model_manager.idle_timeout",
     "host": "server.host",
@@ -57,9 +61,17 @@ _SETTINGS: dict[str, str] = {
 
 # Accepted, but without effect so far: each is reported at start-up, none is dropped in silence.
 _NOT_YET = (
-    "metrics", "embedding", "reranking", "pooling", "idle_timeout", "memory_limit",
+    "metrics", "idle_timeout", "memory_limit",
     "models_max",
 )  # fmt: skip
+
+
+# What to try, by what a model is for.
+_EXAMPLES: dict[ModelKind, tuple[str, str]] = {
+    "generation": ("/v1/chat/completions", '"messages":[{"role":"user","content":"Say hello"}]'),
+    "embedding": ("/v1/embeddings", '"input":"Say hello"'),
+    "reranking": ("/v1/rerank", '"query":"Who says hello?","documents":["I do.","The sky is blue."]'),
+}
 
 
 def _options(*groups: Decorator) -> Decorator:
@@ -105,9 +117,12 @@ _MODELS = _options(
     click.option("-cram", "--cache-ram", type=int, metavar="MIB",
                  help="Memory for prefixes that may come again; -1: no limit, 0: none. [from the machine]"),
     click.option("-cb/-nocb", "--cont-batching/--no-cont-batching", default=None, help="Continuous batching."),
-    click.option("--embedding", "--embeddings", is_flag=True, default=None, help="Serve embeddings."),
-    click.option("--reranking", "--rerank", is_flag=True, default=None, help="Serve reranking."),
-    click.option("--pooling", type=click.Choice(["none", "mean", "cls", "last", "rank"]), help="Embedding pooling."),
+    click.option("--embedding", "--embeddings", is_flag=True, default=None,
+                 help="Serve embeddings. [with models made for it]"),
+    click.option("--reranking", "--rerank", is_flag=True, default=None,
+                 help="Serve reranking. [with models made for it]"),
+    click.option("--pooling", type=click.Choice(["none", "mean", "cls", "last", "rank"]),
+                 help="How the vectors of an input's tokens become one. [the model's own, or mean]"),
 )  # fmt: skip
 _LIFECYCLE = _options(
     click.option("--idle-timeout", type=float, metavar="SECONDS", help="Unload a model after this long idle. [300]"),
@@ -180,12 +195,14 @@ def _announce(settings: Settings, url: str, fleet: Fleet) -> None:
     """One line that says what is served where, with a command to try."""
     import structlog
 
-    names = [model.name for model in fleet.catalogue]
+    models = list(fleet.catalogue)
+    names = [model.name for model in models]
     what = names[0] if len(names) == 1 else f"{len(names)} models"
     named = "" if len(names) == 1 else f'"model":"{names[0]}",' if names else ""
     key = ' -H "Authorization: Bearer $KEY"' if settings.server.api_keys or settings.server.api_key_file else ""
-    body = f'{{{named}"messages":[{{"role":"user","content":"Say hello"}}]}}'
-    line = f"Serving {what} on {url}  try: curl {url}/v1/chat/completions{key} -d '{body}'"
+    kind = models[0].kind() if models else None
+    path, example = _EXAMPLES[kind or "generation"]
+    line = f"Serving {what} on {url}  try: curl {url}{path}{key} -d '{{{named}{example}}}'"
     if settings.server.log_format == "json":
         structlog.get_logger(__name__).info(line, url=url, models=names)
     elif not settings.server.log_disable:

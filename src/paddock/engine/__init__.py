@@ -1,11 +1,11 @@
-"""The arithmetic behind one seam, and the only importer of llama_cpp."""
+"""The arithmetic behind two seams, and the only importer of llama_cpp."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from paddock.engine.protocol import Engine, Vocab
+from paddock.engine.protocol import Engine, PooledEngine, Vocab
 from paddock.types import EngineOptions
 
 
@@ -20,4 +20,15 @@ def open_engine(model_path: str, options: EngineOptions, on_progress: Callable[[
     return LlamaEngine(Path(model_path), options, on_progress)
 
 
-__all__ = ["Engine", "Vocab", "open_engine"]
+def open_pooled_engine(model_path: str, options: EngineOptions, on_progress: Callable[[float], None]) -> PooledEngine:
+    """The same for a model that makes vectors of whole inputs, in the way of `options.pooling`."""
+    if model_path.startswith("fake:"):
+        from paddock.engine.fake_pooled import FakePooledEngine
+
+        return FakePooledEngine(model_path, options, on_progress)
+    from paddock.engine.pooled import LlamaPooledEngine
+
+    return LlamaPooledEngine(Path(model_path), options, on_progress)
+
+
+__all__ = ["Engine", "PooledEngine", "Vocab", "open_engine", "open_pooled_engine"]

@@ -59,6 +59,10 @@ class Batch:
         self._token[:total] = tokens
         self.struct.n_tokens = total
 
+    def want_all(self) -> None:
+        """Have an output for every token, as pooling needs it."""
+        self._output[: self.struct.n_tokens] = 1
+
 
 def _view(pointer: Any, size: int) -> npt.NDArray[Any]:
     return np.ctypeslib.as_array(pointer, shape=(size,))

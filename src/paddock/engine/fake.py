@@ -119,7 +119,7 @@ class FakeEngine:
     """Implements `Engine`."""
 
     def __init__(self, path: str, options: EngineOptions, on_progress: Callable[[float], None]) -> None:
-        settings = _parse(path)
+        settings = parse(path)
         if settings.get("sigill") and options.repack:
             os.kill(os.getpid(), signal.SIGILL)
         time.sleep(settings.get("load", 0.0))
@@ -329,7 +329,7 @@ def _answer(prompt: list[int], question: bytes, sampling: SamplingParams) -> byt
     return " ".join(_WORDS[byte % len(_WORDS)] for byte in key[:_ANSWER_WORDS]).encode()
 
 
-def _parse(path: str) -> dict[str, float]:
+def parse(path: str) -> dict[str, float]:
     """`fake:` and its options, `name=number` pairs between commas."""
     options: dict[str, float] = {}
     for pair in filter(None, path.removeprefix(SCHEME).split(",")):

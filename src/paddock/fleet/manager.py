@@ -13,11 +13,19 @@ from typing import Literal
 import msgspec
 import structlog
 
-from paddock.errors import IllegalInstruction, ModelLoadFailed, PaddockError, ServerStopping
+from paddock.errors import (
+    IllegalInstruction,
+    InvalidRequest,
+    ModelLoadFailed,
+    NotSupported,
+    PaddockError,
+    ServerStopping,
+)
 from paddock.fleet.catalogue import Catalogue, Model
+from paddock.fleet.kinds import kind_of
 from paddock.fleet.process import Generation, WorkerProcess
-from paddock.types import EngineOptions, GenerateRequest, ModelInfo, SlotState
-from paddock.wire import SlotAction, SlotDone
+from paddock.types import EngineOptions, GenerateRequest, ModelInfo, ModelKind, Pooling, PoolRequest, SlotState
+from paddock.wire import Pooled, SlotAction, SlotDone
 
 _log = structlog.get_logger(__name__)
 
@@ -52,6 +60,8 @@ class Fleet:
 
     async def generate(self, model: Model, request: Callable[[int], GenerateRequest]) -> Generation:
         """Have the model loaded if need be, and the request accepted by its worker."""
+        if (kind := kind_of(await self.pooling(model))) != "generation":
+            raise InvalidRequest(f"{model.name} is served for {kind}: it does not generate text", param="model")
         worker = await self._ready(model)
         generation = worker.generate(request)
         try:
@@ -61,6 +71,28 @@ class Fleet:
             raise
         return generation
 
+    async def pool(self, model: Model, kind: ModelKind, request: Callable[[int], PoolRequest]) -> Pooled:
+        """Have vectors made, or scores given, by a model of that kind. Who stops waiting is not computed for."""
+        if (served := kind_of(await self.pooling(model))) != kind:
+            raise NotSupported(
+                f"{model.name} is served for {served}; for {kind} start the server with a model made for it, "
+                f"or with --{kind}",
+                param="model",
+            )
+        worker = await self._ready(model)
+        return await worker.pool(request)
+
+    async def pooling(self, model: Model) -> Pooling | None:
+        """How the model makes vectors; None if it generates text. Reads its file's header at most."""
+        worker = self._workers.get(model.name)
+        if worker is not None and worker.info is not None:
+            return worker.info.pooling
+        return await asyncio.to_thread(model.pooling)
+
+    async def kind(self, model: Model) -> ModelKind | None:
+        """What the model is served for; None if it cannot be served as the operator wants. Wakes nothing."""
+        return await asyncio.to_thread(model.kind)
+
     async def slots(self, model: Model) -> list[SlotState]:
         """The running places of a loaded model; none while it is not loaded. Wakes nothing."""
         worker = self._workers.get(model.name)
@@ -68,6 +100,8 @@ class Fleet:
 
     async def act_on_slot(self, model: Model, action: Callable[[int], SlotAction]) -> SlotDone:
         """Save, restore or erase what a slot remembers, as soon as the slot is free."""
+        if (kind := kind_of(await self.pooling(model))) != "generation":
+            raise NotSupported(f"{model.name} is served for {kind}: its slot remembers nothing", param="model")
         worker = await self._ready(model)
         return await worker.act(action)
 
@@ -150,7 +184,8 @@ class Fleet:
     async def _start(self, model: Model) -> WorkerProcess:
         worker = WorkerProcess(model.name, self._turns, self._on_gone)
         try:
-            await worker.start(model.path, self._options, within=self._load_timeout)
+            options = msgspec.structs.replace(self._options, pooling=await self.pooling(model))
+            await worker.start(model.path, options, within=self._load_timeout)
         except PaddockError as error:
             _log.error("load failed", model=model.name, error=error.message)
             raise

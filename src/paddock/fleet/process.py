@@ -18,7 +18,7 @@ from typing import IO, Any, cast
 import structlog
 
 from paddock.errors import IllegalInstruction, ModelLoadFailed, PaddockError, Unavailable, WorkerCrashed
-from paddock.types import EngineOptions, GenerateRequest, ModelInfo, SlotState
+from paddock.types import EngineOptions, GenerateRequest, ModelInfo, PoolRequest, SlotState
 from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
@@ -30,6 +30,8 @@ from paddock.wire import (
     LoadFailed,
     Loading,
     Look,
+    Pool,
+    Pooled,
     Ready,
     Refused,
     SlotAction,
@@ -123,6 +125,7 @@ class WorkerProcess(asyncio.Protocol):
         self._ready: asyncio.Future[ModelInfo] = asyncio.get_running_loop().create_future()
         self._generations: dict[int, Generation] = {}
         self._questions: dict[int, asyncio.Future[Any]] = {}
+        self._pooling = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._ids = itertools.count(1)
@@ -142,7 +145,7 @@ class WorkerProcess(asyncio.Protocol):
     @property
     def running(self) -> int:
         """How many requests are under way here."""
-        return len(self._generations)
+        return len(self._generations) + self._pooling
 
     async def start(self, model_path: str, options: EngineOptions, *, within: float) -> None:
         """Spawn the process and wait until its model is loaded. Raises `ModelLoadFailed` and leaves nothing behind."""
@@ -182,6 +185,14 @@ class WorkerProcess(asyncio.Protocol):
         self._idle.clear()
         self._send(Generate(message))
         return generation
+
+    async def pool(self, request: Callable[[int], PoolRequest]) -> Pooled:
+        """Send inputs and wait for what becomes of them; `request` is given the id to build it with."""
+        self._pooling += 1
+        try:
+            return cast(Pooled, await self._ask(lambda id: Pool(request(id))))
+        finally:
+            self._pooling -= 1
 
     def forget(self, request_id: int) -> None:
         if self._take(request_id) is not None:
@@ -263,7 +274,7 @@ class WorkerProcess(asyncio.Protocol):
                     generation.put(problem.error())
                 elif (question := self._questions.get(id)) is not None and not question.done():
                     question.set_exception(problem.error())
-            case Slots(id) | SlotDone(id):
+            case Pooled(id) | Slots(id) | SlotDone(id):
                 if (question := self._questions.get(id)) is not None and not question.done():
                     question.set_result(message)
             case Loading(progress):
@@ -279,7 +290,7 @@ class WorkerProcess(asyncio.Protocol):
         self._settle()
         return generation
 
-    async def _ask(self, message: Callable[[int], Look | SlotAction]) -> Any:
+    async def _ask(self, message: Callable[[int], Look | SlotAction | Pool]) -> Any:
         """Send a question, built with the id it is given, and wait for the message that answers it."""
         if not self.alive:
             raise self._problem or WorkerCrashed(f"the worker of {self.model} is gone", retry_after=1)
@@ -289,6 +300,9 @@ class WorkerProcess(asyncio.Protocol):
         self._send(message(question_id))
         try:
             return await question
+        except asyncio.CancelledError:
+            self._send(Abort(question_id))
+            raise
         finally:
             del self._questions[question_id]
             self._settle()

@@ -17,8 +17,8 @@ from paddock.fleet import Fleet
 from paddock.gateway.access import AccessLog
 from paddock.gateway.auth import Keys
 from paddock.gateway.health import health_routes
-from paddock.gateway.native import completion_routes, native_routes
-from paddock.gateway.openai import openai_routes
+from paddock.gateway.native import completion_routes, native_embedding_routes, native_routes, rerank_routes
+from paddock.gateway.openai import embedding_routes, openai_routes
 from paddock.gateway.responses import on_http_exception, on_invalid_parameter, on_paddock_error
 
 
@@ -44,5 +44,7 @@ def create_app(settings: ServerSettings, fleet: Fleet) -> FastAPI:
     app.include_router(health_routes(fleet))
     app.include_router(openai_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
     app.include_router(completion_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
+    for routes in (embedding_routes, native_embedding_routes, rerank_routes):
+        app.include_router(routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
     app.include_router(native_routes(fleet, settings), dependencies=[keys])
     return app

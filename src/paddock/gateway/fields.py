@@ -78,12 +78,12 @@ _MOST_PROMPTS = 256
 _LARGEST_TOKEN = 2**31 - 1
 
 
-def _prompts(value: Any) -> list[Prompt]:
+def _prompts(value: Any, most: int = _MOST_PROMPTS) -> list[Prompt]:
     """A text, token ids, both in one list, or a list of such prompts: a list with a number in it is one prompt."""
     one = not isinstance(value, list) or any(type(part) is int for part in value)
     prompts = [_prompt(part) for part in ([value] if one else value)]
-    if not 0 < len(prompts) <= _MOST_PROMPTS:
-        raise ValueError(f"{len(prompts)} prompts; from 1 to {_MOST_PROMPTS} are taken")
+    if not 0 < len(prompts) <= most:
+        raise ValueError(f"{len(prompts)} prompts; from 1 to {most} are taken")
     return prompts
 
 
@@ -106,6 +106,25 @@ Prompts = Annotated[
     PlainValidator(_prompts, json_schema_input_type=str | list[str | int | list[str | int]]),
 ]
 """One prompt or several, as `paddock.types.Prompt`s."""
+
+
+_MOST_INPUTS = 2048
+
+
+def _inputs(value: Any) -> list[Prompt]:
+    """The same, to make vectors of; there is none of nothing. OpenAI takes as many at once."""
+    inputs = _prompts(value, _MOST_INPUTS)
+    for place, prompt in enumerate(inputs, 1):
+        if prompt in (TextPrompt(""), TokenPrompt([])):
+            raise ValueError(f"number {place} of {len(inputs)} is empty")
+    return inputs
+
+
+Inputs = Annotated[
+    list[Any],
+    PlainValidator(_inputs, json_schema_input_type=str | list[str | int | list[str | int]]),
+]
+"""One input or several, as texts, token ids or both."""
 
 
 class SamplingFields(Fields):

@@ -12,13 +12,14 @@ from paddock.types import (
     FinishReason,
     GenerateRequest,
     ModelInfo,
+    PoolRequest,
     SlotState,
     TextLogprobs,
     Timings,
     Usage,
 )
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -52,6 +53,10 @@ class Generate(msgspec.Struct, frozen=True, tag="generate"):
     request: GenerateRequest
 
 
+class Pool(msgspec.Struct, frozen=True, tag="pool"):
+    request: PoolRequest
+
+
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
     """Nobody is listening to this request any more. Unknown ids are ignored: the two sides race by nature."""
 
@@ -78,7 +83,7 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """Exit now; what is still running has already been answered by the gateway."""
 
 
-ToWorker = Load | Generate | Abort | Look | SlotAction | Stop
+ToWorker = Load | Generate | Pool | Abort | Look | SlotAction | Stop
 
 
 # ── worker → gateway ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -132,6 +137,18 @@ class Step(msgspec.Struct, frozen=True, tag="step"):
     deltas: list[Delta]
 
 
+class Pooled(msgspec.Struct, frozen=True, tag="pooled"):
+    """The answer to a `Pool`, when all of its inputs are done."""
+
+    id: int
+    vectors: list[bytes]
+    """For each input the numbers of its vector, or of all of its tokens' vectors: float32, little-endian."""
+    width: int
+    """How many numbers a vector has."""
+    tokens: int
+    """How many the inputs have together."""
+
+
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """This request ends here with an error."""
 
@@ -156,4 +173,4 @@ class SlotDone(msgspec.Struct, frozen=True, tag="slot_done"):
     seconds: float = 0.0
 
 
-ToGateway = Loading | Ready | LoadFailed | Accepted | Step | Refused | Slots | SlotDone
+ToGateway = Loading | Ready | LoadFailed | Accepted | Step | Pooled | Refused | Slots | SlotDone

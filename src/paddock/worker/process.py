@@ -20,8 +20,8 @@ from typing import Any, NoReturn
 import msgspec
 
 from paddock.errors import ModelLoadFailed, PaddockError, QueueFull
-from paddock.scheduling import Request
-from paddock.types import EngineOptions, GenerateRequest
+from paddock.scheduling import Job, Request
+from paddock.types import EngineOptions, GenerateRequest, PoolRequest
 from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
@@ -32,6 +32,7 @@ from paddock.wire import (
     LoadFailed,
     Loading,
     Look,
+    Pool,
     Problem,
     Ready,
     Refused,
@@ -55,7 +56,9 @@ from paddock.worker.engine_thread import (
     Remove,
     Report,
 )
+from paddock.worker.inputs import InputReader
 from paddock.worker.outbox import Outbox
+from paddock.worker.pooled_thread import AddJob, PooledOpened, PooledThread, Vectors
 from paddock.worker.prompts import PromptReader
 from paddock.worker.slot_actions import SlotActions
 from paddock.worker.turns import Turns
@@ -68,6 +71,12 @@ _REMEMBERED_ENDS = 16
 class _Prepared:
     request: GenerateRequest
     outcome: _Prompt | PaddockError
+
+
+@dataclass(slots=True, frozen=True)
+class _PreparedInputs:
+    request: PoolRequest
+    outcome: list[list[int]] | PaddockError
 
 
 @dataclass(slots=True, frozen=True)
@@ -85,7 +94,7 @@ class Worker:
         sock.setblocking(False)
         self._sock = sock
         self._reader = reader_for_worker()
-        self._posted: deque[Event | _Prepared] = deque()
+        self._posted: deque[Event | PooledOpened | _Prepared | _PreparedInputs] = deque()
         self._wake_in, self._wake_out = os.pipe()
         os.set_blocking(self._wake_in, False)
         os.set_blocking(self._wake_out, False)
@@ -96,9 +105,11 @@ class Worker:
         self._preparing = ThreadPoolExecutor(1, thread_name_prefix="prompts")
         self._turns = turns
         self._options = EngineOptions()
-        self._engine: EngineThread | None = None
+        self._engine: EngineThread | PooledThread | None = None
         self._opened: Opened | None = None
         self._prompts: PromptReader | None = None
+        self._inputs: InputReader | None = None
+        self._n_slots = 1
         self._slot_actions: SlotActions | None = None
         self._outbox = Outbox(sock, self._wake)
         self._live: dict[int, int] = {}
@@ -149,10 +160,15 @@ class Worker:
                     self._give_up(ModelLoadFailed(f"the worker speaks protocol {PROTOCOL_VERSION}, not {version}"))
                 self._options = options
                 turns = Turns(self._turns, threads=options.n_threads, cores=os.cpu_count() or 1)
-                self._engine = EngineThread(model_path, options, turns, self._post, self._outbox.send)
+                thread = EngineThread if options.pooling is None else PooledThread
+                self._engine = thread(model_path, options, turns, self._post, self._outbox.send)
                 self._engine.start()
             case Generate(request):
-                self._receive_request(request)
+                if self._enter(request.id):
+                    self._preparing.submit(self._prepare, request)
+            case Pool(pooling):
+                if self._enter(pooling.id):
+                    self._preparing.submit(self._prepare_inputs, pooling)
             case Abort(id):
                 self._live.pop(id, None)
                 self._tell_engine(Remove(id))
@@ -166,7 +182,7 @@ class Worker:
 
     # ── the other threads ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _post(self, event: Event | _Prepared) -> None:
+    def _post(self, event: Event | PooledOpened | _Prepared | _PreparedInputs) -> None:
         """Hand something to this thread. Called from the others; never blocks."""
         self._posted.append(event)
         self._wake()
@@ -202,6 +218,18 @@ class Worker:
             outcome = PaddockError(f"the prompt could not be prepared: {type(error).__name__}: {error}")
         self._post(_Prepared(request, outcome))
 
+    def _prepare_inputs(self, request: PoolRequest) -> None:
+        """Runs on the prompt thread too."""
+        outcome: list[list[int]] | PaddockError
+        try:
+            assert self._inputs is not None, "the gateway asks nobody for vectors who does not make them"
+            outcome = self._inputs.read(request)
+        except PaddockError as error:
+            outcome = error
+        except Exception as error:
+            outcome = PaddockError(f"the inputs could not be prepared: {type(error).__name__}: {error}")
+        self._post(_PreparedInputs(request, outcome))
+
     def _handle_posted(self) -> None:
         while self._posted:
             match self._posted.popleft():
@@ -209,6 +237,8 @@ class Worker:
                     self._end(id)
                 case _Prepared(request, outcome):
                     self._admit(request, outcome)
+                case _PreparedInputs(pooling, inputs):
+                    self._admit_inputs(pooling, inputs)
                 case Failed(id, error):
                     if self._live.pop(id, None) is not None:
                         self._outbox.send(Refused(id, Problem.of(error)))
@@ -219,9 +249,13 @@ class Worker:
                 case Opened() as opened:
                     info = opened.engine.info
                     self._opened = opened
+                    self._n_slots = info.n_slots
                     self._prompts = PromptReader(opened.engine.vocab, info)
                     self._slot_actions = SlotActions(opened.engine, self._tell_engine, self._outbox.send)
                     self._outbox.send(Ready(PROTOCOL_VERSION, info))
+                case PooledOpened(pooled):
+                    self._inputs = InputReader(pooled)
+                    self._outbox.send(Ready(PROTOCOL_VERSION, pooled.info))
                 case Died(error):
                     self._give_up(error)
 
@@ -231,15 +265,15 @@ class Worker:
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _receive_request(self, request: GenerateRequest) -> None:
-        assert self._opened is not None, "the gateway sends no request before Ready"
-        limit = self._opened.engine.info.n_slots + self._options.max_queue
+    def _enter(self, id: int) -> bool:
+        """Whether there is room for one more request."""
+        limit = self._n_slots + self._options.max_queue
         if len(self._live) >= limit:
             error = QueueFull(f"{limit} requests are running or waiting already", retry_after=self._next_place())
-            self._outbox.send(Refused(request.id, Problem.of(error)))
-            return
-        self._live[request.id] = 0
-        self._preparing.submit(self._prepare, request)
+            self._outbox.send(Refused(id, Problem.of(error)))
+            return False
+        self._live[id] = 0
+        return True
 
     def _admit(self, request: GenerateRequest, outcome: _Prompt | PaddockError) -> None:
         if request.id not in self._live:
@@ -272,6 +306,17 @@ class Worker:
                     )
                 )
             )
+
+    def _admit_inputs(self, request: PoolRequest, outcome: list[list[int]] | PaddockError) -> None:
+        if request.id not in self._live:
+            return  # its client left while the inputs were being prepared
+        if isinstance(outcome, PaddockError):
+            del self._live[request.id]
+            self._outbox.send(Refused(request.id, Problem.of(outcome)))
+            return
+        assert isinstance(self._engine, PooledThread), "inputs were prepared for it"
+        self._live[request.id] = 1
+        self._engine.tell(AddJob(Job(request.id, outcome, Vectors(request))))
 
     def _end(self, id: int) -> None:
         left = self._live.get(id, 0) - 1

@@ -34,6 +34,7 @@ def props_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
         info = fleet.info(found)
         return JSON(
             _model(found, info)
+            | {"kind": await fleet.kind(found), "pooling": None if info is None else info.pooling}
             | _memory(fleet.options, info)
             | {
                 "endpoint_slots": settings.slots,

@@ -49,10 +49,11 @@ def slot_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
         """The running places of a model, as they are now; an empty list while it is not loaded."""
         if not settings.slots:
             raise NotSupported("the slots of this server are not shown: it was started with --no-slots")
-        slots = await fleet.slots(fleet.catalogue.find(model))
+        found = fleet.catalogue.find(model)
+        slots, kind = await fleet.slots(found), await fleet.kind(found)
         if fail_on_no_slot and slots and all(slot.is_processing for slot in slots):
             raise Unavailable(f"all {len(slots)} slots are processing a request", retry_after=1)
-        return JSON([_shown(slot) for slot in slots])
+        return JSON([{**_shown(slot), "kind": kind} for slot in slots])
 
     @router.post("/slots/{id_slot}", openapi_extra={"requestBody": _BODY})
     async def act_on_slot(

@@ -1,5 +1,6 @@
 """OpenAI's dialect."""
 
+from paddock.gateway.openai.embeddings import embedding_routes
 from paddock.gateway.openai.routes import openai_routes
 
-__all__ = ["openai_routes"]
+__all__ = ["embedding_routes", "openai_routes"]

@@ -17,7 +17,10 @@ def openai_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
 
     @router.get("/models")
     async def list_models() -> Response:
-        return JSON(ModelList(data=[ModelCard(id=model.name, created=model.created) for model in fleet.catalogue]))
+        cards = [
+            ModelCard(id=model.name, created=model.created, kind=await fleet.kind(model)) for model in fleet.catalogue
+        ]
+        return JSON(ModelList(data=cards))
 
     @router.post("/chat/completions", openapi_extra=describe_body(ChatCompletionRequest))
     async def create_chat_completion(request: Request) -> Response:

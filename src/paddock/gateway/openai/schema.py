@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from paddock.errors import InvalidRequest
 from paddock.gateway.fields import Fields, GenerationFields, Prompts, schema_constraint, without_unsupported
-from paddock.types import Constraint, TextPrompt
+from paddock.types import Constraint, ModelKind, TextPrompt
 
 # ── in ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -268,6 +268,8 @@ class ModelCard(msgspec.Struct, kw_only=True):
     object: Literal["model"] = "model"
     created: int
     owned_by: Literal["local"] = "local"
+    kind: ModelKind | None
+    """What it is served for."""
 
 
 class ModelList(msgspec.Struct, kw_only=True):

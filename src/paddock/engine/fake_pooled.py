@@ -1,0 +1,75 @@
+"""A model without weights that makes vectors: `paddock serve -m fake: --embedding`, or `--reranking`.
+
+A vector counts an input's letters, so texts with the same letters are near each other; a score tells how many of the
+query's letters the document has. It takes the fake engine's options, and a text with `crash:` in it aborts the process.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from paddock.engine.fake import FakeVocab, parse
+from paddock.types import EngineOptions, ModelInfo
+
+_N_CTX = 512
+_N_VOCAB = 260
+_WIDTH = 26
+_SEPARATOR = 257
+
+
+class FakePooledEngine:
+    """Implements `PooledEngine`."""
+
+    def __init__(self, path: str, options: EngineOptions, on_progress: Callable[[float], None]) -> None:
+        settings = parse(path)
+        time.sleep(settings.get("load", 0.0))
+        on_progress(1.0)
+        self.vocab = FakeVocab()
+        self.takes_turns = False
+        self.n_batch = options.n_ubatch
+        self.n_sequences = 8
+        self._delay = settings.get("delay", 0.0)
+        self._pooling = options.pooling
+        self.info = ModelInfo(
+            description="fake",
+            n_ctx=int(settings.get("n_ctx", _N_CTX)),
+            n_ctx_train=_N_CTX,
+            n_vocab=_N_VOCAB,
+            n_params=0,
+            size_bytes=0,
+            fingerprint="fp_fake",
+            engine="fake",
+            bos=self.vocab.bos,
+            eos=self.vocab.eos,
+            reuse="none",
+            pooling=options.pooling,
+            n_embd=1 if options.pooling == "rank" else _WIDTH,
+        )
+
+    def pair(self, query: str, document: str) -> list[int]:
+        return [*query.encode(), _SEPARATOR, *document.encode()]
+
+    def pool(self, inputs: Sequence[Sequence[int]]) -> list[npt.NDArray[np.float32]]:
+        fits = len(inputs) == 1 or sum(map(len, inputs)) <= self.n_batch
+        if len(inputs) > self.n_sequences or not fits or not all(inputs):
+            raise AssertionError("a step that libllama would abort on")
+        time.sleep(self._delay)
+        return [self._vectors(list(tokens)) for tokens in inputs]
+
+    def close(self) -> None: ...
+
+    def _vectors(self, tokens: list[int]) -> npt.NDArray[np.float32]:
+        if b"crash:" in bytes(token for token in tokens if token < 256):
+            os.abort()
+        if self._pooling == "rank":
+            middle = tokens.index(_SEPARATOR)
+            return np.array([[len({*tokens[:middle]} & {*tokens[middle + 1 :]})]], np.float32)
+        rows = np.zeros((len(tokens), _WIDTH), np.float32)
+        for row, token in enumerate(tokens):
+            rows[row, token % _WIDTH] = 1
+        return rows if self._pooling == "none" else rows.sum(axis=0, keepdims=True)

@@ -1,0 +1,115 @@
+"""Vectors of whole inputs over libllama: embeddings, and the scores of models that rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+import numpy.typing as npt
+
+from paddock.engine import library
+from paddock.engine.batch import Batch
+from paddock.engine.fingerprint import ENGINE, fingerprint
+from paddock.engine.llama import context_params, description, load_model, new_context
+from paddock.engine.vocab import LlamaVocab
+from paddock.errors import DecodeFailed
+from paddock.types import EngineOptions, ModelInfo, Pooling, Span
+
+_POOLINGS: dict[Pooling, int] = {
+    "none": lib.LLAMA_POOLING_TYPE_NONE,
+    "mean": lib.LLAMA_POOLING_TYPE_MEAN,
+    "cls": lib.LLAMA_POOLING_TYPE_CLS,
+    "last": lib.LLAMA_POOLING_TYPE_LAST,
+    "rank": lib.LLAMA_POOLING_TYPE_RANK,
+}
+# More inputs in a step gain nothing: by then it has as many tokens as a machine can use.
+_MOST_SEQUENCES = 64
+
+
+class LlamaPooledEngine:
+    """Implements `PooledEngine`. Every step is validated here, because libllama aborts the process on a bad one."""
+
+    def __init__(self, path: Path, options: EngineOptions, on_progress: Callable[[float], None]) -> None:
+        assert options.pooling is not None, "opened in order to pool"
+        library.start(verbose=options.verbose)
+        self._model = load_model(path, options, on_progress)
+        self.vocab = LlamaVocab(self._model)
+        trained = int(lib.llama_model_n_ctx_train(self._model))
+        longest = min(trained, options.n_batch, options.n_ctx or trained)
+        # Every token looks at every other of its step, if only to find that it is none of its own: more are slower.
+        self.n_batch = min(options.n_ubatch, options.n_batch)
+        # An input that is alone in its step has the same bits whoever else is there.
+        self.n_sequences = 1 if options.deterministic else min(_MOST_SEQUENCES, self.n_batch)
+        # libllama plans for equal shares and aborts when they do not come out even.
+        planned = -(-max(self.n_batch, longest) // self.n_sequences) * self.n_sequences
+        params = context_params(options, n_ctx=planned, n_batch=planned, unified=True)
+        # A model that looks both ways needs the whole of an input in one pass of its graph.
+        params.n_ubatch = planned
+        params.n_seq_max = self.n_sequences
+        params.embeddings = True
+        params.pooling_type = _POOLINGS[options.pooling]
+        self._context = new_context(self._model, params)
+        self._memory = lib.llama_get_memory(self._context)
+        decodes = self._memory and lib.llama_model_has_decoder(self._model)
+        self._compute = lib.llama_decode if decodes else lib.llama_encode
+        self._batch = Batch(planned)
+        self._pools = options.pooling != "none"
+        ranks = options.pooling == "rank"
+        self._width = int((lib.llama_model_n_cls_out if ranks else lib.llama_model_n_embd_out)(self._model))
+        self.takes_turns = options.n_gpu_layers == 0 or not lib.llama_supports_gpu_offload()
+        self.info = ModelInfo(
+            description=description(self._model),
+            n_ctx=longest,
+            n_ctx_train=trained,
+            n_vocab=self.vocab.size,
+            n_params=int(lib.llama_model_n_params(self._model)),
+            size_bytes=int(lib.llama_model_size(self._model)),
+            fingerprint=fingerprint(path, options, unified=True, together=self.n_sequences),
+            engine=ENGINE,
+            bos=self.vocab.bos,
+            eos=self.vocab.eos,
+            reuse="none",
+            pooling=options.pooling,
+            n_embd=self._width,
+        )
+        # What this build cannot do on this machine dies here, while loading, rather than with somebody's request.
+        self.pool([[0]])
+
+    def pair(self, query: str, document: str) -> list[int]:
+        return self.vocab.pair(query, document)
+
+    def pool(self, inputs: Sequence[Sequence[int]]) -> list[npt.NDArray[np.float32]]:
+        if len(inputs) > self.n_sequences:
+            raise DecodeFailed(f"{len(inputs)} inputs in a step for {self.n_sequences}")
+        if not all(0 < len(tokens) <= self.info.n_ctx for tokens in inputs):
+            raise DecodeFailed(f"an input has no tokens, or more than {self.info.n_ctx}")
+        spans = [Span(sequence, 0, list(tokens)) for sequence, tokens in enumerate(inputs)]
+        self._batch.fill(spans, n_vocab=self.vocab.size)
+        self._batch.want_all()
+        if self._memory:
+            lib.llama_memory_clear(self._memory, False)
+        status = int(self._compute(self._context, self._batch.struct))
+        if status != 0:
+            raise DecodeFailed(f"libllama failed with {status} on a batch of {self._batch.struct.n_tokens} tokens")
+        if self._pools:
+            return [self._pooled(sequence) for sequence in range(len(inputs))]
+        return self._unpooled([len(tokens) for tokens in inputs])
+
+    def close(self) -> None:
+        lib.llama_free(self._context)
+        lib.llama_model_free(self._model)
+
+    def _pooled(self, sequence: int) -> npt.NDArray[np.float32]:
+        pointer = lib.llama_get_embeddings_seq(self._context, sequence)
+        if not pointer:
+            raise DecodeFailed("libllama computed no vector for an input")
+        return np.ctypeslib.as_array(pointer, shape=(1, self._width)).copy()
+
+    def _unpooled(self, sizes: list[int]) -> list[npt.NDArray[np.float32]]:
+        pointer = lib.llama_get_embeddings(self._context)
+        if not pointer:
+            raise DecodeFailed("libllama computed no vectors")
+        rows = np.ctypeslib.as_array(pointer, shape=(sum(sizes), self._width)).copy()
+        return np.split(rows, np.cumsum(sizes)[:-1])

@@ -1,0 +1,62 @@
+"""What a model is for: its file tells, unless the operator says otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paddock.config import ModelManagerSettings
+from paddock.errors import ModelLoadFailed, StartupError
+from paddock.fleet.gguf import Header
+from paddock.types import ModelKind, Pooling
+
+# These read an input as a whole and cannot say what comes next.
+_ENCODERS = frozenset(
+    {
+        *("bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2", "jina-bert-v3"),
+        *("eurobert", "gemma-embedding", "t5encoder"),
+    }
+)
+# In the order of the numbers by which a file names them.
+_STATED: tuple[Pooling, ...] = ("none", "mean", "cls", "last", "rank")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the operator says: vectors rather than text, and how they are to be pooled."""
+
+    vectors: bool = False
+    pooling: Pooling | None = None
+
+    @classmethod
+    def of(cls, settings: ModelManagerSettings) -> Wanted:
+        pooling = settings.pooling
+        if settings.reranking:
+            if pooling not in (None, "rank"):
+                raise StartupError(f"reranking and the pooling {pooling!r} contradict each other")
+            pooling = "rank"
+        return cls(settings.embedding or pooling is not None, pooling)
+
+
+def pooling_of(header: Header, wanted: Wanted) -> Pooling | None:
+    """How a model's vectors are pooled; None if it is to generate text. Raises `ModelLoadFailed` for what cannot be."""
+    architecture = header.metadata.get("general.architecture")
+    number = header.metadata.get(f"{architecture}.pooling_type")
+    stated = _STATED[number] if isinstance(number, int) and 0 <= number < len(_STATED) else None
+    encodes = architecture in _ENCODERS
+    if not wanted.vectors and not encodes and stated in (None, "none"):
+        return None
+    usual: Pooling = "rank" if encodes and header.classifies else "mean"
+    pooling = wanted.pooling or stated or usual
+    if pooling == "rank" and not header.classifies:
+        raise ModelLoadFailed("this model cannot rank: it has no head that would tell a score", param="model")
+    return pooling
+
+
+def kind_of(pooling: Pooling | None) -> ModelKind:
+    match pooling:
+        case None:
+            return "generation"
+        case "rank":
+            return "reranking"
+        case _:
+            return "embedding"

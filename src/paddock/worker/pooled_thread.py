@@ -1,0 +1,116 @@
+"""The engine thread of a model that makes vectors: *receive → pack → compute → answer*."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+
+from paddock.engine import PooledEngine, open_pooled_engine
+from paddock.errors import ModelLoadFailed, PaddockError
+from paddock.scheduling import Job, Packer
+from paddock.types import EngineOptions, PoolRequest, SlotState
+from paddock.wire import Pooled, Slots
+from paddock.worker.engine_thread import Command, Died, Ended, Event, Opening, Remove, Report
+from paddock.worker.turns import Turns
+from paddock.worker.vectors import EUCLIDEAN, pack
+
+
+@dataclass(slots=True, frozen=True)
+class AddJob:
+    job: Job
+
+
+@dataclass(slots=True, frozen=True)
+class PooledOpened:
+    engine: PooledEngine
+
+
+@dataclass(slots=True)
+class Vectors:
+    """What a request has of its answer so far."""
+
+    request: PoolRequest
+    done: list[bytes] = field(default_factory=list)
+
+
+class PooledThread:
+    """Commands in through `tell`, answers out through `send`, all else through `post`; none of them ever blocks."""
+
+    def __init__(
+        self,
+        model_path: str,
+        options: EngineOptions,
+        turns: Turns,
+        post: Callable[[Event | PooledOpened], None],
+        send: Callable[[Pooled | Slots], None],
+    ) -> None:
+        self._model_path = model_path
+        self._options = options
+        self._turns = turns
+        self._post = post
+        self._send = send
+        self._inbox: SimpleQueue[Command | AddJob] = SimpleQueue()
+        # A daemon, because nothing can interrupt native code: the process leaves without waiting for it.
+        self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def tell(self, command: Command | AddJob) -> None:
+        self._inbox.put(command)
+
+    def _main(self) -> None:
+        try:
+            engine = open_pooled_engine(self._model_path, self._options, lambda p: self._post(Opening(p)))
+            self._post(PooledOpened(engine))
+            self._run(engine)
+        except PaddockError as error:
+            self._post(Died(error))
+        except Exception as error:
+            traceback.print_exc()
+            self._post(Died(ModelLoadFailed(f"the engine failed: {type(error).__name__}: {error}")))
+
+    def _run(self, engine: PooledEngine) -> None:
+        packer = Packer(tokens=engine.n_batch, inputs=engine.n_sequences)
+        usual = -1 if engine.info.pooling in ("none", "rank") else EUCLIDEAN
+        while True:
+            self._receive(engine, packer)
+            step = packer.take()
+            if not step:
+                continue
+            with self._turns.take() if engine.takes_turns else nullcontext():
+                matrices = engine.pool([job.inputs[index] for job, index in step])
+            for (job, _), vectors in zip(step, matrices, strict=True):
+                answer: Vectors = job.answer
+                request = answer.request
+                normalize = usual if request.normalize is None else request.normalize
+                answer.done.append(pack(vectors, normalize=normalize, dimensions=request.dimensions))
+                if len(answer.done) == len(job.inputs):
+                    width = request.dimensions or engine.info.n_embd
+                    self._send(Pooled(job.id, answer.done, width, sum(map(len, job.inputs))))
+                    self._post(Ended(job.id, 0))
+
+    def _receive(self, engine: PooledEngine, packer: Packer) -> None:
+        """Take every waiting command; with nothing to compute, sleep until one comes."""
+        try:
+            command = self._inbox.get(block=packer.idle)
+            while True:
+                match command:
+                    case AddJob(job):
+                        packer.add(job)
+                    case Remove(id):
+                        packer.remove(id)
+                    case Report(id):
+                        # One place that all share: there is nothing to be had of it between two steps but the queue.
+                        waiting = packer.queued_tokens
+                        slot = SlotState(0, engine.info.n_ctx, is_processing=waiting > 0, n_prompt_tokens=waiting)
+                        self._send(Slots(id, [slot], packer.queued))
+                    case _:
+                        raise AssertionError(f"a model that generates nothing was told {command}")
+                command = self._inbox.get_nowait()
+        except Empty:
+            return

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddock.config import ModelManagerSettings
+from paddock.errors import ModelLoadFailed, StartupError
+from paddock.fleet.catalogue import open_catalogue
+from paddock.fleet.gguf import Header, read_header
+from paddock.fleet.kinds import Wanted, kind_of, pooling_of
+from paddock.types import Pooling
+
+
+def _header(architecture: str, pooling: Any = None, *, classifies: bool = False) -> Header:
+    stated = {} if pooling is None else {f"{architecture}.pooling_type": pooling}
+    return Header(3, {"general.architecture": architecture, **stated}, 1, classifies)
+
+
+@pytest.mark.parametrize(
+    ("header", "pooling"),
+    [
+        (_header("llama"), None),
+        (_header("llama", 0), None),
+        (_header("llama", 99), None),
+        (_header("llama", "mean"), None),
+        (_header("qwen3", 3), "last"),
+        (_header("qwen3", 4, classifies=True), "rank"),
+        (_header("bert"), "mean"),
+        (_header("bert", 0), "none"),
+        (_header("bert", 2), "cls"),
+        (_header("bert", 1, classifies=True), "mean"),
+        (_header("bert", classifies=True), "rank"),
+    ],
+)
+def test_a_file_tells_what_its_model_is_for(header: Header, pooling: Pooling | None) -> None:
+    assert pooling_of(header, Wanted()) == pooling
+
+
+def test_the_operator_knows_better() -> None:
+    assert pooling_of(_header("llama"), Wanted(vectors=True)) == "mean"
+    assert pooling_of(_header("llama"), Wanted(vectors=True, pooling="last")) == "last"
+    assert pooling_of(_header("bert", 1), Wanted(vectors=True, pooling="none")) == "none"
+    assert pooling_of(_header("bert", 1, classifies=True), Wanted(vectors=True, pooling="rank")) == "rank"
+    with pytest.raises(ModelLoadFailed, match="no head"):
+        pooling_of(_header("bert", 1), Wanted(vectors=True, pooling="rank"))
+
+
+def test_the_flags_may_not_contradict_each_other() -> None:
+    assert Wanted.of(ModelManagerSettings()) == Wanted()
+    assert Wanted.of(ModelManagerSettings(embedding=True)) == Wanted(vectors=True)
+    assert Wanted.of(ModelManagerSettings(embedding=True, reranking=True)) == Wanted(vectors=True, pooling="rank")
+    assert Wanted.of(ModelManagerSettings(pooling="cls")) == Wanted(vectors=True, pooling="cls")
+    with pytest.raises(StartupError, match="contradict"):
+        Wanted.of(ModelManagerSettings(reranking=True, pooling="mean"))
+
+
+def test_real_files(tiny_models: dict[str, Path]) -> None:
+    kinds = {name: kind_of(pooling_of(read_header(path), Wanted())) for name, path in tiny_models.items()}
+    assert kinds.pop("embedding") == "embedding"
+    assert kinds.pop("reranking") == "reranking"
+    assert set(kinds.values()) == {"generation"}
+
+
+def test_a_file_that_is_still_being_written_is_looked_at_again(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    data = tiny_models["embedding"].read_bytes()
+    (tmp_path / "late.gguf").write_bytes(data[:1000])
+    (model,) = open_catalogue(ModelManagerSettings(models_directory=tmp_path))
+    assert model.pooling() is None
+    (tmp_path / "late.gguf").write_bytes(data)
+    assert model.pooling() == "mean"
+
+
+def test_a_model_that_cannot_rank_is_refused_at_the_start(tiny_models: dict[str, Path]) -> None:
+    with pytest.raises(StartupError, match="cannot rank"):
+        open_catalogue(ModelManagerSettings(model=tiny_models["embedding"], reranking=True))

@@ -1,0 +1,50 @@
+"""The thread that makes vectors, told what to do before it starts: what waits together is computed together."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from paddock.scheduling import Job
+from paddock.types import EngineOptions, PoolRequest, TextPrompt
+from paddock.wire import Pooled
+from paddock.worker.engine_thread import Ended, Remove
+from paddock.worker.pooled_thread import AddJob, PooledOpened, PooledThread, Vectors
+from paddock.worker.turns import Turns
+
+
+class CountedTurns(Turns):
+    taken = 0
+
+    @contextmanager
+    def take(self) -> Iterator[None]:
+        self.taken += 1
+        with super().take():
+            yield
+
+
+def test_what_waits_together_is_computed_together(tiny_models: dict[str, Path]) -> None:
+    posted: SimpleQueue[Any] = SimpleQueue()
+    sent: SimpleQueue[Any] = SimpleQueue()
+    with tempfile.TemporaryFile() as file:
+        turns = CountedTurns(file.fileno(), threads=1, cores=1)
+        options = EngineOptions(n_threads=1, n_batch=512, n_gpu_layers=0, pooling="mean")
+        thread = PooledThread(str(tiny_models["embedding"]), options, turns, posted.put, sent.put)
+        for id in range(50):
+            inputs = [[2, 5 + id, 3], [2, 6, 7, 3]]
+            thread.tell(AddJob(Job(id, inputs, Vectors(PoolRequest(id, [TextPrompt("x")] * 2, param="input")))))
+        thread.tell(Remove(7))
+        thread.start()
+        answers = {answer.id: answer for answer in (sent.get(timeout=60) for _ in range(49))}
+        assert isinstance(
+            next(event for event in iter(posted.get, None) if not hasattr(event, "progress")), PooledOpened
+        )
+        assert [posted.get(timeout=60) for _ in range(49)] == [Ended(id, 0) for id in answers]
+    assert set(answers) == {*range(50)} - {7}
+    assert all(isinstance(answer, Pooled) and answer.tokens == 7 and answer.width == 64 for answer in answers.values())
+    assert len({answer.vectors[0] for answer in answers.values()}) == 49
+    assert turns.taken == 2, "98 inputs, 64 to a step"
