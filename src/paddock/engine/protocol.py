@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from paddock.types import (
     CacheShape,
     Constraint,
+    InfillTokens,
     ModelInfo,
     Operation,
     Piece,
@@ -49,8 +50,8 @@ class Vocab(Protocol):
         ...
 
     @property
-    def infill(self) -> tuple[int, int, int] | None:
-        """The tokens that stand before a prefix, before a suffix, and before what belongs between them."""
+    def infill(self) -> InfillTokens | None:
+        """None where the model was not made to fill gaps."""
         ...
 
 

@@ -25,6 +25,7 @@ from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
     Accepted,
+    Detokenize,
     FrameError,
     Generate,
     Load,
@@ -34,8 +35,10 @@ from paddock.wire import (
     Problem,
     Ready,
     Refused,
+    Render,
     SlotAction,
     Stop,
+    Tokenize,
     ToWorker,
     encode,
     reader_for_worker,
@@ -56,6 +59,7 @@ from paddock.worker.engine_thread import (
 )
 from paddock.worker.outbox import Outbox
 from paddock.worker.prompts import PromptReader
+from paddock.worker.questions import TextQuestions
 from paddock.worker.slot_actions import SlotActions
 from paddock.worker.turns import Turns
 
@@ -98,6 +102,7 @@ class Worker:
         self._opened: Opened | None = None
         self._prompts: PromptReader | None = None
         self._slot_actions: SlotActions | None = None
+        self._questions: TextQuestions | None = None
         self._outbox = Outbox(sock, self._wake)
         self._live: dict[int, int] = {}
         """Request id → how many of its answers are not complete; 0 while its prompt is being prepared."""
@@ -158,6 +163,9 @@ class Worker:
             case SlotAction():
                 assert self._slot_actions is not None, "the gateway asks for nothing before Ready"
                 self._slot_actions.begin(message)
+            case Tokenize() | Detokenize() | Render():
+                assert self._questions is not None, "the gateway asks for nothing before Ready"
+                self._questions.begin(message)
             case Stop():
                 _leave(0)
 
@@ -218,6 +226,7 @@ class Worker:
                     self._opened = opened
                     self._prompts = PromptReader(opened.engine.vocab, info)
                     self._slot_actions = SlotActions(opened.engine, self._tell_engine, self._outbox.send)
+                    self._questions = TextQuestions(opened.engine, self._prompts, self._outbox.send)
                     self._outbox.send(Ready(PROTOCOL_VERSION, info))
                 case Died(error):
                     self._give_up(error)
