@@ -9,6 +9,7 @@ from pathlib import Path
 
 from paddock.config import ModelManagerSettings, nearest
 from paddock.errors import InvalidRequest, ModelNotFound, StartupError
+from paddock.fleet.description import Description, describe
 from paddock.fleet.gguf import BrokenGGUF, read_header
 
 SUFFIX = ".gguf"
@@ -35,6 +36,15 @@ class Model:
         except OSError as error:
             return error.strerror or str(error)
         return None
+
+    def description(self) -> Description:
+        """What its file says of it; nothing where that is no model's."""
+        if self.path.startswith(_FAKE):
+            return Description(architecture="fake")
+        try:
+            return describe(Path(self.path))
+        except (BrokenGGUF, OSError):
+            return Description()
 
 
 class Catalogue:

@@ -17,7 +17,7 @@ from paddock.errors import IllegalInstruction, ModelLoadFailed, PaddockError, Se
 from paddock.fleet.catalogue import Catalogue, Model
 from paddock.fleet.process import Generation, WorkerProcess
 from paddock.types import EngineOptions, GenerateRequest, ModelInfo, SlotState
-from paddock.wire import SlotAction, SlotDone
+from paddock.wire import SlotAction, SlotDone, Text, TextQuestion, Tokens
 
 _log = structlog.get_logger(__name__)
 
@@ -70,6 +70,11 @@ class Fleet:
         """Save, restore or erase what a slot remembers, as soon as the slot is free."""
         worker = await self._ready(model)
         return await worker.act(action)
+
+    async def ask(self, model: Model, question: Callable[[int], TextQuestion]) -> Tokens | Text:
+        """What only a model's vocabulary or template can tell; it is loaded if need be."""
+        worker = await self._ready(model)
+        return await worker.ask(question)
 
     @property
     def options(self) -> EngineOptions:
