@@ -102,8 +102,10 @@ def _explain(problems: list[Any], schema: type[BaseModel]) -> PaddockError:
         case "extra_forbidden":
             known = [name for name in schema.model_fields if name != param]
             return UnsupportedParameter(f"unknown parameter {param!r}{nearest(param, known)}", param=param)
-        case _ if not problem["loc"]:
-            return InvalidRequest(f"the body must be a JSON object: {problem['msg']}")
+        case "model_type" if not param:
+            return InvalidRequest("the body must be a JSON object")
+        case _ if not param:
+            return InvalidRequest(problem["msg"].removeprefix("Value error, "))
         case _:
             return InvalidRequest(f"{param}: {problem['msg']}", param=param)
 

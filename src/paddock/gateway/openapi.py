@@ -56,8 +56,9 @@ def _schema(alternatives: tuple[Any, ...]) -> dict[str, Any]:
 class OpenAPI:
     """The application's description, made when it is first asked for."""
 
-    def __init__(self, app: FastAPI) -> None:
+    def __init__(self, app: FastAPI, *, open_paths: tuple[str, ...]) -> None:
         self._app = app
+        self._open_paths = open_paths
         self._document: dict[str, Any] | None = None
 
     def __call__(self) -> dict[str, Any]:
@@ -70,6 +71,11 @@ class OpenAPI:
             )
             schemas = document.setdefault("components", {}).setdefault("schemas", {})
             document["paths"] = _hoisted(document["paths"], schemas)
+            # Asked for where the server was started with keys.
+            document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+            document["security"] = [{"key": []}, {}]
+            for path in self._open_paths:
+                document["paths"][path]["get"]["security"] = []
             self._document = document
         return self._document
 

@@ -1,6 +1,5 @@
 """llama-server's own dialect."""
 
-from paddock.gateway.native.completion import completion_routes
 from paddock.gateway.native.routes import native_routes
 
-__all__ = ["completion_routes", "native_routes"]
+__all__ = ["native_routes"]
