@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.server import Server, chat_body
+from tests.server import Server, chat_body, events
 
 
 def _ask(server: Server, path: str, **body: Any) -> Any:
@@ -111,12 +111,13 @@ def test_a_model_is_loaded_to_be_asked(tiny_server: Server) -> None:
 
 
 def test_questions_do_not_wait_for_an_answer_in_the_making() -> None:
-    with Server("-m", "fake:delay=0.05", "-np", "1") as server, ThreadPoolExecutor(1) as pool:
-        server.chat("say: x")
-        long = pool.submit(server.chat, "say: " + "x" * 100)
-        for _ in range(20):
-            assert _ask(server, "/tokenize", content="ab") == {"tokens": [97, 98]}
-        assert not long.done()
+    with Server("-m", "fake:delay=0.05", "-np", "1") as server:
+        body = chat_body("say: " + "x" * 4000, stream=True)
+        with server.client.stream("POST", "/v1/chat/completions", json=body) as response:
+            next(events(response))
+            for _ in range(20):
+                asked = httpx.post(f"{server.url}/tokenize", json={"content": "ab"})
+                assert asked.json() == {"tokens": [97, 98]}
 
 
 # ── gaps ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -55,8 +55,8 @@ _log = structlog.get_logger(__name__)
 _EXIT_WAIT = 2.0
 _LOOK_WAIT = 10.0
 _STDERR_LINES = 40
-_MOST_UNREAD = 16384
-"""Tokens of a request, chosen or merely reported, that its client may be behind: a few megabytes."""
+_MOST_UNREAD = 65536
+"""Tokens of a request, chosen or merely reported, that its client may be behind: ten or twenty megabytes."""
 
 
 class Generation:
