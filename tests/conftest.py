@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import hypothesis
@@ -42,9 +43,10 @@ def demo_model() -> Path:
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Models with random weights, one for each kind of memory; they load in a moment."""
     folder = tmp_path_factory.mktemp("models")
-    kinds = {
+    kinds: dict[str, Callable[[Path], None]] = {
         "llama": tiny.llama,
         "infill": tiny.infill,
+        "repository": partial(tiny.infill, files=True),
         "sliding_window": tiny.sliding_window,
         "recurrent": tiny.recurrent,
         "hybrid": tiny.hybrid,

@@ -32,6 +32,7 @@ _SPOKEN = [*_LETTERS, *_PIECES, *_WORDS]
 _SPECIAL = ["<unk>", "<s>", "</s>"]
 _ENCODER_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 _INFILL = ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"]
+_REPOSITORY = ["<|repo_name|>", "<|file_sep|>"]
 
 
 def llama(path: Path) -> None:
@@ -44,9 +45,9 @@ def llama(path: Path) -> None:
     file.write()
 
 
-def infill(path: Path) -> None:
-    """The same with tokens to say that a gap is to be filled."""
-    file = _File(path, "llama", layers=1, more_special=_INFILL)
+def infill(path: Path, *, files: bool = False) -> None:
+    """The same with tokens to say that a gap is to be filled, and perhaps in one of several files."""
+    file = _File(path, "llama", layers=1, more_special=[*_INFILL, *(_REPOSITORY if files else [])])
     file.describe_attention(heads=4, kv_heads=2)
     file.add_attention(0, heads=4, kv_heads=2)
     file.add_feed_forward(0)

@@ -77,6 +77,14 @@ class TemplateRefused(InvalidRequest):
     code = "template_error"
 
 
+class ReadTooSlowly(PaddockError):
+    """A client left more of an answer unread than is kept for it."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "read_too_slowly"
+
+
 class AuthenticationError(PaddockError):
     status = 401
     type = "authentication_error"

@@ -92,11 +92,27 @@ class MixedPrompt(msgspec.Struct, frozen=True, tag="mixed"):
     parts: list[str | int]
 
 
-class InfillPrompt(msgspec.Struct, frozen=True, tag="infill"):
+class InfillPrompt(msgspec.Struct, frozen=True, omit_defaults=True, tag="infill"):
     """What stands before and after the text that is asked for."""
 
     prefix: str
     suffix: str
+    extra: list[tuple[str, str]] = []
+    """Names and texts of other files."""
+    params: tuple[str, str] = ("prompt", "suffix")
+    """The request's fields for the two, to be named should one be refused."""
+
+
+class InfillTokens(msgspec.Struct, frozen=True):
+    """The tokens that stand before a prefix, before a suffix, and before what belongs between them; and, where the
+    model was shown whole repositories, before the name of one and before the name of each of its files.
+    """
+
+    prefix: int
+    suffix: int
+    middle: int
+    repository: int | None = None
+    file: int | None = None
 
 
 Prompt = ChatPrompt | TextPrompt | TokenPrompt | MixedPrompt | InfillPrompt
@@ -123,6 +139,10 @@ class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """Say which tokens the prompt was read as."""
     return_tokens: bool = False
     timings_per_token: bool = False
+    return_progress: bool = False
+    """Say after each step how much of the prompt has been read."""
+    min_indent: int = 0
+    """The answer ends before a line that is indented by less; its first line is free."""
     max_seconds: float = 0.0
     """After so long an answer ends with its next line; 0: it may take as long as it takes."""
 
@@ -154,6 +174,15 @@ class Timings(msgspec.Struct, frozen=True):
 
     prompt: float = 0.0
     generation: float = 0.0
+
+
+class PromptProgress(msgspec.Struct, frozen=True, array_like=True):
+    """How much of a prompt has been read, what of it was known before, and the seconds since its first step."""
+
+    total: int
+    cached: int
+    processed: int
+    seconds: float
 
 
 class Usage(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from paddock.types import Pooling
 
 def _header(architecture: str, pooling: Any = None, *, classifies: bool = False) -> Header:
     stated = {} if pooling is None else {f"{architecture}.pooling_type": pooling}
-    return Header(3, {"general.architecture": architecture, **stated}, 1, classifies)
+    return Header(3, {"general.architecture": architecture, **stated}, {}, 1, 0, classifies)
 
 
 @pytest.mark.parametrize(

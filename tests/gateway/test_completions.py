@@ -47,6 +47,8 @@ def test_a_completion_has_openais_shape(fake_server: Server) -> None:
     assert choice == {"index": 0, "logprobs": None, "finish_reason": "length"}
     usage = body.pop("usage")
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["total_tokens"]) == (10, 5, 15)
+    timings = body.pop("timings")
+    assert (timings["cache_n"] + timings["prompt_n"], timings["predicted_n"]) == (10, 5)
     assert body == {"object": "text_completion", "model": "any"}
 
 

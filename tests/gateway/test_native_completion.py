@@ -179,10 +179,12 @@ def test_fields_without_effect_are_taken(fake_server: Server) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("n_indent", 4),
-        ("return_progress", True),
+        ("n_indent", -4),
+        ("return_progress", 1),
+        ("messages", []),
+        ("guided_json", {}),
         ("lora", [{"id": 0, "scale": 1}]),
-        ("sse_ping_interval", 5),
+        ("sse_ping_interval", -2),
         ("n_predict", -2),
         ("n_probs", -1),
         ("n_cmpl", 0),
@@ -195,7 +197,6 @@ def test_fields_without_effect_are_taken(fake_server: Server) -> None:
         ("samplers", ["luck"]),
         ("prompt", None),
         ("prompt", [1.5]),
-        ("nonsense", 1),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(fake_server: Server, field: str, value: Any) -> None:

@@ -117,7 +117,7 @@ def test_mistakes_are_named(server: Server, folder: Path) -> None:
         assert _error(server.client.post(f"/slots/{slot}?action=erase"), 400)["param"] == "id_slot"
     assert _error(_act(server, 0, "save"), 400)["param"] == "filename"
     assert _error(server.client.post("/slots/0?action=save", json={"filename": 3}), 400)["param"] == "filename"
-    assert _error(server.client.post("/slots/0?action=save", json={"file": "x"}), 400)["param"] == "file"
+    assert _error(server.client.post("/slots/0?action=save", json={"file": "x"}), 400)["param"] == "filename"
     assert _error(server.client.post("/slots/0?action=save", content=b"{"), 400)["code"] == "invalid_json"
     error = _error(server.client.post("/slots/0?action=erase&model=a", json={"model": "b"}), 400)
     assert error["param"] == "model"

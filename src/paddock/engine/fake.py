@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import signal
 import time
 from array import array
@@ -52,6 +53,7 @@ from paddock.types import (
 SCHEME = "fake:"
 _OPTIONS = ("delay", "load", "n_ctx", "sigill", "whole")
 _SPECIAL = {"<s>": 256, "</s>": 257, "<|im_start|>": 258, "<|im_end|>": 259}
+_NAMES = re.compile("(" + "|".join(map(re.escape, _SPECIAL)) + ")")
 _BOS, _EOS, _START, _END = 256, 257, 258, 259
 _WORDS = (
     *("a", "the", "one", "grey", "brown", "quick", "horse", "mare", "foal", "runs", "stands", "grazes", "sleeps"),
@@ -78,14 +80,8 @@ class FakeVocab:
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         tokens = [_BOS] if add_special else []
-        while text:
-            name = next((name for name in _SPECIAL if parse_special and text.startswith(name)), None)
-            if name is not None:
-                tokens.append(_SPECIAL[name])
-                text = text[len(name) :]
-            else:
-                tokens.extend(text[0].encode("utf-8"))
-                text = text[1:]
+        for part in _NAMES.split(text) if parse_special else [text]:
+            tokens.extend([_SPECIAL[part]] if parse_special and part in _SPECIAL else part.encode("utf-8"))
         return tokens
 
     def piece(self, token: int) -> bytes:

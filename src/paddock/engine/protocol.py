@@ -11,6 +11,7 @@ import numpy.typing as npt
 from paddock.types import (
     CacheShape,
     Constraint,
+    InfillTokens,
     ModelInfo,
     Operation,
     Piece,
@@ -52,8 +53,8 @@ class Vocab(Protocol):
         ...
 
     @property
-    def infill(self) -> tuple[int, int, int] | None:
-        """The tokens that stand before a prefix, before a suffix, and before what belongs between them."""
+    def infill(self) -> InfillTokens | None:
+        """None where the model was not made to fill gaps."""
         ...
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
+from paddock.types import InfillTokens
+
 
 class LlamaVocab:
     """libllama only reads the vocabulary after loading, so all of this may run on any thread."""
@@ -43,11 +45,13 @@ class LlamaVocab:
         return max(len(lib.llama_vocab_get_text(self._vocab, token) or b"") for token in range(self.size))
 
     @cached_property
-    def infill(self) -> tuple[int, int, int] | None:
-        tokens = tuple(
-            int(get(self._vocab)) for get in (lib.llama_vocab_fim_pre, lib.llama_vocab_fim_suf, lib.llama_vocab_fim_mid)
-        )
-        return (tokens[0], tokens[1], tokens[2]) if min(tokens) >= 0 else None
+    def infill(self) -> InfillTokens | None:
+        ask = (lib.llama_vocab_fim_pre, lib.llama_vocab_fim_suf, lib.llama_vocab_fim_mid)
+        prefix, suffix, middle = (int(get(self._vocab)) for get in ask)
+        if min(prefix, suffix, middle) < 0:
+            return None
+        repository, file = (int(get(self._vocab)) for get in (lib.llama_vocab_fim_rep, lib.llama_vocab_fim_sep))
+        return InfillTokens(prefix, suffix, middle, None if repository < 0 else repository, None if file < 0 else file)
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         data = text.encode("utf-8")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from paddock.config import ModelManagerSettings, nearest
 from paddock.errors import InvalidRequest, ModelLoadFailed, ModelNotFound, StartupError
+from paddock.fleet.description import Description, describe
 from paddock.fleet.gguf import BrokenGGUF, read_header
 from paddock.fleet.kinds import Wanted, kind_of, pooling_of
 from paddock.types import ModelKind, Pooling
@@ -58,6 +59,15 @@ class Model:
         except OSError as error:
             return error.strerror or str(error)
         return None
+
+    def description(self) -> Description:
+        """What its file says of it; nothing where that is no model's."""
+        if self.path.startswith(_FAKE):
+            return Description(architecture="fake")
+        try:
+            return describe(Path(self.path))
+        except (BrokenGGUF, OSError):
+            return Description()
 
 
 @lru_cache(maxsize=4096)

@@ -36,8 +36,12 @@ class Header:
     version: int
     metadata: dict[str, Any]
     """Scalars and strings; arrays are stepped over."""
+    lengths: dict[str, int]
+    """How many items each of those arrays has."""
     tensor_count: int
-    classifies: bool = False
+    parameters: int
+    """The weights of all tensors."""
+    classifies: bool
     """It has a head that judges whole inputs, as models that rank have."""
 
 
@@ -59,20 +63,24 @@ def parse_header(data: bytes | mmap.mmap, size: int) -> Header:
         raise BrokenGGUF(f"its GGUF version is {version}; 2 and 3 are known")
     tensor_count, key_count = cursor.scalar("Q"), cursor.scalar("Q")
     metadata: dict[str, Any] = {}
+    lengths: dict[str, int] = {}
     for _ in range(key_count):
         key = cursor.string()
-        value = cursor.value(cursor.scalar("I"))
-        if value is not None:
-            metadata[key] = value
-    names = _check_tensors(cursor, tensor_count, metadata.get("general.alignment", 32))
-    return Header(version, metadata, tensor_count, classifies=any(name.startswith("cls.") for name in names))
+        kind = cursor.scalar("I")
+        if kind == _ARRAY:
+            lengths[key] = cursor.skip_array()
+        else:
+            metadata[key] = cursor.value(kind)
+    names, parameters = _check_tensors(cursor, tensor_count, metadata.get("general.alignment", 32))
+    classifies = any(name.startswith("cls.") for name in names)
+    return Header(version, metadata, lengths, tensor_count, parameters, classifies)
 
 
-def _check_tensors(cursor: _Cursor, count: int, alignment: Any) -> list[str]:
-    """The tensors' names, if the file holds all of them."""
+def _check_tensors(cursor: _Cursor, count: int, alignment: Any) -> tuple[list[str], int]:
+    """The tensors' names and how many weights they have, once it is certain that the file holds all of them."""
     if not isinstance(alignment, int) or alignment <= 0:
         raise BrokenGGUF(f"its alignment is {alignment!r}")
-    needed = 0
+    needed = parameters = 0
     names: list[str] = []
     for _ in range(count):
         name = cursor.string()
@@ -83,12 +91,13 @@ def _check_tensors(cursor: _Cursor, count: int, alignment: Any) -> list[str]:
         weights = 1
         for _ in range(dimensions):
             weights *= cursor.scalar("Q")
+        parameters += weights
         block, bytes_per_block = _BLOCKS.get(cursor.scalar("I"), (1, 0))
         needed = max(needed, cursor.scalar("Q") + weights // block * bytes_per_block)
     start = -(-cursor.at // alignment) * alignment
     if start + needed > cursor.size:
         raise BrokenGGUF(f"it is cut short: its tensors need {start + needed} bytes, the file has {cursor.size}")
-    return names
+    return names, parameters
 
 
 class _Cursor:
@@ -109,15 +118,10 @@ class _Cursor:
         return bytes(self._data[start : start + size]).decode("utf-8", "replace")
 
     def value(self, kind: int) -> Any:
-        """A scalar or a string; None for an array, which is stepped over."""
-        if kind == _STRING:
-            return self.string()
-        if kind == _ARRAY:
-            self._skip_array()
-            return None
-        return self.scalar(_code(kind))
+        return self.string() if kind == _STRING else self.scalar(_code(kind))
 
-    def _skip_array(self) -> None:
+    def skip_array(self) -> int:
+        """Step over it, and say how long it is."""
         kind, count = self.scalar("I"), self.scalar("Q")
         if kind == _STRING:
             unpack = struct.Struct("<Q").unpack_from
@@ -126,6 +130,7 @@ class _Cursor:
                 self._advance(unpack(self._data, at)[0])
         else:
             self._advance(struct.calcsize("<" + _code(kind)) * count)
+        return int(count)
 
     def _advance(self, size: int) -> int:
         start = self.at

@@ -25,7 +25,7 @@ from paddock.fleet.catalogue import Catalogue, Model
 from paddock.fleet.kinds import kind_of
 from paddock.fleet.process import Generation, WorkerProcess
 from paddock.types import EngineOptions, GenerateRequest, ModelInfo, ModelKind, Pooling, PoolRequest, SlotState
-from paddock.wire import Pooled, SlotAction, SlotDone
+from paddock.wire import Pooled, SlotAction, SlotDone, Text, TextQuestion, Tokens
 
 _log = structlog.get_logger(__name__)
 
@@ -104,6 +104,11 @@ class Fleet:
             raise NotSupported(f"{model.name} is served for {kind}: its slot remembers nothing", param="model")
         worker = await self._ready(model)
         return await worker.act(action)
+
+    async def ask(self, model: Model, question: Callable[[int], TextQuestion]) -> Tokens | Text:
+        """What only a model's vocabulary or template can tell; it is loaded if need be."""
+        worker = await self._ready(model)
+        return await worker.ask(question)
 
     @property
     def options(self) -> EngineOptions:

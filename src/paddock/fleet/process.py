@@ -17,7 +17,14 @@ from typing import IO, Any, cast
 
 import structlog
 
-from paddock.errors import IllegalInstruction, ModelLoadFailed, PaddockError, Unavailable, WorkerCrashed
+from paddock.errors import (
+    IllegalInstruction,
+    ModelLoadFailed,
+    PaddockError,
+    ReadTooSlowly,
+    Unavailable,
+    WorkerCrashed,
+)
 from paddock.types import EngineOptions, GenerateRequest, ModelInfo, PoolRequest, SlotState
 from paddock.wire import (
     PROTOCOL_VERSION,
@@ -39,7 +46,10 @@ from paddock.wire import (
     Slots,
     Step,
     Stop,
+    Text,
+    TextQuestion,
     ToGateway,
+    Tokens,
     ToWorker,
     encode,
     reader_for_gateway,
@@ -49,12 +59,15 @@ _log = structlog.get_logger(__name__)
 _EXIT_WAIT = 2.0
 _LOOK_WAIT = 10.0
 _STDERR_LINES = 40
+_MOST_UNREAD = 65536
+"""Tokens of a request, chosen or merely reported, that its client may be behind: ten or twenty megabytes."""
 
 
 class Generation:
     """One request under way in a worker: an async iterator of its deltas, in order, that ends after the last.
 
     Raises the `PaddockError` that ended the request early. Leave it with `close`, which is harmless when it is over.
+    Deltas that nobody reads are kept up to a limit; there the request ends with `ReadTooSlowly`, after all of them.
     """
 
     def __init__(self, worker: WorkerProcess, request_id: int, answers: int = 1) -> None:
@@ -64,6 +77,7 @@ class Generation:
         self.unfinished = answers
         self._events: asyncio.Queue[Accepted | Delta | PaddockError] = asyncio.Queue()
         self._over = False
+        self._behind = 0
         self.prompt_tokens = 0
         self.prompt: list[tuple[int, bytes]] = []
         """The prompt's tokens and their names, where the request asked for them."""
@@ -96,6 +110,7 @@ class Generation:
             self._over = True
             raise event
         assert isinstance(event, Delta), "a request is accepted once"
+        self._behind -= _weight(event)
         if event.finish is not None:
             self._unread -= 1
             self._over = self._unread == 0
@@ -108,6 +123,11 @@ class Generation:
 
     def put(self, event: Accepted | Delta | PaddockError) -> None:
         self._events.put_nowait(event)
+        if isinstance(event, Delta):
+            self._behind += _weight(event)
+            if self._behind > _MOST_UNREAD and not self._over:
+                self._events.put_nowait(ReadTooSlowly("the answer was not read as fast as it was written"))
+                self._worker.forget(self._id)
 
 
 class WorkerProcess(asyncio.Protocol):
@@ -209,6 +229,10 @@ class WorkerProcess(asyncio.Protocol):
         """Have something done to a slot, however long it takes until that is free."""
         return cast(SlotDone, await self._ask(action))
 
+    async def ask(self, question: Callable[[int], TextQuestion]) -> Tokens | Text:
+        """Have a question about text answered."""
+        return cast(Tokens | Text, await self._ask(question))
+
     async def idle(self) -> None:
         """Wait until nothing is under way here."""
         await self._idle.wait()
@@ -274,7 +298,7 @@ class WorkerProcess(asyncio.Protocol):
                     generation.put(problem.error())
                 elif (question := self._questions.get(id)) is not None and not question.done():
                     question.set_exception(problem.error())
-            case Pooled(id) | Slots(id) | SlotDone(id):
+            case Pooled(id) | Slots(id) | SlotDone(id) | Tokens(id) | Text(id):
                 if (question := self._questions.get(id)) is not None and not question.done():
                     question.set_result(message)
             case Loading(progress):
@@ -290,7 +314,7 @@ class WorkerProcess(asyncio.Protocol):
         self._settle()
         return generation
 
-    async def _ask(self, message: Callable[[int], Look | SlotAction | Pool]) -> Any:
+    async def _ask(self, message: Callable[[int], Look | SlotAction | Pool | TextQuestion]) -> Any:
         """Send a question, built with the id it is given, and wait for the message that answers it."""
         if not self.alive:
             raise self._problem or WorkerCrashed(f"the worker of {self.model} is gone", retry_after=1)
@@ -356,6 +380,11 @@ class WorkerProcess(asyncio.Protocol):
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _weight(delta: Delta) -> int:
+    """How many tokens the gateway keeps for it. A prompt's own come once, however slowly they are read."""
+    return 1 + sum(len(item.top) for item in delta.logprobs or ())
 
 
 async def _line(stream: asyncio.StreamReader) -> bytes:

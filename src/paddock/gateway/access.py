@@ -10,6 +10,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddock.errors import PaddockError
+from paddock.gateway.bodies import IGNORED
 from paddock.gateway.responses import error_event, error_response
 
 _log = structlog.get_logger(__name__)
@@ -33,7 +34,10 @@ class AccessLog:
             nonlocal status, finished
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["x-request-id"] = request_id
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = request_id
+                if ignored := scope.get(IGNORED):
+                    headers["x-paddock-ignored-fields"] = ignored
             elif message["type"] == "http.response.body":
                 finished = not message.get("more_body", False)
             await send(message)

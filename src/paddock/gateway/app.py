@@ -17,8 +17,10 @@ from paddock.fleet import Fleet
 from paddock.gateway.access import AccessLog
 from paddock.gateway.auth import Keys
 from paddock.gateway.health import health_routes
-from paddock.gateway.native import completion_routes, native_embedding_routes, native_routes, rerank_routes
+from paddock.gateway.models import model_routes
+from paddock.gateway.native import native_routes
 from paddock.gateway.openai import embedding_routes, openai_routes
+from paddock.gateway.openapi import OpenAPI
 from paddock.gateway.responses import on_http_exception, on_invalid_parameter, on_paddock_error
 
 
@@ -37,14 +39,15 @@ def create_app(settings: ServerSettings, fleet: Fleet) -> FastAPI:
         allow_origins=settings.cors_origins,
         allow_methods=["GET", "POST", "OPTIONS"],
         allow_headers=["*"],
-        expose_headers=["x-request-id"],
+        expose_headers=["x-request-id", "x-paddock-ignored-fields"],
     )
     app.add_middleware(AccessLog)
     keys = Depends(Keys(settings))
-    app.include_router(health_routes(fleet))
+    for router in native_routes(fleet, settings):
+        app.include_router(router, dependencies=[keys])
     app.include_router(openai_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
-    app.include_router(completion_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
-    for routes in (embedding_routes, native_embedding_routes, rerank_routes):
-        app.include_router(routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
-    app.include_router(native_routes(fleet, settings), dependencies=[keys])
+    app.include_router(embedding_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
+    app.include_router(model_routes(fleet), dependencies=[keys])
+    app.include_router(health_routes(fleet))
+    app.openapi = OpenAPI(app, open_paths=("/health", "/v1/health"))  # type: ignore[method-assign]
     return app

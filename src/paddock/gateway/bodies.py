@@ -1,8 +1,13 @@
-"""Request bodies: read within a limit, parsed strictly, refused by naming the field."""
+"""Request bodies: read within a limit, parsed strictly, refused by naming the field.
+
+A field that nobody here has heard of is left out, and named in the response (see `docs/api.md`).
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
@@ -13,22 +18,37 @@ from paddock.errors import InvalidJSON, InvalidRequest, PaddockError, RequestToo
 
 Body = TypeVar("Body", bound=BaseModel)
 
+IGNORED = "paddock.ignored_fields"
+"""Where the request's scope says, ready for a header, what was left out of its body."""
+_MOST_NAMES, _LONGEST_NAME = 16, 80
 
-async def read_body(request: Request, schema: type[Body], *, limit: int, optional: bool = False) -> Body:
-    """The body as its schema has it. An `optional` one may be left out, which says the same as an empty object."""
+
+async def read_body(
+    request: Request, schema: type[Body], *, limit: int, optional: bool = False, exact: bool = False
+) -> Body:
+    """The body as its schema has it. An `optional` one may be left out, which says the same as an empty object.
+
+    Fields that the schema does not know are ignored, by the path to them, unless it must be `exact`.
+    """
     data = await _read(request, limit)
     if optional and not data:
         data = b"{}"
     try:
         return schema.model_validate_json(data)
     except ValidationError as error:
-        raise _explain(error, schema) from None
-
-
-def describe_body(schema: type[BaseModel]) -> dict[str, Any]:
-    """Tells OpenAPI what `read_body` reads."""
-    content = {"application/json": {"schema": schema.model_json_schema()}}
-    return {"requestBody": {"required": True, "content": content}}
+        problems = _problems(error)
+    unknown = [problem["loc"] for problem in problems if problem["type"] == "extra_forbidden"]
+    if exact or len(unknown) < len(problems):
+        raise _explain(problems, schema)
+    # Validated again without them, which costs only those who send them.
+    content = json.loads(data)
+    ignored = [_remove(content, place) for place in unknown]
+    try:
+        body = schema.model_validate_json(json.dumps(content))
+    except ValidationError as error:
+        raise _explain(_problems(error), schema) from None
+    request.scope[IGNORED] = _header(ignored)
+    return body
 
 
 async def _read(request: Request, limit: int) -> bytes:
@@ -46,27 +66,55 @@ async def _read(request: Request, limit: int) -> bytes:
     return bytes(body)
 
 
-def _explain(error: ValidationError, schema: type[BaseModel]) -> PaddockError:
-    """The first problem, in a sentence, with the field as `messages[0].role`."""
-    problem = error.errors(include_url=False)[0]
-    param = _path(problem["loc"])
+def _problems(error: ValidationError) -> list[Any]:
+    return error.errors(include_url=False, include_input=False)
+
+
+def _remove(content: Any, place: tuple[Any, ...]) -> str:
+    """Take the field there out of a body and return its path. Parts that only pydantic sees are passed over."""
+    *within, name = place
+    path: list[str | int] = []
+    for part in within:
+        inside = content[part] if isinstance(part, int) or part in content else None
+        if isinstance(inside, dict | list):
+            content = inside
+            path.append(part)
+    content.pop(name, None)
+    return _joined([*path, name])
+
+
+def _header(names: list[str]) -> str:
+    """The names as a header can hold them, and no more of them than anybody reads."""
+    shown = [quote(name[:_LONGEST_NAME], safe="[]") for name in names[:_MOST_NAMES]]
+    if len(names) > _MOST_NAMES:
+        shown.append(f"and {len(names) - _MOST_NAMES} more")
+    return ", ".join(shown)
+
+
+def _explain(problems: list[Any], schema: type[BaseModel]) -> PaddockError:
+    """The first problem, in a sentence, with the field as `messages[0].role`. Unknown fields are the least of them."""
+    problem = min(problems, key=lambda problem: problem["type"] == "extra_forbidden")
+    # Not the names that pydantic gives to the branches of a union.
+    param = _joined([part for part in problem["loc"] if isinstance(part, int) or part.isidentifier()])
     match problem["type"]:
         case "json_invalid":
             return InvalidJSON(f"the body is not valid JSON: {problem['ctx']['error']}")
         case "extra_forbidden":
             known = [name for name in schema.model_fields if name != param]
             return UnsupportedParameter(f"unknown parameter {param!r}{nearest(param, known)}", param=param)
-        case _ if not problem["loc"]:
-            return InvalidRequest(f"the body must be a JSON object: {problem['msg']}")
+        case "model_type" if not param:
+            return InvalidRequest("the body must be a JSON object")
+        case _ if not param:
+            return InvalidRequest(problem["msg"].removeprefix("Value error, "))
         case _:
             return InvalidRequest(f"{param}: {problem['msg']}", param=param)
 
 
-def _path(location: tuple[Any, ...]) -> str:
+def _joined(location: list[str | int]) -> str:
     path = ""
     for part in location:
         if isinstance(part, int):
             path += f"[{part}]"
-        elif part.isidentifier():  # not the names that pydantic gives to the branches of a union
+        else:
             path += f".{part}" if path else part
     return path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -38,9 +39,8 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-StopStrings = Annotated[
-    list[Annotated[str, StringConstraints(min_length=1)]], BeforeValidator(_as_list), Field(max_length=32)
-]
+_Stops = list[Annotated[str, StringConstraints(min_length=1)]]
+StopStrings = Annotated[_Stops, BeforeValidator(_as_list, json_schema_input_type=str | _Stops), Field(max_length=32)]
 
 
 _LARGEST_BIAS = 1000
@@ -70,7 +70,9 @@ def _biases(value: Any) -> Any:
 
 
 LogitBias = Annotated[
-    list[tuple[int, Annotated[float, AllowInfNan(True)]]], BeforeValidator(_biases), Field(max_length=1024)
+    list[tuple[int, Annotated[float, AllowInfNan(True)]]],
+    BeforeValidator(_biases, json_schema_input_type=dict[str, float | bool] | list[tuple[int | str, float | bool]]),
+    Field(max_length=1024),
 ]
 
 
@@ -170,11 +172,55 @@ class SamplingFields(Fields):
         return msgspec.convert(given, SamplingParams)
 
 
+# What changes an answer in other servers but cannot be had here, with the values that ask for nothing and so pass.
+_ELSEWHERE: dict[str, tuple[Any, ...]] = {
+    # llama-server's
+    "adaptive_decay": (),
+    "adaptive_target": (-1,),
+    "chat_format": (),
+    "generation_prompt": ("",),
+    "grammar_lazy": (False,),
+    "grammar_triggers": ([],),
+    "lora": ([],),
+    "preserved_tokens": ([],),
+    "t_max_prompt_ms": (-1, 0),
+    # vLLM's and its relatives'
+    "allowed_token_ids": ([],),
+    "bad_words": ([],),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "include_stop_str_in_output": (False,),
+    "length_penalty": (1,),
+    "min_tokens": (0,),
+    "prompt_logprobs": (),
+    "repetition_penalty": (1,),
+    "skip_special_tokens": (True,),
+    "stop_token_ids": ([],),
+    "structured_outputs": (),
+    "truncate_prompt_tokens": (),
+    "use_beam_search": (False,),
+    # Ollama's
+    "format": ("",),
+    "options": ({},),
+    "think": (False,),
+}
+# Nothing is ever shifted out of a context here, so what to keep then and how to reuse the rest asks for nothing; nor
+# does anything else in this list change an answer.
+NO_EFFECT = ("backend_sampling", "keep_alive", "n_cache_reuse", "n_discard", "n_keep", "priority", "verbose")
+
+
 class GenerationFields(SamplingFields):
     """And about the generation itself."""
 
     model: str | None = None
     stream: bool = False
+    sse_ping_interval: int | None = Field(None, ge=-1)
+    """Seconds of silence in a stream before a comment is sent; -1: none is."""
+    timings_per_token: bool | None = None
+    return_progress: bool | None = None
+    n_indent: int | None = Field(None, ge=0)
     stop: StopStrings | None = None
     cache_prompt: bool | None = None
     id_slot: int | None = Field(None, ge=-1)
@@ -211,8 +257,23 @@ class GenerationFields(SamplingFields):
             cache_prompt=self.cache_prompt is not False,
             id_slot=None if self.id_slot == -1 else self.id_slot,
             deterministic=bool(self.deterministic),
+            timings_per_token=bool(self.timings_per_token),
+            return_progress=bool(self.return_progress and self.stream),
+            min_indent=self.n_indent or 0,
             **more,
         )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_what_is_elsewhere(cls, data: Any) -> Any:
+        data = without_unsupported(data, _ELSEWHERE, NO_EFFECT)
+        if not isinstance(data, dict):
+            return data
+        known = cls.model_fields
+        others = {name for name in data if name not in known and name in _all_names()}
+        if asked := [name for name in others if data[name] is not None]:
+            raise UnsupportedParameter(f"{min(asked)!r} is no parameter of this endpoint", param=min(asked))
+        return {name: value for name, value in data.items() if name not in others}
 
     @model_validator(mode="after")
     def _one_constraint(self) -> GenerationFields:
@@ -220,6 +281,18 @@ class GenerationFields(SamplingFields):
         if len(names) > 1:
             raise InvalidRequest(f"{' and '.join(names)} cannot both be kept to: send one of them", param=names[1])
         return self
+
+
+@cache
+def _all_names() -> frozenset[str]:
+    """The fields of every endpoint that generates. One that means something elsewhere is not taken for unknown."""
+    found: set[str] = set()
+    pending = GenerationFields.__subclasses__()
+    while pending:
+        schema = pending.pop()
+        found |= schema.model_fields.keys()
+        pending += schema.__subclasses__()
+    return frozenset(found)
 
 
 def schema_constraint(schema: dict[str, Any] | bool, param: str) -> Constraint:

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import time
+from typing import Literal
 
+import msgspec
 from fastapi import APIRouter
 from fastapi.responses import Response
 
 from paddock.errors import ModelLoading
 from paddock.fleet import Fleet
+from paddock.gateway.openapi import describe
 from paddock.gateway.responses import JSON, error_response
+
+
+class Health(msgspec.Struct, kw_only=True):
+    status: Literal["ok"] = "ok"
+    model_loaded: bool
+    loaded_models: list[str]
+    slots_available: int
+    slots_total: int
+    uptime: int
+    """Seconds."""
 
 
 def health_routes(fleet: Fleet) -> APIRouter:
     router = APIRouter(tags=["health"])
 
-    @router.get("/health")
-    @router.get("/v1/health")
+    @router.get("/health", **describe(Health))
+    @router.get("/v1/health", **describe(Health))
     async def health() -> Response:
         """200 when requests can be served. 503 while the only model is loading, as llama-server answers."""
         status = fleet.status()
@@ -26,14 +39,13 @@ def health_routes(fleet: Fleet) -> APIRouter:
         total = sum(item.slots for item in loaded)
         busy = sum(min(item.running, item.slots) for item in loaded)
         return JSON(
-            {
-                "status": "ok",
-                "model_loaded": bool(loaded),
-                "loaded_models": [item.model.name for item in loaded],
-                "slots_available": total - busy,
-                "slots_total": total,
-                "uptime": int(time.monotonic() - fleet.started),
-            }
+            Health(
+                model_loaded=bool(loaded),
+                loaded_models=[item.model.name for item in loaded],
+                slots_available=total - busy,
+                slots_total=total,
+                uptime=int(time.monotonic() - fleet.started),
+            )
         )
 
     return router

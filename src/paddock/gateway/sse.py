@@ -11,28 +11,38 @@ from starlette.types import Receive, Scope, Send
 
 from paddock.gateway.listening import left
 
+_SILENCE = 10
+_COMMENT = b": keep-alive\n\n"
+
 
 class EventStream(Response):
-    """Sends what the generator yields. When the client goes away the generator is closed, wherever it waits."""
+    """Sends what the generator yields. When the client goes away the generator is closed, wherever it waits.
+
+    While nothing comes for `silence` seconds a comment is sent, so that nobody in between takes the connection for
+    dead; -1: none is.
+    """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[bytes]) -> None:
+    def __init__(self, events: AsyncGenerator[bytes], silence: int | None = None) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         # Response computed a length for its empty body; a stream has none.
         del self.headers["content-length"]
         self._events = events
+        self._silence = _SILENCE if silence is None else silence
+        self._sent = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = asyncio.ensure_future(self._send(send, scope.get("paddock.send_part", send)))
+        send_part = scope.get("paddock.send_part", send)
+        sending = asyncio.ensure_future(self._send(send, send_part))
         leaving = asyncio.ensure_future(left(receive))
+        commenting = asyncio.ensure_future(self._comment(send_part))
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            leaving.cancel()
-            if not sending.done():
-                sending.cancel()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
+            for task in (sending, leaving, commenting):
+                task.cancel()  # which does nothing to one that is done
+            await asyncio.gather(sending, leaving, commenting, return_exceptions=True)
         if not sending.cancelled() and (error := sending.exception()) is not None:
             raise error
 
@@ -40,5 +50,15 @@ class EventStream(Response):
         async with aclosing(self._events) as events:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             async for event in events:
+                self._sent += 1
                 await send_part({"type": "http.response.body", "body": event, "more_body": True})
+            self._silence = -1
             await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _comment(self, send_part: Send) -> None:
+        """Beside the events rather than between them: a timer for each event would cost every stream."""
+        while self._silence > 0:
+            sent = self._sent
+            await asyncio.sleep(self._silence)
+            if sent == self._sent and self._silence > 0:
+                await send_part({"type": "http.response.body", "body": _COMMENT, "more_body": True})

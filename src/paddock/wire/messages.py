@@ -8,11 +8,13 @@ import msgspec
 
 from paddock.errors import PaddockError
 from paddock.types import (
+    ChatPrompt,
     EngineOptions,
     FinishReason,
     GenerateRequest,
     ModelInfo,
     PoolRequest,
+    PromptProgress,
     SlotState,
     TextLogprobs,
     Timings,
@@ -79,11 +81,39 @@ class SlotAction(msgspec.Struct, frozen=True, omit_defaults=True, tag="slot_acti
     filename: str = ""
 
 
+class Tokenize(msgspec.Struct, frozen=True, tag="tokenize"):
+    """As which tokens is this read? Token ids among the texts stand for themselves."""
+
+    id: int
+    parts: list[str | int]
+    add_special: bool
+    parse_special: bool
+    with_pieces: bool
+
+
+class Detokenize(msgspec.Struct, frozen=True, tag="detokenize"):
+    """What do these tokens say?"""
+
+    id: int
+    tokens: list[int]
+
+
+class Render(msgspec.Struct, frozen=True, tag="render"):
+    """What does the model's template make of these messages?"""
+
+    id: int
+    prompt: ChatPrompt
+
+
+TextQuestion = Tokenize | Detokenize | Render
+"""What only a loaded model's vocabulary and template can answer. None of them needs the engine."""
+
+
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """Exit now; what is still running has already been answered by the gateway."""
 
 
-ToWorker = Load | Generate | Pool | Abort | Look | SlotAction | Stop
+ToWorker = Load | Generate | Pool | Abort | Look | SlotAction | Tokenize | Detokenize | Render | Stop
 
 
 # ── worker → gateway ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -129,6 +159,8 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
     slot: int = 0
     stop_string: str = ""
     """The one that ended the answer."""
+    progress: PromptProgress | None = None
+    """Where asked for, in deltas of their own that come before the first text."""
 
 
 class Step(msgspec.Struct, frozen=True, tag="step"):
@@ -173,4 +205,19 @@ class SlotDone(msgspec.Struct, frozen=True, tag="slot_done"):
     seconds: float = 0.0
 
 
-ToGateway = Loading | Ready | LoadFailed | Accepted | Step | Pooled | Refused | Slots | SlotDone
+class Tokens(msgspec.Struct, frozen=True, omit_defaults=True, tag="tokens"):
+    """The answer to `Tokenize`."""
+
+    id: int
+    tokens: list[int]
+    pieces: list[bytes] | None = None
+
+
+class Text(msgspec.Struct, frozen=True, tag="text"):
+    """The answer to `Detokenize` and `Render`."""
+
+    id: int
+    text: str
+
+
+ToGateway = Loading | Ready | LoadFailed | Accepted | Step | Pooled | Refused | Slots | SlotDone | Tokens | Text

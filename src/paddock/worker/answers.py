@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from paddock.engine import Vocab
-from paddock.scheduling import Progress
-from paddock.text import TextStream
-from paddock.types import FinishReason, GenerateRequest, SamplingParams, TextLogprobs, Timings, TokenLogprobs, Usage
+from paddock.scheduling import Progress, Request
+from paddock.text import IndentLimit, TextStream
+from paddock.types import (
+    FinishReason,
+    GenerateRequest,
+    PromptProgress,
+    SamplingParams,
+    TextLogprobs,
+    Timings,
+    TokenLogprobs,
+    Usage,
+)
 from paddock.wire import Delta
 
 
@@ -29,6 +38,11 @@ class Clock:
         self._newest = now
 
     @property
+    def ticking(self) -> bool:
+        """The prompt has been read."""
+        return self._first is not None
+
+    @property
     def generating(self) -> float:
         """Seconds since the first token."""
         return 0.0 if self._first is None else self._newest - self._first
@@ -47,6 +61,7 @@ class Answer:
         self._request = request
         self.clock = Clock()
         self._stream = TextStream(request.stop)
+        self._indent = IndentLimit(request.min_indent) if request.min_indent else None
         self._vocab = vocab
         self._logprobs: list[TextLogprobs] = []
         self._prompt_logprobs: list[TextLogprobs] = []
@@ -60,8 +75,20 @@ class Answer:
 
     @property
     def stopped(self) -> bool:
-        """A stop string was found or its time is over: the answer ends here, whatever the scheduler thinks."""
-        return self._stream.stopped or self._late
+        """A stop string or a limit was met: the answer ends here, whatever the scheduler thinks."""
+        return self._stream.stopped or self._late or self._outdented
+
+    @property
+    def _outdented(self) -> bool:
+        return self._indent is not None and self._indent.ended
+
+    def read(self, request: Request, now: float) -> Delta | None:
+        """Say how much of the prompt has been read, where that is asked for."""
+        if not self._request.return_progress or self.clock.ticking:
+            return None
+        read = min(request.computed, request.prompt_size)
+        progress = PromptProgress(request.prompt_size, request.cached, read, self.clock.timings(now).prompt)
+        return Delta(request.id, "", request.index, slot=request.slot, progress=progress)
 
     def advance(self, progress: Progress, now: float) -> Delta | None:
         """Take the next token (none for the one that ended the answer). Returns what the client may see of it."""
@@ -71,7 +98,7 @@ class Answer:
         if token is None and progress.finish is None:
             return None
         self.clock.tick(now)
-        text = "" if token is None else self._stream.feed(self._vocab.piece(token))
+        text = "" if token is None else self._shown(self._stream.feed(self._vocab.piece(token)))
         if token is not None and progress.logprobs is not None:
             self._logprobs.append(self._readable(token, progress.logprobs))
         if token is not None and self._request.return_tokens:
@@ -85,15 +112,18 @@ class Answer:
         return self._delta(progress, text, finish, now)
 
     def _finish(self, progress: Progress) -> FinishReason | None:
-        if self._stream.stopped:
+        if self._stream.stopped and not self._outdented:
             return "stop"
-        return progress.finish or ("length" if self._late else None)
+        return progress.finish or ("length" if self._late or self._outdented else None)
+
+    def _shown(self, text: str) -> str:
+        return text if self._indent is None else self._indent.feed(text)
 
     def _delta(self, progress: Progress, text: str, finish: FinishReason | None, now: float) -> Delta:
         request = progress.request
         usage = timings = None
         if finish is not None:
-            text += self._stream.finish()
+            text += self._shown(self._stream.finish())
         if finish is not None or self._request.timings_per_token:
             # The token that ended the answer was generated too, though nobody sees it.
             unseen = progress.token is None and finish == "stop"

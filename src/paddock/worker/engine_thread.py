@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 
 from paddock.engine import Engine, open_engine
 from paddock.errors import ConstraintFailed, ModelLoadFailed, PaddockError
-from paddock.scheduling import Progress, Request, Scheduler, StepBudget
+from paddock.scheduling import Plan, Progress, Request, Scheduler, StepBudget
 from paddock.types import EngineOptions
 from paddock.wire import Delta, Slots, Step
 from paddock.worker.slots import slot_states
@@ -155,7 +155,8 @@ class EngineThread:
             with self._turns.take() if engine.takes_turns else nullcontext():
                 results = engine.decode(plan.spans, exact=plan.exact)
             now = time.perf_counter()
-            self._publish(scheduler, scheduler.commit(plan, results, now - begun), now)
+            steps = scheduler.commit(plan, results, now - begun)
+            self._publish(scheduler, self._progress(plan, now), steps, now)
 
     def _let_in(self, engine: Engine, scheduler: Scheduler) -> None:
         """Slots that the last step left free are not taken again before those who wait for them had their turn."""
@@ -168,9 +169,14 @@ class EngineThread:
             else:
                 self._visits.append(visit)
 
-    def _publish(self, scheduler: Scheduler, steps: list[Progress], now: float) -> None:
+    def _progress(self, plan: Plan, now: float) -> list[Delta]:
+        """What those are told who want to know how far their prompt has been read."""
+        if len(plan.spans) == plan.decodes:
+            return []
+        return [delta for request in plan.requests if (delta := request.answer.read(request, now)) is not None]
+
+    def _publish(self, scheduler: Scheduler, deltas: list[Delta], steps: list[Progress], now: float) -> None:
         """Tokens → words → wire. Here, because handing them to another thread takes longer than doing it."""
-        deltas: list[Delta] = []
         for progress in steps:
             request, answer = progress.request, progress.request.answer
             if progress.problem:

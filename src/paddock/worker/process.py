@@ -26,6 +26,7 @@ from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
     Accepted,
+    Detokenize,
     FrameError,
     Generate,
     Load,
@@ -36,8 +37,10 @@ from paddock.wire import (
     Problem,
     Ready,
     Refused,
+    Render,
     SlotAction,
     Stop,
+    Tokenize,
     ToWorker,
     encode,
     reader_for_worker,
@@ -60,6 +63,7 @@ from paddock.worker.inputs import InputReader
 from paddock.worker.outbox import Outbox
 from paddock.worker.pooled_thread import AddJob, PooledOpened, PooledThread, Vectors
 from paddock.worker.prompts import PromptReader
+from paddock.worker.questions import TextQuestions
 from paddock.worker.slot_actions import SlotActions
 from paddock.worker.turns import Turns
 
@@ -111,6 +115,7 @@ class Worker:
         self._inputs: InputReader | None = None
         self._n_slots = 1
         self._slot_actions: SlotActions | None = None
+        self._questions: TextQuestions | None = None
         self._outbox = Outbox(sock, self._wake)
         self._live: dict[int, int] = {}
         """Request id → how many of its answers are not complete; 0 while its prompt is being prepared."""
@@ -177,6 +182,9 @@ class Worker:
             case SlotAction():
                 assert self._slot_actions is not None, "the gateway asks for nothing before Ready"
                 self._slot_actions.begin(message)
+            case Tokenize() | Detokenize() | Render():
+                assert self._questions is not None, "the gateway asks for nothing before Ready"
+                self._questions.begin(message)
             case Stop():
                 _leave(0)
 
@@ -252,6 +260,7 @@ class Worker:
                     self._n_slots = info.n_slots
                     self._prompts = PromptReader(opened.engine.vocab, info)
                     self._slot_actions = SlotActions(opened.engine, self._tell_engine, self._outbox.send)
+                    self._questions = TextQuestions(opened.engine, self._prompts, self._outbox.send)
                     self._outbox.send(Ready(PROTOCOL_VERSION, info))
                 case PooledOpened(pooled):
                     self._inputs = InputReader(pooled)

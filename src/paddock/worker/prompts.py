@@ -9,6 +9,7 @@ from paddock.types import (
     ChatPrompt,
     GenerateRequest,
     InfillPrompt,
+    InfillTokens,
     MixedPrompt,
     ModelInfo,
     Prompt,
@@ -49,19 +50,24 @@ class PromptReader:
             case MixedPrompt(parts):
                 self._refuse_hopeless(prompt, "".join(part for part in parts if isinstance(part, str)))
                 return self._mixed(parts)
-            case InfillPrompt(prefix, suffix):
-                self._refuse_hopeless(prompt, prefix + suffix)
-                return self._infill(prefix, suffix)
+            case InfillPrompt():
+                self._refuse_hopeless(
+                    prompt, "".join((*(text for _, text in prompt.extra), prompt.prefix, prompt.suffix))
+                )
+                return self._infill(prompt)
             case TextPrompt(text):
                 self._refuse_hopeless(prompt, text)
                 return self._vocab.tokenize(text, add_special=True, parse_special=True)
-            case ChatPrompt(messages):
-                text = self._template.render(messages)
+            case ChatPrompt():
+                text = self.render(prompt)
                 self._refuse_hopeless(prompt, text)
                 # The template may have written the beginning-of-text token itself; two of them spoil the answer.
                 bos = self._vocab.bos
                 written = bool(bos) and text.startswith(bos)
                 return self._vocab.tokenize(text, add_special=not written, parse_special=True)
+
+    def render(self, prompt: ChatPrompt) -> str:
+        return self._template.render(prompt.messages)
 
     def _known(self, tokens: list[int]) -> list[int]:
         if not all(0 <= token < self._n_vocab for token in tokens):
@@ -77,13 +83,31 @@ class PromptReader:
                 tokens += self._vocab.tokenize(part, add_special=index == 0, parse_special=True)
         return tokens
 
-    def _infill(self, prefix: str, suffix: str) -> list[int]:
-        if self._vocab.infill is None:
-            raise InvalidRequest("this model was not made to fill gaps: it has no tokens for that", param="suffix")
-        before_prefix, before_suffix, before_middle = self._vocab.infill
-        begin = self._vocab.tokenize("", add_special=True, parse_special=False)
-        before, after = (self._vocab.tokenize(t, add_special=False, parse_special=False) for t in (prefix, suffix))
-        return [*begin, before_prefix, *before, before_suffix, *after, before_middle]
+    def _infill(self, prompt: InfillPrompt) -> list[int]:
+        marks = self._vocab.infill
+        if marks is None:
+            reason = "this model was not made to fill gaps: it has no tokens for that"
+            raise InvalidRequest(reason, param=prompt.params[1])
+        tokens = self._vocab.tokenize("", add_special=True, parse_special=False)
+        if prompt.extra:
+            tokens += self._files(prompt.extra, marks)
+        tokens += [marks.prefix, *self._plain(prompt.prefix), marks.suffix, *self._plain(prompt.suffix), marks.middle]
+        return tokens
+
+    def _files(self, files: list[tuple[str, str]], marks: InfillTokens) -> list[int]:
+        """Other files, as a model saw them that was shown whole repositories; otherwise one after another."""
+        tokens = [] if marks.repository is None else [marks.repository, *self._plain("myproject\n")]
+        for name, text in files:
+            if marks.file is None:
+                tokens += self._plain(f"\n\n--- snippet ---\n\n{text}")
+            else:
+                tokens += [marks.file, *self._plain(f"{name}\n"), *self._plain(text)]
+        if marks.file is not None:
+            tokens += [marks.file, *self._plain("filename\n")]
+        return tokens
+
+    def _plain(self, text: str) -> list[int]:
+        return self._vocab.tokenize(text, add_special=False, parse_special=False)
 
     def _refuse_hopeless(self, prompt: Prompt, text: str) -> None:
         """Tokenising ten megabytes takes seconds that others would wait for: a lower bound settles it at once."""
@@ -99,4 +123,10 @@ class PromptReader:
 
 
 def _param(prompt: Prompt) -> str:
-    return "messages" if isinstance(prompt, ChatPrompt) else "prompt"
+    match prompt:
+        case ChatPrompt():
+            return "messages"
+        case InfillPrompt():
+            return prompt.params[0]
+        case _:
+            return "prompt"

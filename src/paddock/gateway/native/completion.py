@@ -14,45 +14,67 @@ from fastapi.responses import Response
 
 from paddock.errors import PaddockError
 from paddock.fleet import Fleet, Generation
-from paddock.gateway.bodies import describe_body, read_body
+from paddock.gateway.bodies import read_body
 from paddock.gateway.generation import Written, collect_all, merged, start_all
 from paddock.gateway.native.schema import (
+    InfillRequest,
     NativeCompletion,
     NativeCompletionPart,
     NativeCompletionRequest,
-    NativeTimings,
+    NativeFields,
     Probability,
     TokenProbabilities,
-    native_timings,
 )
+from paddock.gateway.openapi import describe
 from paddock.gateway.responses import JSON, error_event
 from paddock.gateway.sse import EventStream
-from paddock.types import GenerateRequest, Prompt, TextLogprobs, Timings, Usage
+from paddock.gateway.timings import native_progress, timings_of
+from paddock.types import GenerateRequest, InfillPrompt, Prompt, TextLogprobs
 from paddock.wire import Delta
 
 _encode = msgspec.json.Encoder().encode
 # How llama-server writes a seed that was not given.
 _ANY_SEED = 0xFFFFFFFF
+# One answer or several, whole or only the fields that were asked for.
+_ANSWERS = (NativeCompletion, list[NativeCompletion], dict[str, Any], list[dict[str, Any]])
+_EVENTS = (NativeCompletionPart, NativeCompletion, dict[str, Any])
 
 
 def completion_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     router = APIRouter(tags=["native"])
 
-    @router.post("/completion", openapi_extra=describe_body(NativeCompletionRequest))
-    @router.post("/completions", openapi_extra=describe_body(NativeCompletionRequest))
+    @router.post("/completion", **describe(*_ANSWERS, body=NativeCompletionRequest, events=_EVENTS))
+    @router.post("/completions", **describe(*_ANSWERS, body=NativeCompletionRequest, events=_EVENTS))
     async def complete(request: Request) -> Response:
+        """How texts go on, as llama-server says it."""
         body = await read_body(request, NativeCompletionRequest, limit=max_body)
-        model = fleet.catalogue.find(body.model)
-        requests = [partial(to_generate, body, prompt) for prompt in body.prompt]
-        answer = NativeAnswer(body, model.name, await start_all(fleet, model, requests))
-        if body.stream:
-            return EventStream(answer.events())
-        return JSON(await answer.whole())
+        return await _answer(fleet, body, body.prompt)
+
+    @router.post("/infill", **describe(*_ANSWERS, body=InfillRequest, events=_EVENTS))
+    async def infill(request: Request) -> Response:
+        """What belongs between two texts, from a model that was made to fill gaps."""
+        body = await read_body(request, InfillRequest, limit=max_body)
+        prompt = InfillPrompt(
+            body.input_prefix + body.prompt,
+            body.input_suffix,
+            [(file.filename, file.text) for file in body.input_extra],
+            ("input_prefix", "input_suffix"),
+        )
+        return await _answer(fleet, body, [prompt])
 
     return router
 
 
-def to_generate(body: NativeCompletionRequest, prompt: Prompt, request_id: int) -> GenerateRequest:
+async def _answer(fleet: Fleet, body: NativeFields, prompts: Sequence[Prompt]) -> Response:
+    model = fleet.catalogue.find(body.model)
+    requests = [partial(to_generate, body, prompt) for prompt in prompts]
+    answer = NativeAnswer(body, model.name, await start_all(fleet, model, requests))
+    if body.stream:
+        return EventStream(answer.events(), body.sse_ping_interval)
+    return JSON(await answer.whole())
+
+
+def to_generate(body: NativeFields, prompt: Prompt, request_id: int) -> GenerateRequest:
     return body.request(
         request_id,
         prompt,
@@ -61,13 +83,12 @@ def to_generate(body: NativeCompletionRequest, prompt: Prompt, request_id: int) 
         n=body.n_cmpl or 1,
         echo=True,
         return_tokens=bool(body.return_tokens or body.stream),
-        timings_per_token=bool(body.timings_per_token),
         max_seconds=(body.t_max_predict_ms or 0) / 1000,
     )
 
 
 class NativeAnswer:
-    def __init__(self, body: NativeCompletionRequest, model: str, generations: Sequence[Generation]) -> None:
+    def __init__(self, body: NativeFields, model: str, generations: Sequence[Generation]) -> None:
         self._body = body
         self._model = body.model or model
         self._n = body.n_cmpl or 1
@@ -109,8 +130,10 @@ class NativeAnswer:
             tokens_predicted=predicted,
             tokens_evaluated=self._generations[place].prompt_tokens,
         )
-        if self._body.timings_per_token and delta.timings is not None and delta.usage is not None:
-            part.timings = _timings(delta.timings, delta.usage)
+        if self._body.timings_per_token and delta.usage is not None:
+            part.timings = timings_of(delta.timings, delta.usage)
+        if delta.progress is not None:
+            part.prompt_progress = native_progress(delta.progress)
         if delta.logprobs:
             part.completion_probabilities = self._probabilities(delta.logprobs)
         return part
@@ -133,7 +156,7 @@ class NativeAnswer:
             stop_type="limit" if answer.finish == "length" else "word" if last.stop_string else "eos",
             stopping_word=last.stop_string,
             tokens_cached=usage.cached_tokens,
-            timings=_timings(last.timings or Timings(), usage),
+            timings=timings_of(last.timings, usage),
         )
         if answer.logprobs and not streamed:
             final.completion_probabilities = self._probabilities(answer.logprobs)
@@ -179,11 +202,6 @@ def _token_probabilities(item: TextLogprobs, *, after: bool) -> TokenProbabiliti
 def _probability(id: int, piece: bytes, logprob: float, *, after: bool) -> dict[str, Any]:
     known = {"id": id, "token": piece.decode("utf-8", "ignore"), "bytes": list(piece)}
     return known | ({"prob": math.exp(logprob)} if after else {"logprob": logprob})
-
-
-def _timings(timings: Timings, usage: Usage) -> NativeTimings:
-    computed = usage.prompt_tokens - usage.cached_tokens
-    return native_timings(timings, cached=usage.cached_tokens, prompt=computed, predicted=usage.completion_tokens)
 
 
 def _chosen(answer: NativeCompletion, paths: list[str]) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from pydantic import Field, model_validator
 
 from paddock.errors import InvalidRequest
 from paddock.fleet import Fleet
-from paddock.gateway.bodies import describe_body, read_body
+from paddock.gateway.bodies import read_body
 from paddock.gateway.fields import Fields, Inputs
 from paddock.gateway.listening import while_listening
+from paddock.gateway.openapi import describe
 from paddock.gateway.pooled import floats
 from paddock.gateway.responses import JSON
 from paddock.types import PoolRequest
@@ -43,9 +44,10 @@ class NativeEmbedding(msgspec.Struct, kw_only=True):
 def native_embedding_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     router = APIRouter(tags=["native"])
 
-    @router.post("/embedding", openapi_extra=describe_body(NativeEmbeddingRequest))
-    @router.post("/embeddings", openapi_extra=describe_body(NativeEmbeddingRequest))
+    @router.post("/embedding", **describe(list[NativeEmbedding], body=NativeEmbeddingRequest))
+    @router.post("/embeddings", **describe(list[NativeEmbedding], body=NativeEmbeddingRequest))
     async def embed(request: Request) -> Response:
+        """For each input its vector, or without pooling those of its tokens."""
         body = await read_body(request, NativeEmbeddingRequest, limit=max_body)
         model = fleet.catalogue.find(body.model)
         param = "input" if body.content is None else "content"

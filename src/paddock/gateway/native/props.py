@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict
@@ -14,8 +15,9 @@ from paddock.errors import NotSupported
 from paddock.fleet import Fleet, Model
 from paddock.gateway.bodies import read_body
 from paddock.gateway.native.settings import generation_settings
+from paddock.gateway.openapi import Success, describe
 from paddock.gateway.responses import JSON
-from paddock.types import EngineOptions, ModelInfo, SamplingParams
+from paddock.types import EngineOptions, ModelInfo, ModelKind, Pooling, Reuse, SamplingParams
 
 
 class Changes(BaseModel):
@@ -24,75 +26,112 @@ class Changes(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class DefaultSettings(msgspec.Struct):
+    n_ctx: int
+    params: dict[str, Any]
+
+
+class Modalities(msgspec.Struct):
+    vision: bool = False
+    audio: bool = False
+
+
+class Deterministic(msgspec.Struct):
+    """Whether every request is so unless it says otherwise, and how such requests are kept apart: each with nobody else
+    in the cells, or in steps of their own, of which so many answers may share one.
+    """
+
+    default: bool
+    method: Literal["alone", "own_steps"]
+    together: int
+
+
+class CacheProps(msgspec.Struct, kw_only=True):
+    layout: Literal["unified", "streams"]
+    type_k: str
+    type_v: str
+    cells: int | None
+    bytes_per_token: int | None
+    ram_bytes: int
+
+
+class Props(msgspec.Struct, kw_only=True):
+    """Of a model that is not loaded, only what is known without loading it."""
+
+    default_generation_settings: DefaultSettings
+    model_alias: str
+    model_path: str
+    modalities: Modalities
+    chat_template: str
+    bos_token: str
+    eos_token: str
+    loaded: bool
+    is_sleeping: bool
+    kind: ModelKind | None
+    pooling: Pooling | None
+    total_slots: int
+    deterministic: Deterministic
+    reuse: Reuse | None
+    kv_cache: CacheProps
+    endpoint_slots: bool
+    endpoint_props: bool
+    endpoint_metrics: bool = False
+    build_info: str
+
+
 def props_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
     router = APIRouter(tags=["native"])
 
-    @router.get("/props")
+    @router.get("/props", **describe(Props))
     async def show_props(model: str | None = None) -> Response:
         """What a model is and how it is served. Of one that is not loaded, only what is known without loading it."""
         found = fleet.catalogue.find(model)
         info = fleet.info(found)
-        return JSON(
-            _model(found, info)
-            | {"kind": await fleet.kind(found), "pooling": None if info is None else info.pooling}
-            | _memory(fleet.options, info)
-            | {
-                "endpoint_slots": settings.slots,
-                "endpoint_props": settings.props,
-                "endpoint_metrics": False,
-                "build_info": f"paddock {__version__}" + (f", {info.engine}" if info is not None else ""),
-            }
-        )
+        return JSON(_props(found, info, await fleet.kind(found), fleet.options, settings))
 
-    @router.post("/props", openapi_extra={"requestBody": _BODY})
+    @router.post("/props", **describe(Success, body=Changes, optional=True))
     async def change_props(request: Request) -> Response:
         """Change what can be changed while the server runs: nothing yet."""
         if not settings.props:
             raise NotSupported("properties cannot be changed here: start the server with --props")
-        await read_body(request, Changes, limit=settings.max_body_bytes, optional=True)
-        return JSON({"success": True})
+        await read_body(request, Changes, limit=settings.max_body_bytes, optional=True, exact=True)
+        return JSON(Success())
 
     return router
 
 
-_BODY = {"content": {"application/json": {"schema": Changes.model_json_schema()}}}
-
-
-def _model(model: Model, info: ModelInfo | None) -> dict[str, Any]:
-    defaults = generation_settings(SamplingParams(), max_tokens=-1)
-    return {
-        "default_generation_settings": {"n_ctx": info.n_ctx if info is not None else 0, "params": defaults},
-        "model_alias": model.name,
-        "model_path": model.path,
-        "modalities": {"vision": False, "audio": False},
-        "chat_template": info.chat_template if info is not None else "",
-        "bos_token": info.bos if info is not None else "",
-        "eos_token": info.eos if info is not None else "",
-        "loaded": info is not None,
-        "is_sleeping": info is None,
-    }
-
-
-def _memory(options: EngineOptions, info: ModelInfo | None) -> dict[str, Any]:
+def _props(
+    model: Model, info: ModelInfo | None, kind: ModelKind | None, options: EngineOptions, settings: ServerSettings
+) -> Props:
     unified = options.kv_unified if info is None else info.kv_unified
-    return {
-        "total_slots": options.parallel if info is None else info.n_slots,
-        "deterministic": _deterministic(options, info, unified=unified),
-        "reuse": None if info is None else info.reuse,
-        "kv_cache": {
-            "layout": "unified" if unified else "streams",
-            "type_k": options.cache_type_k,
-            "type_v": options.cache_type_v,
-            "cells": None if info is None else info.n_cells,
-            "bytes_per_token": None if info is None else info.bytes_per_token,
-            "ram_bytes": options.cache_ram_bytes,
-        },
-    }
-
-
-def _deterministic(options: EngineOptions, info: ModelInfo | None, *, unified: bool) -> dict[str, Any]:
-    """Whether every request is so unless it says otherwise, and how such requests are kept apart: each with nobody else
-    in the cells, or in steps of their own, of which so many answers may share one.
-    """
-    method = "alone" if unified else "own_steps"
-    return {"default": options.deterministic, "method": method, "together": 1 if info is None else info.together}
+    return Props(
+        default_generation_settings=DefaultSettings(
+            n_ctx=info.n_ctx if info is not None else 0, params=generation_settings(SamplingParams(), max_tokens=-1)
+        ),
+        model_alias=model.name,
+        model_path=model.path,
+        modalities=Modalities(),
+        chat_template=info.chat_template if info is not None else "",
+        bos_token=info.bos if info is not None else "",
+        eos_token=info.eos if info is not None else "",
+        loaded=info is not None,
+        is_sleeping=info is None,
+        total_slots=options.parallel if info is None else info.n_slots,
+        deterministic=Deterministic(
+            options.deterministic, "alone" if unified else "own_steps", 1 if info is None else info.together
+        ),
+        kind=kind,
+        pooling=None if info is None else info.pooling,
+        reuse=None if info is None else info.reuse,
+        kv_cache=CacheProps(
+            layout="unified" if unified else "streams",
+            type_k=options.cache_type_k,
+            type_v=options.cache_type_v,
+            cells=None if info is None else info.n_cells,
+            bytes_per_token=None if info is None else info.bytes_per_token,
+            ram_bytes=options.cache_ram_bytes,
+        ),
+        endpoint_slots=settings.slots,
+        endpoint_props=settings.props,
+        build_info=f"paddock {__version__}" + (f", {info.engine}" if info is not None else ""),
+    )

@@ -10,9 +10,10 @@ from fastapi.responses import Response
 from pydantic import Field, PlainValidator, StringConstraints
 
 from paddock.fleet import Fleet
-from paddock.gateway.bodies import describe_body, read_body
+from paddock.gateway.bodies import read_body
 from paddock.gateway.fields import Fields
 from paddock.gateway.listening import while_listening
+from paddock.gateway.openapi import describe
 from paddock.gateway.pooled import PooledUsage, floats, usage_of
 from paddock.gateway.responses import JSON
 from paddock.types import PairPrompt, PoolRequest
@@ -59,10 +60,10 @@ class RankedList(msgspec.Struct, kw_only=True):
 def rerank_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     router = APIRouter(tags=["native"])
 
-    @router.post("/rerank", openapi_extra=describe_body(RerankRequest))
-    @router.post("/reranking", openapi_extra=describe_body(RerankRequest))
-    @router.post("/v1/rerank", openapi_extra=describe_body(RerankRequest))
-    @router.post("/v1/reranking", openapi_extra=describe_body(RerankRequest))
+    @router.post("/rerank", **describe(RankedList, body=RerankRequest))
+    @router.post("/reranking", **describe(RankedList, body=RerankRequest))
+    @router.post("/v1/rerank", **describe(RankedList, body=RerankRequest))
+    @router.post("/v1/reranking", **describe(RankedList, body=RerankRequest))
     async def rerank(request: Request) -> Response:
         """The documents by their scores, the best first; `index` is a document's place in the request."""
         body = await read_body(request, RerankRequest, limit=max_body)

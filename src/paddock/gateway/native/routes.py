@@ -4,12 +4,23 @@ from fastapi import APIRouter
 
 from paddock.config import ServerSettings
 from paddock.fleet import Fleet
+from paddock.gateway.native.completion import completion_routes
+from paddock.gateway.native.embedding import native_embedding_routes
+from paddock.gateway.native.lora import lora_routes
 from paddock.gateway.native.props import props_routes
+from paddock.gateway.native.rerank import rerank_routes
 from paddock.gateway.native.slots import slot_routes
+from paddock.gateway.native.text import text_routes
 
 
-def native_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
-    router = APIRouter()
-    router.include_router(slot_routes(fleet, settings))
-    router.include_router(props_routes(fleet, settings))
-    return router
+def native_routes(fleet: Fleet, settings: ServerSettings) -> list[APIRouter]:
+    """First those whose answer takes no longer than finding them. Not one router: each level would be matched anew."""
+    return [
+        text_routes(fleet, max_body=settings.max_body_bytes),
+        completion_routes(fleet, max_body=settings.max_body_bytes),
+        native_embedding_routes(fleet, max_body=settings.max_body_bytes),
+        rerank_routes(fleet, max_body=settings.max_body_bytes),
+        slot_routes(fleet, settings),
+        props_routes(fleet, settings),
+        lora_routes(fleet, max_body=settings.max_body_bytes),
+    ]

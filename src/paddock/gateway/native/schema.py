@@ -5,33 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from paddock.gateway.fields import GenerationFields, Prompts, without_unsupported
-from paddock.types import Timings
+from paddock.gateway.fields import Fields, GenerationFields, Prompts
+from paddock.gateway.timings import NativeProgress, NativeTimings
 
 # ── in ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-# What cannot be honoured yet, with the values that ask for nothing and therefore pass.
-_NOT_YET: dict[str, tuple[Any, ...]] = {
-    "lora": ([],),
-    "n_indent": (0,),
-    "return_progress": (False,),
-    "sse_ping_interval": (-1,),
-}
-# Nothing is ever shifted out of a context here, so what to keep then and how to reuse the rest asks for nothing.
-_NO_EFFECT = ("n_cache_reuse", "n_discard", "n_keep")
 
+class NativeFields(GenerationFields):
+    """What `/completion` and `/infill` have in common."""
 
-class NativeCompletionRequest(GenerationFields):
-    prompt: Prompts
     n_predict: int | None = Field(None, ge=-1)
     max_tokens: int | None = Field(None, ge=-1)
     """Another name for `n_predict`."""
     n_probs: int | None = Field(None, ge=0, le=1024)
     n_cmpl: int | None = Field(None, ge=1, le=128)
     return_tokens: bool | None = None
-    timings_per_token: bool | None = None
     t_max_predict_ms: int | None = Field(None, ge=0)
     response_fields: list[str] | None = Field(None, max_length=256)
 
@@ -41,41 +31,27 @@ class NativeCompletionRequest(GenerationFields):
         given = self.n_predict if self.n_predict is not None else self.max_tokens
         return -1 if given is None else given
 
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_what_is_not_there(cls, data: Any) -> Any:
-        return without_unsupported(data, _NOT_YET, _NO_EFFECT)
+
+class NativeCompletionRequest(NativeFields):
+    prompt: Prompts
+
+
+class ExtraFile(Fields):
+    """What else the model should have read before it fills a gap."""
+
+    text: str
+    filename: str = "tmp"
+
+
+class InfillRequest(NativeFields):
+    input_prefix: str
+    input_suffix: str
+    input_extra: list[ExtraFile] = Field([], max_length=256)
+    prompt: str = ""
+    """Follows the prefix."""
 
 
 # ── out ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class NativeTimings(msgspec.Struct, kw_only=True):
-    cache_n: int
-    prompt_n: int
-    prompt_ms: float
-    prompt_per_token_ms: float
-    prompt_per_second: float
-    predicted_n: int
-    predicted_ms: float
-    predicted_per_token_ms: float
-    predicted_per_second: float
-
-
-def native_timings(timings: Timings, *, cached: int, prompt: int, predicted: int) -> NativeTimings:
-    """Of so many prompt tokens that were known, computed, and generated."""
-    prompt_ms, predicted_ms = 1000 * timings.prompt, 1000 * timings.generation
-    return NativeTimings(
-        cache_n=cached,
-        prompt_n=prompt,
-        prompt_ms=prompt_ms,
-        prompt_per_token_ms=prompt_ms / prompt if prompt else 0.0,
-        prompt_per_second=1000 * prompt / prompt_ms if prompt_ms else 0.0,
-        predicted_n=predicted,
-        predicted_ms=predicted_ms,
-        predicted_per_token_ms=predicted_ms / predicted if predicted else 0.0,
-        predicted_per_second=1000 * predicted / predicted_ms if predicted_ms else 0.0,
-    )
 
 
 class Probability(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -104,6 +80,7 @@ class NativeCompletionPart(msgspec.Struct, kw_only=True):
     tokens_predicted: int
     tokens_evaluated: int
     timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
+    prompt_progress: NativeProgress | msgspec.UnsetType = msgspec.UNSET
     completion_probabilities: list[TokenProbabilities] | msgspec.UnsetType = msgspec.UNSET
 
 

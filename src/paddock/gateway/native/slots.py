@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+import msgspec
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 from pydantic import AfterValidator, BaseModel, ConfigDict
@@ -12,10 +13,11 @@ from paddock.config import ServerSettings
 from paddock.errors import InvalidRequest, NotSupported, Unavailable
 from paddock.fleet import Fleet
 from paddock.gateway.bodies import read_body
-from paddock.gateway.native.schema import native_timings
 from paddock.gateway.native.settings import generation_settings
+from paddock.gateway.openapi import describe
 from paddock.gateway.responses import JSON
-from paddock.types import SlotState
+from paddock.gateway.timings import NativeTimings, native_timings
+from paddock.types import ModelKind, SlotState
 from paddock.wire import SlotAction, SlotDone
 
 # The longest name of a file that leaves room for the one it has while it is written.
@@ -41,10 +43,57 @@ class SlotActionBody(BaseModel):
     model: str | None = None
 
 
+class SlotTimings(msgspec.Struct, kw_only=True, omit_defaults=True):
+    save_ms: float | msgspec.UnsetType = msgspec.UNSET
+    restore_ms: float | msgspec.UnsetType = msgspec.UNSET
+
+
+class SlotAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How many tokens an action was about and, where a file was written or read, its bytes and the time it took."""
+
+    id_slot: int
+    filename: str | msgspec.UnsetType = msgspec.UNSET
+    n_erased: int | msgspec.UnsetType = msgspec.UNSET
+    n_saved: int | msgspec.UnsetType = msgspec.UNSET
+    n_written: int | msgspec.UnsetType = msgspec.UNSET
+    n_restored: int | msgspec.UnsetType = msgspec.UNSET
+    n_read: int | msgspec.UnsetType = msgspec.UNSET
+    timings: SlotTimings | msgspec.UnsetType = msgspec.UNSET
+
+
+class NextToken(msgspec.Struct, kw_only=True):
+    has_next_token: bool
+    n_remain: int
+    n_decoded: int
+
+
+class ShownSlot(msgspec.Struct, kw_only=True):
+    """llama-server's fields, and beside them what it has no name for: `n_past`, `n_cached_tokens` and the timings.
+
+    The last three are there once a slot has had a request.
+    """
+
+    id: int
+    id_task: int
+    n_ctx: int
+    speculative: bool = False
+    is_processing: bool
+    n_past: int
+    n_prompt_tokens: int
+    n_prompt_tokens_processed: int
+    n_prompt_tokens_cache: int
+    n_cached_tokens: int
+    n_decoded: int
+    kind: ModelKind | None
+    params: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    next_token: list[NextToken] | msgspec.UnsetType = msgspec.UNSET
+    timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
+
+
 def slot_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
     router = APIRouter(tags=["native"])
 
-    @router.get("/slots")
+    @router.get("/slots", **describe(list[ShownSlot]))
     async def list_slots(model: str | None = None, fail_on_no_slot: bool = False) -> Response:
         """The running places of a model, as they are now; an empty list while it is not loaded."""
         if not settings.slots:
@@ -53,9 +102,9 @@ def slot_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
         slots, kind = await fleet.slots(found), await fleet.kind(found)
         if fail_on_no_slot and slots and all(slot.is_processing for slot in slots):
             raise Unavailable(f"all {len(slots)} slots are processing a request", retry_after=1)
-        return JSON([{**_shown(slot), "kind": kind} for slot in slots])
+        return JSON([_shown(slot, kind) for slot in slots])
 
-    @router.post("/slots/{id_slot}", openapi_extra={"requestBody": _BODY})
+    @router.post("/slots/{id_slot}", **describe(SlotAnswer, body=SlotActionBody, optional=True))
     async def act_on_slot(
         request: Request, id_slot: Annotated[int, Path(ge=0, lt=2**31)], action: Action, model: str | None = None
     ) -> Response:
@@ -79,46 +128,48 @@ def slot_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
     return router
 
 
-_BODY = {"content": {"application/json": {"schema": SlotActionBody.model_json_schema()}}}
-
-
-def _answer(id_slot: int, action: Action, filename: str, done: SlotDone) -> dict[str, Any]:
+def _answer(id_slot: int, action: Action, filename: str, done: SlotDone) -> SlotAnswer:
+    milliseconds = 1000 * done.seconds
     match action:
         case "erase":
-            return {"id_slot": id_slot, "n_erased": done.tokens}
+            return SlotAnswer(id_slot=id_slot, n_erased=done.tokens)
         case "save":
-            counts, time = {"n_saved": done.tokens, "n_written": done.size}, "save_ms"
+            return SlotAnswer(
+                id_slot=id_slot,
+                filename=filename,
+                n_saved=done.tokens,
+                n_written=done.size,
+                timings=SlotTimings(save_ms=milliseconds),
+            )
         case "restore":
-            counts, time = {"n_restored": done.tokens, "n_read": done.size}, "restore_ms"
-    return {"id_slot": id_slot, "filename": filename} | counts | {"timings": {time: 1000 * done.seconds}}
+            return SlotAnswer(
+                id_slot=id_slot,
+                filename=filename,
+                n_restored=done.tokens,
+                n_read=done.size,
+                timings=SlotTimings(restore_ms=milliseconds),
+            )
 
 
-def _shown(slot: SlotState) -> dict[str, Any]:
-    """llama-server's fields, and beside them what it has no name for: `n_past`, `n_cached_tokens` and the timings."""
-    shown: dict[str, Any] = {
-        "id": slot.id,
-        "id_task": slot.id_task,
-        "n_ctx": slot.n_ctx,
-        "speculative": False,
-        "is_processing": slot.is_processing,
-        "n_past": slot.n_past,
-        "n_prompt_tokens": slot.n_prompt_tokens,
-        "n_prompt_tokens_processed": slot.n_computed_tokens,
-        "n_prompt_tokens_cache": slot.n_cached_tokens,
-        "n_cached_tokens": slot.n_cached_tokens,
-        "n_decoded": slot.n_decoded,
-    }
-    if slot.sampling is None:
-        return shown
-    next_token = {
-        "has_next_token": slot.is_processing,
-        "n_remain": -1 if slot.max_tokens < 0 else slot.max_tokens - slot.n_decoded,
-        "n_decoded": slot.n_decoded,
-    }
-    return shown | {
-        "params": generation_settings(slot.sampling, max_tokens=slot.max_tokens),
-        "next_token": [next_token],
-        "timings": native_timings(
+def _shown(slot: SlotState, kind: ModelKind | None) -> ShownSlot:
+    shown = ShownSlot(
+        id=slot.id,
+        id_task=slot.id_task,
+        n_ctx=slot.n_ctx,
+        is_processing=slot.is_processing,
+        n_past=slot.n_past,
+        n_prompt_tokens=slot.n_prompt_tokens,
+        n_prompt_tokens_processed=slot.n_computed_tokens,
+        n_prompt_tokens_cache=slot.n_cached_tokens,
+        n_cached_tokens=slot.n_cached_tokens,
+        n_decoded=slot.n_decoded,
+        kind=kind,
+    )
+    if slot.sampling is not None:
+        left = -1 if slot.max_tokens < 0 else slot.max_tokens - slot.n_decoded
+        shown.params = generation_settings(slot.sampling, max_tokens=slot.max_tokens)
+        shown.next_token = [NextToken(has_next_token=slot.is_processing, n_remain=left, n_decoded=slot.n_decoded)]
+        shown.timings = native_timings(
             slot.timings, cached=slot.n_cached_tokens, prompt=slot.n_computed_tokens, predicted=slot.n_decoded
-        ),
-    }
+        )
+    return shown

@@ -29,7 +29,8 @@ from paddock.gateway.openai.schema import (
 )
 from paddock.gateway.openai.usage import usage_of
 from paddock.gateway.responses import error_event
-from paddock.types import ChatPrompt, GenerateRequest, TextLogprobs, Usage
+from paddock.gateway.timings import NativeProgress, NativeTimings, native_progress, timings_of, timings_of_all
+from paddock.types import ChatPrompt, GenerateRequest, TextLogprobs, Timings, Usage
 
 _encode = msgspec.json.Encoder().encode
 _PLACE = "\0text\0"
@@ -61,6 +62,7 @@ class ChatAnswer:
         self._n = body.n or 1
         self._around_text = cache(self._render_around_text)
         self._include_usage = body.include_usage
+        self._timings_per_token = bool(body.timings_per_token)
 
     async def whole(self, generation: Generation) -> ChatCompletion:
         answers = await collect(generation, self._n)
@@ -71,11 +73,12 @@ class ChatAnswer:
             system_fingerprint=self._fingerprint,
             choices=[_choice(index, answer) for index, answer in enumerate(answers)],
             usage=usage_of([[answer.usage for answer in answers]]),
+            timings=timings_of_all([(answer.last.timings, answer.usage) for answer in answers]),
         )
 
     async def events(self, generation: Generation) -> AsyncGenerator[bytes]:
         """Server-sent events. `[DONE]` comes after a complete answer only; an error event ends a broken one."""
-        usages: list[Usage] = []
+        ended: list[tuple[Timings | None, Usage]] = []
         greeted: set[int] = set()
         with closing(generation):
             try:
@@ -84,24 +87,39 @@ class ChatAnswer:
                     if delta.index not in greeted:
                         greeted.add(delta.index)
                         event = self._event(delta.index, ChoiceDelta(role="assistant"))
-                    if delta.logprobs:
-                        event += self._event(delta.index, ChoiceDelta(content=delta.text), logprobs=delta.logprobs)
+                    if delta.progress is not None:
+                        choice = ChunkChoice(index=delta.index, delta=ChoiceDelta())
+                        event += self._frame([choice], progress=native_progress(delta.progress))
+                    if delta.logprobs or (delta.text and self._timings_per_token):
+                        timings = timings_of(delta.timings, delta.usage) if delta.usage is not None else msgspec.UNSET
+                        event += self._event(
+                            delta.index, ChoiceDelta(content=delta.text), logprobs=delta.logprobs, timings=timings
+                        )
                     elif delta.text:
                         before, after = self._around_text(delta.index)
                         event += before + _encode(delta.text) + after
                     if delta.finish is not None and delta.usage is not None:
-                        event += self._event(delta.index, ChoiceDelta(), finish=delta.finish)
-                        usages.append(delta.usage)
-                        if len(usages) == self._n:
+                        ended.append((delta.timings, delta.usage))
+                        last = len(ended) == self._n
+                        timings = timings_of_all(ended) if last and not self._include_usage else msgspec.UNSET
+                        event += self._event(delta.index, ChoiceDelta(), finish=delta.finish, timings=timings)
+                        if last:
                             if self._include_usage:
-                                event += self._frame([], usage_of([usages]))
+                                usage = usage_of([[usage for _, usage in ended]])
+                                event += self._frame([], usage=usage, timings=timings_of_all(ended))
                             event += b"data: [DONE]\n\n"
                     yield event
             except PaddockError as error:
                 yield error_event(error)
 
     def _event(
-        self, index: int, delta: ChoiceDelta, *, finish: str | None = None, logprobs: list[TextLogprobs] | None = None
+        self,
+        index: int,
+        delta: ChoiceDelta,
+        *,
+        finish: str | None = None,
+        logprobs: list[TextLogprobs] | None = None,
+        timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET,
     ) -> bytes:
         choice = ChunkChoice(
             index=index,
@@ -109,21 +127,30 @@ class ChatAnswer:
             logprobs=msgspec.UNSET if logprobs is None else _logprobs(logprobs),
             finish_reason=finish,
         )
-        return self._frame([choice], None if self._include_usage else msgspec.UNSET)
+        return self._frame([choice], timings=timings)
 
     def _render_around_text(self, index: int) -> tuple[bytes, bytes]:
         """What an event with text has before and after it: everything else is the same in each."""
         before, _, after = self._event(index, ChoiceDelta(content=_PLACE)).partition(_encode(_PLACE))
         return before, after
 
-    def _frame(self, choices: list[ChunkChoice], usage: CompletionUsage | msgspec.UnsetType | None) -> bytes:
+    def _frame(
+        self,
+        choices: list[ChunkChoice],
+        *,
+        usage: CompletionUsage | None = None,
+        timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET,
+        progress: NativeProgress | msgspec.UnsetType = msgspec.UNSET,
+    ) -> bytes:
         chunk = ChatCompletionChunk(
             id=self._id,
             created=self._created,
             model=self._model,
             system_fingerprint=self._fingerprint,
             choices=choices,
-            usage=usage,
+            usage=usage if self._include_usage else msgspec.UNSET,
+            timings=timings,
+            prompt_progress=progress,
         )
         return b"data: " + _encode(chunk) + b"\n\n"
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -23,7 +24,9 @@ from paddock.gateway.openai.schema import (
 )
 from paddock.gateway.openai.usage import usage_of
 from paddock.gateway.responses import error_event
-from paddock.types import GenerateRequest, InfillPrompt, Prompt, TextLogprobs, TextPrompt, Usage
+from paddock.gateway.timings import NativeProgress, NativeTimings, native_progress, timings_of, timings_of_all
+from paddock.types import GenerateRequest, InfillPrompt, Prompt, TextLogprobs, TextPrompt, Timings, Usage
+from paddock.wire import Delta
 
 _encode = msgspec.json.Encoder().encode
 
@@ -67,28 +70,45 @@ class CompletionAnswer:
                 text = self._begin(place, answer.prompt_logprobs)
                 text.add(answer.text, answer.logprobs)
                 choices.append(text.take(len(choices), answer.finish))
-        return self._completion(choices, usage_of([[answer.usage for answer in written] for written in answers]))
+        ended = [(answer.last.timings, answer.usage) for written in answers for answer in written]
+        usage = usage_of([[answer.usage for answer in written] for written in answers])
+        return self._completion(choices, usage=usage, timings=timings_of_all(ended))
 
     async def events(self) -> AsyncGenerator[bytes]:
         """Server-sent events. `[DONE]` comes after a complete answer only; an error event ends a broken one."""
         usages: list[list[Usage]] = [[] for _ in self._generations]
+        ended: list[tuple[Timings | None, Usage]] = []
         texts: dict[int, _Text] = {}
         usage = None if self._body.include_usage else msgspec.UNSET
         try:
             async with aclosing(merged(self._generations)) as deltas:
                 async for place, delta in deltas:
                     index = place * self._n + delta.index
+                    if delta.progress is not None:
+                        progress = native_progress(delta.progress)
+                        yield self._event([CompletionChoice(text="", index=index)], usage=usage, progress=progress)
+                        continue
                     if index not in texts:
                         texts[index] = self._begin(place, delta.prompt_logprobs or [])
                     texts[index].add(delta.text, delta.logprobs or [])
-                    yield self._event([texts[index].take(index, delta.finish)], usage)
                     if delta.finish is not None and delta.usage is not None:
                         usages[place].append(delta.usage)
+                        ended.append((delta.timings, delta.usage))
+                    choice = texts[index].take(index, delta.finish)
+                    yield self._event([choice], usage=usage, timings=self._timings(delta, ended))
             if self._body.include_usage:
-                yield self._event([], usage_of(usages))
+                yield self._event([], usage=usage_of(usages), timings=timings_of_all(ended))
             yield b"data: [DONE]\n\n"
         except PaddockError as error:
             yield error_event(error)
+
+    def _timings(self, delta: Delta, ended: list[tuple[Timings | None, Usage]]) -> NativeTimings | msgspec.UnsetType:
+        """With the last part of a stream, and with every part where asked for."""
+        if len(ended) == len(self._generations) * self._n and not self._body.include_usage:
+            return timings_of_all(ended)
+        if self._body.timings_per_token and delta.usage is not None:
+            return timings_of(delta.timings, delta.usage)
+        return msgspec.UNSET
 
     def _begin(self, place: int, judged: list[TextLogprobs]) -> _Text:
         text = _Text(with_logprobs=self._body.logprobs is not None)
@@ -97,11 +117,16 @@ class CompletionAnswer:
             text.echo(prompt.text if isinstance(prompt, TextPrompt) else _text(b"".join(names)), names, judged)
         return text
 
-    def _event(self, choices: list[CompletionChoice], usage: CompletionUsage | msgspec.UnsetType | None) -> bytes:
-        return b"data: " + _encode(self._completion(choices, usage)) + b"\n\n"
+    def _event(self, choices: list[CompletionChoice], **more: Any) -> bytes:
+        return b"data: " + _encode(self._completion(choices, **more)) + b"\n\n"
 
     def _completion(
-        self, choices: list[CompletionChoice], usage: CompletionUsage | msgspec.UnsetType | None
+        self,
+        choices: list[CompletionChoice],
+        *,
+        usage: CompletionUsage | msgspec.UnsetType | None,
+        timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET,
+        progress: NativeProgress | msgspec.UnsetType = msgspec.UNSET,
     ) -> Completion:
         return Completion(
             id=self._id,
@@ -110,6 +135,8 @@ class CompletionAnswer:
             system_fingerprint=self._generations[0].fingerprint,
             choices=choices,
             usage=usage,
+            timings=timings,
+            prompt_progress=progress,
         )
 
 

@@ -12,9 +12,10 @@ from pydantic import Field, model_validator
 
 from paddock.errors import InvalidRequest
 from paddock.fleet import Fleet
-from paddock.gateway.bodies import describe_body, read_body
+from paddock.gateway.bodies import read_body
 from paddock.gateway.fields import Fields, Inputs, without_unsupported
 from paddock.gateway.listening import while_listening
+from paddock.gateway.openapi import describe
 from paddock.gateway.pooled import PooledUsage, floats, usage_of
 from paddock.gateway.responses import JSON
 from paddock.types import PoolRequest
@@ -52,7 +53,7 @@ class EmbeddingList(msgspec.Struct, kw_only=True):
 def embedding_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["openai"])
 
-    @router.post("/embeddings", openapi_extra=describe_body(EmbeddingsRequest))
+    @router.post("/embeddings", **describe(EmbeddingList, body=EmbeddingsRequest))
     async def create_embeddings(request: Request) -> Response:
         """A vector for each input, of length 1 and in the order of the inputs."""
         body = await read_body(request, EmbeddingsRequest, limit=max_body)

@@ -9,7 +9,8 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from paddock.errors import InvalidRequest
 from paddock.gateway.fields import Fields, GenerationFields, Prompts, schema_constraint, without_unsupported
-from paddock.types import Constraint, ModelKind, TextPrompt
+from paddock.gateway.timings import NativeProgress, NativeTimings
+from paddock.types import Constraint, TextPrompt
 
 # ── in ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -74,15 +75,35 @@ class ResponseFormat(Fields):
 
 # What cannot be honoured yet, with the values that ask for nothing and therefore pass.
 _NOT_YET: dict[str, tuple[Any, ...]] = {
+    "add_generation_prompt": (True,),
+    "audio": (),
+    "chat_template": (),
+    "chat_template_kwargs": ({},),
+    "continue_final_message": (False,),
+    "enable_thinking": (False,),
     "function_call": ("none",),
     "functions": ([],),
     "modalities": (["text"],),
     "parallel_tool_calls": (True, False),
+    "parse_tool_calls": (True, False),
+    "reasoning_budget": (-1,),
+    "reasoning_budget_message": ("",),
+    "reasoning_budget_tokens": (-1,),
+    "reasoning_control": (False,),
+    "reasoning_effort": (),
+    "reasoning_format": ("none",),
+    "thinking": (),
+    "thinking_budget_tokens": (-1,),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
+    "verbosity": ("medium",),
+    "web_search_options": (),
 }
 # Accepted, because they ask for nothing that would change the answer.
-_LABELS = ("metadata", "prompt_cache_key", "safety_identifier", "service_tier", "store", "user")
+LABELS = (
+    *("metadata", "prediction", "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "service_tier"),
+    *("store", "user"),
+)
 
 
 class OpenAIFields(GenerationFields):
@@ -104,7 +125,7 @@ class OpenAIFields(GenerationFields):
     @model_validator(mode="before")
     @classmethod
     def _refuse_what_is_not_there(cls, data: Any) -> Any:
-        return without_unsupported(data, _NOT_YET, _LABELS)
+        return without_unsupported(data, _NOT_YET, LABELS)
 
     @model_validator(mode="after")
     def _options_of_a_stream(self) -> OpenAIFields:
@@ -210,6 +231,7 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
     system_fingerprint: str
     choices: list[Choice]
     usage: CompletionUsage
+    timings: NativeTimings
 
 
 class ChoiceDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -233,6 +255,9 @@ class ChatCompletionChunk(msgspec.Struct, kw_only=True):
     choices: list[ChunkChoice]
     usage: CompletionUsage | msgspec.UnsetType | None = msgspec.UNSET
     """With `include_usage`: null in every chunk but the last, which has it and no choices. Otherwise absent."""
+    timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
+    """In the last chunk, and in every one with `timings_per_token`."""
+    prompt_progress: NativeProgress | msgspec.UnsetType = msgspec.UNSET
 
 
 class CompletionLogprobs(msgspec.Struct, kw_only=True):
@@ -261,17 +286,6 @@ class Completion(msgspec.Struct, kw_only=True):
     system_fingerprint: str
     choices: list[CompletionChoice]
     usage: CompletionUsage | msgspec.UnsetType | None = msgspec.UNSET
-
-
-class ModelCard(msgspec.Struct, kw_only=True):
-    id: str
-    object: Literal["model"] = "model"
-    created: int
-    owned_by: Literal["local"] = "local"
-    kind: ModelKind | None
-    """What it is served for."""
-
-
-class ModelList(msgspec.Struct, kw_only=True):
-    object: Literal["list"] = "list"
-    data: list[ModelCard]
+    timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
+    """Of a whole answer; in a stream as with chat completions."""
+    prompt_progress: NativeProgress | msgspec.UnsetType = msgspec.UNSET

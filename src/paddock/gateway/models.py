@@ -1,0 +1,103 @@
+"""Which models there are: OpenAI's cards, with llama-server's `meta` and `status`. Looking loads nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+import msgspec
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from paddock.fleet import Description, Fleet, ModelStatus
+from paddock.gateway.openapi import describe
+from paddock.gateway.responses import JSON
+from paddock.types import ModelInfo, ModelKind
+
+
+class ModelMeta(msgspec.Struct, kw_only=True):
+    """What the file says of the model; null where it says nothing."""
+
+    architecture: str | None
+    quantization: str | None
+    vocab_type: int | None
+    n_vocab: int | None
+    n_ctx_train: int | None
+    n_ctx: int | None
+    """Of one request, while the model is loaded."""
+    n_embd: int | None
+    n_params: int | None
+    size: int | None
+    """Bytes."""
+    loaded: bool
+
+
+class LoadStatus(msgspec.Struct):
+    value: Literal["unloaded", "loading", "loaded"]
+
+
+class ModelCard(msgspec.Struct, kw_only=True):
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: Literal["local"] = "local"
+    aliases: list[str]
+    kind: ModelKind | None
+    """What it is served for."""
+    status: LoadStatus
+    meta: ModelMeta
+
+
+class ModelList(msgspec.Struct, kw_only=True):
+    object: Literal["list"] = "list"
+    data: list[ModelCard]
+
+
+def model_routes(fleet: Fleet) -> APIRouter:
+    router = APIRouter(tags=["models"])
+
+    async def cards(statuses: list[ModelStatus]) -> list[ModelCard]:
+        # A header with a large vocabulary takes a while to read, the first time.
+        found = await asyncio.to_thread(lambda: [status.model.description() for status in statuses])
+        return [
+            _card(status, description, fleet.info(status.model), await fleet.kind(status.model))
+            for status, description in zip(statuses, found, strict=True)
+        ]
+
+    @router.get("/models", **describe(ModelList))
+    @router.get("/v1/models", **describe(ModelList))
+    async def list_models() -> Response:
+        """Every model that can be asked for, loaded or not."""
+        return JSON(ModelList(data=await cards(fleet.status())))
+
+    @router.get("/v1/models/{id:path}", **describe(ModelCard))
+    async def show_model(id: str) -> Response:
+        """One of them, by its name or another name for it."""
+        model = fleet.catalogue.find(id)
+        (card,) = await cards([status for status in fleet.status() if status.model == model])
+        return JSON(card)
+
+    return router
+
+
+def _card(status: ModelStatus, said: Description, info: ModelInfo | None, kind: ModelKind | None) -> ModelCard:
+    model = status.model
+    return ModelCard(
+        id=model.name,
+        created=model.created,
+        aliases=list(model.aliases),
+        kind=kind,
+        status=LoadStatus(status.state),
+        meta=ModelMeta(
+            architecture=said.architecture,
+            quantization=said.quantization,
+            vocab_type=said.vocab_type,
+            n_vocab=said.n_vocab,
+            n_ctx_train=said.n_ctx_train,
+            n_ctx=None if info is None else info.n_ctx,
+            n_embd=said.n_embd,
+            n_params=said.n_params,
+            size=said.size,
+            loaded=info is not None,
+        ),
+    )

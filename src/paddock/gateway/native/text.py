@@ -1,0 +1,114 @@
+"""`/tokenize`, `/detokenize` and `/apply-template`: a model's words and tokens, without an answer from it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import Field, PlainValidator
+
+from paddock.fleet import Fleet
+from paddock.gateway.bodies import read_body
+from paddock.gateway.fields import Fields
+from paddock.gateway.openai.chat import to_generate
+from paddock.gateway.openai.schema import ChatCompletionRequest
+from paddock.gateway.openapi import describe
+from paddock.gateway.responses import JSON
+from paddock.types import ChatPrompt
+from paddock.wire import Detokenize, Render, Text, Tokenize, Tokens
+
+_MOST_PARTS = 2**20
+_LARGEST_TOKEN = 2**31 - 1
+
+
+def _parts(value: Any) -> list[str | int]:
+    """A text, or a list of texts and token ids."""
+    parts = [value] if isinstance(value, str) else value
+    if not isinstance(parts, list) or not all(type(part) in (int, str) for part in parts):
+        raise ValueError("a text, or a list of texts and token ids")
+    if len(parts) > _MOST_PARTS:
+        raise ValueError(f"{len(parts)} parts; {_MOST_PARTS} at most are read at once")
+    if not all(0 <= part <= _LARGEST_TOKEN for part in parts if type(part) is int):
+        raise ValueError("a token id is out of range")
+    return parts
+
+
+class TokenizeRequest(Fields):
+    content: Annotated[list[Any], PlainValidator(_parts, json_schema_input_type=str | list[str | int])]
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+    model: str | None = None
+
+
+class DetokenizeRequest(Fields):
+    tokens: list[Annotated[int, Field(ge=0, le=_LARGEST_TOKEN)]] = Field(max_length=_MOST_PARTS)
+    model: str | None = None
+
+
+class TokenPiece(msgspec.Struct):
+    id: int
+    piece: str | list[int]
+    """Its text; its bytes where they are no text by themselves."""
+
+
+class Tokenized(msgspec.Struct):
+    tokens: list[int | TokenPiece]
+
+
+class Detokenized(msgspec.Struct):
+    content: str
+
+
+class Rendered(msgspec.Struct):
+    prompt: str
+
+
+def text_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
+    router = APIRouter(tags=["native"])
+
+    @router.post("/tokenize", **describe(Tokenized, body=TokenizeRequest))
+    async def tokenize(request: Request) -> Response:
+        """The tokens that a text is read as."""
+        body = await read_body(request, TokenizeRequest, limit=max_body)
+        answer = await fleet.ask(
+            fleet.catalogue.find(body.model),
+            lambda id: Tokenize(id, body.content, body.add_special, body.parse_special, body.with_pieces),
+        )
+        assert isinstance(answer, Tokens), "the answer to this question"
+        if answer.pieces is None:
+            return JSON({"tokens": answer.tokens})
+        named = zip(answer.tokens, answer.pieces, strict=True)
+        return JSON(Tokenized([TokenPiece(token, _readable(piece)) for token, piece in named]))
+
+    @router.post("/detokenize", **describe(Detokenized, body=DetokenizeRequest))
+    async def detokenize(request: Request) -> Response:
+        """The text that tokens stand for."""
+        body = await read_body(request, DetokenizeRequest, limit=max_body)
+        answer = await fleet.ask(fleet.catalogue.find(body.model), lambda id: Detokenize(id, body.tokens))
+        return JSON(Detokenized(_text(answer)))
+
+    @router.post("/apply-template", **describe(Rendered, body=ChatCompletionRequest))
+    async def apply_template(request: Request) -> Response:
+        """The prompt that a chat request would be answered from. Takes the body of one; generates nothing."""
+        body = await read_body(request, ChatCompletionRequest, limit=max_body)
+        prompt = to_generate(body, 0).prompt
+        assert isinstance(prompt, ChatPrompt), "of a chat request"
+        answer = await fleet.ask(fleet.catalogue.find(body.model), lambda id: Render(id, prompt))
+        return JSON(Rendered(_text(answer)))
+
+    return router
+
+
+def _text(answer: Tokens | Text) -> str:
+    assert isinstance(answer, Text), "the answer to this question"
+    return answer.text
+
+
+def _readable(piece: bytes) -> str | list[int]:
+    try:
+        return piece.decode("utf-8")
+    except UnicodeDecodeError:
+        return list(piece)

@@ -1,0 +1,97 @@
+"""What the routes tell OpenAPI: the bodies they read and the answers they give.
+
+Routes answer with bytes that msgspec has encoded, of which FastAPI knows nothing; so each says for itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+
+_JSON, _EVENTS = "application/json", "text/event-stream"
+
+
+class ErrorDetail(msgspec.Struct):
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class Error(msgspec.Struct):
+    error: ErrorDetail
+
+
+class Success(msgspec.Struct):
+    success: bool = True
+
+
+def describe(
+    *answers: Any, body: type[BaseModel] | None = None, optional: bool = False, events: tuple[Any, ...] = ()
+) -> dict[str, Any]:
+    """For the decorator of a route that answers with one of these and, where asked for a stream, with such events."""
+    content = {_JSON: {"schema": _schema(answers)}}
+    if events:
+        data = {"type": "string", "contentMediaType": _JSON, "contentSchema": _schema((*events, Error))}
+        event = {"enum": ["message", "error"], "description": "An error ends a stream."}
+        each = {"type": "object", "properties": {"data": data, "event": event}, "required": ["data"]}
+        content[_EVENTS] = {"schema": each | {"description": "Each event; between them there may be comments."}}
+    error = {"description": "Refused or failed", "content": {_JSON: {"schema": _schema((Error,))}}}
+    described: dict[str, Any] = {
+        "responses": {200: {"description": "Done", "content": content}, "4XX": error, "5XX": error}
+    }
+    if body is not None:
+        schema = {_JSON: {"schema": body.model_json_schema()}}
+        described["openapi_extra"] = {"requestBody": {"required": not optional, "content": schema}}
+    return described
+
+
+def _schema(alternatives: tuple[Any, ...]) -> dict[str, Any]:
+    schemas = [msgspec.json.schema(alternative) for alternative in alternatives]
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+
+
+class OpenAPI:
+    """The application's description, made when it is first asked for."""
+
+    def __init__(self, app: FastAPI, *, open_paths: tuple[str, ...]) -> None:
+        self._app = app
+        self._open_paths = open_paths
+        self._document: dict[str, Any] | None = None
+
+    def __call__(self) -> dict[str, Any]:
+        if self._document is None:
+            document = get_openapi(
+                title=self._app.title,
+                version=self._app.version,
+                description=self._app.description,
+                routes=self._app.routes,
+            )
+            schemas = document.setdefault("components", {}).setdefault("schemas", {})
+            document["paths"] = _hoisted(document["paths"], schemas)
+            # Asked for where the server was started with keys.
+            document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+            document["security"] = [{"key": []}, {}]
+            for path in self._open_paths:
+                document["paths"][path]["get"]["security"] = []
+            self._document = document
+        return self._document
+
+
+def _hoisted(part: Any, schemas: dict[str, Any]) -> Any:
+    """The same with all definitions in one place, where references from anywhere in a document can find them."""
+    if isinstance(part, list):
+        return [_hoisted(item, schemas) for item in part]
+    if not isinstance(part, dict):
+        return part
+    for name, schema in part.get("$defs", {}).items():
+        hoisted = _hoisted(schema, schemas)
+        assert schemas.setdefault(name, hoisted) == hoisted, f"two schemas are called {name}"
+    moved = {key: _hoisted(value, schemas) for key, value in part.items() if key != "$defs"}
+    if isinstance(reference := moved.get("$ref"), str):
+        moved["$ref"] = reference.replace("#/$defs/", "#/components/schemas/")
+    return moved

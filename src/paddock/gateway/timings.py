@@ -1,0 +1,72 @@
+"""llama-server's `timings` and `prompt_progress`: how many tokens were known, computed and generated, and how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from paddock.types import PromptProgress, Timings, Usage
+
+
+class NativeTimings(msgspec.Struct, kw_only=True):
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+
+
+def native_timings(timings: Timings, *, cached: int, prompt: int, predicted: int) -> NativeTimings:
+    """Of so many prompt tokens that were known, computed, and generated."""
+    prompt_ms, predicted_ms = 1000 * timings.prompt, 1000 * timings.generation
+    return NativeTimings(
+        cache_n=cached,
+        prompt_n=prompt,
+        prompt_ms=prompt_ms,
+        prompt_per_token_ms=prompt_ms / prompt if prompt else 0.0,
+        prompt_per_second=1000 * prompt / prompt_ms if prompt_ms else 0.0,
+        predicted_n=predicted,
+        predicted_ms=predicted_ms,
+        predicted_per_token_ms=predicted_ms / predicted if predicted else 0.0,
+        predicted_per_second=1000 * predicted / predicted_ms if predicted_ms else 0.0,
+    )
+
+
+class NativeProgress(msgspec.Struct, kw_only=True):
+    """How far a prompt has been read: `processed` of `total`, of which `cache` were known before."""
+
+    total: int
+    cache: int
+    processed: int
+    time_ms: float
+
+
+def native_progress(progress: PromptProgress) -> NativeProgress:
+    return NativeProgress(
+        total=progress.total, cache=progress.cached, processed=progress.processed, time_ms=1000 * progress.seconds
+    )
+
+
+def timings_of(timings: Timings | None, usage: Usage) -> NativeTimings:
+    """Of one answer."""
+    computed = usage.prompt_tokens - usage.cached_tokens
+    return native_timings(
+        timings or Timings(), cached=usage.cached_tokens, prompt=computed, predicted=usage.completion_tokens
+    )
+
+
+def timings_of_all(answers: Sequence[tuple[Timings | None, Usage]]) -> NativeTimings:
+    """Of answers that were written side by side: their tokens add up, and the slowest says how long it took."""
+    times = [timings or Timings() for timings, _ in answers]
+    usages = [usage for _, usage in answers]
+    return native_timings(
+        Timings(max(time.prompt for time in times), max(time.generation for time in times)),
+        cached=sum(usage.cached_tokens for usage in usages),
+        prompt=sum(usage.prompt_tokens - usage.cached_tokens for usage in usages),
+        predicted=sum(usage.completion_tokens for usage in usages),
+    )

@@ -1,0 +1,141 @@
+"""Bodies that nobody should send, to every route that takes one: a 4xx at worst, and the worker lives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.server import Server, chat_body
+
+_GOOD: dict[str, Any] = {
+    "/v1/chat/completions": chat_body("say: x", max_tokens=2),
+    "/v1/completions": {"prompt": "x", "max_tokens": 2},
+    "/completion": {"prompt": "x", "n_predict": 2},
+    "/completions": {"prompt": "x", "n_predict": 2},
+    "/infill": {"input_prefix": "a", "input_suffix": "b", "n_predict": 2},
+    "/tokenize": {"content": "x"},
+    "/detokenize": {"tokens": [97]},
+    "/apply-template": chat_body("x"),
+    "/lora-adapters": [],
+    "/props": {},
+    "/slots/0?action=save": {"filename": "a"},
+    "/slots/0?action=restore": {"filename": "a"},
+    "/slots/0?action=erase": {},
+    "/v1/embeddings": {"input": "x"},
+    "/embedding": {"content": "x"},
+    "/embeddings": {"content": "x"},
+    "/rerank": {"query": "x", "documents": ["y"]},
+    "/reranking": {"query": "x", "documents": ["y"]},
+    "/v1/rerank": {"query": "x", "documents": ["y"]},
+    "/v1/reranking": {"query": "x", "documents": ["y"]},
+}
+_PATHS = st.sampled_from(sorted(_GOOD))
+
+_scalars = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6)
+    | st.sampled_from([-1, 0, 1, 2**31, 2**63, 2**64, 10**30, 1e308, -0.0, "", "a", "user", "json_object", "\0"])
+)  # fmt: skip
+_values = st.recursive(
+    _scalars,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["type", "text", "role", "content", "id", "schema"]), inner, max_size=3)
+        | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("slots")
+    with Server("-m", "fake:", "-np", "2", "--props", "--slot-save-path", str(folder)) as server:
+        server.chat("say: x")
+        workers = server.workers()
+        yield server
+        assert server.workers() == workers, "the same worker as at the beginning"
+        assert server.chat("say: still here")["choices"][0]["message"]["content"] == "still here"
+
+
+@pytest.fixture(scope="module")
+def fields(server: Server) -> dict[str, list[str]]:
+    """The fields that each route says it knows."""
+    document = server.client.get("/openapi.json").json()
+    found: dict[str, list[str]] = {}
+    for path in _GOOD:
+        template = "/slots/{id_slot}" if path.startswith("/slots") else path
+        schema = document["paths"][template]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        found[path] = sorted(schema.get("properties", {})) or ["zzz"]
+    return found
+
+
+def _fair(response: httpx.Response) -> None:
+    """An answer, or a refusal in our own shape; in a stream that had begun, an error of the request's own doing."""
+    if response.status_code != 200:
+        # 501: this model speaks, and has no vectors to give.
+        assert 400 <= response.status_code < 500 or response.json()["error"]["code"] == "not_supported", response.text
+        assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+    assert "server_error" not in response.text
+    assert "unavailable_error" not in response.text
+
+
+def _json(content: Any) -> bytes:
+    return json.dumps(content).encode()
+
+
+def test_every_route_that_takes_a_body_is_here(server: Server) -> None:
+    document = server.client.get("/openapi.json").json()
+    posts = {path for path, methods in document["paths"].items() if "post" in methods}
+    assert posts == {"/slots/{id_slot}" if path.startswith("/slots") else path for path in _GOOD}
+
+
+@settings(max_examples=300)
+@given(_PATHS, st.binary(max_size=100))
+def test_any_bytes(server: Server, path: str, body: bytes) -> None:
+    _fair(server.client.post(path, content=body))
+
+
+@settings(max_examples=300)
+@given(_PATHS, _values)
+def test_any_json(server: Server, path: str, body: Any) -> None:
+    _fair(server.client.post(path, content=_json(body)))
+
+
+@settings(max_examples=1000)
+@given(_PATHS, st.data())
+def test_any_value_in_any_field(server: Server, fields: dict[str, list[str]], path: str, data: st.DataObject) -> None:
+    names = st.sampled_from(fields[path]) | st.text(max_size=5)
+    changed = data.draw(st.dictionaries(names, _values, max_size=3))
+    good = _GOOD[path]
+    _fair(server.client.post(path, content=_json({**good, **changed} if isinstance(good, dict) else changed)))
+
+
+@settings(max_examples=200)
+@given(_PATHS, st.data())
+def test_a_body_cut_or_spoilt_anywhere(server: Server, path: str, data: st.DataObject) -> None:
+    whole = bytearray(_json(_GOOD[path]))
+    at = data.draw(st.integers(0, len(whole) - 1))
+    if data.draw(st.booleans()):
+        del whole[at:]
+    else:
+        whole[at] = data.draw(st.integers(0, 255))
+    _fair(server.client.post(path, content=bytes(whole)))
+
+
+@pytest.mark.parametrize("path", sorted(_GOOD))
+def test_deep_and_long(server: Server, path: str) -> None:
+    for body in (
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"prompt": ' + b"9" * 10_000 + b"}",
+        b'{"zzz": ' + b"[" * 150 + b"]" * 150 + b"}",
+        b"{" + b",".join(b'"%d": 1' % number for number in range(5000)) + b"}",
+        b'{"content": ["' + b'x","' * 5000 + b'"]}',
+    ):
+        _fair(server.client.post(path, content=body))

@@ -1,0 +1,62 @@
+"""Cards of models: what their files say, without loading them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import openai
+
+from tests.server import Server
+
+
+def test_a_card_tells_what_the_file_says(tiny_models: dict[str, Path], demo_model: Path) -> None:
+    with Server("-m", str(demo_model), "-a", "small", "-c", "512", "-np", "2") as server:
+        listed = server.client.get("/v1/models").json()
+        assert server.client.get("/models").json() == listed
+        (card,) = listed["data"]
+        meta = card.pop("meta")
+        assert card.pop("created") > 0
+        assert card == {
+            "id": demo_model.stem,
+            "object": "model",
+            "owned_by": "local",
+            "aliases": ["small"],
+            "status": {"value": "unloaded"},
+        }
+        assert meta == {
+            "architecture": "llama",
+            "quantization": "Q4_1",
+            "vocab_type": 2,
+            "n_vocab": 49152,
+            "n_ctx_train": 8192,
+            "n_ctx": None,
+            "n_embd": 576,
+            "n_params": meta["n_params"],
+            "size": demo_model.stat().st_size,
+            "loaded": False,
+        }
+        assert 134_000_000 < meta["n_params"] < 165_000_000
+        assert server.workers() == [], "looking wakes nothing"
+        server.chat("Hi", max_tokens=1)
+        card = server.client.get("/v1/models/small").json()
+        assert card["status"] == {"value": "loaded"}
+        assert (card["meta"]["loaded"], card["meta"]["n_ctx"]) == (True, 256)
+
+
+def test_one_of_many_models(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    for name, path in tiny_models.items():
+        (tmp_path / f"{name}.gguf").symlink_to(path)
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF but no model")
+    with Server("--models-dir", str(tmp_path)) as server:
+        cards = {card["id"]: card for card in server.client.get("/v1/models").json()["data"]}
+        assert set(tiny_models) < set(cards)
+        assert cards["recurrent"]["meta"]["architecture"] == "mamba"
+        assert cards["llama"]["meta"]["quantization"] == "F32"
+        assert cards["broken"]["meta"]["architecture"] is None
+        assert server.client.get("/v1/models/hybrid.gguf").json() == cards["hybrid"]
+        missing = server.client.get("/v1/models/none")
+        assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
+            assert client.models.retrieve("llama").id == "llama"
+            assert {model.id for model in client.models.list()} == set(cards)
+        assert server.workers() == []

@@ -1,0 +1,185 @@
+"""`/openapi.json` describes every route, and real answers are what it says they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.server import Server, chat_body, events
+
+JSON, EVENTS = "application/json", "text/event-stream"
+
+# For each route, requests that it answers, in this order.
+EXAMPLES: list[tuple[str, str, Any]] = [
+    ("GET", "/health", None),
+    ("GET", "/v1/health", None),
+    ("GET", "/models", None),
+    ("GET", "/v1/models", None),
+    ("GET", "/v1/models/fake", None),
+    ("GET", "/props", None),
+    ("GET", "/slots", None),
+    ("POST", "/v1/chat/completions", chat_body("say: x")),
+    ("POST", "/v1/chat/completions", chat_body("say: x", n=2, logprobs=True, top_logprobs=2)),
+    ("POST", "/v1/completions", {"prompt": "x", "max_tokens": 2}),
+    ("POST", "/v1/completions", {"prompt": ["x", "y"], "max_tokens": 2, "logprobs": 1, "echo": True}),
+    ("POST", "/completion", {"prompt": "x", "n_predict": 2, "n_probs": 2}),
+    ("POST", "/completions", {"prompt": ["x", "y"], "n_predict": 2}),
+    ("POST", "/completion", {"prompt": "x", "n_predict": 2, "response_fields": ["content"]}),
+    ("POST", "/tokenize", {"content": "é"}),
+    ("POST", "/tokenize", {"content": "é", "with_pieces": True}),
+    ("POST", "/detokenize", {"tokens": [97]}),
+    ("POST", "/apply-template", chat_body("x")),
+    ("GET", "/lora-adapters", None),
+    ("POST", "/lora-adapters", []),
+    ("GET", "/models", None),
+    ("GET", "/props", None),
+    ("GET", "/slots", None),
+    ("POST", "/slots/0?action=save", {"filename": "a.bin"}),
+    ("POST", "/slots/0?action=restore", {"filename": "a.bin"}),
+    ("POST", "/slots/0?action=erase", None),
+    ("POST", "/props", {}),
+]
+STREAMED: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/chat/completions", chat_body("say: hello", logprobs=True, stream_options={"include_usage": True})),
+    ("/v1/chat/completions", chat_body("say: hello", timings_per_token=True, return_progress=True)),
+    ("/v1/completions", {"prompt": ["x", "y"], "max_tokens": 2, "logprobs": 1, "return_progress": True}),
+    ("/completion", {"prompt": "x", "n_predict": 2, "n_probs": 1, "timings_per_token": True, "return_progress": True}),
+    ("/completions", {"prompt": "x", "n_predict": 2}),
+]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server("-m", "fake:", "-np", "1", "--props", "--slot-save-path", str(tmp_path_factory.mktemp("s"))) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def document(server: Server) -> dict[str, Any]:
+    document: dict[str, Any] = server.client.get("/openapi.json").json()
+    return document
+
+
+def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield method.upper(), path, operation
+
+
+def _described(path: str) -> str:
+    """The template of a path, as the document has it."""
+    path = path.partition("?")[0]
+    for fixed, template in (("/slots/", "/slots/{id_slot}"), ("/v1/models/", "/v1/models/{id}")):
+        if path.startswith(fixed):
+            return template
+    return path
+
+
+def _schema(document: dict[str, Any], method: str, path: str, status: str = "200", kind: str = JSON) -> dict[str, Any]:
+    response = document["paths"][_described(path)][method.lower()]["responses"][status]
+    return {**response["content"][kind]["schema"], "components": document["components"]}
+
+
+def _validate(content: Any, schema: dict[str, Any]) -> None:
+    jsonschema.Draft202012Validator(schema).validate(content)
+
+
+def _no_more_than(content: Any, schema: dict[str, Any], components: dict[str, Any]) -> None:
+    """Nothing is answered that is not declared."""
+    while "$ref" in schema:
+        schema = components["schemas"][schema["$ref"].rpartition("/")[2]]
+    if isinstance(content, list) and "items" in schema:
+        for item in content:
+            _no_more_than(item, schema["items"], components)
+    if isinstance(content, dict) and "properties" in schema:
+        assert set(content) <= set(schema["properties"]), schema.get("title")
+        for name, value in content.items():
+            _no_more_than(value, schema["properties"][name], components)
+
+
+# ── it is complete ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_route_is_described(document: dict[str, Any]) -> None:
+    operations = list(_operations(document))
+    assert len(operations) >= 19
+    for method, path, operation in operations:
+        where = f"{method} {path}"
+        assert operation.get("description"), where
+        responses = operation["responses"]
+        assert set(responses) == {"200", "4XX", "5XX"}, where
+        assert responses["200"]["content"][JSON]["schema"], where
+        if method == "POST":
+            assert operation["requestBody"]["content"][JSON]["schema"], where
+    for alternative in ("/v1/chat/completions", "/v1/completions", "/completion", "/infill"):
+        assert EVENTS in document["paths"][alternative]["post"]["responses"]["200"]["content"]
+
+
+def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+    text = json.dumps(document)
+    assert "$defs" not in text
+    for part in text.split('"$ref": "')[1:]:
+        kind, _, name = part.partition('"')[0].rpartition("/")
+        assert kind == "#/components/schemas"
+        assert name in document["components"]["schemas"]
+    for schema in document["components"]["schemas"].values():
+        jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def test_the_page_is_there(server: Server) -> None:
+    assert "openapi.json" in server.client.get("/docs").text
+
+
+# ── it is true ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_answers_are_what_is_declared(server: Server, document: dict[str, Any]) -> None:
+    for method, path, body in EXAMPLES:
+        response = server.client.request(method, path, json=body)
+        assert response.status_code == 200, (path, response.text)
+        schema = _schema(document, method, path)
+        _validate(response.json(), schema)
+        _no_more_than(response.json(), schema, document["components"])
+    seen = {(method, _described(path)) for method, path, _ in EXAMPLES}
+    assert {(method, path) for method, path, _ in _operations(document)} - seen == {("POST", "/infill")}
+
+
+def test_bodies_are_what_is_declared(document: dict[str, Any]) -> None:
+    for method, path, body in EXAMPLES:
+        if method == "POST" and body is not None:
+            content = document["paths"][_described(path)]["post"]["requestBody"]["content"]
+            _validate(body, {**content[JSON]["schema"], "components": document["components"]})
+
+
+def test_a_gap_is_filled_as_declared(document: dict[str, Any], tiny_models: dict[str, Path]) -> None:
+    with Server("-m", str(tiny_models["infill"]), "-c", "256") as server:
+        body = {"input_prefix": "a", "input_suffix": "b", "n_predict": 2}
+        _validate(server.client.post("/infill", json=body).json(), _schema(document, "POST", "/infill"))
+
+
+@pytest.mark.parametrize(("path", "body"), STREAMED)
+def test_events_are_what_is_declared(server: Server, document: dict[str, Any], path: str, body: Any) -> None:
+    schema = _schema(document, "POST", path, kind=EVENTS)
+    with server.client.stream("POST", path, json={**body, "stream": True}) as response:
+        assert response.status_code == 200
+        seen = [data for _, data in events(response)]
+    assert len(seen) > 2
+    options = schema["properties"]["data"]["contentSchema"]["anyOf"]
+    declared = [option for option in options if option.get("type") != "object"]  # not the one for anything
+    for data in seen:
+        content = data if data == "[DONE]" else json.loads(data)
+        _validate(content, {"anyOf": declared, "components": document["components"]})
+
+
+def test_errors_are_what_is_declared(server: Server, document: dict[str, Any]) -> None:
+    for method, path, _ in EXAMPLES:
+        if method == "POST":
+            response = server.client.post(path, content=b"{")
+            if response.status_code != 200:  # an action that needs no body
+                assert response.status_code == 400
+                _validate(response.json(), _schema(document, "POST", path, "4XX"))

@@ -1,0 +1,162 @@
+"""Event streams while nothing comes, while nobody reads, and what they tell of the time it takes."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.server import Server, chat_body, events, wait_for
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+TIMINGS = {
+    "cache_n", "prompt_n", "prompt_ms", "prompt_per_token_ms", "prompt_per_second",
+    "predicted_n", "predicted_ms", "predicted_per_token_ms", "predicted_per_second",
+}  # fmt: skip
+
+
+def _stream(server: Server, path: str, **body: Any) -> list[dict[str, Any]]:
+    with server.client.stream("POST", path, json={"stream": True, **body}) as response:
+        assert response.status_code == 200
+        return [json.loads(data) for _, data in events(response) if data != "[DONE]"]
+
+
+# ── silence ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def slow_server() -> Iterator[Server]:
+    with Server("-m", "fake:delay=3") as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [(CHAT, chat_body("say: x")), (COMPLETIONS, {"prompt": "x"}), ("/completion", {"prompt": "x"})]
+)
+def test_comments_keep_a_silent_stream_alive(slow_server: Server, path: str, body: dict[str, Any]) -> None:
+    body = {**body, "max_tokens": 1, "stream": True}
+    with slow_server.client.stream("POST", path, json={**body, "sse_ping_interval": 1}) as response:
+        lines = [line for line in response.iter_lines() if line]
+    assert lines[0] == ": keep-alive", "while the prompt is read"
+    assert lines[-1].startswith("data: ")
+    with slow_server.client.stream("POST", path, json={**body, "sse_ping_interval": -1}) as response:
+        assert not any(line.startswith(":") for line in response.iter_lines())
+
+
+# ── nobody reads ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_client_that_does_not_read_ends_its_own_answer() -> None:
+    """What fits between it and the server may wait there; beyond that nothing is kept, and it is told so."""
+    with Server("-m", "fake:", "-np", "64") as server:
+        body = {"prompt": "x", "n_predict": 60, "n_cmpl": 64, "n_probs": 200, "stream": True}
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+            url = urlsplit(server.url)
+            client.connect((url.hostname, url.port))
+            client.settimeout(60)
+            content = json.dumps(body).encode()
+            head = (
+                f"POST /completion HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(content)}\r\n\r\n"
+            )
+            client.sendall(head.encode() + content)
+            received = bytearray(client.recv(20))
+            assert received.startswith(b"HTTP/1.1 200")
+            wait_for(lambda: server.client.get("/health").json()["slots_available"] == 64, 90, "the answer to end")
+            assert server.chat("say: others go on")["choices"][0]["message"]["content"] == "others go on"
+            while part := client.recv(1 << 20):
+                received += part
+        assert received.count(b"data: ") > 300, "what had been written for it is still there"
+        assert b"event: error" in received
+        assert b"read_too_slowly" in received
+        assert b'"stop":true' not in received, "nobody's answer was complete"
+        patient = server.client.post("/completion", json={**body, "n_cmpl": 4}).text
+        assert patient.count('"stop":true') == 4
+
+
+# ── how long it takes ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("path", "body"), [(CHAT, chat_body("say: hello")), (COMPLETIONS, {"prompt": "x"})])
+def test_the_last_chunk_has_timings(fake_server: Server, path: str, body: dict[str, Any]) -> None:
+    *chunks, last = _stream(fake_server, path, max_tokens=3, **body)
+    assert not any("timings" in chunk for chunk in chunks)
+    assert set(last["timings"]) == TIMINGS
+    assert last["timings"]["predicted_n"] == 3
+    assert last["choices"][0]["finish_reason"] == "length"
+    *chunks, last = _stream(fake_server, path, max_tokens=3, stream_options={"include_usage": True}, **body)
+    assert not any("timings" in chunk for chunk in chunks)
+    assert last["timings"]["predicted_n"] == last["usage"]["completion_tokens"] == 3
+
+
+@pytest.mark.parametrize(("path", "body"), [(CHAT, chat_body("say: hello")), (COMPLETIONS, {"prompt": "x"})])
+def test_timings_with_every_token(fake_server: Server, path: str, body: dict[str, Any]) -> None:
+    chunks = _stream(fake_server, path, max_tokens=3, timings_per_token=True, **body)
+    counts = [chunk["timings"]["predicted_n"] for chunk in chunks if "timings" in chunk]
+    assert counts in ([1, 2, 3, 3], [1, 2, 3])
+
+
+def test_timings_of_several_answers(fake_server: Server) -> None:
+    body = fake_server.chat("say: hello", n=3)
+    usage, timings = body["usage"], body["timings"]
+    assert timings["predicted_n"] == usage["completion_tokens"] == 18
+    last = _stream(fake_server, CHAT, n=3, **chat_body("say: hello"))[-1]
+    assert last["timings"]["predicted_n"] == 18
+    many = fake_server.client.post(COMPLETIONS, json={"prompt": ["a", "b"], "n": 2, "max_tokens": 4}).json()
+    assert many["timings"]["predicted_n"] == 16
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHAT, chat_body("the " * 200)),
+        (COMPLETIONS, {"prompt": "the " * 200}),
+        ("/completion", {"prompt": "the " * 200}),
+    ],
+)
+def test_progress_of_a_long_prompt(tiny_models: dict[str, Path], path: str, body: dict[str, Any]) -> None:
+    with Server("-m", str(tiny_models["llama"]), "-b", "64", "-ub", "64", "-c", "1024") as server:
+        chunks = _stream(server, path, return_progress=True, max_tokens=2, **body)
+        progress = [chunk["prompt_progress"] for chunk in chunks if "prompt_progress" in chunk]
+        assert len(progress) > 3
+        assert all(set(step) == {"total", "cache", "processed", "time_ms"} for step in progress)
+        processed = [step["processed"] for step in progress]
+        assert processed == sorted(set(processed))
+        assert processed[-1] == progress[-1]["total"] > 200
+        assert [chunk for chunk in chunks if "prompt_progress" in chunk] == chunks[: len(progress)] or path == CHAT
+        again = _stream(server, path, return_progress=True, max_tokens=2, **body)
+        (known,) = [chunk["prompt_progress"] for chunk in again if "prompt_progress" in chunk]
+        assert known["cache"] == known["total"] - 1
+        assert server.client.post(path, json={**body, "return_progress": True, "max_tokens": 2}).status_code == 200
+
+
+def test_progress_and_the_prompts_own_probabilities(fake_server: Server) -> None:
+    chunks = _stream(
+        fake_server, COMPLETIONS, prompt="to be echoed", echo=True, logprobs=1, max_tokens=2, return_progress=True
+    )
+    assert "prompt_progress" in chunks[0]
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks).startswith("to be echoed")
+
+
+# ── indentation ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_answer_ends_where_it_is_indented_by_less(fake_server: Server) -> None:
+    text = "def f():\n    if x:\n        pass\n  return\n    more"
+    choice = fake_server.chat(f"say: {text}", n_indent=4)["choices"][0]
+    assert choice["message"]["content"] == "def f():\n    if x:\n        pass\n  "
+    assert choice["finish_reason"] == "length"
+    free = fake_server.chat(f"say: {text}", n_indent=0)["choices"][0]
+    assert (free["message"]["content"], free["finish_reason"]) == (text, "stop")
+    stopped = fake_server.chat(f"say: {text}", n_indent=4, stop=["if"])["choices"][0]
+    assert (stopped["message"]["content"], stopped["finish_reason"]) == ("def f():\n    ", "stop")
+    shown = "".join(
+        chunk["choices"][0]["delta"].get("content", "")
+        for chunk in _stream(fake_server, CHAT, n_indent=4, **chat_body(f"say: {text}"))
+    )
+    assert shown == choice["message"]["content"]
