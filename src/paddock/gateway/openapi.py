@@ -36,8 +36,10 @@ def describe(
     """For the decorator of a route that answers with one of these and, where asked for a stream, with such events."""
     content = {_JSON: {"schema": _schema(answers)}}
     if events:
-        note = "The data of each event. An `error` event, which ends a stream, has an error."
-        content[_EVENTS] = {"schema": _schema(events) | {"description": note}}
+        data = {"type": "string", "contentMediaType": _JSON, "contentSchema": _schema((*events, Error))}
+        event = {"enum": ["message", "error"], "description": "An error ends a stream."}
+        each = {"type": "object", "properties": {"data": data, "event": event}, "required": ["data"]}
+        content[_EVENTS] = {"schema": each | {"description": "Each event; between them there may be comments."}}
     error = {"description": "Refused or failed", "content": {_JSON: {"schema": _schema((Error,))}}}
     described: dict[str, Any] = {
         "responses": {200: {"description": "Done", "content": content}, "4XX": error, "5XX": error}
