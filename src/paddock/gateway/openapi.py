@@ -31,12 +31,24 @@ class Success(msgspec.Struct):
 
 
 def describe(
-    *answers: Any, body: type[BaseModel] | None = None, optional: bool = False, events: tuple[Any, ...] = ()
+    *answers: Any,
+    body: type[BaseModel] | None = None,
+    optional: bool = False,
+    events: tuple[Any, ...] = (),
+    done: bool = False,
 ) -> dict[str, Any]:
-    """For the decorator of a route that answers with one of these and, where asked for a stream, with such events."""
+    """For the decorator of a route that answers with one of these and, where asked for a stream, with such events;
+    `done`: OpenAI's mark comes after them.
+    """
     content = {_JSON: {"schema": _schema(answers)}}
     if events:
-        data = {"type": "string", "contentMediaType": _JSON, "contentSchema": _schema((*events, Error))}
+        data: dict[str, Any] = {
+            "type": "string",
+            "contentMediaType": _JSON,
+            "contentSchema": _schema((*events, Error)),
+        }
+        if done:
+            data = {"anyOf": [data, {"const": "[DONE]"}]}
         event = {"enum": ["message", "error"], "description": "An error ends a stream."}
         each = {"type": "object", "properties": {"data": data, "event": event}, "required": ["data"]}
         content[_EVENTS] = {"schema": each | {"description": "Each event; between them there may be comments."}}

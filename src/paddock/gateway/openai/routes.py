@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Literal
-
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
@@ -26,7 +24,7 @@ def openai_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
 
     @router.post(
         "/chat/completions",
-        **describe(ChatCompletion, body=ChatCompletionRequest, events=(ChatCompletionChunk, Literal["[DONE]"])),
+        **describe(ChatCompletion, body=ChatCompletionRequest, events=(ChatCompletionChunk,), done=True),
     )
     async def create_chat_completion(request: Request) -> Response:
         """What the model says next in a conversation."""
@@ -38,7 +36,7 @@ def openai_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
             return EventStream(answer.events(generation), body.sse_ping_interval)
         return JSON(await answer.whole(generation))
 
-    @router.post("/completions", **describe(Completion, body=CompletionRequest, events=(Completion, Literal["[DONE]"])))
+    @router.post("/completions", **describe(Completion, body=CompletionRequest, events=(Completion,), done=True))
     async def create_completion(request: Request) -> Response:
         """How a text goes on."""
         body = await read_body(request, CompletionRequest, limit=max_body)
