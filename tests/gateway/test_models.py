@@ -20,6 +20,7 @@ def test_a_card_tells_what_the_file_says(tiny_models: dict[str, Path], demo_mode
             "id": demo_model.stem,
             "object": "model",
             "owned_by": "local",
+            "kind": "generation",
             "aliases": ["small"],
             "status": {"value": "unloaded"},
         }

@@ -14,6 +14,14 @@ from tests.server import Server, chat_body, events
 
 JSON, EVENTS = "application/json", "text/event-stream"
 
+VECTORS: dict[str, Any] = {
+    "/v1/embeddings": {"input": ["a", "b"]},
+    "/embedding": {"content": "a"},
+    "/embeddings": {"content": ["a", "b"]},
+}
+_RANKING = {"query": "a", "documents": ["b", {"text": "c"}], "return_documents": True}
+SCORES: dict[str, Any] = dict.fromkeys(("/rerank", "/reranking", "/v1/rerank", "/v1/reranking"), _RANKING)
+
 # For each route, requests that it answers, in this order.
 EXAMPLES: list[tuple[str, str, Any]] = [
     ("GET", "/health", None),
@@ -146,7 +154,8 @@ def test_answers_are_what_is_declared(server: Server, document: dict[str, Any]) 
         _validate(response.json(), schema)
         _no_more_than(response.json(), schema, document["components"])
     seen = {(method, _described(path)) for method, path, _ in EXAMPLES}
-    assert {(method, path) for method, path, _ in _operations(document)} - seen == {("POST", "/infill")}
+    elsewhere = {("POST", path) for path in ("/infill", *VECTORS, *SCORES)}
+    assert {(method, path) for method, path, _ in _operations(document)} - seen == elsewhere
 
 
 def test_bodies_are_what_is_declared(document: dict[str, Any]) -> None:
@@ -160,6 +169,17 @@ def test_a_gap_is_filled_as_declared(document: dict[str, Any], tiny_models: dict
     with Server("-m", str(tiny_models["infill"]), "-c", "256") as server:
         body = {"input_prefix": "a", "input_suffix": "b", "n_predict": 2}
         _validate(server.client.post("/infill", json=body).json(), _schema(document, "POST", "/infill"))
+
+
+def test_vectors_and_scores_are_what_is_declared(document: dict[str, Any]) -> None:
+    for flag, examples in (("--embedding", VECTORS), ("--reranking", SCORES)):
+        with Server("-m", "fake:", flag) as server:
+            for path, body in examples.items():
+                response = server.client.post(path, json=body)
+                assert response.status_code == 200, (path, response.text)
+                schema = _schema(document, "POST", path)
+                _validate(response.json(), schema)
+                _no_more_than(response.json(), schema, document["components"])
 
 
 @pytest.mark.parametrize(("path", "body"), STREAMED)

@@ -245,7 +245,7 @@ def test_props_of_a_real_model_show_its_template(demo_server: Server) -> None:
     props = demo_server.client.get("/props").json()
     assert "<|im_start|>" in props["chat_template"]
     assert "llama-cpp-python" in props["build_info"]
-    assert props["deterministic"] == {"default": False, "method": "alone"}
+    assert props["deterministic"] == {"default": False, "method": "alone", "together": 1}
     assert props["kv_cache"]["layout"] == "unified"
 
 
