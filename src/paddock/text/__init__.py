@@ -1,6 +1,18 @@
 """Words ⇄ tokens at the edges: what a model's text looks like before and after the engine."""
 
+from paddock.text.chat import Chat, Rendered
 from paddock.text.chat_template import ChatTemplate
+from paddock.text.reply import Format, Parsed, ReplyParser, ReplyRules, reply_constraint
 from paddock.text.stream import TextStream
 
-__all__ = ["ChatTemplate", "TextStream"]
+__all__ = [
+    "Chat",
+    "ChatTemplate",
+    "Format",
+    "Parsed",
+    "Rendered",
+    "ReplyParser",
+    "ReplyRules",
+    "TextStream",
+    "reply_constraint",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -51,17 +51,29 @@ class ChatTemplate:
         except jinja2.TemplateSyntaxError as error:
             self._broken = f"line {error.lineno}: {error.message}"
 
-    def render(self, messages: Sequence[dict[str, Any]], *, add_generation_prompt: bool = True) -> str:
+    def render(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        tools: Sequence[dict[str, Any]] = (),
+        add_generation_prompt: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The prompt. `options` are further variables that the template may know."""
         if self._template is None:
             raise TemplateRefused(f"the model's chat template is broken: {self._broken}", param="messages")
+        variables = {
+            # firefunction prints these two without asking whether they are there
+            "functions": _tojson(tools) if tools else "",
+            "datetime": self._now().strftime("%b %d %Y"),
+            **({"tools": tools, "xml_tools": tools} if tools else {}),
+            **self._special,
+            **(options or {}),
+            "messages": [_flattened(message) for message in messages],
+            "add_generation_prompt": add_generation_prompt,
+        }
         try:
-            return self._template.render(
-                messages=[_flattened(message) for message in messages],
-                add_generation_prompt=add_generation_prompt,
-                functions="",  # firefunction prints this and the next without asking whether they are there
-                datetime=self._now().strftime("%b %d %Y"),
-                **self._special,
-            )
+            return self._template.render(variables)
         except (jinja2.TemplateError, TypeError, ValueError, LookupError, OverflowError) as error:
             raise TemplateRefused(
                 f"the model's chat template refused these messages: {error}", param="messages"

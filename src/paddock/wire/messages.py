@@ -8,6 +8,7 @@ import msgspec
 
 from paddock.errors import PaddockError
 from paddock.types import (
+    CallDelta,
     EngineOptions,
     FinishReason,
     GenerateRequest,
@@ -18,7 +19,7 @@ from paddock.types import (
     Usage,
 )
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -124,6 +125,10 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
     slot: int = 0
     stop_string: str = ""
     """The one that ended the answer."""
+    reasoning: str = ""
+    calls: list[CallDelta] | None = None
+    malformed: bool = False
+    """Something in the answer so far began like a tool call and could not be understood."""
 
 
 class Step(msgspec.Struct, frozen=True, tag="step"):

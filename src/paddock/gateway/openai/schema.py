@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
 
 from paddock.errors import InvalidRequest
 from paddock.gateway.fields import Fields, GenerationFields, Prompts, schema_constraint, without_unsupported
-from paddock.types import Constraint, TextPrompt
+from paddock.types import ChatPrompt, Constraint, TextPrompt, Tool
 
 # ── in ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -17,6 +18,13 @@ from paddock.types import Constraint, TextPrompt
 class TextPart(Fields):
     type: Literal["text"]
     text: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_text(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(kind := data.get("type"), str) and kind != "text":
+            raise ValueError(f"a part of type {kind!r} is not supported: models here read text")
+        return data
 
 
 # A discriminated union, so that an error is about the branch the client meant. The tags become part of pydantic's
@@ -27,16 +35,108 @@ Content = Annotated[
 ]
 
 
+class CalledFunction(Fields):
+    name: str
+    arguments: str
+    """The JSON of an object."""
+
+    @model_validator(mode="after")
+    def _is_an_object(self) -> CalledFunction:
+        if not isinstance(self.object, dict):
+            raise ValueError("arguments must be the JSON text of an object")
+        return self
+
+    @property
+    def object(self) -> Any:
+        try:
+            return json.loads(self.arguments or "{}")
+        except (ValueError, RecursionError):
+            return None
+
+
+class MadeCall(Fields):
+    """A tool call in an earlier message."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+    index: int | None = None
+    """Where it stood in a stream; some clients send it back."""
+
+    def rendered(self) -> dict[str, Any]:
+        function = {"name": self.function.name, "arguments": self.function.object}
+        return {"id": self.id, "type": "function", "function": function}
+
+
 class Message(Fields):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
     name: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[MadeCall] | None = None
+    tool_call_id: str | None = None
+    refusal: str | None = None
 
     @model_validator(mode="after")
-    def _has_content(self) -> Message:
+    def _fits_its_role(self) -> Message:
         if self.content is None and self.role != "assistant":
             raise ValueError(f"a {self.role} message needs content")
+        for name in ("tool_calls", "reasoning_content", "refusal"):
+            if getattr(self, name) and self.role != "assistant":
+                raise ValueError(f"{name} belongs to assistant messages")
+        if self.tool_call_id is not None and self.role != "tool":
+            raise ValueError("tool_call_id belongs to tool messages")
         return self
+
+    def rendered(self) -> dict[str, Any]:
+        """As chat templates know it."""
+        message = self.model_dump(exclude_none=True, exclude={"tool_calls", "refusal"})
+        if self.role == "developer":  # OpenAI's newer name for it; templates know the older one
+            message["role"] = "system"
+        if self.refusal and not self.content:
+            message["content"] = self.refusal
+        if self.tool_calls:
+            message["tool_calls"] = [call.rendered() for call in self.tool_calls]
+        return message
+
+
+FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.:/-]{1,128}$")]
+
+
+class Function(Fields):
+    name: FunctionName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class FunctionTool(Fields):
+    type: Literal["function"]
+    function: Function
+
+    def tool(self) -> Tool:
+        function = self.function
+        return Tool(
+            function.name,
+            function.parameters or {"type": "object", "properties": {}, "additionalProperties": False},
+            function.description or "",
+            strict=bool(function.strict),
+        )
+
+
+class ChosenFunction(Fields):
+    name: str
+
+
+class NamedToolChoice(Fields):
+    type: Literal["function"]
+    function: ChosenFunction
+
+
+ToolChoice = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("(word)")] | Annotated[NamedToolChoice, Tag("(function)")],
+    Discriminator(lambda value: "(word)" if isinstance(value, str) else "(function)"),
+]
 
 
 class StreamOptions(Fields):
@@ -77,9 +177,6 @@ _NOT_YET: dict[str, tuple[Any, ...]] = {
     "function_call": ("none",),
     "functions": ([],),
     "modalities": (["text"],),
-    "parallel_tool_calls": (True, False),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
 }
 # Accepted, because they ask for nothing that would change the answer.
 _LABELS = ("metadata", "prompt_cache_key", "safety_identifier", "service_tier", "store", "user")
@@ -118,6 +215,81 @@ class ChatCompletionRequest(OpenAIFields):
     max_completion_tokens: int | None = Field(None, ge=-1)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
+    tools: list[FunctionTool] | None = Field(None, max_length=256)
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    enable_thinking: bool | None = None
+    reasoning_format: Literal["auto", "deepseek", "none"] | None = None
+    """As llama-server has it: `none` leaves thoughts where they stand in the content."""
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+
+    def prompt(self) -> ChatPrompt:
+        chosen = self.tool_choice if isinstance(self.tool_choice, NamedToolChoice) else None
+        tools = () if self.tool_choice == "none" else tuple(tool.tool() for tool in self.tools or ())
+        options = dict(self.chat_template_kwargs or {})
+        if self.reasoning_effort is not None:
+            options.setdefault("reasoning_effort", self.reasoning_effort)
+        return ChatPrompt(
+            [message.rendered() for message in self.messages],
+            tools=tools,
+            must_call=chosen is not None or self.tool_choice == "required",
+            function=chosen.function.name if chosen is not None else "",
+            parallel_calls=self.parallel_tool_calls is not False,
+            ending=self._ending(),
+            thinking=self._thinking(options),
+            split_reasoning=self.reasoning_format != "none",
+            template_options=options,
+        )
+
+    def _thinking(self, options: dict[str, Any]) -> bool | None:
+        """Whether to think, as far as the request says so, in any of the ways there are to say it."""
+        if self.enable_thinking is not None:
+            return self.enable_thinking
+        for name in ("enable_thinking", "thinking"):
+            if isinstance(options.get(name), bool):
+                return bool(options[name])
+        return None if self.reasoning_effort is None else self.reasoning_effort != "none"
+
+    def _ending(self) -> Literal["reply", "continue", "none"]:
+        """A last message of the assistant's is gone on with, unless the request says that a reply begins after it."""
+        last = self.messages[-1]
+        begun = last.role == "assistant" and not last.tool_calls and bool(last.content or last.reasoning_content)
+        if self.continue_final_message or (
+            begun and self.continue_final_message is None and self.add_generation_prompt is not True
+        ):
+            return "continue"
+        return "none" if self.add_generation_prompt is False else "reply"
+
+    @model_validator(mode="after")
+    def _tools_to_choose_from(self) -> ChatCompletionRequest:
+        names = [tool.function.name for tool in self.tools or ()]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise InvalidRequest(f"there are two functions named {name}", param=f"tools[{index}].function.name")
+        if self.tool_choice == "required" and not names:
+            raise InvalidRequest("tool_choice asks for a call, but there are no tools", param="tool_choice")
+        if isinstance(self.tool_choice, NamedToolChoice) and self.tool_choice.function.name not in names:
+            raise InvalidRequest(f"there is no tool named {self.tool_choice.function.name}", param="tool_choice")
+        if (self.tool_choice not in (None, "none", "auto")) and self.constraints():
+            raise InvalidRequest(
+                f"{self.constraints()[0].param} is about content, but tool_choice asks for a call", param="tool_choice"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _ends_somehow(self) -> ChatCompletionRequest:
+        last = self.messages[-1]
+        if self.continue_final_message and (last.role != "assistant" or last.tool_calls):
+            raise InvalidRequest("there is no last assistant message to go on with", param="continue_final_message")
+        if self.continue_final_message and self.add_generation_prompt:
+            raise InvalidRequest("add_generation_prompt would end the message", param="continue_final_message")
+        reserved = {"messages", "tools", "add_generation_prompt"} & (self.chat_template_kwargs or {}).keys()
+        if reserved:
+            raise InvalidRequest(f"{min(reserved)} is a field of its own", param="chat_template_kwargs")
+        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> ChatCompletionRequest:
@@ -168,16 +340,36 @@ class PromptTokensDetails(msgspec.Struct, kw_only=True):
     cached_tokens: int
 
 
+class CompletionTokensDetails(msgspec.Struct, kw_only=True):
+    reasoning_tokens: int
+
+
 class CompletionUsage(msgspec.Struct, kw_only=True):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails
+
+
+class ToolCallFunction(msgspec.Struct, kw_only=True):
+    name: str
+    arguments: str
+
+
+class ToolCall(msgspec.Struct, kw_only=True):
+    id: str
+    type: Literal["function"] = "function"
+    function: ToolCallFunction
 
 
 class AssistantMessage(msgspec.Struct, kw_only=True):
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str | None
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
+    malformed_tool_call: Literal[True] | msgspec.UnsetType = msgspec.UNSET
+    """Something in the content began like a tool call but could not be understood."""
 
 
 class TopLogprob(msgspec.Struct, kw_only=True):
@@ -212,9 +404,26 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
     usage: CompletionUsage
 
 
+class FunctionDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class ToolCallDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The first of each call has its id, type and name; the others more of its arguments."""
+
+    index: int
+    id: str | None = None
+    type: str | None = None
+    function: FunctionDelta
+
+
 class ChoiceDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
     role: Literal["assistant"] | None = None
     content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCallDelta] | None = None
+    malformed_tool_call: bool = False
 
 
 class ChunkChoice(msgspec.Struct, kw_only=True):
