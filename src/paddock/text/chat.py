@@ -22,7 +22,7 @@ _PROBE_TOOL = {
     "function": {
         "name": _PROBE,
         "description": "A probe.",
-        "parameters": {"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]},
+        "parameters": {"type": "object", "properties": {"word": {"type": "string", "description": "A word."}}},
     },
 }
 _SHORT_ID = 9
@@ -136,7 +136,7 @@ class Chat:
     @cached_property
     def _takes_objects(self) -> bool:
         """Whether arguments of earlier calls are given to the template as objects, rather than as the JSON of them."""
-        function = {"name": _PROBE, "arguments": {"key": "value"}}
+        function = {"name": _PROBE, "arguments": {"argument": "value"}}
         call = {"id": "probe1234", "type": "function", "function": function}
         messages: list[dict[str, Any]] = [
             {"role": "user", "content": "hi"},
@@ -147,7 +147,7 @@ class Chat:
             text = self._template.render(messages, tools=[_PROBE_TOOL])
         except TemplateRefused:
             return False
-        return "{'key'" not in text
+        return "{'argument'" not in text
 
     def _adapted(self, message: dict[str, Any]) -> dict[str, Any]:
         """A message as this template wants it."""

@@ -36,9 +36,7 @@ class ChatTemplate:
         eos: str = "",
         now: Callable[[], datetime] = datetime.now,
     ) -> None:
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationTag]
-        )
+        environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationTag])
         environment.filters["tojson"] = _tojson
         environment.globals["raise_exception"] = _raise_exception
         environment.globals["strftime_now"] = lambda form: now().strftime(form)
@@ -80,19 +78,27 @@ class ChatTemplate:
             ) from error
 
 
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Nothing outside can be reached or changed. Templates keep lists of their own, which may grow and shrink."""
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        return (isinstance(obj, list) and attr in ("append", "pop")) or super().is_safe_attribute(obj, attr, value)
+
+
 def _flattened(message: dict[str, Any]) -> dict[str, Any]:
-    """Text parts become one string, since most templates know no other; no content becomes an empty one."""
+    """A copy in which text parts are one string, since most templates know no other, and no content an empty one."""
     content = message.get("content")
     if content is None:
         return {**message, "content": ""}
     if isinstance(content, list):
         return {**message, "content": "\n".join(part["text"] for part in content)}
-    return message
+    return dict(message)
 
 
 def _tojson(value: Any, indent: int | None = None, ensure_ascii: bool = False, **options: Any) -> str:
     """As Hugging Face renders it: no HTML escaping (jinja2's own filter has it), letters left as they are."""
-    return json.dumps(value, indent=indent, ensure_ascii=ensure_ascii, **options)
+    # What jinja2's `map` and `select` give is no list yet.
+    return json.dumps(value, indent=indent, ensure_ascii=ensure_ascii, default=list, **options)
 
 
 def _raise_exception(message: str) -> NoReturn:

@@ -202,7 +202,10 @@ def _tagged_argument(
         return f"{grammar.written(opening)} ({' | '.join(words)})"
     if more := schema.keys() - _NOTES:
         raise InvalidRequest(f"{min(more)} cannot be enforced in the way this model writes texts", param=param)
-    return f"{grammar.written(opening)} {grammar.until(calls.value_closing)}"
+    # Up to where the parser sees the end, which needs no line of its own.
+    end = calls.value_closing.strip()
+    after = grammar.written(calls.value_closing.partition(end)[2])
+    return f"{grammar.written(opening)} {grammar.until(end)} {after}"
 
 
 def _arguments(schema: dict[str, Any], param: str) -> Constraint:
