@@ -45,6 +45,7 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     kinds = {
         "llama": tiny.llama,
         "infill": tiny.infill,
+        "caller": tiny.caller,
         "sliding_window": tiny.sliding_window,
         "recurrent": tiny.recurrent,
         "hybrid": tiny.hybrid,

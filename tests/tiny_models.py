@@ -29,6 +29,13 @@ _PIECES = ["th", "he", "in", "er", "an", "re", "on", "at", "en", "nd", "es", "or
 _WORDS = ["▁t", "▁th", "▁the", "▁a", "▁an", "▁and", "▁i", "▁in", "▁is", "▁o", "▁of", "▁on", "ing"]
 _SPOKEN = [*_LETTERS, *_PIECES, *_WORDS]
 _SPECIAL = ["<unk>", "<s>", "</s>"]
+_CALLER = ["[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]"]
+_CALLER_TEMPLATE = (
+    "{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}"
+    "{% for c in m.tool_calls or [] %}[TOOL_CALLS]{{ c.function.name }}[ARGS]{{ c.function.arguments | tojson }}"
+    "{% endfor %}\n{% endfor %}{% if add_generation_prompt %}{{ '[THINK]' if enable_thinking else '' }}{% endif %}"
+    "{# [/THINK] #}"
+)
 _INFILL = ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"]
 
 
@@ -45,6 +52,15 @@ def llama(path: Path) -> None:
 def infill(path: Path) -> None:
     """The same with tokens to say that a gap is to be filled."""
     file = _File(path, "llama", layers=1, more_special=_INFILL)
+    file.describe_attention(heads=4, kv_heads=2)
+    file.add_attention(0, heads=4, kv_heads=2)
+    file.add_feed_forward(0)
+    file.write()
+
+
+def caller(path: Path) -> None:
+    """The same with a template for tools and thoughts, whose markers are tokens that no text can spell."""
+    file = _File(path, "llama", layers=1, more_special=_CALLER, chat_template=_CALLER_TEMPLATE)
     file.describe_attention(heads=4, kv_heads=2)
     file.add_attention(0, heads=4, kv_heads=2)
     file.add_feed_forward(0)
@@ -91,7 +107,9 @@ def hybrid(path: Path) -> None:
 class _File:
     """A GGUF file in the making. Its weights come from one fixed seed, in the order in which they are asked for."""
 
-    def __init__(self, path: Path, architecture: str, *, layers: int, more_special: Sequence[str] = ()) -> None:
+    def __init__(
+        self, path: Path, architecture: str, *, layers: int, more_special: Sequence[str] = (), chat_template: str = ""
+    ) -> None:
         self._random = np.random.default_rng(8)
         self._gguf = gguf.GGUFWriter(path, architecture)
         self._gguf.add_block_count(layers)
@@ -100,6 +118,8 @@ class _File:
         self._gguf.add_feed_forward_length(_FEED_FORWARD)
         self._gguf.add_layer_norm_rms_eps(1e-5)
         self._gguf.add_file_type(gguf.LlamaFileType.ALL_F32)
+        if chat_template:
+            self._gguf.add_chat_template(chat_template)
         self._add_vocabulary([*_SPECIAL, *more_special])
 
     def write(self) -> None:

@@ -78,9 +78,10 @@ class Chat:
             if format.turn:
                 raise InvalidRequest("this model cannot be kept from thinking", param="reasoning_effort")
             if begun:
-                text, done = f"{text}{reasoning.closing}\n\n", True
+                text += f"{reasoning.closing}\n\n"
             elif not self._has_switch:
-                text, done = f"{text}{reasoning.opening}\n\n{reasoning.closing}\n\n", True
+                text += f"{reasoning.opening}\n\n{reasoning.closing}\n\n"
+            done = True
         if done:
             return Rendered(text, lead)
         return Rendered(text, reasoning.opening, "begun") if begun else Rendered(text, lead, "possible")

@@ -19,13 +19,6 @@ class TextPart(Fields):
     type: Literal["text"]
     text: str
 
-    @model_validator(mode="before")
-    @classmethod
-    def _only_text(cls, data: Any) -> Any:
-        if isinstance(data, dict) and isinstance(kind := data.get("type"), str) and kind != "text":
-            raise ValueError(f"a part of type {kind!r} is not supported: models here read text")
-        return data
-
 
 # A discriminated union, so that an error is about the branch the client meant. The tags become part of pydantic's
 # path; not being identifiers they are left out of the `param` we report.
