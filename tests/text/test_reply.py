@@ -211,9 +211,11 @@ SAMPLES = {
     ),
     "solar": Sample(
         "<|tool_call:begin|>",
-        f"<|tool_calls|><|tool_call:begin|>ab12<|tool_call:name|>get_weather<|tool_call:args|>{JSON}<|tool_call:end|>"
+        f"<|think|>Hm.<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>ab12<|tool_call:name|>get_weather<|tool_call:args|>{JSON}<|tool_call:end|>"
         "<|tool_call:begin|>cd34<|tool_call:name|>clock<|tool_call:args|>{}<|tool_call:end|>",
         BOTH,
+        reasoning="Hm.",
+        lead="<|begin|>assistant",
     ),
     "nemotron": Sample(
         "<TOOLCALL>", f'<TOOLCALL>[{{"name": "get_weather", "arguments": {JSON}}}]</TOOLCALL>', BOTH[:1]

@@ -67,7 +67,7 @@ TOOLS = (
 SCHEMAS = {tool.name: tool.parameters for tool in TOOLS}
 INFO = ModelInfo("fake", 8192, 8192, 260, 0, 0)
 # Ways out of any text, whatever the format.
-WAYS_OUT = ("\n</parameter>\n", "</parameter>\n", "</｜DSML｜parameter>\n", "</arg_value>\n", "<|end|>")
+WAYS_OUT = ("\n</parameter>\n", "</parameter>\n", "</｜DSML｜parameter>\n", "</arg_value>\n", "<|end|>", '<|"|>')
 
 
 class _Vocab(FakeVocab):
@@ -144,7 +144,7 @@ def test_what_must_be_a_call_is_one_that_keeps_to_its_schema(name: str) -> None:
         assert not content.strip() and not parser.malformed, text
         _check(calls)
         several += len(calls) > 1
-    assert several or name in ("harmony",), "there may be several"
+    assert several or name == "harmony", "there may be several"
 
 
 @pytest.mark.parametrize("name", SIGNS)
@@ -161,7 +161,8 @@ def test_a_free_reply_is_free_until_it_begins_a_call(name: str) -> None:
     read, grammar = _read(SIGNS[name])
     assert read.is_optional
     if grammar is None:
-        assert name in ("llama 3", "plain", "functionary 3.2"), "nothing tells where a call begins"
+        free = ("llama 3", "plain", "harmony", "solar", "command-r7b", "functionary 3.2")
+        assert name in free, "nothing tells where a call begins"
         return
     assert _allows(grammar, "Any text at all: { < [ é") == "may end"
     _, must = _read(SIGNS[name], must_call=True)
@@ -193,6 +194,33 @@ def test_any_kind_of_constraint_can_follow_thoughts(kind: Any) -> None:
     assert grammar is not None
     assert _allows(grammar, "<think>Hm.</think>12") == "may end"
     assert _allows(grammar, "twelve") == "no"
+
+
+def test_the_format_that_is_almost_json() -> None:
+    flat = Tool(
+        "plan",
+        {
+            "type": "object",
+            "properties": {
+                "title": {"type": "string"},
+                "kind": {"type": "string", "enum": ["trip", "party"]},
+                "days": {"type": "integer", "minimum": 1, "maximum": 9},
+            },
+        },
+    )
+    sign = '<|tool_call>call: <|"|>'
+    for required in ([], ["kind"]):
+        tool = Tool(flat.name, {**flat.parameters, "required": required})
+        read, grammar = _read(sign, tools=(tool, TOOLS[1]), must_call=True)
+        assert grammar is not None
+        for seed in range(12):
+            calls, content, parser = _parse(read, _walk(grammar.fork(), seed))
+            assert calls and not content and not parser.malformed
+            for name, arguments in calls:
+                jsonschema.validate(arguments, {"plan": tool, "clock": TOOLS[1]}[name].parameters)
+    with pytest.raises(InvalidRequest, match="only texts, numbers and booleans"):
+        _read(sign, must_call=True)
+    assert _read(sign)[1] is None, "a model that need not call is free to"
 
 
 def test_a_schema_that_cannot_be_enforced_is_named() -> None:

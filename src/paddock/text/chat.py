@@ -157,6 +157,8 @@ class Chat:
             message["tool_calls"] = [self._adapted_call(call) for call in message["tool_calls"]]
         if "tool_call_id" in message:
             message["tool_call_id"] = self._adapted_id(message["tool_call_id"])
+        if "reasoning_content" in message and "reasoning_content" not in self._source:
+            message["reasoning"] = message["reasoning_content"]
         if "reasoning_content" in message and "message.thinking" in self._source:
             # One that has thoughts in this field takes no content beside a call.
             thoughts = message.pop("reasoning_content")

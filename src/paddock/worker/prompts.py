@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 
 from paddock.engine import Vocab
 from paddock.errors import ContextLengthExceeded, InvalidRequest
@@ -45,6 +46,45 @@ class Read:
     reply: Reply | None = None
 
 
+class _Spelling:
+    """Implements `Spelling` for a vocabulary."""
+
+    def __init__(self, vocab: Vocab, n_vocab: int) -> None:
+        self._vocab = vocab
+        self._n_vocab = n_vocab
+
+    def literal(self, marker: str) -> str:
+        """Texts as they are, control tokens by number. One that ends an answer is left to the answer's end."""
+        parts: list[str] = []
+        for token in self.control_tokens(marker):
+            name = self._vocab.name(token).decode("utf-8", "replace")
+            before, _, marker = marker.partition(name)
+            parts.append(_quoted(before))
+            if token in self._vocab.end_tokens:
+                return " ".join(filter(None, parts))
+            parts.append(f"<[{token}]>")
+        return " ".join(filter(None, (*parts, _quoted(marker))))
+
+    def controls_but(self, marker: str) -> str:
+        used = frozenset(self.control_tokens(marker))
+        others = [token for token in self._controls if token not in used]
+        return f"<[{','.join(map(str, others))}]>" if others else ""
+
+    def control_tokens(self, text: str) -> list[int]:
+        """Those that a text has in it by name, in their order."""
+        tokens = self._vocab.tokenize(text, add_special=False, parse_special=True)
+        return [
+            token
+            for token in tokens
+            if not self._vocab.piece(token) and self._vocab.name(token).decode("utf-8", "replace") in text
+        ]
+
+    @cached_property
+    def _controls(self) -> list[int]:
+        tokens = range(self._n_vocab)
+        return [token for token in tokens if not self._vocab.piece(token) and token not in self._vocab.end_tokens]
+
+
 class PromptReader:
     """Renders and tokenises. Holds no state that changes, so it may run beside the engine."""
 
@@ -53,6 +93,7 @@ class PromptReader:
         self._n_ctx = info.n_ctx
         self._n_vocab = info.n_vocab
         self._n_slots = info.n_slots
+        self._spelling = _Spelling(vocab, info.n_vocab)
         self._chat = Chat(vocab.chat_template, bos=vocab.bos, eos=vocab.eos)
 
     def read(self, request: GenerateRequest) -> Read:
@@ -86,41 +127,26 @@ class PromptReader:
             function=prompt.function,
             parallel_calls=prompt.parallel_calls,
             body=body,
-            thoughts=rendered.thoughts if prompt.split_reasoning else "none",
+            thoughts=rendered.thoughts,
         )
         markers = [*format.silent, format.lead, format.turn, format.content_opening]
         if format.reasoning is not None:
             markers += [format.reasoning.opening, format.reasoning.closing]
         if prompt.tools:
             markers += format.calls.markers
+        shown = frozenset(self._spelling.control_tokens("".join(markers)))
         reply = None
         if prompt.tools or (format.reasoning is not None and prompt.split_reasoning):
             lead = rendered.lead if prompt.split_reasoning else ""
-            reply = Reply(format, prompt.tools, lead, prompt.split_reasoning, self._control_tokens(markers))
-        return Read(
-            tokens,
-            reply_constraint(format, prompt.tools, rules, self._literal),
-            is_optional=body is None and not prompt.must_call and not any(tool.strict for tool in prompt.tools),
-            reply=reply,
-        )
-
-    def _control_tokens(self, markers: list[str]) -> frozenset[int]:
-        text = "".join(markers)
-        tokens = self._vocab.tokenize(text, add_special=False, parse_special=True)
-        return frozenset(token for token in tokens if not self._vocab.piece(token))
-
-    def _literal(self, marker: str) -> str:
-        """A marker in a Lark grammar. A control token is no text there; one that ends an answer is left to its end."""
-        parts: list[str] = []
-        for token in self._vocab.tokenize(marker, add_special=False, parse_special=True):
-            name = self._vocab.name(token).decode("utf-8", "replace")
-            if self._vocab.piece(token) or name not in marker:
-                continue
-            before, _, marker = marker.partition(name)
-            parts += [_quoted(before), f"<[{token}]>"]
-            if token in self._vocab.end_tokens:
-                return " ".join(filter(None, parts[:-1]))
-        return " ".join(filter(None, (*parts, _quoted(marker))))
+            reply = Reply(format, prompt.tools, lead, prompt.split_reasoning, shown)
+        is_optional = body is None and not prompt.must_call and not any(tool.strict for tool in prompt.tools)
+        try:
+            constraint = reply_constraint(format, prompt.tools, rules, self._spelling)
+        except InvalidRequest:
+            if not is_optional:
+                raise
+            constraint = None
+        return Read(tokens, constraint, is_optional, reply)
 
     def _rendered_tokens(self, prompt: Prompt, text: str) -> list[int]:
         self._refuse_hopeless(prompt, text)

@@ -24,6 +24,8 @@ class Calls:
     separator: str = ""
     also: tuple[str, ...] = ()
     """Other ways in which a call may begin."""
+    single: bool = False
+    """There is one call in a reply."""
 
     @cached_property
     def triggers(self) -> tuple[str, ...]:
@@ -141,6 +143,15 @@ _HARMONY = NamedCalls(
     header="{name} <|constrain|>json<|message|>",
     pattern=re.compile(r"(?P<name>[^\s<]+)(?:\s|<\|channel\|>\w+|<\|constrain\|>|json)*<\|message\|>\s*"),
     closing="<|call|>",
+    single=True,
+)
+_SOLAR = NamedCalls(
+    signs=("<|tool_call:begin|>",),
+    begin="<|tool_calls|>",
+    opening="<|tool_call:begin|>",
+    header="{number}<|tool_call:name|>{name}<|tool_call:args|>",
+    pattern=re.compile(r"[^<]*<\|tool_call:name\|>(?P<name>[^\s<]+)<\|tool_call:args\|>\s*"),
+    closing="<|tool_call:end|>",
 )
 _FUNCTIONARY = NamedCalls(
     signs=(">>>all",),
@@ -169,14 +180,7 @@ _CALLS: tuple[Calls, ...] = (
         closing="<|tool_call_end|>",
         end="<|tool_calls_section_end|>",
     ),
-    NamedCalls(
-        signs=("<|tool_call:begin|>",),
-        begin="<|tool_calls|>",
-        opening="<|tool_call:begin|>",
-        header="{number}<|tool_call:name|>{name}<|tool_call:args|>",
-        pattern=re.compile(r"[^<]*<\|tool_call:name\|>(?P<name>[^\s<]+)<\|tool_call:args\|>\s*"),
-        closing="<|tool_call:end|>",
-    ),
+    _SOLAR,
     replace(
         _DSML,
         signs=("DSML", "function_calls>"),
@@ -214,18 +218,6 @@ _CALLS: tuple[Calls, ...] = (
         value_closing="</parameter>\n",
         closing="</invoke>\n",
         end="</minimax:tool_call>",
-    ),
-    TaggedCalls(
-        signs=("<atem:function_calls>",),
-        begin="<atem:function_calls>\n",
-        opening='<atem:invoke name="',
-        name_end='">\n',
-        key_opening='<atem:parameter name="',
-        key_closing='"',
-        value_opening=">",
-        value_closing="</atem:parameter>\n",
-        closing="</atem:invoke>\n",
-        end="</atem:function_calls>",
     ),
     replace(_XML, signs=("<seed:tool_call>",), begin="<seed:tool_call>\n", end="</seed:tool_call>"),
     TaggedCalls(
@@ -286,7 +278,7 @@ _CALLS: tuple[Calls, ...] = (
     ObjectCalls(signs=("<tool_calls>[",), begin="<tool_calls>", end="</tool_calls>", array=True),
     ObjectCalls(signs=("<tool_calls>",), begin="<tool_calls>\n", end="</tool_calls>", closing="\n"),
     ObjectCalls(signs=("<|tool_call|>",), begin="<|tool_call|>", array=True),
-    ObjectCalls(signs=("<|function_call|>",), opening="<|function_call|>"),
+    ObjectCalls(signs=("<|function_call|>",), opening="<|function_call|>", single=True),
     ObjectCalls(signs=("<tool_call>",), opening="<tool_call>\n", closing="\n</tool_call>", separator="\n"),
     ObjectCalls(signs=("functools[",), begin="functools", array=True),
     ObjectCalls(
@@ -322,6 +314,15 @@ def recognise(template: str) -> Format:
             lead="<|start|>assistant",
             turn="<|start|>assistant",
             content_opening="<|channel|>final<|message|>",
+        )
+    if calls is _SOLAR:
+        return Format(
+            calls,
+            Reasoning("<|think|>", "<|end|>"),
+            silent=("<|begin|>assistant", "<|content|>", "<|end|>"),
+            lead="<|begin|>assistant",
+            turn="<|begin|>assistant",
+            content_opening="<|content|>",
         )
     if calls is _FUNCTIONARY:
         return Format(calls, reasoning, silent=(">>>all\n",), lead=">>>", content_opening="all\n")

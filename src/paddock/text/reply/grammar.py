@@ -5,9 +5,9 @@ keeps to its own.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from paddock.errors import InvalidRequest
 from paddock.text.reply.formats import BracedCalls, Calls, Format, NamedCalls, ObjectCalls, TaggedCalls
@@ -16,7 +16,7 @@ from paddock.types import Constraint, Tool
 # What says no more of a text than that it is one.
 _NOTES = frozenset({"type", "title", "description", "default", "examples", "example", "deprecated"})
 # What would say of several arguments together.
-_NOT_BY_TAGS = frozenset(
+_NOT_BY_ONE = frozenset(
     {"$ref", "anyOf", "oneOf", "allOf", "not", "if", "dependentRequired", "dependentSchemas", "dependencies"}
     | {"minProperties", "maxProperties", "propertyNames", "enum", "const"}
 )
@@ -38,11 +38,18 @@ class ReplyRules:
     thoughts: Literal["none", "possible", "begun"] = "none"
 
 
-def reply_constraint(
-    format: Format, tools: Sequence[Tool], rules: ReplyRules, literal: Callable[[str], str]
-) -> Constraint | None:
-    """One grammar for all of it, or None where a reply is free. `literal` writes a marker for Lark: some markers are
-    tokens that no text can spell.
+class Spelling(Protocol):
+    """How Lark writes what a vocabulary has: some markers are control tokens, which no text can spell."""
+
+    def literal(self, marker: str) -> str: ...
+
+    def controls_but(self, marker: str) -> str:
+        """Any control token that is not part of the marker and ends no answer; nothing where there is none."""
+        ...
+
+
+def reply_constraint(format: Format, tools: Sequence[Tool], rules: ReplyRules, spelling: Spelling) -> Constraint | None:
+    """One grammar for all of it, or None where a reply is free.
 
     A reply that may be anything is held to the format once it begins a call, where the beginning can be told.
     """
@@ -51,7 +58,7 @@ def reply_constraint(
         return rules.body
     if tools and not rules.must_call and rules.body is None and not _can_be_told(format):
         return None
-    grammar = _Grammar(literal)
+    grammar = _Grammar(spelling)
     alternatives: list[str] = []
     if tools:
         called = [tool for tool in tools if rules.function in ("", tool.name)]
@@ -67,13 +74,13 @@ def reply_constraint(
 def _can_be_told(format: Format) -> bool:
     """Whether a call can be told from any other reply by its beginning, and enforced from there on."""
     calls = format.calls
-    begins = (calls.begin or calls.opening).strip()
-    return bool(begins) and begins != format.lead and not isinstance(calls, BracedCalls)
+    # With an opening of its own, content may begin as calls do.
+    return bool(calls.begin or calls.opening) and not format.content_opening
 
 
 @dataclass(slots=True)
 class _Grammar:
-    literal: Callable[[str], str]
+    spelling: Spelling
     parts: list[Constraint] = field(default_factory=list)
     rules: dict[str, str] = field(default_factory=dict)
 
@@ -90,7 +97,7 @@ class _Grammar:
         return f"@part{len(self.parts) - 1}"
 
     def written(self, marker: str) -> str:
-        return self.literal(marker) if marker else ""
+        return self.spelling.literal(marker) if marker else ""
 
     def until(self, marker: str) -> str:
         """Any text up to and with the marker."""
@@ -98,15 +105,16 @@ class _Grammar:
             return f"{self.rule('ANY', '/(?s:.+)/')}? {self.written(marker)}"
         return self.rule(f"until{len(self.rules)}[lazy]", f"/(?s:.*){_escaped(marker)}/")
 
-    def free(self, marker: str) -> str:
-        """Any text without the marker."""
+    def without(self, marker: str) -> str:
+        """Anything at all without the marker."""
         if self._is_token(marker):
-            return self.rule("ANY", "/(?s:.+)/") + "?"
-        text = _escaped(marker)
-        return self.rule(f"FREE{len(self.rules)}", f"/(?s:.+)/ & ~/(?s:.*){text}(?s:.*)/") + "?"
+            text = self.rule("ANY", "/(?s:.+)/")
+        else:
+            text = self.rule(f"FREE{len(self.rules)}", f"/(?s:.+)/ & ~/(?s:.*){_escaped(marker)}(?s:.*)/")
+        return f"({' | '.join(filter(None, (text, self.spelling.controls_but(marker))))})*"
 
     def _is_token(self, marker: str) -> bool:
-        return not self.literal(marker).startswith('"')
+        return not self.spelling.literal(marker).startswith('"')
 
 
 def _start(grammar: _Grammar, format: Format, rules: ReplyRules, *, has_tools: bool) -> str:
@@ -124,7 +132,7 @@ def _start(grammar: _Grammar, format: Format, rules: ReplyRules, *, has_tools: b
         return f"({written} | {body})"
     trigger = calls.triggers[0]
     later = _all_calls(grammar, calls, rules, after=trigger)
-    return f"({grammar.free(trigger)} | {grammar.until(trigger)} {later})"
+    return f"{grammar.without(trigger)} ({grammar.until(trigger)} {later})?"
 
 
 def _thoughts(grammar: _Grammar, format: Format, rules: ReplyRules) -> str:
@@ -141,7 +149,8 @@ def _all_calls(grammar: _Grammar, calls: Calls, rules: ReplyRules, *, after: str
     array = isinstance(calls, ObjectCalls) and calls.array
     head = calls.begin + calls.opening + "[" * array
     between = (calls.separator or ", " * array) + calls.opening
-    more = "" if not rules.parallel_calls or rules.function else f"({grammar.written(between)} call)*"
+    one = calls.single or not rules.parallel_calls or rules.function
+    more = "" if one else f"({grammar.written(between)} call)*"
     tail = "]" * array + calls.end
     return " ".join(filter(None, (grammar.written(head.removeprefix(after)), "call", more, grammar.written(tail))))
 
@@ -159,8 +168,10 @@ def _call(grammar: _Grammar, calls: Calls, tool: Tool, place: int) -> str:
             return _named(grammar, calls, tool, param)
         case TaggedCalls():
             return _tagged(grammar, calls, tool, param)
+        case BracedCalls():
+            return _braced(grammar, calls, tool, param)
         case _:
-            raise InvalidRequest("this model writes arguments in a way that cannot be enforced", param="tool_choice")
+            raise AssertionError("there are no other kinds of calls")
     arguments = grammar.part(_arguments(tool.parameters, param))
     return f"{grammar.written(before)} {arguments} {grammar.written(after + calls.closing)}"
 
@@ -173,39 +184,83 @@ def _named(grammar: _Grammar, calls: NamedCalls, tool: Tool, param: str) -> str:
 
 
 def _tagged(grammar: _Grammar, calls: TaggedCalls, tool: Tool, param: str) -> str:
+    text = [grammar.written(tool.name + calls.name_end)]
+    for name, schema, is_required in _properties(tool, param):
+        argument = _tagged_argument(grammar, calls, name, schema, f"{param}.properties.{name}")
+        text.append(argument if is_required else f"({argument})?")
+    return " ".join([*text, grammar.written(calls.closing)])
+
+
+def _properties(tool: Tool, param: str) -> list[tuple[str, Any, bool]]:
+    """The arguments one by one: name, schema, and whether it must be there."""
     properties = tool.parameters.get("properties", {})
     required = tool.parameters.get("required", [])
     if not isinstance(properties, dict) or not isinstance(required, list) or set(required) - properties.keys():
         raise InvalidRequest("this model needs every argument named among the properties", param=param)
-    if more := tool.parameters.keys() & _NOT_BY_TAGS:
+    if more := tool.parameters.keys() & _NOT_BY_ONE:
         raise InvalidRequest(f"{min(more)} cannot be enforced in the way this model writes arguments", param=param)
     shared = {name: tool.parameters[name] for name in tool.parameters.keys() & {"$defs", "definitions"}}
-    text = [grammar.written(tool.name + calls.name_end)]
-    for name, schema in properties.items():
-        argument = _tagged_argument(grammar, calls, name, schema, shared, f"{param}.properties.{name}")
-        text.append(argument if name in required else f"({argument})?")
-    return " ".join([*text, grammar.written(calls.closing)])
+    return [
+        (name, {**shared, **schema} if isinstance(schema, dict) and not _is_text(schema) else schema, name in required)
+        for name, schema in properties.items()
+    ]
 
 
-def _tagged_argument(
-    grammar: _Grammar, calls: TaggedCalls, name: str, schema: Any, shared: dict[str, Any], param: str
-) -> str:
-    is_text = isinstance(schema, Mapping) and schema.get("type") == "string"
+def _is_text(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and schema.get("type") == "string"
+
+
+def _tagged_argument(grammar: _Grammar, calls: TaggedCalls, name: str, schema: Any, param: str) -> str:
+    is_text = _is_text(schema)
     opening = calls.key_opening + name + calls.key_closing
     opening += calls.value_opening.replace("{text}", "true" if is_text else "false")
     if not is_text:
-        schema = {**shared, **schema} if isinstance(schema, dict) else schema
         value = grammar.part(Constraint("json_schema", json.dumps(schema), param))
         return f"{grammar.written(opening)} {value} {grammar.written(calls.value_closing)}"
-    if schema.keys() <= _NOTES | {"enum"} and "enum" in schema:
-        words = [grammar.written(word + calls.value_closing) for word in schema["enum"] if isinstance(word, str)]
-        return f"{grammar.written(opening)} ({' | '.join(words)})"
-    if more := schema.keys() - _NOTES:
-        raise InvalidRequest(f"{min(more)} cannot be enforced in the way this model writes texts", param=param)
     # Up to where the parser sees the end, which needs no line of its own.
     end = calls.value_closing.strip()
     after = grammar.written(calls.value_closing.partition(end)[2])
-    return f"{grammar.written(opening)} {grammar.until(end)} {after}"
+    return f"{grammar.written(opening)} {_text(grammar, schema, end, param)} {after}"
+
+
+def _text(grammar: _Grammar, schema: Mapping[str, Any], end: str, param: str) -> str:
+    """A text as it is, and what ends it."""
+    if more := schema.keys() - _NOTES - {"enum"}:
+        raise InvalidRequest(f"{min(more)} cannot be enforced in the way this model writes texts", param=param)
+    if "enum" not in schema:
+        return grammar.until(end)
+    words = [grammar.written(word + end) for word in schema["enum"] if isinstance(word, str) and end not in word]
+    if not words:
+        raise InvalidRequest("no text satisfies this", param=param)
+    return f"({' | '.join(words)})"
+
+
+def _braced(grammar: _Grammar, calls: BracedCalls, tool: Tool, param: str) -> str:
+    needed: list[str] = []
+    others: list[str] = []
+    for name, schema, is_required in _properties(tool, param):
+        argument = _braced_argument(grammar, calls, name, schema, f"{param}.properties.{name}")
+        (needed if is_required else others).append(argument)
+    comma = grammar.written(",")
+    if needed:
+        inside = f" {comma} ".join(needed) + "".join(f" ({comma} {other})?" for other in others)
+    else:
+        # Whichever comes first has no comma before it.
+        firsts = [
+            " ".join([other, *(f"({comma} {later})?" for later in others[at + 1 :])]) for at, other in enumerate(others)
+        ]
+        inside = f"({' | '.join(firsts)})?" if firsts else ""
+    return f"{grammar.written(tool.name + '{')} {inside} {grammar.written('}' + calls.closing)}"
+
+
+def _braced_argument(grammar: _Grammar, calls: BracedCalls, name: str, schema: Any, param: str) -> str:
+    if _is_text(schema):
+        return f"{grammar.written(f'{name}:{calls.quote}')} {_text(grammar, schema, calls.quote, param)}"
+    if not isinstance(schema, Mapping) or schema.get("type") not in ("integer", "number", "boolean", "null"):
+        raise InvalidRequest(
+            "only texts, numbers and booleans can be enforced in the way this model writes", param=param
+        )
+    return f"{grammar.written(f'{name}:')} {grammar.part(Constraint('json_schema', json.dumps(schema), param))}"
 
 
 def _arguments(schema: dict[str, Any], param: str) -> Constraint:
