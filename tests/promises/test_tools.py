@@ -164,21 +164,15 @@ def test_thoughts_come_apart_and_are_counted(tiny_models: dict[str, Path]) -> No
             {"tools": [{"type": "function", "function": {"name": "f", "strict": True, "parameters": {"not": {}}}}]},
             None,
         ),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"maximum": 1 << 99}}}]},
+            "tools[0].function.parameters",
+        ),
+        ({"chat_template_kwargs": {"a": 1 << 99}}, "chat_template_kwargs"),
         ({"continue_final_message": True}, "continue_final_message"),
         ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs"),
         ({"reasoning_effort": "much"}, "reasoning_effort"),
         ({"messages": [{"role": "user", "content": "a", "tool_calls": []}], "tools": [{}]}, "tools[0].type"),
-        (
-            {
-                "messages": [
-                    {
-                        "role": "assistant",
-                        "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "[1]"}}],
-                    }
-                ]
-            },
-            "messages[0].tool_calls[0].function",
-        ),
     ],
 )
 def test_what_cannot_be_done_with_tools_is_refused_by_name(
@@ -190,6 +184,17 @@ def test_what_cannot_be_done_with_tools_is_refused_by_name(
         return
     assert response.status_code == 400, response.text
     assert response.json()["error"]["param"] == param
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["[1]", "{", '{"a": NaN}', '{"a":' * 5000 + "1" + "}" * 5000, f'{{"a": {1 << 99}}}', '{"a": "\\ud800"}'],
+)
+def test_arguments_that_are_no_object_are_refused(fake_server: Server, arguments: str) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    response = fake_server.client.post(CHAT, json={"messages": [{"role": "assistant", "tool_calls": [call]}]})
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["param"] == "messages[0].tool_calls[0].function"
 
 
 def test_a_begun_message_is_gone_on_with(demo_server: Server) -> None:

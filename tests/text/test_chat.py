@@ -52,6 +52,14 @@ def test_a_template_without_tools_is_told_of_them_in_words() -> None:
     assert "<|im_start|>user\nThe result of get_weather:\nsunny" in text
 
 
+def test_parts_are_text_also_where_tools_are_explained() -> None:
+    system = {"role": "system", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "kind."}]}
+    result = {**ASKED[2], "content": [{"type": "text", "text": "sunny"}]}
+    text = Chat(CHATML).render(ChatPrompt([system, ASKED[0], ASKED[1], result], tools=(TOOL,))).text
+    assert "\n\nBe\nkind.<|im_end|>" in text
+    assert "get_weather:\nsunny<|im_end|>" in text
+
+
 def test_a_template_without_system_messages_is_told_in_the_first_of_the_user() -> None:
     stern = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHATML
     text = Chat(stern).render(ChatPrompt(HELLO, tools=(TOOL,))).text

@@ -117,7 +117,7 @@ class Chat:
             return self._template.render(
                 given, tools=described, add_generation_prompt=generation_prompt, options=options
             )
-        told = plain.in_words(messages)
+        told = plain.in_words([{**message, "content": _text(message.get("content"))} for message in messages])
         try:
             given = plain.with_explanation(told, described, role="system")
             return self._template.render(given, add_generation_prompt=generation_prompt, options=options)

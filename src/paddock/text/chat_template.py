@@ -72,7 +72,7 @@ class ChatTemplate:
         }
         try:
             return self._template.render(variables)
-        except (jinja2.TemplateError, TypeError, ValueError, LookupError, OverflowError) as error:
+        except (jinja2.TemplateError, TypeError, ValueError, LookupError, OverflowError, RecursionError) as error:
             raise TemplateRefused(
                 f"the model's chat template refused these messages: {error}", param="messages"
             ) from error

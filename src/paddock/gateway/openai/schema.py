@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import Discriminator, Field, StringConstraints, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, model_validator
+from pydantic_core import from_json
 
 from paddock.errors import InvalidRequest
 from paddock.gateway.fields import Fields, GenerationFields, Prompts, schema_constraint, without_unsupported
@@ -28,6 +28,18 @@ Content = Annotated[
 ]
 
 
+def _portable(value: Any) -> Any:
+    """JSON that can be sent to a worker."""
+    try:
+        msgspec.msgpack.encode(value)
+    except (OverflowError, ValueError, RecursionError):
+        raise ValueError("a number is too large, or a text is not valid") from None
+    return value
+
+
+JSONObject = Annotated[dict[str, Any], AfterValidator(_portable)]
+
+
 class CalledFunction(Fields):
     name: str
     arguments: str
@@ -42,8 +54,8 @@ class CalledFunction(Fields):
     @property
     def object(self) -> Any:
         try:
-            return json.loads(self.arguments or "{}")
-        except (ValueError, RecursionError):
+            return _portable(from_json(self.arguments or "{}", allow_inf_nan=False))
+        except ValueError:
             return None
 
 
@@ -99,7 +111,7 @@ FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.:/-]{1,12
 class Function(Fields):
     name: FunctionName
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: JSONObject | None = None
     strict: bool | None = None
 
 
@@ -215,7 +227,7 @@ class ChatCompletionRequest(OpenAIFields):
     enable_thinking: bool | None = None
     reasoning_format: Literal["auto", "deepseek", "none"] | None = None
     """As llama-server has it: `none` leaves thoughts where they stand in the content."""
-    chat_template_kwargs: dict[str, Any] | None = None
+    chat_template_kwargs: JSONObject | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
 

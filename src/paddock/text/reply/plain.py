@@ -27,19 +27,19 @@ def with_explanation(
     at = next((at for at, message in enumerate(messages) if message["role"] == role), None)
     if at is None:
         return [{"role": role, "content": text}, *messages]
-    first = {**messages[at], "content": f"{text}\n\n{messages[at].get('content') or ''}".rstrip()}
+    first = {**messages[at], "content": f"{text}\n\n{messages[at]['content']}".rstrip()}
     return [*messages[:at], first, *messages[at + 1 :]]
 
 
 def in_words(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Earlier calls and their results as a template understands them that knows only words."""
+    """Earlier calls and their results as a template understands them that knows only words. Contents are texts."""
     names: dict[str, str] = {}
     told: list[dict[str, Any]] = []
     for message in messages:
         calls = message.get("tool_calls") or ()
         names |= {call["id"]: call["function"]["name"] for call in calls}
         if calls:
-            lines = [str(message.get("content") or ""), *map(_call, calls)]
+            lines = [message["content"], *map(_call, calls)]
             told.append({"role": "assistant", "content": "\n".join(filter(None, lines))})
         elif message["role"] == "tool":
             name = names.get(message.get("tool_call_id", ""), message.get("name", "the function"))
