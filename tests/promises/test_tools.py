@@ -207,6 +207,37 @@ def test_a_begun_message_is_gone_on_with(demo_server: Server) -> None:
     assert not answered["choices"][0]["message"]["content"].startswith(" four")
 
 
+def test_a_call_that_the_model_makes_of_itself(fake_server: Server) -> None:
+    said = '{"name": "clock", "arguments": {"zone": "CET"}}\n{"name": "clock", "arguments": {}}'
+    body = fake_server.chat(f"say: {said}", tools=TOOLS)
+    choice = body["choices"][0]
+    calls = choice["message"]["tool_calls"]
+    assert [call["function"] for call in calls] == [
+        {"name": "clock", "arguments": '{"zone": "CET"}'},
+        {"name": "clock", "arguments": "{}"},
+    ]
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", None)
+
+
+@pytest.mark.parametrize("said", ['{"name": "clock", "arguments": {"a": ]}}', '{"name": "clock", "arguments": {"a": 1'])
+def test_what_is_no_call_after_all_comes_back_as_content(fake_server: Server, said: str) -> None:
+    choice = fake_server.chat(f"say: {said}", tools=TOOLS)["choices"][0]
+    assert choice["message"] == {"role": "assistant", "content": said, "malformed_tool_call": True}
+    assert choice["finish_reason"] == "stop"
+    body = chat_body(f"say: {said}", tools=TOOLS, stream=True)
+    with fake_server.client.stream("POST", CHAT, json=body) as response:
+        choices = [json.loads(data)["choices"][0] for _, data in events(response) if data != "[DONE]"]
+    assert "".join(choice["delta"].get("content", "") for choice in choices) == said
+    assert choices[-1]["delta"] == {"malformed_tool_call": True}
+    assert choices[-1]["finish_reason"] == "stop"
+
+
+def test_without_tools_json_is_an_answer(fake_server: Server) -> None:
+    said = '{"name": "clock", "arguments": {}}'
+    message = fake_server.chat(f"say: {said}")["choices"][0]["message"]
+    assert message == {"role": "assistant", "content": said}
+
+
 # ── the openai package ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
