@@ -237,6 +237,7 @@ def test_a_schema_that_cannot_be_enforced_is_named() -> None:
         {"type": "object", "properties": {"a": {"type": "string", "pattern": "^x$"}}},
         {"anyOf": [{"type": "object"}]},
         {"type": "object", "required": ["a"]},
+        {"type": "object", "properties": {"a>b": {}}},
     ],
 )
 def test_what_cannot_be_enforced_between_tags_is_named(parameters: dict[str, Any]) -> None:

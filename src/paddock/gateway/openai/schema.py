@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, model_validator
-from pydantic_core import from_json
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from paddock.errors import InvalidRequest
 from paddock.gateway.fields import Fields, GenerationFields, Prompts, schema_constraint, without_unsupported
-from paddock.types import ChatPrompt, Constraint, TextPrompt, Tool
+from paddock.gateway.openai.tools import FunctionTool, JSONObject, MadeCall, NamedToolChoice, ToolChoice
+from paddock.types import ChatPrompt, Constraint, TextPrompt
 
 # ── in ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -26,51 +26,6 @@ Content = Annotated[
     Annotated[str, Tag("(text)")] | Annotated[list[TextPart], Tag("(parts)")],
     Discriminator(lambda value: "(parts)" if isinstance(value, list) else "(text)"),
 ]
-
-
-def _portable(value: Any) -> Any:
-    """JSON that can be sent to a worker."""
-    try:
-        msgspec.msgpack.encode(value)
-    except (OverflowError, ValueError, RecursionError):
-        raise ValueError("a number is too large, or a text is not valid") from None
-    return value
-
-
-JSONObject = Annotated[dict[str, Any], AfterValidator(_portable)]
-
-
-class CalledFunction(Fields):
-    name: str
-    arguments: str
-    """The JSON of an object."""
-
-    @model_validator(mode="after")
-    def _is_an_object(self) -> CalledFunction:
-        if not isinstance(self.object, dict):
-            raise ValueError("arguments must be the JSON text of an object")
-        return self
-
-    @property
-    def object(self) -> Any:
-        try:
-            return _portable(from_json(self.arguments or "{}", allow_inf_nan=False))
-        except ValueError:
-            return None
-
-
-class MadeCall(Fields):
-    """A tool call in an earlier message."""
-
-    id: str
-    type: Literal["function"] = "function"
-    function: CalledFunction
-    index: int | None = None
-    """Where it stood in a stream; some clients send it back."""
-
-    def rendered(self) -> dict[str, Any]:
-        function = {"name": self.function.name, "arguments": self.function.object}
-        return {"id": self.id, "type": "function", "function": function}
 
 
 class Message(Fields):
@@ -103,45 +58,6 @@ class Message(Fields):
         if self.tool_calls:
             message["tool_calls"] = [call.rendered() for call in self.tool_calls]
         return message
-
-
-FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.:/-]{1,128}$")]
-
-
-class Function(Fields):
-    name: FunctionName
-    description: str | None = None
-    parameters: JSONObject | None = None
-    strict: bool | None = None
-
-
-class FunctionTool(Fields):
-    type: Literal["function"]
-    function: Function
-
-    def tool(self) -> Tool:
-        function = self.function
-        return Tool(
-            function.name,
-            function.parameters or {"type": "object", "properties": {}, "additionalProperties": False},
-            function.description or "",
-            strict=bool(function.strict),
-        )
-
-
-class ChosenFunction(Fields):
-    name: str
-
-
-class NamedToolChoice(Fields):
-    type: Literal["function"]
-    function: ChosenFunction
-
-
-ToolChoice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag("(word)")] | Annotated[NamedToolChoice, Tag("(function)")],
-    Discriminator(lambda value: "(word)" if isinstance(value, str) else "(function)"),
-]
 
 
 class StreamOptions(Fields):

@@ -5,6 +5,7 @@ keeps to its own.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -22,6 +23,7 @@ _NOT_BY_ONE = frozenset(
 )
 # What may name further properties.
 _OPEN = frozenset({"additionalProperties", "patternProperties", "$ref", "anyOf", "oneOf", "allOf", "if"})
+_PLAIN_NAME = re.compile(r"[\w.$-]+")
 _SPECIAL = frozenset(r".^$*+?()[]{}|\/")
 
 
@@ -197,6 +199,8 @@ def _properties(tool: Tool, param: str) -> list[tuple[str, Any, bool]]:
     required = tool.parameters.get("required", [])
     if not isinstance(properties, dict) or not isinstance(required, list) or set(required) - properties.keys():
         raise InvalidRequest("this model needs every argument named among the properties", param=param)
+    if odd := [name for name in properties if not _PLAIN_NAME.fullmatch(name)]:
+        raise InvalidRequest(f"this model cannot write an argument named {odd[0]!r}", param=param)
     if more := tool.parameters.keys() & _NOT_BY_ONE:
         raise InvalidRequest(f"{min(more)} cannot be enforced in the way this model writes arguments", param=param)
     shared = {name: tool.parameters[name] for name in tool.parameters.keys() & {"$defs", "definitions"}}

@@ -1,29 +1,24 @@
 """A reply's text, cut anywhere → what of it is content, thoughts, and tool calls.
 
-The parser is written as if all text were there already: a generator that pauses wherever more is needed. No character
-is lost: what turns out to be no call is content, and the reply is marked as malformed. Only markers and the whitespace
-beside them are left out.
+No character is lost: what turns out to be no call is content, and the reply is marked as malformed. Only markers and
+the whitespace beside them are left out.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
 from paddock.text.reply.formats import BracedCalls, Calls, Format, NamedCalls, ObjectCalls, TaggedCalls
+from paddock.text.reply.reader import BARE_VALUE, Malformed, Markers, Reader, Reading, dumps, loads
 from paddock.types import CallDelta, Tool
-
-T = TypeVar("T")
-Reading = Generator[None, None, T]
-"""A part of the parser: pauses for more text and comes to a T."""
 
 _NAME_KEYS = frozenset({"name", "tool_name", "function"})
 _ARGUMENTS_KEYS = frozenset({"arguments", "parameters"})
 _LONGEST_HEADER = 300
-_BARE_VALUE = re.compile(r"[^\s,\]}]*")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _BARE_KEY = re.compile(r"[\w.$-]*")
 
@@ -40,11 +35,7 @@ class Parsed:
         return bool(self.content or self.reasoning or self.calls)
 
 
-class _Malformed(Exception):
-    """This is no call."""
-
-
-class ReplyParser:
+class ReplyParser(Reader):
     """The reply of one answer as it grows. `lead` is what the prompt's end has said of it already."""
 
     def __init__(
@@ -56,22 +47,20 @@ class ReplyParser:
         lead: str = "",
         split_reasoning: bool = True,
     ) -> None:
+        super().__init__(lead)
         self._calls = format.calls if tools else None
         self._reasoning = format.reasoning if split_reasoning else None
         self._tools = {tool.name: tool for tool in tools}
         self._call_id = call_id
         silent = format.silent if split_reasoning else ()
         starts = [*silent, *(self._calls.triggers if self._calls else ())]
-        self._markers = _Markers([*starts, *([self._reasoning.opening] if self._reasoning else [])])
-        self._closing = _Markers([self._reasoning.closing] if self._reasoning else [])
+        self._markers = Markers([*starts, *([self._reasoning.opening] if self._reasoning else [])])
+        self._closing = Markers([self._reasoning.closing] if self._reasoning else [])
         self._bare = self._calls is not None and not (self._calls.begin or self._calls.opening)
         self.in_reasoning = False
         self.malformed = False
-        self._text = lead
-        self._at = 0
         self._mark = 0
         """Where the call begins that is being read."""
-        self._ended = False
         self._held = ""
         """Whitespace that is left out should a marker follow."""
         self._fresh = False
@@ -84,11 +73,6 @@ class ReplyParser:
         self._parsed = Parsed()
         self._reading = self._read()
         next(self._reading, None)
-
-    @property
-    def calls(self) -> int:
-        """How many there have been."""
-        return self._count
 
     def feed(self, text: str) -> Parsed:
         """What may be said after this piece of text."""
@@ -172,7 +156,7 @@ class ReplyParser:
         begun = self._mark
         try:
             yield from self._read_calls(calls, trigger)
-        except (_Malformed, RecursionError):
+        except (Malformed, RecursionError):
             self.malformed = self.malformed or self._named or trigger != "{"
             if self._named:
                 self._parsed.calls.append(CallDelta(self._count, withdrawn=True))
@@ -278,7 +262,7 @@ class ReplyParser:
         if (yield from self._peek()) == '"':
             self._add_arguments(_object_text((yield from self._value())))
         elif (yield from self._peek()) == "{":
-            yield from self._value(passing_on=True)
+            yield from self._value(self._add_arguments)
         else:
             self._refuse()
 
@@ -291,7 +275,7 @@ class ReplyParser:
             self._refuse()
         self._at -= 1
         self._begin_call(found["name"])
-        yield from self._value(passing_on=True)
+        yield from self._value(self._add_arguments)
         if calls.closing:
             yield from self._close(calls.closing)
         self._end_call()
@@ -313,8 +297,8 @@ class ReplyParser:
                 self._refuse()
             raw = yield from self._until(calls.value_closing.strip())
             value = raw.removeprefix("\n").removesuffix("\n")
-            value = _dumps(value) if 'string="true"' in about else _typed(value, schemas.get(key))
-            self._add_arguments(f"{', ' if seen else ''}{_dumps(key)}: {value}")
+            value = dumps(value) if 'string="true"' in about else _typed(value, schemas.get(key))
+            self._add_arguments(f"{', ' if seen else ''}{dumps(key)}: {value}")
             seen.add(key)
         self._add_arguments("}")
         self._end_call()
@@ -332,7 +316,7 @@ class ReplyParser:
         name = yield from self._until("{", longest=_LONGEST_HEADER)
         self._at -= 1
         self._begin_call(name.strip())
-        self._add_arguments(_dumps((yield from self._almost_json(calls.quote))))
+        self._add_arguments(dumps((yield from self._almost_json(calls.quote))))
         yield from self._close(calls.closing)
         self._end_call()
 
@@ -356,159 +340,29 @@ class ReplyParser:
                     yield from self._expect(",")
                 items.append((yield from self._almost_json(quote)))
             return items
-        value = _loads((yield from self._run_of(_BARE_VALUE)))
+        value = loads((yield from self._run_of(BARE_VALUE)))
         if isinstance(value, str):
             self._refuse()
         return value
-
-    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _more(self) -> Reading[None]:
-        if self._ended:
-            self._refuse()
-        yield
-
-    def _refuse(self) -> NoReturn:
-        raise _Malformed
-
-    def _peek(self) -> Reading[str]:
-        """The next character that is not whitespace, or nothing at the end. Whitespace before it is passed over."""
-        while True:
-            while self._at < len(self._text) and self._text[self._at].isspace():
-                self._at += 1
-            if self._at < len(self._text) or self._ended:
-                return self._text[self._at : self._at + 1]
-            yield
-
-    def _follows(self, marker: str) -> Reading[bool]:
-        """Whether this comes next, in which case it is passed over."""
-        marker = marker.strip()
-        yield from self._peek()
-        while (
-            not self._ended and marker.startswith(self._text[self._at :]) and len(self._text) - self._at < len(marker)
-        ):
-            yield
-        found = self._text.startswith(marker, self._at)
-        self._at += len(marker) * found
-        return found
-
-    def _expect(self, marker: str) -> Reading[None]:
-        if not (yield from self._follows(marker)):
-            self._refuse()
-
-    def _close(self, marker: str) -> Reading[None]:
-        """The same, unless all text ends here: models may leave it to the token that ends their turn."""
-        if (yield from self._peek()):
-            yield from self._expect(marker)
-
-    def _until(self, marker: str, *, longest: int | None = None) -> Reading[str]:
-        """Everything before the marker, which is passed over."""
-        begin = searched = self._at
-        while (found := self._text.find(marker, searched)) < 0:
-            if longest is not None and len(self._text) - begin > longest:
-                self._refuse()
-            searched = max(begin, len(self._text) - len(marker) + 1)
-            yield from self._more()
-        self._at = found + len(marker)
-        return self._text[begin:found]
-
-    def _run_of(self, pattern: re.Pattern[str]) -> Reading[str]:
-        """All that fits the pattern, once it is clear that no more does."""
-        yield from self._peek()
-        while True:
-            found = pattern.match(self._text, self._at)
-            assert found is not None, "it may be empty"
-            if found.end() < len(self._text) or self._ended:
-                self._at = found.end()
-                return found[0]
-            yield
-
-    def _value(self, *, passing_on: bool = False) -> Reading[str]:
-        """The text of a JSON value. Where it is passed on, as arguments, that happens piece by piece."""
-        first = yield from self._peek()
-        if first not in '{["' or not first:
-            text = yield from self._run_of(_BARE_VALUE)
-            _loads(text)
-            return text
-        begin = sent = self._at
-        depth, quoted, escaped = 0, False, False
-        while True:
-            while self._at < len(self._text):
-                character = self._text[self._at]
-                self._at += 1
-                if quoted:
-                    quoted = escaped or character != '"'
-                    escaped = not escaped and character == "\\"
-                elif character == '"':
-                    quoted = True
-                else:
-                    depth += (character in "{[") - (character in "}]")
-                if depth == 0 and not quoted:
-                    if passing_on:
-                        self._add_arguments(self._text[sent : self._at])
-                    _loads(self._text[begin : self._at])
-                    return self._text[begin : self._at]
-            if passing_on:
-                self._add_arguments(self._text[sent : self._at])
-                sent = self._at
-            yield from self._more()
-
-
-class _Markers:
-    """Finds the first of several texts in a text that may go on."""
-
-    def __init__(self, markers: Sequence[str]) -> None:
-        self._beginnings = {marker[:size] for marker in markers for size in range(1, len(marker))}
-        self._longest = max(map(len, markers), default=0)
-        ordered = sorted(markers, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, ordered))) if markers else None
-
-    def find(self, text: str, *, ended: bool) -> tuple[int, str]:
-        """Where the first marker is, and which: the longest there. Nothing where it is not yet clear or there is none,
-        with the place up to which that is certain.
-        """
-        found = self._pattern.search(text) if self._pattern is not None else None
-        if not ended:
-            for begin in range(max(0, len(text) - self._longest + 1), len(text)):
-                if found is not None and begin > found.start():
-                    break
-                if text[begin:] in self._beginnings:
-                    return begin, ""
-        return (found.start(), found[0]) if found is not None else (len(text), "")
 
 
 def _typed(text: str, schema: Any) -> str:
     """The JSON of an argument written as plain text: where a text is expected it is one, else JSON if it is that."""
     if isinstance(schema, Mapping) and schema.get("type") == "string":
-        return _dumps(text)
+        return dumps(text)
     try:
-        _loads(text)
-    except _Malformed:
-        return _dumps(text)
+        loads(text)
+    except Malformed:
+        return dumps(text)
     return text.strip()
 
 
 def _object_text(text: str) -> str:
     """The JSON text of an object that may have been written as a string."""
-    value = _loads(text)
+    value = loads(text)
     if isinstance(value, str):
         text = value
-        value = _loads(text)
+        value = loads(text)
     if not isinstance(value, dict) or _LONE_SURROGATE.search(text):
-        raise _Malformed
+        raise Malformed
     return text
-
-
-def _loads(text: str) -> Any:
-    try:
-        return json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        raise _Malformed from None
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
