@@ -47,6 +47,7 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "llama": tiny.llama,
         "infill": tiny.infill,
         "repository": partial(tiny.infill, files=True),
+        "caller": tiny.caller,
         "sliding_window": tiny.sliding_window,
         "recurrent": tiny.recurrent,
         "hybrid": tiny.hybrid,

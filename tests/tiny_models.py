@@ -31,6 +31,13 @@ _WORDS = ["▁t", "▁th", "▁the", "▁a", "▁an", "▁and", "▁i", "▁in",
 _SPOKEN = [*_LETTERS, *_PIECES, *_WORDS]
 _SPECIAL = ["<unk>", "<s>", "</s>"]
 _ENCODER_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+_CALLER = ["[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]"]
+_CALLER_TEMPLATE = (
+    "{{ bos_token }}{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.role }}: {{ m.content }}"
+    "{% for c in m.tool_calls or [] %}[TOOL_CALLS]{{ c.function.name }}[ARGS]{{ c.function.arguments | tojson }}"
+    "{% endfor %}\n{% endfor %}{% if add_generation_prompt %}{{ '[THINK]' if enable_thinking else '' }}{% endif %}"
+    "{# [/THINK] #}"
+)
 _INFILL = ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"]
 _REPOSITORY = ["<|repo_name|>", "<|file_sep|>"]
 
@@ -48,6 +55,15 @@ def llama(path: Path) -> None:
 def infill(path: Path, *, files: bool = False) -> None:
     """The same with tokens to say that a gap is to be filled, and perhaps in one of several files."""
     file = _File(path, "llama", layers=1, more_special=[*_INFILL, *(_REPOSITORY if files else [])])
+    file.describe_attention(heads=4, kv_heads=2)
+    file.add_attention(0, heads=4, kv_heads=2)
+    file.add_feed_forward(0)
+    file.write()
+
+
+def caller(path: Path) -> None:
+    """The same with a template for tools and thoughts, whose markers are tokens that no text can spell."""
+    file = _File(path, "llama", layers=1, more_special=_CALLER, chat_template=_CALLER_TEMPLATE)
     file.describe_attention(heads=4, kv_heads=2)
     file.add_attention(0, heads=4, kv_heads=2)
     file.add_feed_forward(0)
@@ -127,7 +143,14 @@ class _File:
     """A GGUF file in the making. Its weights come from one fixed seed, in the order in which they are asked for."""
 
     def __init__(
-        self, path: Path, architecture: str, *, layers: int, more_special: Sequence[str] = (), speaks: bool = True
+        self,
+        path: Path,
+        architecture: str,
+        *,
+        layers: int,
+        more_special: Sequence[str] = (),
+        speaks: bool = True,
+        chat_template: str = "",
     ) -> None:
         self._random = np.random.default_rng(8)
         self._gguf = gguf.GGUFWriter(path, architecture)
@@ -137,6 +160,8 @@ class _File:
         self._gguf.add_feed_forward_length(_FEED_FORWARD)
         self._gguf.add_layer_norm_rms_eps(1e-5)
         self._gguf.add_file_type(gguf.LlamaFileType.ALL_F32)
+        if chat_template:
+            self._gguf.add_chat_template(chat_template)
         if speaks:
             self._add_vocabulary([*_SPECIAL, *more_special])
         else:

@@ -70,12 +70,38 @@ class Constraint(msgspec.Struct, frozen=True):
     source: str
     param: str
     """The field of the request that asked for it, to be named should it be refused."""
+    parts: tuple[Constraint, ...] = ()
+    """What a Lark grammar refers to as `@part0`, `@part1` …"""
 
 
-class ChatPrompt(msgspec.Struct, frozen=True, tag="chat"):
+class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A function that the model may ask its client to call."""
+
+    name: str
+    parameters: dict[str, Any]
+    """A JSON schema of an object."""
+    description: str = ""
+    strict: bool = False
+    """A call must keep to the schema even where the model is free not to call anything."""
+
+
+class ChatPrompt(msgspec.Struct, frozen=True, tag="chat", omit_defaults=True):
     """Messages to be rendered by the model's own chat template."""
 
     messages: list[dict[str, Any]]
+    tools: tuple[Tool, ...] = ()
+    must_call: bool = False
+    function: str = ""
+    """The one that must be called; empty for any."""
+    parallel_calls: bool = True
+    """Whether there may be more than one call."""
+    ending: Literal["reply", "continue", "none"] = "reply"
+    """What comes after the messages: the beginning of a reply, the rest of the last message, or nothing."""
+    thinking: bool | None = None
+    """None leaves it to the template."""
+    split_reasoning: bool = True
+    template_options: dict[str, Any] = {}
+    """Further variables of the template."""
 
 
 class TextPrompt(msgspec.Struct, frozen=True, tag="text"):
@@ -189,6 +215,7 @@ class Usage(msgspec.Struct, frozen=True):
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
 
 
 class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -234,6 +261,17 @@ class TextLogprobs(msgspec.Struct, frozen=True, array_like=True):
     piece: bytes
     logprob: float
     top: list[tuple[int, bytes, float]]
+
+
+class CallDelta(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
+    """A part of a tool call: the first of each has its id and its name, the others more of the arguments' JSON."""
+
+    index: int
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+    withdrawn: bool = False
+    """It cannot be understood after all. Its text comes as content, and nothing more of it."""
 
 
 class SlotState(msgspec.Struct, frozen=True):

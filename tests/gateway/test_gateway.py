@@ -160,7 +160,7 @@ def test_health_is_503_while_the_only_model_loads() -> None:
         (b'{"messages": [{"role": "user", "content": "hi"}], "stop": ""}', "stop[0]"),
         (b'{"messages": [{"role": "user", "content": "hi"}], "stream": "yes"}', "stream"),
         (b'{"messages": [{"role": "user", "content": "hi"}], "seed": 1e99}', "seed"),
-        (b'{"messages": [{"role": "user", "content": "hi"}], "tools": [{}]}', "tools"),
+        (b'{"messages": [{"role": "user", "content": "hi"}], "tools": [{}]}', "tools[0].type"),
         (b'{"messages": [{"role": "user", "content": "hi"}], "response_format": {"type": 1}}', "response_format.type"),
         (b'{"messages": [{"role": "user", "content": "hi"}], "stream_options": {"include_usage": true}}', None),
     ],

@@ -54,12 +54,19 @@ def test_a_broken_template_is_reported_when_used() -> None:
 
 
 def test_the_sandbox_holds() -> None:
-    for escape in ("{{ ''.__class__.__mro__ }}", "{{ messages.append(1) }}", "{{ cycler.__init__.__globals__ }}"):
+    for escape in ("{{ ''.__class__.__mro__ }}", "{{ messages.clear() }}", "{{ cycler.__init__.__globals__ }}"):
         try:
             text = ChatTemplate(escape).render(HELLO)
         except TemplateRefused:
             continue
         assert text == ""
+
+
+def test_a_template_may_keep_lists_but_not_change_ours() -> None:
+    source = "{% set seen = [] %}{% for m in messages %}{{ seen.append(m.role) or '' }}{% endfor %}{{ seen.pop() }}"
+    messages = list(HELLO)
+    assert ChatTemplate(source + "{{ messages.pop() and '' }}").render(messages) == "user"
+    assert messages == HELLO
 
 
 def test_templates_of_many_model_families_render() -> None:

@@ -94,6 +94,8 @@ class GrammarSource:
         except (_Refused, ValueError) as error:
             raise _refusal(constraint, str(error)) from None
         if grammar.problem:
+            for part in constraint.parts:  # should one of them alone be the reason, it is the one to name
+                self.compile(part)
             raise _refusal(constraint, grammar.problem)
         return grammar
 
@@ -142,6 +144,21 @@ class _Refused(Exception):
 
 
 def _source(constraint: Constraint) -> str:
+    if not constraint.parts:
+        return _simple(constraint)
+    # A grammar that refers to others. It is our own; the others are the client's, and taken with the usual care.
+    grammars: list[dict[str, Any]] = [{"lark_grammar": constraint.source}]
+    for index, part in enumerate(constraint.parts):
+        try:
+            source = _simple(part)
+            grammar = {"lark_grammar": source} if part.kind in ("lark", "gbnf") else json.loads(source)["grammars"][0]
+        except (_Refused, ValueError) as error:
+            raise _refusal(part, str(error)) from None
+        grammars.append({**grammar, "name": f"part{index}"})
+    return json.dumps({"grammars": grammars})
+
+
+def _simple(constraint: Constraint) -> str:
     if len(constraint.source) > _LARGEST_SOURCE:
         raise _Refused(f"it has {len(constraint.source)} characters; at most {_LARGEST_SOURCE} are taken")
     match constraint.kind:

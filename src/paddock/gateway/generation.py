@@ -9,8 +9,17 @@ from dataclasses import dataclass, field
 
 from paddock.errors import PaddockError
 from paddock.fleet import Fleet, Generation, Model
-from paddock.types import FinishReason, GenerateRequest, TextLogprobs, Usage
+from paddock.types import CallDelta, FinishReason, GenerateRequest, TextLogprobs, Usage
 from paddock.wire import Delta
+
+
+@dataclass(slots=True)
+class Call:
+    """A tool call, complete."""
+
+    id: str
+    name: str
+    arguments: str = ""
 
 
 @dataclass(slots=True)
@@ -24,6 +33,8 @@ class Written:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[TextLogprobs] = field(default_factory=list)
     prompt_logprobs: list[TextLogprobs] = field(default_factory=list)
+    reasoning: str = ""
+    calls: list[Call] = field(default_factory=list)
 
     @classmethod
     def of(cls, deltas: list[Delta]) -> Written:
@@ -38,7 +49,19 @@ class Written:
             tokens=[token for delta in deltas for token in delta.tokens or ()],
             logprobs=[item for delta in deltas for item in delta.logprobs or ()],
             prompt_logprobs=[item for delta in deltas for item in delta.prompt_logprobs or ()],
+            reasoning="".join(delta.reasoning for delta in deltas),
+            calls=_calls(part for delta in deltas for part in delta.calls or ()),
         )
+
+
+def _calls(parts: Iterable[CallDelta]) -> list[Call]:
+    calls: dict[int, Call] = {}
+    for part in parts:
+        call = calls.setdefault(part.index, Call(part.id, part.name))
+        call.arguments += part.arguments
+        if part.withdrawn:
+            del calls[part.index]
+    return list(calls.values())
 
 
 async def start_all(

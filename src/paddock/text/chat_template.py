@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
@@ -36,9 +36,7 @@ class ChatTemplate:
         eos: str = "",
         now: Callable[[], datetime] = datetime.now,
     ) -> None:
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationTag]
-        )
+        environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationTag])
         environment.filters["tojson"] = _tojson
         environment.globals["raise_exception"] = _raise_exception
         environment.globals["strftime_now"] = lambda form: now().strftime(form)
@@ -51,36 +49,56 @@ class ChatTemplate:
         except jinja2.TemplateSyntaxError as error:
             self._broken = f"line {error.lineno}: {error.message}"
 
-    def render(self, messages: Sequence[dict[str, Any]], *, add_generation_prompt: bool = True) -> str:
+    def render(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        tools: Sequence[dict[str, Any]] = (),
+        add_generation_prompt: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The prompt. `options` are further variables that the template may know."""
         if self._template is None:
             raise TemplateRefused(f"the model's chat template is broken: {self._broken}", param="messages")
+        variables = {
+            # firefunction prints these two without asking whether they are there
+            "functions": _tojson(tools) if tools else "",
+            "datetime": self._now().strftime("%b %d %Y"),
+            **({"tools": tools, "xml_tools": tools} if tools else {}),
+            **self._special,
+            **(options or {}),
+            "messages": [_flattened(message) for message in messages],
+            "add_generation_prompt": add_generation_prompt,
+        }
         try:
-            return self._template.render(
-                messages=[_flattened(message) for message in messages],
-                add_generation_prompt=add_generation_prompt,
-                functions="",  # firefunction prints this and the next without asking whether they are there
-                datetime=self._now().strftime("%b %d %Y"),
-                **self._special,
-            )
-        except (jinja2.TemplateError, TypeError, ValueError, LookupError, OverflowError) as error:
+            return self._template.render(variables)
+        except (jinja2.TemplateError, TypeError, ValueError, LookupError, OverflowError, RecursionError) as error:
             raise TemplateRefused(
                 f"the model's chat template refused these messages: {error}", param="messages"
             ) from error
 
 
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Nothing outside can be reached or changed. Templates keep lists of their own, which may grow and shrink."""
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        return (isinstance(obj, list) and attr in ("append", "pop")) or super().is_safe_attribute(obj, attr, value)
+
+
 def _flattened(message: dict[str, Any]) -> dict[str, Any]:
-    """Text parts become one string, since most templates know no other; no content becomes an empty one."""
+    """A copy in which text parts are one string, since most templates know no other, and no content an empty one."""
     content = message.get("content")
     if content is None:
         return {**message, "content": ""}
     if isinstance(content, list):
         return {**message, "content": "\n".join(part["text"] for part in content)}
-    return message
+    return dict(message)
 
 
 def _tojson(value: Any, indent: int | None = None, ensure_ascii: bool = False, **options: Any) -> str:
     """As Hugging Face renders it: no HTML escaping (jinja2's own filter has it), letters left as they are."""
-    return json.dumps(value, indent=indent, ensure_ascii=ensure_ascii, **options)
+    # What jinja2's `map` and `select` give is no list yet.
+    return json.dumps(value, indent=indent, ensure_ascii=ensure_ascii, default=list, **options)
 
 
 def _raise_exception(message: str) -> NoReturn:

@@ -8,6 +8,7 @@ import msgspec
 
 from paddock.errors import PaddockError
 from paddock.types import (
+    CallDelta,
     ChatPrompt,
     EngineOptions,
     FinishReason,
@@ -161,6 +162,10 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
     """The one that ended the answer."""
     progress: PromptProgress | None = None
     """Where asked for, in deltas of their own that come before the first text."""
+    reasoning: str = ""
+    calls: list[CallDelta] | None = None
+    malformed: bool = False
+    """Something in the answer so far began like a tool call and could not be understood."""
 
 
 class Step(msgspec.Struct, frozen=True, tag="step"):

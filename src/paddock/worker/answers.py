@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import string
+
 from paddock.engine import Vocab
 from paddock.scheduling import Progress, Request
-from paddock.text import IndentLimit, TextStream
+from paddock.text import IndentLimit, Parsed, ReplyParser, TextStream
 from paddock.types import (
     FinishReason,
     GenerateRequest,
@@ -16,6 +19,9 @@ from paddock.types import (
     Usage,
 )
 from paddock.wire import Delta
+from paddock.worker.prompts import Reply
+
+_ID_LETTERS = string.ascii_letters + string.digits
 
 
 class Clock:
@@ -57,8 +63,22 @@ class Clock:
 class Answer:
     """One answer in the making, with its stop strings and its times. `now` is what its owner's clock says."""
 
-    def __init__(self, request: GenerateRequest, vocab: Vocab) -> None:
+    def __init__(
+        self, request: GenerateRequest, vocab: Vocab, reply: Reply | None = None, *, call_ids: str = ""
+    ) -> None:
+        """`call_ids` is what the ids of tool calls are made of."""
         self._request = request
+        self._shown = reply.shown if reply is not None else frozenset()
+        self._parser: ReplyParser | None = None
+        if reply is not None:
+            self._parser = ReplyParser(
+                reply.format,
+                reply.tools,
+                call_id=lambda index: _call_id(f"{call_ids} {index}"),
+                lead=reply.lead,
+                split_reasoning=reply.split_reasoning,
+            )
+        self._reasoning_tokens = 0
         self.clock = Clock()
         self._stream = TextStream(request.stop)
         self._indent = IndentLimit(request.min_indent) if request.min_indent else None
@@ -98,7 +118,7 @@ class Answer:
         if token is None and progress.finish is None:
             return None
         self.clock.tick(now)
-        text = "" if token is None else self._shown(self._stream.feed(self._vocab.piece(token)))
+        text = "" if token is None else self._outdent(self._stream.feed(self._piece(token)))
         if token is not None and progress.logprobs is not None:
             self._logprobs.append(self._readable(token, progress.logprobs))
         if token is not None and self._request.return_tokens:
@@ -107,34 +127,48 @@ class Answer:
             self._has_line = self._has_line or "\n" in text
             self._late = self._has_line and self.clock.generating > self._request.max_seconds
         finish = self._finish(progress)
-        if finish is None and not text and not self._prompt_logprobs:
+        if finish is not None:
+            text += self._outdent(self._stream.finish())
+        parsed = Parsed(text) if self._parser is None else self._parse(self._parser, text, finish)
+        if finish is None and not parsed and not self._prompt_logprobs:
             return None
-        return self._delta(progress, text, finish, now)
+        return self._delta(progress, parsed, finish, now)
+
+    def _piece(self, token: int) -> bytes:
+        return self._vocab.name(token) if token in self._shown else self._vocab.piece(token)
+
+    def _parse(self, parser: ReplyParser, text: str, finish: FinishReason | None) -> Parsed:
+        self._reasoning_tokens += parser.in_reasoning
+        parsed = parser.feed(text)
+        if finish is not None:
+            rest = parser.finish()
+            parsed.content += rest.content
+            parsed.reasoning += rest.reasoning
+            parsed.calls += rest.calls
+        return parsed
 
     def _finish(self, progress: Progress) -> FinishReason | None:
         if self._stream.stopped and not self._outdented:
             return "stop"
         return progress.finish or ("length" if self._late or self._outdented else None)
 
-    def _shown(self, text: str) -> str:
+    def _outdent(self, text: str) -> str:
         return text if self._indent is None else self._indent.feed(text)
 
-    def _delta(self, progress: Progress, text: str, finish: FinishReason | None, now: float) -> Delta:
+    def _delta(self, progress: Progress, parsed: Parsed, finish: FinishReason | None, now: float) -> Delta:
         request = progress.request
         usage = timings = None
-        if finish is not None:
-            text += self._shown(self._stream.finish())
         if finish is not None or self._request.timings_per_token:
             # The token that ended the answer was generated too, though nobody sees it.
             unseen = progress.token is None and finish == "stop"
-            usage = Usage(request.prompt_size, request.produced + unseen, request.cached)
+            usage = Usage(request.prompt_size, request.produced + unseen, request.cached, self._reasoning_tokens)
             timings = self.clock.timings(now)
         logprobs, self._logprobs = self._logprobs or None, []
         prompt_logprobs, self._prompt_logprobs = self._prompt_logprobs or None, []
         tokens, self._tokens = self._tokens or None, []
         return Delta(
             request.id,
-            text,
+            parsed.content,
             request.index,
             finish,
             usage,
@@ -144,6 +178,9 @@ class Answer:
             timings,
             request.slot,
             self._stream.stop_string,
+            reasoning=parsed.reasoning,
+            calls=parsed.calls or None,
+            malformed=self._parser is not None and self._parser.malformed,
         )
 
     def _read_prompt(self, progress: Progress) -> None:
@@ -155,3 +192,9 @@ class Answer:
         piece = self._vocab.piece
         top = [(other, piece(other), logprob) for other, logprob in logprobs.top]
         return TextLogprobs(token, piece(token), logprobs.chosen, top)
+
+
+def _call_id(source: str) -> str:
+    """Nine letters and digits, which is what Mistral's templates insist on, and nobody else minds."""
+    number = int.from_bytes(hashlib.sha256(source.encode()).digest())
+    return "".join(_ID_LETTERS[number // 62**place % 62] for place in range(9))

@@ -6,12 +6,14 @@ that nothing here needs a lock; answers go from the engine thread straight to th
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import selectors
 import socket
 import sys
 import time
+from array import array
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,7 +21,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from paddock.errors import ModelLoadFailed, PaddockError, QueueFull
+from paddock.engine import Engine
+from paddock.errors import InvalidRequest, ModelLoadFailed, PaddockError, QueueFull
 from paddock.scheduling import Job, Request
 from paddock.types import EngineOptions, GenerateRequest, PoolRequest
 from paddock.wire import (
@@ -62,7 +65,7 @@ from paddock.worker.engine_thread import (
 from paddock.worker.inputs import InputReader
 from paddock.worker.outbox import Outbox
 from paddock.worker.pooled_thread import AddJob, PooledOpened, PooledThread, Vectors
-from paddock.worker.prompts import PromptReader
+from paddock.worker.prompts import PromptReader, Read, Reply
 from paddock.worker.questions import TextQuestions
 from paddock.worker.slot_actions import SlotActions
 from paddock.worker.turns import Turns
@@ -91,6 +94,7 @@ class _Prompt:
     names: list[tuple[int, bytes]] | None
     """The same with their names, for a client that wants to see them."""
     grammar: Any
+    reply: Reply | None
 
 
 class Worker:
@@ -213,12 +217,13 @@ class Worker:
         try:
             assert self._prompts is not None, "the gateway sends no request before Ready"
             assert self._opened is not None, "and it is ready when the engine is open"
-            engine, constraint = self._opened.engine, request.constraint
-            tokens = self._prompts.read(request)
+            engine = self._opened.engine
+            read = self._prompts.read(request)
             outcome = _Prompt(
-                tokens,
-                names=[(token, engine.vocab.name(token)) for token in tokens] if request.echo else None,
-                grammar=engine.compile(constraint) if constraint is not None else None,
+                read.tokens,
+                names=[(token, engine.vocab.name(token)) for token in read.tokens] if request.echo else None,
+                grammar=_compiled(engine, read),
+                reply=read.reply,
             )
         except PaddockError as error:
             outcome = error
@@ -296,6 +301,7 @@ class Worker:
         self._outbox.send(Accepted(request.id, len(tokens), outcome.names))
         seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed
         self._live[request.id] = request.n
+        digest = hashlib.sha256(array("i", tokens)).hexdigest() if outcome.reply is not None else ""
         for index in range(request.n):
             # Each answer draws its own numbers; the first the same as if it were alone.
             sampling = msgspec.structs.replace(request.sampling, seed=seed + index)
@@ -306,7 +312,7 @@ class Worker:
                         list(tokens),
                         engine.sampler(sampling, tokens, outcome.grammar),
                         request.max_tokens if request.max_tokens is not None else engine.info.n_ctx,
-                        answer=Answer(request, engine.vocab),
+                        answer=Answer(request, engine.vocab, outcome.reply, call_ids=f"{seed + index} {digest}"),
                         index=index,
                         namespace="" if request.cache_prompt else None,
                         wanted_slot=request.id_slot,
@@ -349,6 +355,17 @@ class Worker:
         except OSError:
             pass
         _leave(1)
+
+
+def _compiled(engine: Engine, read: Read) -> Any:
+    if read.constraint is None:
+        return None
+    try:
+        return engine.compile(read.constraint)
+    except InvalidRequest:
+        if read.is_optional:
+            return None
+        raise
 
 
 def _leave(status: int) -> NoReturn:

@@ -1,12 +1,17 @@
-"""A request's prompt → token ids, refused in words when it cannot fit."""
+"""A request's prompt → token ids, refused in words when it cannot fit; and what its reply will look like."""
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
+from functools import cached_property
+
 from paddock.engine import Vocab
 from paddock.errors import ContextLengthExceeded, InvalidRequest
-from paddock.text import ChatTemplate
+from paddock.text import Chat, Format, ReplyRules, reply_constraint
 from paddock.types import (
     ChatPrompt,
+    Constraint,
     GenerateRequest,
     InfillPrompt,
     InfillTokens,
@@ -15,7 +20,70 @@ from paddock.types import (
     Prompt,
     TextPrompt,
     TokenPrompt,
+    Tool,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """How a reply is to be read that is more than words."""
+
+    format: Format
+    tools: tuple[Tool, ...]
+    lead: str
+    split_reasoning: bool
+    shown: frozenset[int]
+    """Control tokens that are part of the format, and therefore of the text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A prompt that was understood."""
+
+    tokens: list[int]
+    constraint: Constraint | None = None
+    is_optional: bool = False
+    """The constraint only guards a call that the model need not make: where it cannot be enforced the model is free."""
+    reply: Reply | None = None
+
+
+class _Spelling:
+    """Implements `Spelling` for a vocabulary."""
+
+    def __init__(self, vocab: Vocab, n_vocab: int) -> None:
+        self._vocab = vocab
+        self._n_vocab = n_vocab
+
+    def literal(self, marker: str) -> str:
+        """Texts as they are, control tokens by number. One that ends an answer is left to the answer's end."""
+        parts: list[str] = []
+        for token in self.control_tokens(marker):
+            name = self._vocab.name(token).decode("utf-8", "replace")
+            before, _, marker = marker.partition(name)
+            parts.append(_quoted(before))
+            if token in self._vocab.end_tokens:
+                return " ".join(filter(None, parts))
+            parts.append(f"<[{token}]>")
+        return " ".join(filter(None, (*parts, _quoted(marker))))
+
+    def controls_but(self, marker: str) -> str:
+        used = frozenset(self.control_tokens(marker))
+        others = [token for token in self._controls if token not in used]
+        return f"<[{','.join(map(str, others))}]>" if others else ""
+
+    def control_tokens(self, text: str) -> list[int]:
+        """Those that a text has in it by name, in their order."""
+        tokens = self._vocab.tokenize(text, add_special=False, parse_special=True)
+        return [
+            token
+            for token in tokens
+            if not self._vocab.piece(token) and self._vocab.name(token).decode("utf-8", "replace") in text
+        ]
+
+    @cached_property
+    def _controls(self) -> list[int]:
+        tokens = range(self._n_vocab)
+        return [token for token in tokens if not self._vocab.piece(token) and token not in self._vocab.end_tokens]
 
 
 class PromptReader:
@@ -26,16 +94,24 @@ class PromptReader:
         self._n_ctx = info.n_ctx
         self._n_vocab = info.n_vocab
         self._n_slots = info.n_slots
-        self._template = ChatTemplate(vocab.chat_template, bos=vocab.bos, eos=vocab.eos)
+        self._spelling = _Spelling(vocab, info.n_vocab)
+        self._chat = Chat(vocab.chat_template, bos=vocab.bos, eos=vocab.eos)
 
-    def read(self, request: GenerateRequest) -> list[int]:
-        """The prompt's tokens. Raises `InvalidRequest` for anything that this model cannot do."""
+    def read(self, request: GenerateRequest) -> Read:
+        """The prompt's tokens and what follows from it for the answer.
+
+        Raises `InvalidRequest` for anything that this model cannot do.
+        """
         if request.id_slot is not None and request.id_slot >= self._n_slots:
             raise InvalidRequest(f"there are {self._n_slots} slots, from 0 to {self._n_slots - 1}", param="id_slot")
         if any(token >= self._n_vocab for token, _ in request.sampling.logit_bias):
             raise InvalidRequest(f"token ids must lie in 0..{self._n_vocab - 1}", param="logit_bias")
         prompt = request.prompt
-        tokens = self._tokens(prompt)
+        if isinstance(prompt, ChatPrompt):
+            return self._read_chat(prompt, request.constraint)
+        return Read(self._checked(prompt, self._tokens(prompt)), request.constraint)
+
+    def _checked(self, prompt: Prompt, tokens: list[int]) -> list[int]:
         if not tokens:
             raise InvalidRequest("the prompt is empty", param=_param(prompt))
         # One place must be left for the first token of the answer.
@@ -43,7 +119,44 @@ class PromptReader:
             raise self._too_long(prompt, f"{len(tokens)} tokens")
         return tokens
 
-    def _tokens(self, prompt: Prompt) -> list[int]:
+    def _read_chat(self, prompt: ChatPrompt, body: Constraint | None) -> Read:
+        rendered = self._chat.render(prompt)
+        tokens = self._checked(prompt, self._rendered_tokens(prompt, rendered.text))
+        format = self._chat.format
+        rules = ReplyRules(
+            must_call=prompt.must_call,
+            function=prompt.function,
+            parallel_calls=prompt.parallel_calls,
+            body=body,
+            thoughts=rendered.thoughts,
+        )
+        markers = [*format.silent, format.lead, format.turn, format.content_opening]
+        if format.reasoning is not None:
+            markers += [format.reasoning.opening, format.reasoning.closing]
+        if prompt.tools:
+            markers += format.calls.markers
+        shown = frozenset(self._spelling.control_tokens("".join(markers)))
+        reply = None
+        if prompt.tools or (format.reasoning is not None and prompt.split_reasoning):
+            lead = rendered.lead if prompt.split_reasoning else ""
+            reply = Reply(format, prompt.tools, lead, prompt.split_reasoning, shown)
+        is_optional = body is None and not prompt.must_call and not any(tool.strict for tool in prompt.tools)
+        try:
+            constraint = reply_constraint(format, prompt.tools, rules, self._spelling)
+        except InvalidRequest:
+            if not is_optional:
+                raise
+            constraint = None
+        return Read(tokens, constraint, is_optional, reply)
+
+    def _rendered_tokens(self, prompt: Prompt, text: str) -> list[int]:
+        self._refuse_hopeless(prompt, text)
+        # The template may have written the beginning-of-text token itself; two of them spoil the answer.
+        bos = self._vocab.bos
+        written = bool(bos) and text.startswith(bos)
+        return self._vocab.tokenize(text, add_special=not written, parse_special=True)
+
+    def _tokens(self, prompt: TextPrompt | TokenPrompt | MixedPrompt | InfillPrompt) -> list[int]:
         match prompt:
             case TokenPrompt(tokens):
                 return self._known(tokens)
@@ -58,16 +171,9 @@ class PromptReader:
             case TextPrompt(text):
                 self._refuse_hopeless(prompt, text)
                 return self._vocab.tokenize(text, add_special=True, parse_special=True)
-            case ChatPrompt():
-                text = self.render(prompt)
-                self._refuse_hopeless(prompt, text)
-                # The template may have written the beginning-of-text token itself; two of them spoil the answer.
-                bos = self._vocab.bos
-                written = bool(bos) and text.startswith(bos)
-                return self._vocab.tokenize(text, add_special=not written, parse_special=True)
 
     def render(self, prompt: ChatPrompt) -> str:
-        return self._template.render(prompt.messages)
+        return self._chat.render(prompt).text
 
     def _known(self, tokens: list[int]) -> list[int]:
         if not all(0 <= token < self._n_vocab for token in tokens):
@@ -120,6 +226,10 @@ class PromptReader:
             f"the prompt has {size}, but the model's context holds {self._n_ctx} and the answer needs one at least",
             param=_param(prompt),
         )
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False) if text else ""
 
 
 def _param(prompt: Prompt) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from paddock.errors import PaddockError
 from paddock.fleet import Generation
-from paddock.gateway.generation import Written, collect
+from paddock.gateway.generation import Call, Written, collect
 from paddock.gateway.openai.schema import (
     AssistantMessage,
     ChatCompletion,
@@ -24,27 +24,27 @@ from paddock.gateway.openai.schema import (
     ChoiceLogprobs,
     ChunkChoice,
     CompletionUsage,
+    FunctionDelta,
     TokenLogprob,
+    ToolCall,
+    ToolCallDelta,
+    ToolCallFunction,
     TopLogprob,
 )
 from paddock.gateway.openai.usage import usage_of
 from paddock.gateway.responses import error_event
 from paddock.gateway.timings import NativeProgress, NativeTimings, native_progress, timings_of, timings_of_all
-from paddock.types import ChatPrompt, GenerateRequest, TextLogprobs, Timings, Usage
+from paddock.types import CallDelta, FinishReason, GenerateRequest, TextLogprobs, Timings, Usage
 
 _encode = msgspec.json.Encoder().encode
 _PLACE = "\0text\0"
 
 
 def to_generate(body: ChatCompletionRequest, request_id: int) -> GenerateRequest:
-    messages = [message.model_dump(exclude_none=True) for message in body.messages]
-    for message in messages:
-        if message["role"] == "developer":  # OpenAI's newer name for it; templates know the older one
-            message["role"] = "system"
     probabilities = {"n_probs": body.top_logprobs or 0} if body.logprobs else {}
     return body.request(
         request_id,
-        ChatPrompt(messages),
+        body.prompt(),
         sampling=body.sampling(**probabilities),
         max_tokens=body.limit,
         n=body.n or 1,
@@ -80,6 +80,7 @@ class ChatAnswer:
         """Server-sent events. `[DONE]` comes after a complete answer only; an error event ends a broken one."""
         ended: list[tuple[Timings | None, Usage]] = []
         greeted: set[int] = set()
+        calling: set[tuple[int, int]] = set()
         with closing(generation):
             try:
                 async for delta in generation:
@@ -98,11 +99,23 @@ class ChatAnswer:
                     elif delta.text:
                         before, after = self._around_text(delta.index)
                         event += before + _encode(delta.text) + after
+                    if delta.reasoning:
+                        event += self._event(delta.index, ChoiceDelta(reasoning_content=delta.reasoning))
+                    for part in delta.calls or ():
+                        (calling.discard if part.withdrawn else calling.add)((delta.index, part.index))
+                        if not part.withdrawn:
+                            event += self._event(delta.index, ChoiceDelta(tool_calls=[_call_delta(part)]))
                     if delta.finish is not None and delta.usage is not None:
                         ended.append((delta.timings, delta.usage))
                         last = len(ended) == self._n
                         timings = timings_of_all(ended) if last and not self._include_usage else msgspec.UNSET
-                        event += self._event(delta.index, ChoiceDelta(), finish=delta.finish, timings=timings)
+                        called = any(index == delta.index for index, _ in calling)
+                        event += self._event(
+                            delta.index,
+                            ChoiceDelta(malformed_tool_call=delta.malformed),
+                            finish=_finish_reason(delta.finish, called=called),
+                            timings=timings,
+                        )
                         if last:
                             if self._include_usage:
                                 usage = usage_of([[usage for _, usage in ended]])
@@ -158,10 +171,30 @@ class ChatAnswer:
 def _choice(index: int, answer: Written) -> Choice:
     return Choice(
         index=index,
-        message=AssistantMessage(content=answer.text),
+        message=AssistantMessage(
+            content=answer.text or (None if answer.calls else ""),
+            reasoning_content=answer.reasoning or msgspec.UNSET,
+            tool_calls=[_call(call) for call in answer.calls] or msgspec.UNSET,
+            malformed_tool_call=True if answer.last.malformed else msgspec.UNSET,
+        ),
         logprobs=_logprobs(answer.logprobs) if answer.logprobs else None,
-        finish_reason=answer.finish,
+        finish_reason=_finish_reason(answer.finish, called=bool(answer.calls)),
     )
+
+
+def _finish_reason(finish: FinishReason, *, called: bool) -> str:
+    return "tool_calls" if called and finish == "stop" else finish
+
+
+def _call(call: Call) -> ToolCall:
+    return ToolCall(id=call.id, function=ToolCallFunction(name=call.name, arguments=call.arguments))
+
+
+def _call_delta(part: CallDelta) -> ToolCallDelta:
+    if not part.name:
+        return ToolCallDelta(index=part.index, function=FunctionDelta(arguments=part.arguments))
+    function = FunctionDelta(name=part.name, arguments=part.arguments)
+    return ToolCallDelta(index=part.index, id=part.id, type="function", function=function)
 
 
 def _logprobs(items: list[TextLogprobs]) -> ChoiceLogprobs:

@@ -9,8 +9,9 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from paddock.errors import InvalidRequest
 from paddock.gateway.fields import Fields, GenerationFields, Prompts, schema_constraint, without_unsupported
+from paddock.gateway.openai.tools import FunctionTool, JSONObject, MadeCall, NamedToolChoice, ToolChoice
 from paddock.gateway.timings import NativeProgress, NativeTimings
-from paddock.types import Constraint, TextPrompt
+from paddock.types import ChatPrompt, Constraint, TextPrompt
 
 # ── in ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -32,12 +33,32 @@ class Message(Fields):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
     name: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[MadeCall] | None = None
+    tool_call_id: str | None = None
+    refusal: str | None = None
 
     @model_validator(mode="after")
-    def _has_content(self) -> Message:
+    def _fits_its_role(self) -> Message:
         if self.content is None and self.role != "assistant":
             raise ValueError(f"a {self.role} message needs content")
+        for name in ("tool_calls", "reasoning_content", "refusal"):
+            if getattr(self, name) and self.role != "assistant":
+                raise ValueError(f"{name} belongs to assistant messages")
+        if self.tool_call_id is not None and self.role != "tool":
+            raise ValueError("tool_call_id belongs to tool messages")
         return self
+
+    def rendered(self) -> dict[str, Any]:
+        """As chat templates know it."""
+        message = self.model_dump(exclude_none=True, exclude={"tool_calls", "refusal"})
+        if self.role == "developer":  # OpenAI's newer name for it; templates know the older one
+            message["role"] = "system"
+        if self.refusal and not self.content:
+            message["content"] = self.refusal
+        if self.tool_calls:
+            message["tool_calls"] = [call.rendered() for call in self.tool_calls]
+        return message
 
 
 class StreamOptions(Fields):
@@ -84,18 +105,13 @@ _NOT_YET: dict[str, tuple[Any, ...]] = {
     "function_call": ("none",),
     "functions": ([],),
     "modalities": (["text"],),
-    "parallel_tool_calls": (True, False),
     "parse_tool_calls": (True, False),
     "reasoning_budget": (-1,),
     "reasoning_budget_message": ("",),
     "reasoning_budget_tokens": (-1,),
     "reasoning_control": (False,),
-    "reasoning_effort": (),
-    "reasoning_format": ("none",),
     "thinking": (),
     "thinking_budget_tokens": (-1,),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
     "verbosity": ("medium",),
     "web_search_options": (),
 }
@@ -139,6 +155,81 @@ class ChatCompletionRequest(OpenAIFields):
     max_completion_tokens: int | None = Field(None, ge=-1)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
+    tools: list[FunctionTool] | None = Field(None, max_length=256)
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    enable_thinking: bool | None = None
+    reasoning_format: Literal["auto", "deepseek", "none"] | None = None
+    """As llama-server has it: `none` leaves thoughts where they stand in the content."""
+    chat_template_kwargs: JSONObject | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+
+    def prompt(self) -> ChatPrompt:
+        chosen = self.tool_choice if isinstance(self.tool_choice, NamedToolChoice) else None
+        tools = () if self.tool_choice == "none" else tuple(tool.tool() for tool in self.tools or ())
+        options = dict(self.chat_template_kwargs or {})
+        if self.reasoning_effort is not None:
+            options.setdefault("reasoning_effort", self.reasoning_effort)
+        return ChatPrompt(
+            [message.rendered() for message in self.messages],
+            tools=tools,
+            must_call=chosen is not None or self.tool_choice == "required",
+            function=chosen.function.name if chosen is not None else "",
+            parallel_calls=self.parallel_tool_calls is not False,
+            ending=self._ending(),
+            thinking=self._thinking(options),
+            split_reasoning=self.reasoning_format != "none",
+            template_options=options,
+        )
+
+    def _thinking(self, options: dict[str, Any]) -> bool | None:
+        """Whether to think, as far as the request says so, in any of the ways there are to say it."""
+        if self.enable_thinking is not None:
+            return self.enable_thinking
+        for name in ("enable_thinking", "thinking"):
+            if isinstance(options.get(name), bool):
+                return bool(options[name])
+        return None if self.reasoning_effort is None else self.reasoning_effort != "none"
+
+    def _ending(self) -> Literal["reply", "continue", "none"]:
+        """A last message of the assistant's is gone on with, unless the request says that a reply begins after it."""
+        last = self.messages[-1]
+        begun = last.role == "assistant" and not last.tool_calls and bool(last.content or last.reasoning_content)
+        if self.continue_final_message or (
+            begun and self.continue_final_message is None and self.add_generation_prompt is not True
+        ):
+            return "continue"
+        return "none" if self.add_generation_prompt is False else "reply"
+
+    @model_validator(mode="after")
+    def _tools_to_choose_from(self) -> ChatCompletionRequest:
+        names = [tool.function.name for tool in self.tools or ()]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise InvalidRequest(f"there are two functions named {name}", param=f"tools[{index}].function.name")
+        if self.tool_choice == "required" and not names:
+            raise InvalidRequest("tool_choice asks for a call, but there are no tools", param="tool_choice")
+        if isinstance(self.tool_choice, NamedToolChoice) and self.tool_choice.function.name not in names:
+            raise InvalidRequest(f"there is no tool named {self.tool_choice.function.name}", param="tool_choice")
+        if (self.tool_choice not in (None, "none", "auto")) and self.constraints():
+            raise InvalidRequest(
+                f"{self.constraints()[0].param} is about content, but tool_choice asks for a call", param="tool_choice"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _ends_somehow(self) -> ChatCompletionRequest:
+        last = self.messages[-1]
+        if self.continue_final_message and (last.role != "assistant" or last.tool_calls):
+            raise InvalidRequest("there is no last assistant message to go on with", param="continue_final_message")
+        if self.continue_final_message and self.add_generation_prompt:
+            raise InvalidRequest("add_generation_prompt would end the message", param="continue_final_message")
+        reserved = {"messages", "tools", "add_generation_prompt"} & (self.chat_template_kwargs or {}).keys()
+        if reserved:
+            raise InvalidRequest(f"{min(reserved)} is a field of its own", param="chat_template_kwargs")
+        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> ChatCompletionRequest:
@@ -189,16 +280,36 @@ class PromptTokensDetails(msgspec.Struct, kw_only=True):
     cached_tokens: int
 
 
+class CompletionTokensDetails(msgspec.Struct, kw_only=True):
+    reasoning_tokens: int
+
+
 class CompletionUsage(msgspec.Struct, kw_only=True):
     prompt_tokens: int
     completion_tokens: int
     total_tokens: int
     prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails
+
+
+class ToolCallFunction(msgspec.Struct, kw_only=True):
+    name: str
+    arguments: str
+
+
+class ToolCall(msgspec.Struct, kw_only=True):
+    id: str
+    type: Literal["function"] = "function"
+    function: ToolCallFunction
 
 
 class AssistantMessage(msgspec.Struct, kw_only=True):
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str | None
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
+    malformed_tool_call: Literal[True] | msgspec.UnsetType = msgspec.UNSET
+    """Something in the content began like a tool call but could not be understood."""
 
 
 class TopLogprob(msgspec.Struct, kw_only=True):
@@ -234,9 +345,26 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
     timings: NativeTimings
 
 
+class FunctionDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class ToolCallDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The first of each call has its id, type and name; the others more of its arguments."""
+
+    index: int
+    id: str | None = None
+    type: str | None = None
+    function: FunctionDelta
+
+
 class ChoiceDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
     role: Literal["assistant"] | None = None
     content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCallDelta] | None = None
+    malformed_tool_call: bool = False
 
 
 class ChunkChoice(msgspec.Struct, kw_only=True):

@@ -1,0 +1,149 @@
+"""Conversations with tools, thoughts and begun replies, as templates of many kinds write them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paddock.errors import InvalidRequest, TemplateRefused
+from paddock.text import Chat
+from paddock.types import ChatPrompt, Tool
+
+HELLO = [{"role": "user", "content": "hi"}]
+TOOL = Tool(
+    "get_weather",
+    {"type": "object", "properties": {"city": {"type": "string", "description": "A city."}}, "required": ["city"]},
+    "Tells the weather.",
+)
+CALL = {"id": "call12345", "type": "function", "function": {"name": "get_weather", "arguments": {"city": "Zürich"}}}
+ASKED: list[dict[str, Any]] = [
+    {"role": "user", "content": "How is the weather?"},
+    {"role": "assistant", "tool_calls": [CALL]},
+    {"role": "tool", "content": "sunny", "tool_call_id": "call12345", "name": "get_weather"},
+]
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+THINKING = CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
+SWITCHED = CHATML + "{% if add_generation_prompt and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
+HERMES = (
+    "{% if tools %}<tools>{{ tools | tojson }}</tools> Use <tool_call></tool_call>.\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>"
+    '{"name": "{{ c.function.name }}", "arguments": {{ ARGUMENTS }}}</tool_call>{% endfor %}<|im_end|>\n{% endfor %}'
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_arguments_are_objects_or_text_as_the_template_needs_them() -> None:
+    for use in ("c.function.arguments | tojson", "c.function.arguments"):
+        text = Chat(HERMES.replace("ARGUMENTS", use)).render(ChatPrompt(ASKED, tools=(TOOL,))).text
+        assert '"arguments": {"city": "Zürich"}}' in text
+
+
+def test_a_template_without_tools_is_told_of_them_in_words() -> None:
+    text = Chat(CHATML).render(ChatPrompt(ASKED, tools=(TOOL,))).text
+    assert text.startswith("<|im_start|>system\nYou can call these functions")
+    assert '{"name": "get_weather", "arguments": {"city": "Zürich"}}' in text
+    assert "<|im_start|>user\nThe result of get_weather:\nsunny" in text
+
+
+def test_parts_are_text_also_where_tools_are_explained() -> None:
+    system = {"role": "system", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "kind."}]}
+    result = {**ASKED[2], "content": [{"type": "text", "text": "sunny"}]}
+    text = Chat(CHATML).render(ChatPrompt([system, ASKED[0], ASKED[1], result], tools=(TOOL,))).text
+    assert "\n\nBe\nkind.<|im_end|>" in text
+    assert "get_weather:\nsunny<|im_end|>" in text
+
+
+def test_a_template_without_system_messages_is_told_in_the_first_of_the_user() -> None:
+    stern = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHATML
+    text = Chat(stern).render(ChatPrompt(HELLO, tools=(TOOL,))).text
+    assert text.startswith("<|im_start|>user\nYou can call these functions")
+
+
+def test_ids_are_as_short_as_a_template_insists() -> None:
+    source = HERMES.replace("ARGUMENTS", "c.id") + "{# id|length != 9 #}"
+    long = [ASKED[0], {"role": "assistant", "tool_calls": [{**CALL, "id": "call_0123456789abcdef"}]}]
+    text = Chat(source).render(ChatPrompt(long, tools=(TOOL,))).text
+    id = text.partition('"arguments": ')[2].partition("}")[0]
+    assert len(id) == 9
+
+
+@pytest.mark.parametrize(
+    ("source", "thinking", "end", "thoughts"),
+    [
+        (CHATML, None, "assistant\n", "none"),
+        (THINKING + "{# </think> #}", None, "assistant\n<think>\n", "begun"),
+        (THINKING + "{# </think> #}", False, "assistant\n<think>\n</think>\n\n", "none"),
+        (SWITCHED, None, "assistant\n", "possible"),
+        (SWITCHED, True, "assistant\n", "possible"),
+        (SWITCHED, False, "assistant\n<think>\n\n</think>\n\n", "none"),
+        (CHATML + "{# <think></think> #}", False, "assistant\n<think>\n\n</think>\n\n", "none"),
+    ],
+)
+def test_thinking_can_be_turned_off(source: str, thinking: bool | None, end: str, thoughts: str) -> None:
+    rendered = Chat(source).render(ChatPrompt(HELLO, thinking=thinking))
+    assert rendered.text.endswith(end)
+    assert rendered.thoughts == thoughts
+    assert rendered.lead == ("<think>" if thoughts == "begun" else "")
+
+
+def test_a_model_that_always_thinks_says_so() -> None:
+    harmony = "<|channel|>analysis {% if add_generation_prompt %}<|start|>assistant{% endif %}"
+    assert Chat(harmony).render(ChatPrompt(HELLO)).lead == "<|start|>assistant"
+    with pytest.raises(InvalidRequest, match="kept from thinking"):
+        Chat(harmony).render(ChatPrompt(HELLO, thinking=False))
+
+
+@pytest.mark.parametrize(
+    ("source", "message", "end"),
+    [
+        (CHATML, {"content": "The sky"}, "assistant\nThe sky"),
+        (CHATML, {"content": [{"type": "text", "text": "The sky"}]}, "assistant\nThe sky"),
+        (THINKING + "{# </think> #}", {"content": "The sky"}, "<think>\n</think>\n\nThe sky"),
+        (THINKING + "{# </think> #}", {"content": "A", "reasoning_content": "B"}, "<think>\nB</think>\n\nA"),
+        (THINKING + "{# </think> #}", {"reasoning_content": "B"}, "<think>\nB"),
+        (SWITCHED, {"content": "A", "reasoning_content": "B"}, "assistant\n<think>B</think>\n\nA"),
+    ],
+)
+def test_a_begun_reply_is_gone_on_with(source: str, message: dict[str, Any], end: str) -> None:
+    prompt = ChatPrompt([*HELLO, {"role": "assistant", **message}], ending="continue")
+    assert Chat(source).render(prompt).text.endswith(end)
+
+
+def test_a_prompt_may_end_with_its_messages() -> None:
+    assert Chat(CHATML).render(ChatPrompt(HELLO, ending="none")).text.endswith("hi<|im_end|>\n")
+
+
+def test_templates_get_what_else_they_know() -> None:
+    chat = Chat("{{ tone }} {{ messages[0].content }}")
+    assert chat.render(ChatPrompt(HELLO, template_options={"tone": "kind"})).text == "kind hi"
+
+
+def _templates() -> list[Path]:
+    models = os.environ.get("PADDOCK_TEST_MODELS")
+    return sorted((Path(models).parent / "templates").glob("*.jinja")) if models else []
+
+
+def test_templates_of_many_model_families_render_tools() -> None:
+    if not _templates():
+        pytest.skip("no folder of chat templates beside PADDOCK_TEST_MODELS")
+    refused = []
+    for file in _templates():
+        chat = Chat(file.read_text("utf-8"), bos="<s>", eos="</s>")
+        for messages, tools in ((HELLO, ()), (HELLO, (TOOL,)), (ASKED, (TOOL,))):
+            for thinking in (None, True):
+                try:
+                    text = chat.render(ChatPrompt(messages, tools=tools, thinking=thinking)).text
+                except TemplateRefused as error:
+                    refused.append(f"{file.name}: {error.message}")
+                    continue
+                assert str(messages[0]["content"]) in text, file.name
+                assert ("get_weather" in text) == bool(tools), file.name
+                assert "sunny" in text or messages is HELLO, file.name
+    assert not refused

@@ -1,0 +1,388 @@
+"""Thoughts and tool calls in every format, whole, letter by letter, and cut anywhere."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.text.reply import ReplyParser, recognise
+from paddock.text.reply.formats import PLAIN_CALLS
+from paddock.types import CallDelta, Tool
+
+WEATHER = Tool(
+    "get_weather",
+    {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "tags": {"type": "array"}},
+        "required": ["city"],
+    },
+)
+CLOCK = Tool("clock", {"type": "object", "properties": {}})
+TOOLS = [WEATHER, CLOCK]
+
+ARGUMENTS = {"city": 'Zürich "🐎"\n{', "days": 3, "tags": ["a", {"b": None}]}
+JSON = json.dumps(ARGUMENTS, ensure_ascii=False)
+TEXT = ARGUMENTS["city"]
+TAGS = json.dumps(ARGUMENTS["tags"])
+
+
+@dataclass(frozen=True)
+class Sample:
+    sign: str
+    """Enough of a template's source for the format to be recognised."""
+    text: str
+    calls: list[tuple[str, Any]]
+    content: str = ""
+    reasoning: str = ""
+    lead: str = ""
+
+
+BOTH = [("get_weather", ARGUMENTS), ("clock", {})]
+SAMPLES = {
+    "hermes": Sample(
+        "<tool_call> <think> </think>",
+        "<think>\nHm.\n</think>\n\nLet me see.\n"
+        f'<tool_call>\n{{"name": "get_weather", "arguments": {JSON}}}\n</tool_call>\n'
+        '<tool_call>\n{"name": "clock", "arguments": {}}\n</tool_call>',
+        BOTH,
+        "Let me see.",
+        "Hm.",
+    ),
+    "hermes with the name last and arguments as text": Sample(
+        "<tool_call>",
+        f'<tool_call>{{"arguments": {json.dumps(JSON)}, "id": 7, "name": "get_weather"}}</tool_call>',
+        BOTH[:1],
+    ),
+    "qwen3-coder": Sample(
+        "<tool_call> <function= <parameter=",
+        f"Well.\n<tool_call>\n<function=get_weather>\n<parameter=city>\n{TEXT}\n</parameter>\n<parameter=days>\n3\n"
+        f"</parameter>\n<parameter=tags>\n{TAGS}\n</parameter>\n</function>\n</tool_call>\n"
+        "<tool_call>\n<function=clock>\n</function>\n</tool_call>",
+        BOTH,
+        "Well.",
+    ),
+    "seed": Sample(
+        "<seed:tool_call> <seed:think> </seed:think>",
+        f"<seed:think>So</seed:think><seed:tool_call>\n<function=get_weather>\n<parameter=city>{TEXT}</parameter>\n"
+        f"<parameter=days>3</parameter>\n<parameter=tags>{TAGS}</parameter>\n</function>\n</seed:tool_call>",
+        BOTH[:1],
+        reasoning="So",
+    ),
+    "llama 3": Sample(
+        'Respond in the format {"name": function name, "parameters": dictionary',
+        f'{{"name": "get_weather", "parameters": {JSON}}}',
+        BOTH[:1],
+    ),
+    "llama 3 with its tag, twice": Sample(
+        'Respond in the format {"name": function name, "parameters": dictionary',
+        f'<|python_tag|>{{"name": "get_weather", "parameters": {JSON}}}; {{"name": "clock", "parameters": {{}}}}',
+        BOTH,
+    ),
+    "mistral, old": Sample(
+        "[TOOL_CALLS]",
+        f'[TOOL_CALLS][{{"name": "get_weather", "arguments": {JSON}, "id": "abcdefghi"}}, '
+        '{"name": "clock", "arguments": {}}]',
+        BOTH,
+    ),
+    "mistral, new": Sample(
+        "[TOOL_CALLS] [ARGS] [THINK] [/THINK]",
+        f"[THINK]Hm.[/THINK]Wait.[TOOL_CALLS]get_weather[ARGS]{JSON}[TOOL_CALLS]clock[CALL_ID]123456789[ARGS]{{}}",
+        BOTH,
+        "Wait.",
+        "Hm.",
+    ),
+    "harmony": Sample(
+        "<|channel|>analysis",
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>Wait.<|end|>"
+        f"<|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{JSON}<|call|>",
+        BOTH[:1],
+        "Wait.",
+        "Hm.",
+        "<|start|>assistant",
+    ),
+    "harmony, as its template writes it": Sample(
+        "<|channel|>analysis",
+        f" to=functions.get_weather<|channel|>commentary json<|message|>{JSON}",
+        BOTH[:1],
+        lead="<|start|>assistant",
+    ),
+    "harmony without a call": Sample(
+        "<|channel|>analysis",
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.",
+        [],
+        "Yes.",
+        "Hm.",
+        "<|start|>assistant",
+    ),
+    "deepseek r1": Sample(
+        "<｜tool▁sep｜> ```json <think> </think>",
+        "Hm.\n</think>\n\n<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n"
+        f"{JSON}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>clock\n```json\n{{}}\n"
+        "```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        BOTH,
+        reasoning="Hm.",
+        lead="<think>",
+    ),
+    "deepseek v3.1": Sample(
+        "<｜tool▁sep｜>",
+        f"Wait.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{JSON}<｜tool▁call▁end｜>"
+        "<｜tool▁call▁begin｜>clock<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+        BOTH,
+        "Wait.",
+    ),
+    "deepseek v3.2": Sample(
+        "DSML function_calls>",
+        '<｜DSML｜function_calls>\n<｜DSML｜invoke name="get_weather">\n'
+        f'<｜DSML｜parameter name="city" string="true">{TEXT}</｜DSML｜parameter>\n'
+        '<｜DSML｜parameter name="days" string="false">3</｜DSML｜parameter>\n'
+        f'<｜DSML｜parameter name="tags" string="false">{TAGS}</｜DSML｜parameter>\n</｜DSML｜invoke>\n'
+        '<｜DSML｜invoke name="clock">\n</｜DSML｜invoke>\n</｜DSML｜function_calls>',
+        BOTH,
+    ),
+    "glm": Sample(
+        "<arg_key> <think> </think>",
+        f"<think></think>\nWait.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>{TEXT}</arg_value>\n"
+        f"<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n<arg_key>tags</arg_key><arg_value>{TAGS}</arg_value>\n"
+        "</tool_call>\n<tool_call>clock\n</tool_call>",
+        BOTH,
+        "Wait.",
+    ),
+    "granite": Sample(
+        "<|tool_call|>",
+        f'<|tool_call|>[{{"name": "get_weather", "arguments": {JSON}}}, {{"name": "clock", "arguments": {{}}}}]',
+        BOTH,
+    ),
+    "command-r7b": Sample(
+        "<|START_ACTION|> <|START_THINKING|> <|END_THINKING|>",
+        '<|START_THINKING|>Hm.<|END_THINKING|><|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "get_weather", '
+        f'"parameters": {JSON}}},\n    {{"tool_call_id": "1", "tool_name": "clock", "parameters": {{}}}}\n]'
+        "<|END_ACTION|>",
+        BOTH,
+        reasoning="Hm.",
+    ),
+    "command-r7b without a call": Sample(
+        "<|START_ACTION|> <|START_RESPONSE|>", "<|START_RESPONSE|>Yes, no.<|END_RESPONSE|>", [], "Yes, no."
+    ),
+    "command-r plus": Sample(
+        "Action: tool_name",
+        'Action:\n```json\n[\n    {\n        "tool_name": "get_weather",\n'
+        f'        "parameters": {JSON}\n    }}\n]\n```',
+        BOTH[:1],
+    ),
+    "kimi": Sample(
+        "<|tool_call_argument_begin|>",
+        "Wait.<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>"
+        f"{JSON}<|tool_call_end|><|tool_call_begin|>functions.clock:1<|tool_call_argument_begin|>{{}}<|tool_call_end|>"
+        "<|tool_calls_section_end|>",
+        BOTH,
+        "Wait.",
+    ),
+    "minimax m1": Sample(
+        "<tool_calls>",
+        f'<tool_calls>\n{{"name": "get_weather", "arguments": {JSON}}}\n{{"name": "clock", "arguments": {{}}}}\n'
+        "</tool_calls>",
+        BOTH,
+    ),
+    "minimax m2": Sample(
+        "<minimax:tool_call> <think> </think>",
+        'Hm.\n</think>\n\n<minimax:tool_call>\n<invoke name="get_weather">\n'
+        f'<parameter name="city">{TEXT}</parameter>\n<parameter name="days">3</parameter>\n'
+        f'<parameter name="tags">{TAGS}</parameter>\n</invoke>\n<invoke name="clock">\n</invoke>\n</minimax:tool_call>',
+        BOTH,
+        reasoning="Hm.",
+        lead="<think>",
+    ),
+    "functionary 3.1": Sample(
+        "<function=", f"<function=get_weather>{JSON}</function><function=clock>{{}}</function>", BOTH
+    ),
+    "functionary 3.2": Sample(">>>all", f"all\nWait.\n>>>get_weather\n{JSON}>>>clock\n{{}}", BOTH, "Wait.", lead=">>>"),
+    "gemma": Sample(
+        "<|tool_call>call: <|channel>thought <channel|>",
+        '<|channel>thought\nHm.\n<channel|><|tool_call>call:get_weather{city:<|"|>'
+        f'{TEXT}<|"|>,days:3,tags:[<|"|>a<|"|>,{{<|"|>b<|"|>:null}}]}}<tool_call|><|tool_call>call:clock{{}}<tool_call|>',
+        BOTH,
+        reasoning="Hm.",
+    ),
+    "solar": Sample(
+        "<|tool_call:begin|>",
+        f"<|think|>Hm.<|end|><|begin|>assistant<|tool_calls|><|tool_call:begin|>ab12<|tool_call:name|>get_weather<|tool_call:args|>{JSON}<|tool_call:end|>"
+        "<|tool_call:begin|>cd34<|tool_call:name|>clock<|tool_call:args|>{}<|tool_call:end|>",
+        BOTH,
+        reasoning="Hm.",
+        lead="<|begin|>assistant",
+    ),
+    "nemotron": Sample(
+        "<TOOLCALL>", f'<TOOLCALL>[{{"name": "get_weather", "arguments": {JSON}}}]</TOOLCALL>', BOTH[:1]
+    ),
+    "apertus": Sample(
+        "<|tools_prefix|>", f'<|tools_prefix|>[{{"get_weather": {JSON}}}, {{"clock": {{}}}}]<|tools_suffix|>', BOTH
+    ),
+    "firefunction": Sample("functools[", f' functools[{{"name": "get_weather", "arguments": {JSON}}}]', BOTH[:1]),
+    "plain": Sample(
+        "", f'{{"name": "get_weather", "arguments": {JSON}}}\n{{"name": "clock", "arguments": {{}}}}', BOTH
+    ),
+    "plain, as OpenAI writes it": Sample(
+        "", f'{{"type": "function", "function": {{"name": "get_weather", "arguments": {JSON}}}}}', BOTH[:1]
+    ),
+    "words": Sample(
+        "<tool_call> <think> </think>",
+        " Less < more,\n\n and <tool is not it. \n",
+        [],
+        " Less < more,\n\n and <tool is not it. \n",
+    ),
+}
+
+
+@dataclass
+class Result:
+    content: str
+    reasoning: str
+    calls: dict[int, CallDelta]
+    malformed: bool
+    announced: list[int]
+
+    @property
+    def made(self) -> list[tuple[str, Any]]:
+        return [(call.name, json.loads(call.arguments)) for call in self.calls.values()]
+
+
+def read(sign: str, pieces: list[str], lead: str = "", tools: list[Tool] = TOOLS, **options: Any) -> Result:
+    parser = ReplyParser(recognise(sign), tools, call_id=lambda index: f"id{index}", lead=lead, **options)
+    result = Result("", "", {}, False, [])
+    for part in [*map(parser.feed, pieces), parser.finish()]:
+        result.content += part.content
+        result.reasoning += part.reasoning
+        for call in part.calls:
+            if call.name:
+                assert call.id == f"id{call.index}"
+                result.announced.append(call.index)
+                result.calls[call.index] = call
+            elif call.withdrawn:
+                del result.calls[call.index]
+            else:
+                before = result.calls[call.index]
+                result.calls[call.index] = CallDelta(
+                    call.index, before.id, before.name, before.arguments + call.arguments
+                )
+    result.malformed = parser.malformed
+    return result
+
+
+def cut(text: str, cuts: list[int]) -> list[str]:
+    marks = [0, *sorted(at % (len(text) + 1) for at in cuts), len(text)]
+    return [text[begin:end] for begin, end in pairwise(marks)]
+
+
+def check(sample: Sample, pieces: list[str]) -> None:
+    result = read(sample.sign, pieces, sample.lead)
+    assert result.made == sample.calls
+    assert (result.content, result.reasoning, result.malformed) == (sample.content, sample.reasoning, False)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_every_format_whole_and_letter_by_letter(name: str) -> None:
+    check(SAMPLES[name], [SAMPLES[name].text])
+    check(SAMPLES[name], list(SAMPLES[name].text))
+
+
+@given(st.sampled_from(sorted(SAMPLES)), st.lists(st.integers(0, 1000), max_size=12))
+def test_every_format_cut_anywhere(name: str, cuts: list[int]) -> None:
+    check(SAMPLES[name], cut(SAMPLES[name].text, cuts))
+
+
+_PIECES = sorted(
+    {
+        marker
+        for sample in SAMPLES.values()
+        for calls in [recognise(sample.sign).calls]
+        for marker in calls.markers
+        if marker
+    }
+    | {"<think>", "</think>", "[THINK]", "{", "}", "[", "]", '"', "\\", "get_weather", "clock", '{"name": "clock", '}
+    | {'"arguments": ', "{}", '"\\ud800"', ":", ",", "city", " ", "\n", "é", "\x00", "1", "NaN", '"function": '}
+)
+
+
+@given(
+    st.sampled_from(sorted(SAMPLES)),
+    st.lists(st.sampled_from(_PIECES) | st.text(max_size=5), max_size=30),
+    st.lists(st.integers(0, 1000), max_size=8),
+)
+def test_any_text_is_read_the_same_however_it_is_cut(name: str, words: list[str], cuts: list[int]) -> None:
+    sample, text = SAMPLES[name], "".join(words)
+    whole = read(sample.sign, [text], sample.lead)
+    pieces = read(sample.sign, cut(text, cuts), sample.lead)
+    assert whole == pieces
+    for part in (whole.content, whole.reasoning, *(call.arguments for call in whole.calls.values())):
+        part.encode("utf-8")
+    assert all(isinstance(arguments, dict) for _, arguments in whole.made)
+    assert len(set(whole.announced)) == len(whole.announced)
+
+
+@given(st.sampled_from(sorted(SAMPLES)), st.integers(0, 1000))
+def test_a_call_that_is_cut_off_comes_back_as_content(name: str, size: int) -> None:
+    sample = SAMPLES[name]
+    text = sample.text[: size % len(sample.text)]
+    result = read(sample.sign, [text], sample.lead)
+    assert result.made == sample.calls[: len(result.made)]
+    left = len(result.content) + len(result.reasoning)
+    assert left or result.made or not text.strip() or not result.malformed
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>\n{"name": "get_weather", "arguments": {"city": "x"]}\n</tool_call>',
+        '<tool_call>\n{"name": "nobody", "arguments": {}}\n</tool_call>',
+        '<tool_call>\n{"name": "clock", "arguments": [1]}\n</tool_call>',
+        '<tool_call>\n{"name": "clock", "arguments": {"a": NaN}}\n</tool_call>',
+        '<tool_call>\n{"name": "clock", "arguments": {}} and so on\n</tool_call>',
+        "<tool_call>\nclock()\n</tool_call>",
+        "<tool_call>",
+    ],
+)
+def test_what_is_no_call_is_content_and_marked(text: str) -> None:
+    result = read("<tool_call>", list(f"Now: {text}"))
+    assert (result.content, result.made, result.malformed) == (f"Now: {text}", [], True)
+
+
+def test_a_good_call_after_a_bad_one() -> None:
+    bad = '<tool_call>{"name": "clock", "arguments": {"a": 1 2}}</tool_call>'
+    good = '<tool_call>{"name": "clock", "arguments": {}}</tool_call>'
+    result = read("<tool_call>", list(bad + good))
+    assert (result.content, result.made, result.malformed) == (bad, [("clock", {})], True)
+    assert result.announced == [0, 1]
+
+
+def test_json_that_is_no_call_is_an_answer() -> None:
+    text = '{"name": "Bella", "age": 4}'
+    result = read("", list(text))
+    assert (result.content, result.made, result.malformed) == (text, [], False)
+
+
+def test_arguments_come_as_they_are_written() -> None:
+    parser = ReplyParser(recognise("<tool_call>"), TOOLS, call_id=str)
+    parser.feed('<tool_call>{"name": "get_weather", "arguments": {"city": "Zü')
+    assert parser.feed("rich").calls == [CallDelta(0, arguments="rich")]
+
+
+def test_without_tools_calls_are_words() -> None:
+    text = SAMPLES["hermes"].text
+    result = read(SAMPLES["hermes"].sign, [text], tools=[])
+    assert "<tool_call>" in result.content
+    assert not result.calls
+
+
+def test_thoughts_are_left_in_the_content_where_that_is_asked_for() -> None:
+    result = read("<think> </think>", ["<think>a</think>b"], split_reasoning=False)
+    assert (result.content, result.reasoning) == ("<think>a</think>b", "")
+
+
+def test_a_template_of_no_known_format_has_plain_calls() -> None:
+    assert recognise("{{ messages }}").calls is PLAIN_CALLS
