@@ -89,6 +89,8 @@ def test_the_last_chunk_has_timings(fake_server: Server, path: str, body: dict[s
     assert set(last["timings"]) == TIMINGS
     assert last["timings"]["predicted_n"] == 3
     assert last["choices"][0]["finish_reason"] == "length"
+    *chunks, last = _stream(fake_server, path, max_tokens=3, logprobs=True if path == CHAT else 1, **body)
+    assert not any("timings" in chunk for chunk in chunks)
     *chunks, last = _stream(fake_server, path, max_tokens=3, stream_options={"include_usage": True}, **body)
     assert not any("timings" in chunk for chunk in chunks)
     assert last["timings"]["predicted_n"] == last["usage"]["completion_tokens"] == 3
@@ -155,6 +157,8 @@ def test_an_answer_ends_where_it_is_indented_by_less(fake_server: Server) -> Non
     assert (free["message"]["content"], free["finish_reason"]) == (text, "stop")
     stopped = fake_server.chat(f"say: {text}", n_indent=4, stop=["if"])["choices"][0]
     assert (stopped["message"]["content"], stopped["finish_reason"]) == ("def f():\n    ", "stop")
+    cut = fake_server.chat("say: a\nb", n_indent=4, regex="a\nb")["choices"][0]
+    assert (cut["message"]["content"], cut["finish_reason"]) == ("a\n", "length"), "not all that was asked for"
     shown = "".join(
         chunk["choices"][0]["delta"].get("content", "")
         for chunk in _stream(fake_server, CHAT, n_indent=4, **chat_body(f"say: {text}"))

@@ -148,7 +148,7 @@ class Answer:
         return parsed
 
     def _finish(self, progress: Progress) -> FinishReason | None:
-        if self._stream.stopped and not self._outdented:
+        if self._stream.stopped:
             return "stop"
         return progress.finish or ("length" if self._late or self._outdented else None)
 
@@ -163,6 +163,8 @@ class Answer:
             unseen = progress.token is None and finish == "stop"
             usage = Usage(request.prompt_size, request.produced + unseen, request.cached, self._reasoning_tokens)
             timings = self.clock.timings(now)
+        if self._outdented:
+            finish = "length"  # whatever else ended it: something of it is not shown
         logprobs, self._logprobs = self._logprobs or None, []
         prompt_logprobs, self._prompt_logprobs = self._prompt_logprobs or None, []
         tokens, self._tokens = self._tokens or None, []

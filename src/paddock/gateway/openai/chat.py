@@ -92,7 +92,9 @@ class ChatAnswer:
                         choice = ChunkChoice(index=delta.index, delta=ChoiceDelta())
                         event += self._frame([choice], progress=native_progress(delta.progress))
                     if delta.logprobs or (delta.text and self._timings_per_token):
-                        timings = timings_of(delta.timings, delta.usage) if delta.usage is not None else msgspec.UNSET
+                        timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
+                        if self._timings_per_token and delta.usage is not None:
+                            timings = timings_of(delta.timings, delta.usage)
                         event += self._event(
                             delta.index, ChoiceDelta(content=delta.text), logprobs=delta.logprobs, timings=timings
                         )
