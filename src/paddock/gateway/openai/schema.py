@@ -94,7 +94,8 @@ class ResponseFormat(Fields):
         return schema_constraint({"type": "object"} if schema is None else schema, "response_format")
 
 
-# What cannot be honoured yet, with the values that ask for nothing and therefore pass.
+# What cannot be honoured, by an endpoint that does not have the field, with the values that ask for nothing and
+# therefore pass.
 _NOT_YET: dict[str, tuple[Any, ...]] = {
     "add_generation_prompt": (True,),
     "audio": (),
@@ -105,13 +106,18 @@ _NOT_YET: dict[str, tuple[Any, ...]] = {
     "function_call": ("none",),
     "functions": ([],),
     "modalities": (["text"],),
+    "parallel_tool_calls": (True, False),
     "parse_tool_calls": (True, False),
     "reasoning_budget": (-1,),
     "reasoning_budget_message": ("",),
     "reasoning_budget_tokens": (-1,),
     "reasoning_control": (False,),
+    "reasoning_effort": (),
+    "reasoning_format": ("none",),
     "thinking": (),
     "thinking_budget_tokens": (-1,),
+    "tool_choice": ("none", "auto"),
+    "tools": ([],),
     "verbosity": ("medium",),
     "web_search_options": (),
 }
@@ -141,7 +147,8 @@ class OpenAIFields(GenerationFields):
     @model_validator(mode="before")
     @classmethod
     def _refuse_what_is_not_there(cls, data: Any) -> Any:
-        return without_unsupported(data, _NOT_YET, LABELS)
+        missing = {name: neutral for name, neutral in _NOT_YET.items() if name not in cls.model_fields}
+        return without_unsupported(data, missing, LABELS)
 
     @model_validator(mode="after")
     def _options_of_a_stream(self) -> OpenAIFields:
