@@ -307,6 +307,11 @@ def test_slots_show_what_is_running_and_wake_nothing() -> None:
         assert (health["slots_total"], health["slots_available"]) == (3, 2)
 
 
+def test_a_mistake_is_explained_in_our_own_words(fake_server: Server) -> None:
+    response = fake_server.client.post(CHAT, json=chat_body("hi", logit_bias={"x": 1}))
+    assert response.json()["error"]["message"] == "logit_bias: 'x' is not a token id"
+
+
 def test_a_full_queue_is_429_with_a_time_to_come_back() -> None:
     with Server("-m", "fake:delay=0.3", "-np", "1", "--max-queue", "1") as server:
         for _ in range(2):

@@ -96,6 +96,7 @@ def _explain(problems: list[Any], schema: type[BaseModel]) -> PaddockError:
     problem = min(problems, key=lambda problem: problem["type"] == "extra_forbidden")
     # Not the names that pydantic gives to the branches of a union.
     param = _joined([part for part in problem["loc"] if isinstance(part, int) or part.isidentifier()])
+    message = problem["msg"].removeprefix("Value error, ")
     match problem["type"]:
         case "json_invalid":
             return InvalidJSON(f"the body is not valid JSON: {problem['ctx']['error']}")
@@ -105,9 +106,9 @@ def _explain(problems: list[Any], schema: type[BaseModel]) -> PaddockError:
         case "model_type" if not param:
             return InvalidRequest("the body must be a JSON object")
         case _ if not param:
-            return InvalidRequest(problem["msg"].removeprefix("Value error, "))
+            return InvalidRequest(message)
         case _:
-            return InvalidRequest(f"{param}: {problem['msg']}", param=param)
+            return InvalidRequest(f"{param}: {message}", param=param)
 
 
 def _joined(location: list[str | int]) -> str:
