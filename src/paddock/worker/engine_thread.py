@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 import time
-import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from queue import Empty
 
 from paddock.engine import Engine, open_engine
-from paddock.errors import ConstraintFailed, ModelLoadFailed, PaddockError
+from paddock.errors import ConstraintFailed, PaddockError
 from paddock.scheduling import Plan, Progress, Request, Scheduler, StepBudget
 from paddock.types import EngineOptions
 from paddock.wire import Delta, Slots, Step
+from paddock.worker.native_thread import Died, NativeThread, Opening
 from paddock.worker.slots import slot_states
 from paddock.worker.turns import Turns
 
@@ -54,11 +53,6 @@ Command = Add | Remove | Report | Visit
 
 
 @dataclass(slots=True, frozen=True)
-class Opening:
-    progress: float
-
-
-@dataclass(slots=True, frozen=True)
 class Opened:
     engine: Engine
 
@@ -79,18 +73,11 @@ class Failed:
     error: PaddockError
 
 
-@dataclass(slots=True, frozen=True)
-class Died:
-    """The engine is no longer usable; the worker reports it and exits."""
-
-    error: PaddockError
-
-
 Event = Opening | Opened | Ended | Failed | Died
 
 
-class EngineThread:
-    """Commands in through `tell`, answers out through `send`, all else through `post`; none of them ever blocks."""
+class EngineThread(NativeThread[Command]):
+    """Generates text. Answers go out through `send`, which never blocks either."""
 
     def __init__(
         self,
@@ -100,32 +87,17 @@ class EngineThread:
         post: Callable[[Event], None],
         send: Callable[[Step | Slots], None],
     ) -> None:
+        super().__init__(post)
         self._model_path = model_path
         self._options = options
         self._turns = turns
-        self._post = post
         self._send = send
-        self._inbox: SimpleQueue[Command] = SimpleQueue()
         self._visits: list[Visit] = []
-        # A daemon, because nothing can interrupt native code: the process leaves without waiting for it.
-        self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def tell(self, command: Command) -> None:
-        self._inbox.put(command)
-
-    def _main(self) -> None:
-        try:
-            engine = open_engine(self._model_path, self._options, lambda p: self._post(Opening(p)))
-            self._post(Opened(engine))
-            self._run(engine)
-        except PaddockError as error:
-            self._post(Died(error))
-        except Exception as error:
-            traceback.print_exc()
-            self._post(Died(ModelLoadFailed(f"the engine failed: {type(error).__name__}: {error}")))
+    def _serve(self) -> None:
+        engine = open_engine(self._model_path, self._options, self._report_progress)
+        self._post(Opened(engine))
+        self._run(engine)
 
     def _run(self, engine: Engine) -> None:
         scheduler = Scheduler(

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-import traceback
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
+from queue import Empty
 
 from paddock.engine import PooledEngine, open_pooled_engine
-from paddock.errors import ModelLoadFailed, PaddockError
 from paddock.scheduling import Job, Packer
 from paddock.types import EngineOptions, PoolRequest, SlotState
 from paddock.wire import Pooled, Slots
-from paddock.worker.engine_thread import Command, Died, Ended, Event, Opening, Remove, Report
+from paddock.worker.engine_thread import Command, Ended, Event, Remove, Report
+from paddock.worker.native_thread import NativeThread
 from paddock.worker.turns import Turns
 from paddock.worker.vectors import EUCLIDEAN, pack
 
@@ -37,8 +35,8 @@ class Vectors:
     done: list[bytes] = field(default_factory=list)
 
 
-class PooledThread:
-    """Commands in through `tell`, answers out through `send`, all else through `post`; none of them ever blocks."""
+class PooledThread(NativeThread[Command | AddJob]):
+    """Makes vectors. Answers go out through `send`, which never blocks either."""
 
     def __init__(
         self,
@@ -48,31 +46,16 @@ class PooledThread:
         post: Callable[[Event | PooledOpened], None],
         send: Callable[[Pooled | Slots], None],
     ) -> None:
+        super().__init__(post)
         self._model_path = model_path
         self._options = options
         self._turns = turns
-        self._post = post
         self._send = send
-        self._inbox: SimpleQueue[Command | AddJob] = SimpleQueue()
-        # A daemon, because nothing can interrupt native code: the process leaves without waiting for it.
-        self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def tell(self, command: Command | AddJob) -> None:
-        self._inbox.put(command)
-
-    def _main(self) -> None:
-        try:
-            engine = open_pooled_engine(self._model_path, self._options, lambda p: self._post(Opening(p)))
-            self._post(PooledOpened(engine))
-            self._run(engine)
-        except PaddockError as error:
-            self._post(Died(error))
-        except Exception as error:
-            traceback.print_exc()
-            self._post(Died(ModelLoadFailed(f"the engine failed: {type(error).__name__}: {error}")))
+    def _serve(self) -> None:
+        engine = open_pooled_engine(self._model_path, self._options, self._report_progress)
+        self._post(PooledOpened(engine))
+        self._run(engine)
 
     def _run(self, engine: PooledEngine) -> None:
         packer = Packer(tokens=engine.n_batch, inputs=engine.n_sequences)

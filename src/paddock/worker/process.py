@@ -52,17 +52,16 @@ from paddock.worker.answers import Answer
 from paddock.worker.engine_thread import (
     Add,
     Command,
-    Died,
     Ended,
     EngineThread,
     Event,
     Failed,
     Opened,
-    Opening,
     Remove,
     Report,
 )
 from paddock.worker.inputs import InputReader
+from paddock.worker.native_thread import Died, Opening
 from paddock.worker.outbox import Outbox
 from paddock.worker.pooled_thread import AddJob, PooledOpened, PooledThread, Vectors
 from paddock.worker.prompts import PromptReader, Read, Reply

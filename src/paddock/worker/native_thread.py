@@ -1,0 +1,59 @@
+"""A thread that has native code to itself, from opening a model to the end of the process."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from paddock.errors import ModelLoadFailed, PaddockError
+
+Told = TypeVar("Told")
+
+
+@dataclass(slots=True, frozen=True)
+class Opening:
+    progress: float
+
+
+@dataclass(slots=True, frozen=True)
+class Died:
+    """The engine is no longer usable; the worker reports it and exits."""
+
+    error: PaddockError
+
+
+class NativeThread(Generic[Told]):
+    """Told things through `tell`, tells its own through `post`; neither ever blocks. A kind of model says in `_serve`
+    how it is opened and what it does then.
+    """
+
+    def __init__(self, post: Callable[[Any], None]) -> None:
+        self._post = post
+        self._inbox: SimpleQueue[Told] = SimpleQueue()
+        # A daemon, because nothing can interrupt native code: the process leaves without waiting for it.
+        self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def tell(self, command: Told) -> None:
+        self._inbox.put(command)
+
+    def _serve(self) -> None:
+        raise NotImplementedError
+
+    def _main(self) -> None:
+        try:
+            self._serve()
+        except PaddockError as error:
+            self._post(Died(error))
+        except Exception as error:
+            traceback.print_exc()
+            self._post(Died(ModelLoadFailed(f"the engine failed: {type(error).__name__}: {error}")))
+
+    def _report_progress(self, progress: float) -> None:
+        self._post(Opening(progress))
