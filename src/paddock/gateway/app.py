@@ -19,7 +19,7 @@ from paddock.gateway.auth import Keys
 from paddock.gateway.health import health_routes
 from paddock.gateway.models import model_routes
 from paddock.gateway.native import native_routes
-from paddock.gateway.openai import embedding_routes, openai_routes
+from paddock.gateway.openai import embedding_routes, openai_routes, response_routes
 from paddock.gateway.openapi import OpenAPI
 from paddock.gateway.responses import on_http_exception, on_invalid_parameter, on_paddock_error
 
@@ -46,6 +46,7 @@ def create_app(settings: ServerSettings, fleet: Fleet) -> FastAPI:
     for router in native_routes(fleet, settings):
         app.include_router(router, dependencies=[keys])
     app.include_router(openai_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
+    app.include_router(response_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
     app.include_router(embedding_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
     app.include_router(model_routes(fleet), dependencies=[keys])
     app.include_router(health_routes(fleet))

@@ -36,9 +36,10 @@ def describe(
     optional: bool = False,
     events: tuple[Any, ...] = (),
     done: bool = False,
+    named: bool = False,
 ) -> dict[str, Any]:
     """For the decorator of a route that answers with one of these and, where asked for a stream, with such events;
-    `done`: OpenAI's mark comes after them.
+    `done`: OpenAI's mark comes after them; `named`: each is called by its type.
     """
     content = {_JSON: {"schema": _schema(answers)}}
     if events:
@@ -49,7 +50,8 @@ def describe(
         }
         if done:
             data = {"anyOf": [data, {"const": "[DONE]"}]}
-        event = {"enum": ["message", "error"], "description": "An error ends a stream."}
+        event: dict[str, Any] = {"description": "An error ends a stream."}
+        event |= {"type": "string"} if named else {"enum": ["message", "error"]}
         each = {"type": "object", "properties": {"data": data, "event": event}, "required": ["data"]}
         content[_EVENTS] = {"schema": each | {"description": "Each event; between them there may be comments."}}
     error = {"description": "Refused or failed", "content": {_JSON: {"schema": _schema((Error,))}}}

@@ -22,7 +22,7 @@ from paddock.types import (
     Usage,
 )
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -106,7 +106,14 @@ class Render(msgspec.Struct, frozen=True, tag="render"):
     prompt: ChatPrompt
 
 
-TextQuestion = Tokenize | Detokenize | Render
+class ReadPrompt(msgspec.Struct, frozen=True, tag="read_prompt"):
+    """As which tokens is this conversation read?"""
+
+    id: int
+    prompt: ChatPrompt
+
+
+TextQuestion = Tokenize | Detokenize | Render | ReadPrompt
 """What only a loaded model's vocabulary and template can answer. None of them needs the engine."""
 
 
@@ -114,7 +121,7 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """Exit now; what is still running has already been answered by the gateway."""
 
 
-ToWorker = Load | Generate | Pool | Abort | Look | SlotAction | Tokenize | Detokenize | Render | Stop
+ToWorker = Load | Generate | Pool | Abort | Look | SlotAction | Tokenize | Detokenize | Render | ReadPrompt | Stop
 
 
 # ── worker → gateway ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -211,7 +218,7 @@ class SlotDone(msgspec.Struct, frozen=True, tag="slot_done"):
 
 
 class Tokens(msgspec.Struct, frozen=True, omit_defaults=True, tag="tokens"):
-    """The answer to `Tokenize`."""
+    """The answer to `Tokenize` and `ReadPrompt`."""
 
     id: int
     tokens: list[int]

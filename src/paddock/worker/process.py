@@ -38,6 +38,7 @@ from paddock.wire import (
     Look,
     Pool,
     Problem,
+    ReadPrompt,
     Ready,
     Refused,
     Render,
@@ -185,7 +186,7 @@ class Worker:
             case SlotAction():
                 assert self._slot_actions is not None, "the gateway asks for nothing before Ready"
                 self._slot_actions.begin(message)
-            case Tokenize() | Detokenize() | Render():
+            case Tokenize() | Detokenize() | Render() | ReadPrompt():
                 assert self._questions is not None, "the gateway asks for nothing before Ready"
                 self._questions.begin(message)
             case Stop():

@@ -175,6 +175,9 @@ class PromptReader:
     def render(self, prompt: ChatPrompt) -> str:
         return self._chat.render(prompt).text
 
+    def tokens(self, prompt: ChatPrompt) -> list[int]:
+        return self._rendered_tokens(prompt, self.render(prompt))
+
     def _known(self, tokens: list[int]) -> list[int]:
         if not all(0 <= token < self._n_vocab for token in tokens):
             raise InvalidRequest(f"token ids must lie in 0..{self._n_vocab - 1}", param="prompt")

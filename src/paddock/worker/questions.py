@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from paddock.engine import Engine
 from paddock.errors import InvalidRequest, PaddockError
-from paddock.wire import Detokenize, Problem, Refused, Render, Text, TextQuestion, Tokenize, Tokens
+from paddock.wire import Detokenize, Problem, ReadPrompt, Refused, Render, Text, TextQuestion, Tokenize, Tokens
 from paddock.worker.prompts import PromptReader
 
 _LONGEST_TEXT = 4 * 1024 * 1024
@@ -39,6 +39,8 @@ class TextQuestions:
                     answer = Text(id, b"".join(map(self._vocab.name, tokens)).decode("utf-8", "replace"))
                 case Render(id, prompt):
                     answer = Text(id, self._prompts.render(prompt))
+                case ReadPrompt(id, prompt):
+                    answer = Tokens(id, self._prompts.tokens(prompt))
         except PaddockError as error:
             answer = Refused(question.id, Problem.of(error))
         except Exception as error:

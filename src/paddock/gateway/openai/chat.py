@@ -200,15 +200,17 @@ def _call_delta(part: CallDelta) -> ToolCallDelta:
 
 
 def _logprobs(items: list[TextLogprobs]) -> ChoiceLogprobs:
+    return ChoiceLogprobs(content=token_logprobs(items))
+
+
+def token_logprobs(items: list[TextLogprobs]) -> list[TokenLogprob]:
     def one(piece: bytes, logprob: float) -> dict[str, Any]:
         return {"token": piece.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(piece)}
 
-    return ChoiceLogprobs(
-        content=[
-            TokenLogprob(
-                **one(item.piece, item.logprob),
-                top_logprobs=[TopLogprob(**one(piece, logprob)) for _, piece, logprob in item.top],
-            )
-            for item in items
-        ]
-    )
+    return [
+        TokenLogprob(
+            **one(item.piece, item.logprob),
+            top_logprobs=[TopLogprob(**one(piece, logprob)) for _, piece, logprob in item.top],
+        )
+        for item in items
+    ]

@@ -8,8 +8,9 @@ import msgspec
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from paddock.errors import InvalidRequest
+from paddock.gateway.conversation import Effort, JSONObject, ToolUse, thinks
 from paddock.gateway.fields import Fields, GenerationFields, Prompts, schema_constraint, without_unsupported
-from paddock.gateway.openai.tools import FunctionTool, JSONObject, MadeCall, NamedToolChoice, ToolChoice
+from paddock.gateway.openai.tools import FunctionTool, MadeCall, NamedToolChoice, ToolChoice
 from paddock.gateway.timings import NativeProgress, NativeTimings
 from paddock.types import ChatPrompt, Constraint, TextPrompt
 
@@ -165,7 +166,7 @@ class ChatCompletionRequest(OpenAIFields):
     tools: list[FunctionTool] | None = Field(None, max_length=256)
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    reasoning_effort: Effort | None = None
     enable_thinking: bool | None = None
     reasoning_format: Literal["auto", "deepseek", "none"] | None = None
     """As llama-server has it: `none` leaves thoughts where they stand in the content."""
@@ -173,18 +174,20 @@ class ChatCompletionRequest(OpenAIFields):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
 
+    @property
+    def tool_use(self) -> ToolUse:
+        tools = [tool.tool() for tool in self.tools or ()]
+        parallel = self.parallel_tool_calls is not False
+        if isinstance(self.tool_choice, NamedToolChoice):
+            return ToolUse(tools, "function", self.tool_choice.function.name, parallel)
+        return ToolUse(tools, self.tool_choice or "auto", parallel=parallel)
+
     def prompt(self) -> ChatPrompt:
-        chosen = self.tool_choice if isinstance(self.tool_choice, NamedToolChoice) else None
-        tools = () if self.tool_choice == "none" else tuple(tool.tool() for tool in self.tools or ())
         options = dict(self.chat_template_kwargs or {})
         if self.reasoning_effort is not None:
             options.setdefault("reasoning_effort", self.reasoning_effort)
-        return ChatPrompt(
+        return self.tool_use.prompt(
             [message.rendered() for message in self.messages],
-            tools=tools,
-            must_call=chosen is not None or self.tool_choice == "required",
-            function=chosen.function.name if chosen is not None else "",
-            parallel_calls=self.parallel_tool_calls is not False,
             ending=self._ending(),
             thinking=self._thinking(options),
             split_reasoning=self.reasoning_format != "none",
@@ -198,7 +201,7 @@ class ChatCompletionRequest(OpenAIFields):
         for name in ("enable_thinking", "thinking"):
             if isinstance(options.get(name), bool):
                 return bool(options[name])
-        return None if self.reasoning_effort is None else self.reasoning_effort != "none"
+        return thinks(self.reasoning_effort)
 
     def _ending(self) -> Literal["reply", "continue", "none"]:
         """A last message of the assistant's is gone on with, unless the request says that a reply begins after it."""
@@ -212,18 +215,7 @@ class ChatCompletionRequest(OpenAIFields):
 
     @model_validator(mode="after")
     def _tools_to_choose_from(self) -> ChatCompletionRequest:
-        names = [tool.function.name for tool in self.tools or ()]
-        for index, name in enumerate(names):
-            if name in names[:index]:
-                raise InvalidRequest(f"there are two functions named {name}", param=f"tools[{index}].function.name")
-        if self.tool_choice == "required" and not names:
-            raise InvalidRequest("tool_choice asks for a call, but there are no tools", param="tool_choice")
-        if isinstance(self.tool_choice, NamedToolChoice) and self.tool_choice.function.name not in names:
-            raise InvalidRequest(f"there is no tool named {self.tool_choice.function.name}", param="tool_choice")
-        if (self.tool_choice not in (None, "none", "auto")) and self.constraints():
-            raise InvalidRequest(
-                f"{self.constraints()[0].param} is about content, but tool_choice asks for a call", param="tool_choice"
-            )
+        self.tool_use.check(self.constraints(), name_at="tools[{}].function.name")
         return self
 
     @model_validator(mode="after")

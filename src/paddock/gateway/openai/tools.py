@@ -5,22 +5,20 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import AfterValidator, Discriminator, StringConstraints, Tag, model_validator
+from pydantic import Discriminator, Tag, model_validator
 
+from paddock.gateway.conversation import NO_PARAMETERS, FunctionName, JSONObject, portable
 from paddock.gateway.fields import Fields
 from paddock.types import Tool
 
 
-def _portable(value: Any) -> Any:
-    """JSON that can be sent to a worker."""
+def call_arguments(text: str) -> dict[str, Any] | None:
+    """What an earlier call was made with, from its JSON; None where that is no object."""
     try:
-        msgspec.msgpack.encode(value)
-    except (OverflowError, ValueError, RecursionError):
-        raise ValueError("a number is too large, or a text is not valid") from None
-    return value
-
-
-JSONObject = Annotated[dict[str, Any], AfterValidator(_portable)]
+        found = portable(msgspec.json.decode(text or "{}"))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 class CalledFunction(Fields):
@@ -30,16 +28,9 @@ class CalledFunction(Fields):
 
     @model_validator(mode="after")
     def _is_an_object(self) -> CalledFunction:
-        if not isinstance(self.object, dict):
+        if call_arguments(self.arguments) is None:
             raise ValueError("arguments must be the JSON text of an object")
         return self
-
-    @property
-    def object(self) -> Any:
-        try:
-            return _portable(msgspec.json.decode(self.arguments or "{}"))
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            return None
 
 
 class MadeCall(Fields):
@@ -52,11 +43,8 @@ class MadeCall(Fields):
     """Where it stood in a stream; some clients send it back."""
 
     def rendered(self) -> dict[str, Any]:
-        function = {"name": self.function.name, "arguments": self.function.object}
+        function = {"name": self.function.name, "arguments": call_arguments(self.function.arguments)}
         return {"id": self.id, "type": "function", "function": function}
-
-
-FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.:/-]{1,128}$")]
 
 
 class Function(Fields):
@@ -74,7 +62,7 @@ class FunctionTool(Fields):
         function = self.function
         return Tool(
             function.name,
-            function.parameters or {"type": "object", "properties": {}, "additionalProperties": False},
+            function.parameters or NO_PARAMETERS,
             function.description or "",
             strict=bool(function.strict),
         )

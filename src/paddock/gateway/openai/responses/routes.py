@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from fastapi import Response as HTTPResponse
+
+from paddock.fleet import Fleet
+from paddock.gateway.bodies import read_body
+from paddock.gateway.conversation import count_tokens, in_the_words_of
+from paddock.gateway.openai.responses.answer import ResponseAnswer, to_generate
+from paddock.gateway.openai.responses.request import ResponseRequest
+from paddock.gateway.openai.responses.schema import Event, InputTokens, Response
+from paddock.gateway.openapi import describe
+from paddock.gateway.responses import JSON
+from paddock.gateway.sse import EventStream
+
+_WORDS = {"messages": "input", "reasoning_effort": "reasoning.effort"}
+
+
+def response_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
+    router = APIRouter(prefix="/v1/responses", tags=["openai"])
+
+    @router.post("", **describe(Response, body=ResponseRequest, events=(Event,), named=True))
+    async def create_response(request: Request) -> HTTPResponse:
+        """What the model says next, as a row of items. Nothing is kept: send the whole conversation each time."""
+        body = await read_body(request, ResponseRequest, limit=max_body)
+        model = fleet.catalogue.find(body.model)
+        with in_the_words_of(_WORDS):
+            generation = await fleet.generate(model, lambda id: to_generate(body, id))
+        answer = ResponseAnswer(body, model.name, generation.fingerprint)
+        if body.stream:
+            return EventStream(answer.events(generation), body.sse_ping_interval)
+        return JSON(await answer.whole(generation))
+
+    @router.post("/input_tokens", **describe(InputTokens, body=ResponseRequest))
+    async def count_input_tokens(request: Request) -> HTTPResponse:
+        """How many tokens a request's input has. Takes the body of one; generates nothing."""
+        body = await read_body(request, ResponseRequest, limit=max_body)
+        model = fleet.catalogue.find(body.model)
+        with in_the_words_of(_WORDS):
+            return JSON(InputTokens(input_tokens=await count_tokens(fleet, model, body.prompt())))
+
+    return router
