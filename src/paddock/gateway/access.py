@@ -50,9 +50,11 @@ class AccessLog:
             _log.exception("unhandled error", request_id=request_id, path=scope["path"])
             error = PaddockError(f"something went wrong inside the server; its log has it as {request_id}")
             if status == 0:
-                await error_response(error)(scope, receive, watch)
+                await error_response(error, scope["path"])(scope, receive, watch)
             elif not finished:
-                await watch({"type": "http.response.body", "body": error_event(error), "more_body": False})
+                await watch(
+                    {"type": "http.response.body", "body": error_event(error, scope["path"]), "more_body": False}
+                )
         finally:
             write = _log.debug if scope["path"] in _QUIET else _log.info
             write(

@@ -15,6 +15,7 @@ from paddock.config import ServerSettings
 from paddock.errors import PaddockError
 from paddock.fleet import Fleet
 from paddock.gateway.access import AccessLog
+from paddock.gateway.anthropic import anthropic_routes
 from paddock.gateway.auth import Keys
 from paddock.gateway.health import health_routes
 from paddock.gateway.models import model_routes
@@ -47,6 +48,7 @@ def create_app(settings: ServerSettings, fleet: Fleet) -> FastAPI:
         app.include_router(router, dependencies=[keys])
     app.include_router(openai_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
     app.include_router(response_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
+    app.include_router(anthropic_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
     app.include_router(embedding_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
     app.include_router(model_routes(fleet), dependencies=[keys])
     app.include_router(health_routes(fleet))

@@ -34,7 +34,7 @@ def health_routes(fleet: Fleet) -> APIRouter:
         """200 when requests can be served. 503 while the only model is loading, as llama-server answers."""
         status = fleet.status()
         if len(status) == 1 and status[0].state == "loading":
-            return error_response(ModelLoading(f"{status[0].model.name} is loading", retry_after=1))
+            return error_response(ModelLoading(f"{status[0].model.name} is loading", retry_after=1), "/health")
         loaded = [item for item in status if item.state == "loaded"]
         total = sum(item.slots for item in loaded)
         busy = sum(min(item.running, item.slots) for item in loaded)

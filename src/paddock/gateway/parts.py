@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from paddock.types import TextLogprobs
@@ -25,6 +25,10 @@ class Part:
     name: str = ""
     withdrawn: bool = False
     """It looked like a call and was none: its text comes again, as words."""
+
+    def beginning(self) -> Part:
+        """Itself, with nothing in it yet."""
+        return replace(self, text="", logprobs=[])
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,23 +24,44 @@ class JSON(Response):
         return _encode(content)
 
 
-def error_response(error: PaddockError) -> Response:
+# Anthropic's clients know errors by other types, with another type around them.
+_ANTHROPIC = "/v1/messages"
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+
+def error_body(error: PaddockError, path: str) -> dict[str, Any]:
+    """An error as the clients of that path know errors."""
+    body: dict[str, Any] = error.body()
+    if path.startswith(_ANTHROPIC):
+        kind = _ANTHROPIC_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
+        body = {"type": "error", "error": body["error"] | {"type": kind}}
+    return body
+
+
+def error_response(error: PaddockError, path: str) -> Response:
     headers: dict[str, str] = {}
     if error.retry_after is not None:
         headers["Retry-After"] = str(max(1, round(error.retry_after)))
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return JSON(error.body(), status_code=error.status, headers=headers)
+    return JSON(error_body(error, path), status_code=error.status, headers=headers)
 
 
-def error_event(error: PaddockError) -> bytes:
+def error_event(error: PaddockError, path: str = "") -> bytes:
     """The same error inside a stream that has already begun."""
-    return b"event: error\ndata: " + _encode(error.body()) + b"\n\n"
+    return b"event: error\ndata: " + _encode(error_body(error, path)) + b"\n\n"
 
 
-async def on_paddock_error(_request: Request, error: Exception) -> Response:
+async def on_paddock_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, PaddockError), "registered for it"
-    return error_response(error)
+    return error_response(error, request.url.path)
 
 
 async def on_http_exception(request: Request, error: Exception) -> Response:
@@ -48,17 +69,17 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "registered for it"
     where = f"{request.method} {request.url.path}"
     if error.status_code == 404:
-        return error_response(NotFound(f"there is no {where} here"))
+        return error_response(NotFound(f"there is no {where} here"), request.url.path)
     if error.status_code == 405:
-        response = error_response(MethodNotAllowed(f"{where} is not allowed"))
+        response = error_response(MethodNotAllowed(f"{where} is not allowed"), request.url.path)
         response.headers.update(error.headers or {})
         return response
-    return error_response(InvalidRequest(str(error.detail)))
+    return error_response(InvalidRequest(str(error.detail)), request.url.path)
 
 
-async def on_invalid_parameter(_request: Request, error: Exception) -> Response:
+async def on_invalid_parameter(request: Request, error: Exception) -> Response:
     """A parameter of the path or the query that FastAPI refused, in our shape."""
     assert isinstance(error, RequestValidationError), "registered for it"
     problem = error.errors()[0]
     param = str(problem["loc"][-1])
-    return error_response(InvalidRequest(f"{param}: {problem['msg']}", param=param))
+    return error_response(InvalidRequest(f"{param}: {problem['msg']}", param=param), request.url.path)

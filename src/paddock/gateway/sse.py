@@ -18,18 +18,21 @@ _COMMENT = b": keep-alive\n\n"
 class EventStream(Response):
     """Sends what the generator yields. When the client goes away the generator is closed, wherever it waits.
 
-    While nothing comes for `silence` seconds a comment is sent, so that nobody in between takes the connection for
+    While nothing comes for `silence` seconds a sign of life is sent, so that nobody in between takes the connection for
     dead; -1: none is.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[bytes], silence: int | None = None) -> None:
+    def __init__(
+        self, events: AsyncGenerator[bytes], silence: int | None = None, sign_of_life: bytes = _COMMENT
+    ) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         # Response computed a length for its empty body; a stream has none.
         del self.headers["content-length"]
         self._events = events
         self._silence = _SILENCE if silence is None else silence
+        self._sign_of_life = sign_of_life
         self._sent = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,4 +64,4 @@ class EventStream(Response):
             sent = self._sent
             await asyncio.sleep(self._silence)
             if sent == self._sent and self._silence > 0:
-                await send_part({"type": "http.response.body", "body": _COMMENT, "more_body": True})
+                await send_part({"type": "http.response.body", "body": self._sign_of_life, "more_body": True})

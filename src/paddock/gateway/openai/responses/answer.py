@@ -166,9 +166,7 @@ class ResponseAnswer:
         at: dict[str, Any] = {"item_id": self._id(part), "output_index": part.index}
         match change.kind:
             case "begins":
-                # Empty, whatever has come already: that is told next.
-                empty = Part(part.kind, part.index, call_id=part.call_id, name=part.name)
-                item = self._item(empty, "in_progress")
+                item = self._item(part.beginning(), "in_progress")
                 if not isinstance(item, OutputCall):
                     (content,) = item.content
                     item.content = []
