@@ -99,6 +99,8 @@ class ChatPrompt(msgspec.Struct, frozen=True, tag="chat", omit_defaults=True):
     """What comes after the messages: the beginning of a reply, the rest of the last message, or nothing."""
     thinking: bool | None = None
     """None leaves it to the template."""
+    thinking_budget: int | None = None
+    """A thought of so many tokens is brought to its end."""
     split_reasoning: bool = True
     template_options: dict[str, Any] = {}
     """Further variables of the template."""

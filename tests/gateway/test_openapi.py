@@ -22,6 +22,9 @@ VECTORS: dict[str, Any] = {
 _RANKING = {"query": "a", "documents": ["b", {"text": "c"}], "return_documents": True}
 SCORES: dict[str, Any] = dict.fromkeys(("/rerank", "/reranking", "/v1/rerank", "/v1/reranking"), _RANKING)
 
+_LOOK = {"type": "function", "name": "look", "parameters": {"type": "object"}}
+_USE = {"name": "look", "input_schema": {"type": "object"}}
+
 # For each route, requests that it answers, in this order.
 EXAMPLES: list[tuple[str, str, Any]] = [
     ("GET", "/health", None),
@@ -33,6 +36,12 @@ EXAMPLES: list[tuple[str, str, Any]] = [
     ("GET", "/slots", None),
     ("POST", "/v1/chat/completions", chat_body("say: x")),
     ("POST", "/v1/chat/completions", chat_body("say: x", n=2, logprobs=True, top_logprobs=2)),
+    ("POST", "/v1/responses", {"input": "say: x"}),
+    ("POST", "/v1/responses", {"input": "x", "tools": [_LOOK], "tool_choice": "required"}),
+    ("POST", "/v1/responses/input_tokens", {"input": "x"}),
+    ("POST", "/v1/messages", chat_body("say: x", max_tokens=9)),
+    ("POST", "/v1/messages", chat_body("x", max_tokens=99, tools=[_USE], tool_choice={"type": "any"})),
+    ("POST", "/v1/messages/count_tokens", chat_body("x")),
     ("POST", "/v1/completions", {"prompt": "x", "max_tokens": 2}),
     ("POST", "/v1/completions", {"prompt": ["x", "y"], "max_tokens": 2, "logprobs": 1, "echo": True}),
     ("POST", "/completion", {"prompt": "x", "n_predict": 2, "n_probs": 2}),
@@ -55,6 +64,10 @@ EXAMPLES: list[tuple[str, str, Any]] = [
 STREAMED: list[tuple[str, dict[str, Any]]] = [
     ("/v1/chat/completions", chat_body("say: hello", logprobs=True, stream_options={"include_usage": True})),
     ("/v1/chat/completions", chat_body("say: hello", timings_per_token=True, return_progress=True)),
+    ("/v1/responses", {"input": "say: hello", "include": ["message.output_text.logprobs"]}),
+    ("/v1/responses", {"input": "x", "tools": [_LOOK], "tool_choice": "required"}),
+    ("/v1/messages", chat_body("say: x", max_tokens=9)),
+    ("/v1/messages", chat_body("x", max_tokens=99, tools=[_USE], tool_choice={"type": "any"})),
     ("/v1/completions", {"prompt": ["x", "y"], "max_tokens": 2, "logprobs": 1, "return_progress": True}),
     ("/completion", {"prompt": "x", "n_predict": 2, "n_probs": 1, "timings_per_token": True, "return_progress": True}),
     ("/completions", {"prompt": "x", "n_predict": 2}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import pytest
@@ -25,6 +26,26 @@ def test_a_client_that_leaves_takes_all_of_its_prompts_along(url: str) -> None:
                 assert other.get("/health").json()["slots_available"] == 1
         wait_for(lambda: server.client.get("/health").json()["slots_available"] == 3, 20, "the places to be free")
         assert not any(slot["is_processing"] for slot in server.client.get("/slots").json())
+
+
+@pytest.mark.parametrize(
+    ("url", "body"),
+    [
+        (CHAT, chat_body("x")),
+        ("/v1/completions", {"prompt": ["x" * 130, "y" * 130]}),
+        ("/completion", {"prompt": "x" * 130}),
+        ("/v1/responses", {"input": "x"}),
+        ("/v1/messages", chat_body("x", max_tokens=100)),
+    ],
+)
+def test_who_does_not_wait_for_a_whole_answer_frees_its_place(url: str, body: dict[str, Any]) -> None:
+    with Server("-m", "fake:delay=0.2", "-np", "3") as server:
+        with httpx.Client(base_url=server.url) as other, ThreadPoolExecutor(1) as pool:
+            asking = pool.submit(other.post, url, json=body, timeout=3)
+            wait_for(lambda: server.client.get("/health").json()["slots_available"] < 3, 20, "it to run")
+            with pytest.raises(httpx.ReadTimeout):
+                asking.result()
+        wait_for(lambda: server.client.get("/health").json()["slots_available"] == 3, 5, "the places to be free")
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])

@@ -23,7 +23,7 @@ import signal
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -95,9 +95,13 @@ class FakeVocab:
 class FakeSampler:
     params: SamplingParams
     grammar: Grammar | None = None
+    dictated: list[int] = field(default_factory=list)
+
+    def dictate(self, tokens: Sequence[int]) -> None:
+        self.dictated += tokens
 
     def choose(self, history: list[int]) -> Sampled:
-        token = _next_token(history, self.params)
+        token = self.dictated.pop(0) if self.dictated else _next_token(history, self.params)
         if self.grammar is None:
             return Sampled(token, self._opinion(history, token))
         forbidden = self.grammar.forbidden()

@@ -57,6 +57,7 @@ class Sampler:
         self._seed = params.seed or 0
         self._drawn = 0
         self._surprise = 2 * params.mirostat_tau
+        self._dictated: list[int] = []
         self._history = list(prompt) if self._looks_back else []
         self._breakers = breakers(params.dry_sequence_breakers) if params.dry_multiplier else frozenset()
         bias = dict.fromkeys(end_tokens, -math.inf) if params.ignore_eos else {}
@@ -113,6 +114,20 @@ class Sampler:
         if self.params.n_probs >= 0:
             self._unconstrained = row.copy()
         grammar.restrict(row)
+
+    def dictate(self, tokens: Sequence[int]) -> None:
+        """Have these chosen next, whatever the model would rather say."""
+        self._dictated += tokens
+
+    def overrule(self, row: Logits, chosen: Sampled) -> Sampled:
+        """What was chosen, or what is dictated in its place."""
+        if not self._dictated:
+            return chosen
+        token = self._dictated.pop(0)
+        if self._looks_back:
+            self._history[-1] = token
+        logprobs = None if self.params.n_probs < 0 else logprobs_of(row, token, self.params.n_probs)
+        return Sampled(token, logprobs)
 
     def draw(self, weights: Floats) -> int:
         """An index, with a chance in proportion to its weight."""
@@ -315,6 +330,8 @@ class Crowd:
         for index, sampler, grammar in self._constrained:
             sampler.constrain(rows[index], grammar)
         chosen = self._choose_freely(rows)
+        for index, sampler in enumerate(self.samplers):
+            chosen[index] = sampler.overrule(rows[index], chosen[index])
         for index, _, grammar in self._constrained:
             sampled = chosen[index]
             if sampled.token is None or not grammar.consume(sampled.token):

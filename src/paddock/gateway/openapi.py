@@ -13,6 +13,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
 _JSON, _EVENTS = "application/json", "text/event-stream"
+_DEFINITIONS = "#/$defs/"
 
 
 class ErrorDetail(msgspec.Struct):
@@ -37,16 +38,19 @@ def describe(
     events: tuple[Any, ...] = (),
     done: bool = False,
     named: bool = False,
+    error: Any = Error,
+    prefix: str = "",
 ) -> dict[str, Any]:
     """For the decorator of a route that answers with one of these and, where asked for a stream, with such events;
-    `done`: OpenAI's mark comes after them; `named`: each is called by its type.
+    `done`: OpenAI's mark comes after them; `named`: each is called by its type. The `prefix` tells a dialect's schemas
+    from others of the same name.
     """
     content = {_JSON: {"schema": _schema(answers)}}
     if events:
         data: dict[str, Any] = {
             "type": "string",
             "contentMediaType": _JSON,
-            "contentSchema": _schema((*events, Error)),
+            "contentSchema": _schema((*events, error)),
         }
         if done:
             data = {"anyOf": [data, {"const": "[DONE]"}]}
@@ -54,14 +58,33 @@ def describe(
         event |= {"type": "string"} if named else {"enum": ["message", "error"]}
         each = {"type": "object", "properties": {"data": data, "event": event}, "required": ["data"]}
         content[_EVENTS] = {"schema": each | {"description": "Each event; between them there may be comments."}}
-    error = {"description": "Refused or failed", "content": {_JSON: {"schema": _schema((Error,))}}}
+    failed = {"description": "Refused or failed", "content": {_JSON: {"schema": _schema((error,))}}}
     described: dict[str, Any] = {
-        "responses": {200: {"description": "Done", "content": content}, "4XX": error, "5XX": error}
+        "responses": {200: {"description": "Done", "content": content}, "4XX": failed, "5XX": failed}
     }
     if body is not None:
         schema = {_JSON: {"schema": body.model_json_schema()}}
         described["openapi_extra"] = {"requestBody": {"required": not optional, "content": schema}}
-    return described
+    return _prefixed(described, prefix) if prefix else described
+
+
+def _prefixed(part: Any, prefix: str) -> Any:
+    """The same with all definitions under longer names."""
+    if isinstance(part, list):
+        return [_prefixed(item, prefix) for item in part]
+    if isinstance(part, str):
+        return _referring(part, f"{_DEFINITIONS}{prefix}")
+    if not isinstance(part, dict):
+        return part
+    longer = {key: _prefixed(value, prefix) for key, value in part.items()}
+    if "$defs" in longer:
+        longer["$defs"] = {prefix + name: schema for name, schema in longer["$defs"].items()}
+    return longer
+
+
+def _referring(text: str, there: str) -> str:
+    """A text as it is; a reference as one to a definition there."""
+    return there + text.removeprefix(_DEFINITIONS) if text.startswith(_DEFINITIONS) else text
 
 
 def _schema(alternatives: tuple[Any, ...]) -> dict[str, Any]:
@@ -100,12 +123,11 @@ def _hoisted(part: Any, schemas: dict[str, Any]) -> Any:
     """The same with all definitions in one place, where references from anywhere in a document can find them."""
     if isinstance(part, list):
         return [_hoisted(item, schemas) for item in part]
+    if isinstance(part, str):
+        return _referring(part, "#/components/schemas/")
     if not isinstance(part, dict):
         return part
     for name, schema in part.get("$defs", {}).items():
         hoisted = _hoisted(schema, schemas)
         assert schemas.setdefault(name, hoisted) == hoisted, f"two schemas are called {name}"
-    moved = {key: _hoisted(value, schemas) for key, value in part.items() if key != "$defs"}
-    if isinstance(reference := moved.get("$ref"), str):
-        moved["$ref"] = reference.replace("#/$defs/", "#/components/schemas/")
-    return moved
+    return {key: _hoisted(value, schemas) for key, value in part.items() if key != "$defs"}

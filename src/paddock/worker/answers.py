@@ -79,6 +79,8 @@ class Answer:
                 split_reasoning=reply.split_reasoning,
             )
         self._reasoning_tokens = 0
+        self._thinking_budget = reply.thinking_budget if reply is not None else None
+        self._thought_end = reply.thought_end if reply is not None else ()
         self.clock = Clock()
         self._stream = TextStream(request.stop)
         self._indent = IndentLimit(request.min_indent) if request.min_indent else None
@@ -101,6 +103,14 @@ class Answer:
     @property
     def _outdented(self) -> bool:
         return self._indent is not None and self._indent.ended
+
+    def dictation(self) -> tuple[int, ...]:
+        """What the answer must go on with: it has thought for as long as it may. Said once."""
+        budget = self._thinking_budget
+        if budget is None or self._parser is None or not self._parser.in_reasoning or self._reasoning_tokens < budget:
+            return ()
+        self._thinking_budget = None
+        return self._thought_end
 
     def read(self, request: Request, now: float) -> Delta | None:
         """Say how much of the prompt has been read, where that is asked for."""

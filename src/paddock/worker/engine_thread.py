@@ -159,6 +159,8 @@ class EngineThread(NativeThread[Command]):
             delta = answer.advance(progress, now)
             if delta is not None:
                 deltas.append(delta)
+            if tokens := answer.dictation():
+                request.sampler.dictate(tokens)
             if answer.stopped and progress.finish is None:
                 scheduler.remove(request.id, request.index)
             if answer.stopped or progress.finish is not None:

@@ -34,6 +34,9 @@ class Reply:
     split_reasoning: bool
     shown: frozenset[int]
     """Control tokens that are part of the format, and therefore of the text."""
+    thinking_budget: int | None = None
+    thought_end: tuple[int, ...] = ()
+    """The tokens that bring a thought to its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +142,15 @@ class PromptReader:
         reply = None
         if prompt.tools or (format.reasoning is not None and prompt.split_reasoning):
             lead = rendered.lead if prompt.split_reasoning else ""
-            reply = Reply(format, prompt.tools, lead, prompt.split_reasoning, shown)
+            reply = Reply(
+                format,
+                prompt.tools,
+                lead,
+                prompt.split_reasoning,
+                shown,
+                prompt.thinking_budget if format.reasoning is not None else None,
+                tuple(self._thought_end(format)),
+            )
         is_optional = body is None and not prompt.must_call and not any(tool.strict for tool in prompt.tools)
         try:
             constraint = reply_constraint(format, prompt.tools, rules, self._spelling)
@@ -148,6 +159,11 @@ class PromptReader:
                 raise
             constraint = None
         return Read(tokens, constraint, is_optional, reply)
+
+    def _thought_end(self, format: Format) -> list[int]:
+        if format.reasoning is None:
+            return []
+        return self._vocab.tokenize(format.reasoning.closing, add_special=False, parse_special=True)
 
     def _rendered_tokens(self, prompt: Prompt, text: str) -> list[int]:
         self._refuse_hopeless(prompt, text)

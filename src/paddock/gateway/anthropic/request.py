@@ -143,11 +143,11 @@ _Message = Annotated[
 
 
 class ToolDefinition(_Block):
+    type: Literal["custom"] | None = None
     name: FunctionName
     input_schema: JSONObject
     description: str | None = None
     strict: bool | None = None
-    type: Literal["custom"] | None = None
     eager_input_streaming: bool | None = None
     """Makes no difference: arguments are streamed as they are written."""
 
@@ -255,6 +255,7 @@ class PromptFields(GenerationFields):
             told,
             ending="continue" if begun and (last["content"] or last.get("reasoning_content")) else "reply",
             thinking=self._thinking(),
+            thinking_budget=self.thinking.budget_tokens if self.thinking is not None else None,
             template_options=options,
         )
 

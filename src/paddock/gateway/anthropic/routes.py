@@ -6,9 +6,10 @@ from fastapi.responses import Response
 from paddock.fleet import Fleet
 from paddock.gateway.anthropic.answer import PATH, PING, MessageAnswer, to_generate
 from paddock.gateway.anthropic.request import CountTokensRequest, MessagesRequest
-from paddock.gateway.anthropic.schema import Event, Message, TokenCount
+from paddock.gateway.anthropic.schema import Event, Failure, Message, TokenCount
 from paddock.gateway.bodies import read_body
 from paddock.gateway.conversation import count_tokens, in_the_words_of
+from paddock.gateway.listening import while_listening
 from paddock.gateway.openapi import describe
 from paddock.gateway.responses import JSON
 from paddock.gateway.sse import EventStream
@@ -19,7 +20,9 @@ _WORDS = {"reasoning_effort": "thinking"}
 def anthropic_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     router = APIRouter(prefix=PATH, tags=["anthropic"])
 
-    @router.post("", **describe(Message, body=MessagesRequest, events=(Event,), named=True))
+    @router.post(
+        "", **describe(Message, body=MessagesRequest, events=(Event,), named=True, error=Failure, prefix="Messages")
+    )
     async def create_message(request: Request) -> Response:
         """What the model says next in a conversation, in Anthropic's dialect."""
         body = await read_body(request, MessagesRequest, limit=max_body)
@@ -29,9 +32,9 @@ def anthropic_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
         answer = MessageAnswer(body, model.name, generation.prompt_tokens)
         if body.stream:
             return EventStream(answer.events(generation), body.sse_ping_interval, sign_of_life=PING)
-        return JSON(await answer.whole(generation))
+        return JSON(await while_listening(request, answer.whole(generation)))
 
-    @router.post("/count_tokens", **describe(TokenCount, body=CountTokensRequest))
+    @router.post("/count_tokens", **describe(TokenCount, body=CountTokensRequest, error=Failure, prefix="Messages"))
     async def count_message_tokens(request: Request) -> Response:
         """How many tokens a request's conversation has. Generates nothing."""
         body = await read_body(request, CountTokensRequest, limit=max_body)

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from paddock.gateway.openapi import ErrorDetail
 from paddock.gateway.timings import NativeTimings
 
 
@@ -54,6 +55,12 @@ class Message(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
     malformed_tool_call: Literal[True] | msgspec.UnsetType = msgspec.UNSET
     """Something in a text began like a tool call but could not be understood."""
     timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
+
+
+class Failure(msgspec.Struct, tag_field="type", tag="error"):
+    """An error as everywhere in this server, with Anthropic's types."""
+
+    error: ErrorDetail
 
 
 class TokenCount(msgspec.Struct):

@@ -16,6 +16,7 @@ from paddock.errors import PaddockError
 from paddock.fleet import Fleet, Generation
 from paddock.gateway.bodies import read_body
 from paddock.gateway.generation import Written, collect_all, merged, start_all
+from paddock.gateway.listening import while_listening
 from paddock.gateway.native.schema import (
     InfillRequest,
     NativeCompletion,
@@ -48,7 +49,7 @@ def completion_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     async def complete(request: Request) -> Response:
         """How texts go on, as llama-server says it."""
         body = await read_body(request, NativeCompletionRequest, limit=max_body)
-        return await _answer(fleet, body, body.prompt)
+        return await _answer(request, fleet, body, body.prompt)
 
     @router.post("/infill", **describe(*_ANSWERS, body=InfillRequest, events=_EVENTS))
     async def infill(request: Request) -> Response:
@@ -60,18 +61,18 @@ def completion_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
             [(file.filename, file.text) for file in body.input_extra],
             ("input_prefix", "input_suffix"),
         )
-        return await _answer(fleet, body, [prompt])
+        return await _answer(request, fleet, body, [prompt])
 
     return router
 
 
-async def _answer(fleet: Fleet, body: NativeFields, prompts: Sequence[Prompt]) -> Response:
+async def _answer(request: Request, fleet: Fleet, body: NativeFields, prompts: Sequence[Prompt]) -> Response:
     model = fleet.catalogue.find(body.model)
     requests = [partial(to_generate, body, prompt) for prompt in prompts]
     answer = NativeAnswer(body, model.name, await start_all(fleet, model, requests))
     if body.stream:
         return EventStream(answer.events(), body.sse_ping_interval)
-    return JSON(await answer.whole())
+    return JSON(await while_listening(request, answer.whole()))
 
 
 def to_generate(body: NativeFields, prompt: Prompt, request_id: int) -> GenerateRequest:

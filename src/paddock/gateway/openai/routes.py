@@ -5,6 +5,7 @@ from fastapi.responses import Response
 
 from paddock.fleet import Fleet
 from paddock.gateway.bodies import read_body
+from paddock.gateway.listening import while_listening
 from paddock.gateway.openai import completions
 from paddock.gateway.openai.chat import ChatAnswer, to_generate
 from paddock.gateway.openai.schema import (
@@ -34,7 +35,7 @@ def openai_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
         answer = ChatAnswer(body, model.name, generation.fingerprint)
         if body.stream:
             return EventStream(answer.events(generation), body.sse_ping_interval)
-        return JSON(await answer.whole(generation))
+        return JSON(await while_listening(request, answer.whole(generation)))
 
     @router.post("/completions", **describe(Completion, body=CompletionRequest, events=(Completion,), done=True))
     async def create_completion(request: Request) -> Response:
@@ -44,6 +45,6 @@ def openai_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
         answer = completions.CompletionAnswer(body, model.name, await completions.start(body, fleet, model))
         if body.stream:
             return EventStream(answer.events(), body.sse_ping_interval)
-        return JSON(await answer.whole())
+        return JSON(await while_listening(request, answer.whole()))
 
     return router

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import AliasChoices, Discriminator, Field, Tag, model_validator
 
 from paddock.errors import InvalidRequest
 from paddock.gateway.conversation import Effort, JSONObject, ToolUse, thinks
@@ -109,14 +109,11 @@ _NOT_YET: dict[str, tuple[Any, ...]] = {
     "modalities": (["text"],),
     "parallel_tool_calls": (True, False),
     "parse_tool_calls": (True, False),
-    "reasoning_budget": (-1,),
     "reasoning_budget_message": ("",),
-    "reasoning_budget_tokens": (-1,),
     "reasoning_control": (False,),
     "reasoning_effort": (),
     "reasoning_format": ("none",),
     "thinking": (),
-    "thinking_budget_tokens": (-1,),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
     "verbosity": ("medium",),
@@ -170,6 +167,12 @@ class ChatCompletionRequest(OpenAIFields):
     enable_thinking: bool | None = None
     reasoning_format: Literal["auto", "deepseek", "none"] | None = None
     """As llama-server has it: `none` leaves thoughts where they stand in the content."""
+    thinking_budget_tokens: int | None = Field(
+        None,
+        ge=-1,
+        validation_alias=AliasChoices("thinking_budget_tokens", "reasoning_budget_tokens", "reasoning_budget"),
+    )
+    """How many tokens a thought may have; -1: as many as it likes, 0: there is none."""
     chat_template_kwargs: JSONObject | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
@@ -189,7 +192,8 @@ class ChatCompletionRequest(OpenAIFields):
         return self.tool_use.prompt(
             [message.rendered() for message in self.messages],
             ending=self._ending(),
-            thinking=self._thinking(options),
+            thinking=False if self.thinking_budget_tokens == 0 else self._thinking(options),
+            thinking_budget=self.thinking_budget_tokens if self.thinking_budget_tokens != -1 else None,
             split_reasoning=self.reasoning_format != "none",
             template_options=options,
         )
@@ -235,6 +239,8 @@ class ChatCompletionRequest(OpenAIFields):
         for name in ("max_tokens", "max_completion_tokens"):
             if getattr(self, name) == 0:
                 raise ValueError(f"{name} must be at least 1")
+        if (self.thinking_budget_tokens or -1) > 0 and self.reasoning_format == "none":
+            raise InvalidRequest("thoughts that stay in the content are not counted", param="thinking_budget_tokens")
         if self.top_logprobs and not self.logprobs:
             raise ValueError("top_logprobs is allowed with logprobs: true only")
         return self

@@ -18,6 +18,7 @@ from paddock.gateway.openai.responses.request import ResponseRequest
 from paddock.gateway.openai.responses.schema import (
     ArgumentsDelta,
     ArgumentsDone,
+    ErrorEvent,
     Event,
     IncompleteDetails,
     InputTokensDetails,
@@ -107,7 +108,8 @@ class ResponseAnswer:
                         told.append(ended(response=response))
                     yield self._written(*told)
             except PaddockError as error:
-                yield self._failed(error)
+                body = error.body()["error"]
+                yield self._written(ErrorEvent(code=error.code, message=error.message, param=error.param, error=body))
 
     def _written(self, *events: Event) -> bytes:
         written = bytearray()
@@ -116,17 +118,6 @@ class ResponseAnswer:
             name = str(event.__struct_config__.tag)
             written += b"event: %b\ndata: %b\n\n" % (name.encode(), _encode(event))
         return bytes(written)
-
-    def _failed(self, error: PaddockError) -> bytes:
-        """The error as everywhere in this server, with what this API has in its error events beside it."""
-        event = {
-            "type": "error",
-            "code": error.code,
-            "message": error.message,
-            "param": error.param,
-            "sequence_number": next(self._numbers),
-        }
-        return b"event: error\ndata: " + _encode(event | error.body()) + b"\n\n"
 
     def _ended(self, last: Delta) -> Response:
         assert last.usage is not None, "with the last delta"

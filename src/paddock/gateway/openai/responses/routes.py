@@ -6,6 +6,7 @@ from fastapi import Response as HTTPResponse
 from paddock.fleet import Fleet
 from paddock.gateway.bodies import read_body
 from paddock.gateway.conversation import count_tokens, in_the_words_of
+from paddock.gateway.listening import while_listening
 from paddock.gateway.openai.responses.answer import ResponseAnswer, to_generate
 from paddock.gateway.openai.responses.request import ResponseRequest
 from paddock.gateway.openai.responses.schema import Event, InputTokens, Response
@@ -19,7 +20,7 @@ _WORDS = {"messages": "input", "reasoning_effort": "reasoning.effort"}
 def response_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     router = APIRouter(prefix="/v1/responses", tags=["openai"])
 
-    @router.post("", **describe(Response, body=ResponseRequest, events=(Event,), named=True))
+    @router.post("", **describe(Response, body=ResponseRequest, events=(Event,), named=True, prefix="Responses"))
     async def create_response(request: Request) -> HTTPResponse:
         """What the model says next, as a row of items. Nothing is kept: send the whole conversation each time."""
         body = await read_body(request, ResponseRequest, limit=max_body)
@@ -29,9 +30,9 @@ def response_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
         answer = ResponseAnswer(body, model.name, generation.fingerprint)
         if body.stream:
             return EventStream(answer.events(generation), body.sse_ping_interval)
-        return JSON(await answer.whole(generation))
+        return JSON(await while_listening(request, answer.whole(generation)))
 
-    @router.post("/input_tokens", **describe(InputTokens, body=ResponseRequest))
+    @router.post("/input_tokens", **describe(InputTokens, body=ResponseRequest, prefix="Responses"))
     async def count_input_tokens(request: Request) -> HTTPResponse:
         """How many tokens a request's input has. Takes the body of one; generates nothing."""
         body = await read_body(request, ResponseRequest, limit=max_body)

@@ -208,6 +208,15 @@ class ArgumentsDone(_Event, kw_only=True, tag_field="type", tag="response.functi
     arguments: str
 
 
+class ErrorEvent(_Event, kw_only=True, tag_field="type", tag="error"):
+    """The error as everywhere in this server, with what this API has in its error events beside it."""
+
+    code: str
+    message: str
+    param: str | None
+    error: dict[str, Any]
+
+
 Event = (
     ResponseCreated
     | ResponseInProgress
@@ -223,4 +232,5 @@ Event = (
     | ReasoningDone
     | ArgumentsDelta
     | ArgumentsDone
+    | ErrorEvent
 )

@@ -1,0 +1,141 @@
+"""`/v1/responses` in its details; the `openai` package's own view of it is in the promises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from paddock.gateway.openai.responses.request import ResponseRequest
+from tests.server import Server, events
+
+TOOL = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server("-m", "fake:") as server:
+        yield server
+
+
+def _told(**body: Any) -> list[dict[str, Any]]:
+    return ResponseRequest.model_validate_json(json.dumps(body)).prompt().messages
+
+
+def test_a_turn_of_several_items_is_one_message() -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"at":"it"}'}
+    told = _told(
+        instructions="Be brief.",
+        input=[
+            {"role": "developer", "content": "Be kind."},
+            {
+                "role": "user",
+                "content": [{"type": "input_text", "text": "What is"}, {"type": "input_text", "text": "it?"}],
+            },
+            {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}], "id": "rs_1"},
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me look."}]},
+            call,
+            call | {"call_id": "c2"},
+            {"type": "function_call_output", "call_id": "c1", "output": "a horse"},
+            {"type": "function_call_output", "call_id": "c2", "output": [{"type": "input_text", "text": "a hen"}]},
+            {"role": "assistant", "content": "A horse."},
+            {"role": "assistant", "content": "And a hen."},
+        ],
+    )
+    function = {"name": "look", "arguments": {"at": "it"}}
+    assert told == [
+        {"role": "system", "content": "Be brief.\n\nBe kind."},
+        {"role": "user", "content": "What is\nit?"},
+        {
+            "role": "assistant",
+            "reasoning_content": "Hm.",
+            "content": "Let me look.",
+            "tool_calls": [
+                {"id": "c1", "type": "function", "function": function},
+                {"id": "c2", "type": "function", "function": function},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "a horse"},
+        {"role": "tool", "tool_call_id": "c2", "content": "a hen"},
+        {"role": "assistant", "content": "A horse."},
+        {"role": "assistant", "content": "And a hen."},
+    ]
+
+
+def test_what_was_asked_comes_back(server: Server) -> None:
+    body = {
+        "input": "say: hello",
+        "instructions": "x",
+        "metadata": {"a": "b"},
+        "tools": [TOOL],
+        "tool_choice": "none",
+        "temperature": 0.5,
+        "max_output_tokens": 4000,
+        "reasoning": {"effort": "low", "summary": "auto"},
+    }
+    answer = server.client.post("/v1/responses", json=body).json()
+    assert answer["status"] == "completed"
+    assert [item["type"] for item in answer["output"]] == ["message"]
+    assert answer["output"][0]["content"][0]["text"] == "hello"
+    assert answer["store"] is False
+    for name in ("instructions", "metadata", "tool_choice", "temperature", "max_output_tokens"):
+        assert answer[name] == body[name]
+    assert answer["tools"][0]["name"] == "look"
+    assert answer["usage"]["total_tokens"] == answer["usage"]["input_tokens"] + answer["usage"]["output_tokens"]
+
+
+def test_an_answer_that_is_cut_says_so(server: Server) -> None:
+    body = {"input": "say: hello there", "max_output_tokens": 3}
+    answer = server.client.post("/v1/responses", json=body).json()
+    assert (answer["status"], answer["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
+    assert answer["output"][-1]["status"] == "incomplete"
+    with server.client.stream("POST", "/v1/responses", json=body | {"stream": True}) as response:
+        name, data = list(events(response))[-1]
+    assert name == json.loads(data)["type"] == "response.incomplete"
+
+
+def test_events_are_numbered_and_end_with_the_whole(server: Server) -> None:
+    body = {"input": "say: hello", "include": ["message.output_text.logprobs"], "top_logprobs": 2, "stream": True}
+    with server.client.stream("POST", "/v1/responses", json=body) as response:
+        told = [(name, json.loads(data)) for name, data in events(response)]
+    assert [data["sequence_number"] for _, data in told] == list(range(len(told)))
+    assert all(name == data["type"] for name, data in told)
+    text = "".join(data["delta"] for name, data in told if name == "response.output_text.delta")
+    final = told[-1][1]["response"]
+    assert final["output"][0]["content"][0]["text"] == text == "hello"
+    assert len(final["output"][0]["content"][0]["logprobs"]) >= 5
+    added = next(data for name, data in told if name == "response.output_item.added")
+    assert added["item"] == {"type": "message", "id": final["output"][0]["id"], "role": "assistant",
+                             "status": "in_progress", "content": []}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"background": True}, "background"),
+        ({"truncation": "auto"}, "truncation"),
+        ({"input": []}, "input"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0]"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].type"),
+        ({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "["}]}, "input[0]"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [TOOL, TOOL]}, "tools[1].name"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "other"}}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "nothing"}}}}, "text.format"),
+        ({"input": "word " * 9000}, "input"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_by_name(server: Server, more: dict[str, Any], param: str) -> None:
+    response = server.client.post("/v1/responses", json={"input": "x"} | more)
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["param"] == param
+
+
+def test_input_is_counted_as_it_is_read(server: Server) -> None:
+    body = {"input": "say: hello", "instructions": "x"}
+    counted = server.client.post("/v1/responses/input_tokens", json=body).json()
+    assert counted["input_tokens"] == server.client.post("/v1/responses", json=body).json()["usage"]["input_tokens"]
