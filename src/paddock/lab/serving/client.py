@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 # Escaped quotes in generated text cannot look like this, so a match is always the delta's own field.
-_CONTENT = re.compile(rb'"(?:reasoning_)?content"\s*:\s*"(?!")')
+_CONTENT = re.compile(rb'"(?:(?:reasoning_)?content|text)"\s*:\s*"(?!")')
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 
 class ChatFailed(Exception):
@@ -173,18 +174,75 @@ class _Exchange(asyncio.Protocol):
             self.finished.set_result(None)
 
 
-async def chat(address: Address, body: dict[str, Any], on_event: Callable[[int], object] | None = None) -> Answer:
-    """One streamed chat on a connection of its own; `on_event` hears how many events with content have come."""
-    content = json.dumps({**body, "stream": True, "stream_options": {"include_usage": True}}).encode()
-    head = (
-        f"POST /v1/chat/completions HTTP/1.1\r\nHost: {address.host}:{address.port}\r\nAccept: text/event-stream\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\nConnection: close\r\n\r\n"
-    )
+async def stream(
+    address: Address, body: dict[str, Any], on_event: Callable[[int], object] | None = None, path: str = CHAT
+) -> Answer:
+    """One streamed answer on a connection of its own; `on_event` hears how many events with content have come."""
+    request = _request(address, path, {**body, "stream": True, "stream_options": {"include_usage": True}}, "close")
     transport, exchange = await asyncio.get_running_loop().create_connection(
-        lambda: _Exchange(head.encode() + content, on_event), address.host, address.port
+        lambda: _Exchange(request, on_event), address.host, address.port
     )
     try:
         await exchange.finished
     finally:
         transport.close()
     return exchange.answer
+
+
+async def repeat(address: Address, path: str, body: dict[str, Any], *, connections: int, times: int) -> float:
+    """The same request so many times, over a few connections that stay open. Returns the requests per second."""
+    request, left = _request(address, path, body, "keep-alive"), iter(range(times))
+    begun = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(connections):
+            group.create_task(_repeat(address, request, left))
+    return times / (time.perf_counter() - begun)
+
+
+async def post(address: Address, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """One request with its whole answer."""
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    try:
+        writer.write(_request(address, path, body, "close"))
+        answer: dict[str, Any] = json.loads(await _whole(reader))
+        return answer
+    finally:
+        writer.close()
+
+
+async def _repeat(address: Address, request: bytes, left: Iterator[int]) -> None:
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    try:
+        for _ in left:
+            writer.write(request)
+            try:
+                await _whole(reader)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                # Some servers close a connection after so many requests.
+                writer.close()
+                reader, writer = await asyncio.open_connection(address.host, address.port)
+                writer.write(request)
+                await _whole(reader)
+    finally:
+        writer.close()
+
+
+async def _whole(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
+    if length is None:
+        raise ChatFailed(f"an answer of unknown length: {head[:100]!r}")
+    body = await reader.readexactly(int(length[1]))
+    status, _, _ = head.partition(b"\r\n")
+    if b" 200 " not in status:
+        raise ChatFailed(f"{status.decode()}: {body[:300].decode(errors='replace')}")
+    return body
+
+
+def _request(address: Address, path: str, body: dict[str, Any], connection: str) -> bytes:
+    content = json.dumps(body).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: {address.host}:{address.port}\r\nAccept: */*\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\nConnection: {connection}\r\n\r\n"
+    )
+    return head.encode() + content

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from paddock.lab.serving.client import Address, Answer, chat
+from paddock.lab.serving.client import CHAT, COMPLETIONS, Address, Answer, post, repeat, stream
 from paddock.lab.serving.report import Better, Measure
 
 Message = dict[str, str]
@@ -29,7 +29,9 @@ education green blue river mountain forest garden window bridge island market su
 _WORDS = _VOCABULARY.split()
 _TAG_WORDS = 6
 _SHORT_QUESTION = 12
+_SHORT_PROMPT = 10
 _RUNNING = 3
+_MANY = 64
 
 
 @dataclass(frozen=True)
@@ -68,18 +70,26 @@ class Session:
     def story(self) -> list[Message]:
         return [user(f"{self.words(_SHORT_QUESTION)}. Tell me a long story with these words in it.")]
 
+    def body(self, tokens: int, **more: Any) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self.settings.model_name,
+            "max_tokens": tokens,
+            "temperature": self.settings.temperature,
+            **more,
+        }
+        return body | {"ignore_eos": True} if self.settings.ignore_eos else body
+
     async def ask(
         self, messages: list[Message], tokens: int, on_event: Callable[[int], object] | None = None
     ) -> Answer:
-        body: dict[str, Any] = {
-            "model": self.settings.model_name,
-            "messages": messages,
-            "max_tokens": tokens,
-            "temperature": self.settings.temperature,
-        }
-        if self.settings.ignore_eos:
-            body["ignore_eos"] = True
-        answer = await chat(self.address, body, on_event)
+        return self._noted(await stream(self.address, self.body(tokens, messages=messages), on_event), tokens)
+
+    async def complete(self, prompt: str, tokens: int) -> Answer:
+        """The same without a chat template."""
+        body = self.body(tokens, prompt=prompt)
+        return self._noted(await stream(self.address, body, path=COMPLETIONS), tokens)
+
+    def _noted(self, answer: Answer, tokens: int) -> Answer:
         self.answers.append(answer)
         self.short += answer.tokens < tokens
         return answer
@@ -192,6 +202,36 @@ async def neighbours(session: Session, neighbour: Session) -> list[Measure]:
     ]
 
 
+async def short(session: Session) -> list[Measure]:
+    """Prompts of ten tokens, one after another, on a server that does nothing else."""
+    count = session.settings.scaled(60)
+    answers = [await session.complete(session.words(_SHORT_PROMPT), 2) for _ in range(count)]
+    return [_seconds("first token of ten tokens, median", statistics.median(answer.first_token for answer in answers))]
+
+
+async def tokenize(session: Session) -> list[Measure]:
+    """A sentence is tokenised again and again, over eight connections that stay open."""
+    body = {"model": session.settings.model_name, "content": session.words(20)}
+    await wake(session)
+    rate = await repeat(session.address, "/tokenize", body, connections=8, times=session.settings.scaled(6000))
+    return [Measure("/tokenize", "1/s", Better.HIGHER, rate)]
+
+
+async def open64(session: Session) -> list[Measure]:
+    """Sixty-four streams (start the server with as many places), against as many answers in one body."""
+    tokens = session.settings.scaled(64)
+    answers = await session.ask_all([session.story()] * _MANY, tokens)
+    streamed = _MANY * tokens / (_last_token(answers) - max(answer.times[0] for answer in answers))
+    body = session.body(tokens, messages=session.story(), n=_MANY)
+    timings = (await post(session.address, CHAT, body))["timings"]
+    whole = _MANY * tokens / (timings["predicted_ms"] / 1000)
+    return [
+        Measure("64 streams", "1/s", Better.HIGHER, streamed),
+        Measure("64 answers in one body", "1/s", Better.HIGHER, whole),
+        Measure("streams / one body", "x", Better.HIGHER, streamed / whole),
+    ]
+
+
 SCENARIOS: dict[str, Scenario] = {
     "streams1": partial(streams, count=1),
     "streams4": partial(streams, count=4),
@@ -201,6 +241,9 @@ SCENARIOS: dict[str, Scenario] = {
     "stall": stall,
     "turns4": partial(turns, at_once=4),
     "revisit": revisit,
+    "short": short,
+    "tokenize": tokenize,
+    "open64": open64,
 }
 
 
