@@ -1,0 +1,281 @@
+"""Decisions about models, tried on thousands of situations and on simulated days; no process, no clock."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from dataclasses import dataclass, field, replace
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paddock.fleet.policy import Decision, Failures, Limits, Phase, Standing, decide
+
+NOW = 1000.0
+_moments = st.floats(0, NOW)
+
+
+@st.composite
+def _situations(draw: st.DrawFn) -> tuple[list[Standing], Limits]:
+    """Any situation that can come about: what is there fits."""
+    limits = Limits(
+        memory=draw(st.fixed_dictionaries({"host": st.integers(5, 30)}, optional={"gpu": st.integers(5, 30)})),
+        models=draw(st.none() | st.integers(1, 4)),
+    )
+    models: list[Standing] = []
+    for number in range(draw(st.integers(1, 7))):
+        phase = draw(st.sampled_from(get_args(Phase)))
+        model = Standing(
+            f"m{number}",
+            {"host": draw(st.integers(0, 20)), "gpu": draw(st.integers(0, 20))},
+            phase,
+            busy=draw(st.booleans()),
+            stays_until=NOW + draw(st.floats(-10, 10)),
+            last_used=draw(_moments),
+            idle_timeout=draw(st.sampled_from([0.0, 100.0])),
+            pinned=draw(st.booleans()),
+            waited_for_since=draw(st.none() | _moments),
+        )
+        there = [one for one in [*models, model] if one.phase != "out"]
+        models.append(model if _fit(there, limits) else replace(model, phase="out"))
+    return models, limits
+
+
+def _fit(models: list[Standing], limits: Limits) -> bool:
+    few = limits.models is None or len(models) <= limits.models
+    return few and all(sum(one.needs[device] for one in models) <= most for device, most in limits.memory.items())
+
+
+@given(_situations())
+def test_what_is_decided_is_allowed(situation: tuple[list[Standing], Limits]) -> None:
+    models, limits = situation
+    by_name = {model.name: model for model in models}
+    decision = decide(models, limits, NOW)
+    assert len(set(decision.load)) == len(decision.load)
+    assert len(set(decision.leave)) == len(decision.leave)
+    for name in decision.load:
+        assert by_name[name].phase == "out"
+        assert by_name[name].waited_for_since is not None
+    for name in decision.leave:
+        model = by_name[name]
+        assert model.phase == "in"
+        assert not model.pinned
+        assert not model.busy or model.stays_until <= NOW
+    there = [model for model in models if model.phase != "out"] + [by_name[name] for name in decision.load]
+    assert _fit(there, limits), "nothing is loaded into room that is still taken"
+
+
+@given(_situations())
+def test_nobody_leaves_for_nothing(situation: tuple[list[Standing], Limits]) -> None:
+    """Whoever leaves has been idle for long, or makes room: with any one of them still there it would not be enough."""
+    models, limits = situation
+    decision = decide(models, limits, NOW)
+    waiting = [model for model in models if model.phase == "out" and model.waited_for_since is not None]
+    for name in decision.leave:
+        model = next(model for model in models if model.name == name)
+        idle = not model.busy and model.idle_timeout and NOW - model.last_used >= model.idle_timeout
+        assert idle or waiting
+
+
+@given(_situations())
+def test_deciding_again_changes_nothing(situation: tuple[list[Standing], Limits]) -> None:
+    models, limits = situation
+    decision = decide(models, limits, NOW)
+    after = [
+        replace(model, phase="loading", waited_for_since=None)
+        if model.name in decision.load
+        else replace(model, phase="leaving")
+        if model.name in decision.leave
+        else model
+        for model in models
+        if model.name not in decision.impossible
+    ]
+    again = decide(after, limits, NOW)
+    assert again.load == []
+
+
+@given(_situations())
+def test_the_one_that_waited_longest_is_not_passed_by(situation: tuple[list[Standing], Limits]) -> None:
+    models, limits = situation
+    decision = decide(models, limits, NOW)
+    waiting = [
+        model
+        for model in models
+        if model.phase == "out" and model.waited_for_since is not None and model.name not in decision.impossible
+    ]
+    if waiting:
+        oldest = min(waiting, key=lambda model: (model.waited_for_since, model.name))
+        if oldest.name not in decision.load:
+            # What it needs is kept for it, should all of those leave that may.
+            there = [one for one in models if one.phase in ("in", "loading") and one.name not in decision.leave]
+            loaded = [one for one in models if one.name in decision.load]
+            movable = [one for one in there if one.phase == "in" and not one.pinned]
+            staying = [one for one in there if one not in movable]
+            assert _fit([*staying, oldest], limits) <= _fit([*staying, *loaded, oldest], limits)
+
+
+def test_the_least_recently_used_leaves_and_only_as_many_as_needed() -> None:
+    models = [
+        Standing("old", {"host": 4}, "in", last_used=1),
+        Standing("older", {"host": 2}, "in", last_used=0),
+        Standing("new", {"host": 4}, "in", last_used=2),
+        Standing("wanted", {"host": 4}, waited_for_since=3),
+    ]
+    assert decide(models, Limits({"host": 10}), NOW).leave == ["old"]
+    assert decide(models, Limits({"host": 12}), NOW).leave == ["older"]
+
+
+def test_one_that_can_never_fit_is_refused_with_the_numbers() -> None:
+    models = [
+        Standing("pinned", {"host": 6}, "in", pinned=True),
+        Standing("wanted", {"host": 6}, waited_for_since=3),
+    ]
+    decision = decide(models, Limits({"host": 10}), NOW)
+    shortage = decision.impossible["wanted"]
+    assert (shortage.device, shortage.needed, shortage.limit, shortage.pinned) == ("host", 6, 10, 6)
+    assert shortage.keeping == ("pinned",)
+
+
+def test_one_in_use_is_left_its_time() -> None:
+    models = [
+        Standing("there", {"host": 6}, "in", busy=True, stays_until=NOW + 3),
+        Standing("wanted", {"host": 6}, waited_for_since=3),
+    ]
+    decision = decide(models, Limits({"host": 10}), NOW)
+    assert (decision.leave, decision.look_again_at) == ([], NOW + 3)
+    assert decide(models, Limits({"host": 10}), NOW + 3).leave == ["there"]
+
+
+def test_idle_ones_leave_and_others_say_when() -> None:
+    models = [
+        Standing("idle", {}, "in", last_used=NOW - 300, idle_timeout=300),
+        Standing("soon", {}, "in", last_used=NOW - 299, idle_timeout=300),
+        Standing("busy", {}, "in", busy=True, last_used=0, idle_timeout=300),
+        Standing("pinned", {}, "in", last_used=0, idle_timeout=300, pinned=True),
+        Standing("forever", {}, "in", last_used=0),
+    ]
+    decision = decide(models, Limits(), NOW)
+    assert (decision.leave, decision.look_again_at) == (["idle"], NOW + 1)
+
+
+# ── simulated days ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+STAY, LOAD, SERVICE = 5.0, 2.0, 3.0
+
+
+@dataclass
+class _World:
+    """Models, requests that arrive at random, and a manager that does what is decided."""
+
+    sizes: dict[str, int]
+    limits: Limits
+    now: float = 0.0
+    phase: dict[str, Phase] = field(default_factory=dict)
+    running: dict[str, int] = field(default_factory=dict)
+    queue: dict[str, list[float]] = field(default_factory=dict)
+    stays_until: dict[str, float] = field(default_factory=dict)
+    last_used: dict[str, float] = field(default_factory=dict)
+    events: list[tuple[float, int, str, str]] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+    loads: int = 0
+    _count: int = 0
+
+    def at(self, moment: float, kind: str, name: str) -> None:
+        self._count += 1
+        heapq.heappush(self.events, (moment, self._count, kind, name))
+
+    def standings(self) -> list[Standing]:
+        return [
+            Standing(
+                name,
+                {"host": size},
+                self.phase.get(name, "out"),
+                busy=self.running.get(name, 0) > 0,
+                stays_until=self.stays_until.get(name, 0.0),
+                last_used=self.last_used.get(name, 0.0),
+                waited_for_since=min(self.queue.get(name, []), default=None),
+            )
+            for name, size in self.sizes.items()
+        ]
+
+    def run(self, chance: random.Random) -> None:
+        while self.events:
+            self.now, _, kind, name = heapq.heappop(self.events)
+            match kind:
+                case "arrives":
+                    self.queue.setdefault(name, []).append(self.now)
+                    if self.phase.get(name) == "in":
+                        self._serve(name, chance)
+                case "loaded":
+                    self.phase[name], self.stays_until[name] = "in", self.now + STAY
+                    self._serve(name, chance)
+                case "ends":
+                    self.running[name] -= 1
+                    self.last_used[name] = self.now
+                    if self.phase[name] == "leaving" and not self.running[name]:
+                        self.phase[name] = "out"
+            self._act(decide(self.standings(), self.limits, self.now))
+
+    def _serve(self, name: str, chance: random.Random) -> None:
+        for since in self.queue.pop(name, []):
+            self.waits.append(self.now - since)
+            self.running[name] = self.running.get(name, 0) + 1
+            self.at(self.now + chance.uniform(0, SERVICE), "ends", name)
+
+    def _act(self, decision: Decision) -> None:
+        assert not decision.impossible
+        for name in decision.leave:
+            self.phase[name] = "leaving" if self.running.get(name) else "out"
+        for name in decision.load:
+            self.phase[name] = "loading"
+            self.loads += 1
+            self.at(self.now + LOAD, "loaded", name)
+        there = [name for name, phase in self.phase.items() if phase != "out"]
+        assert sum(self.sizes[name] for name in there) <= self.limits.memory["host"]
+        if decision.leave and not all(self.running.get(name) for name in decision.leave):
+            self._act(decide(self.standings(), self.limits, self.now))  # some left at once, so there is room now
+        elif decision.look_again_at is not None:
+            self.at(decision.look_again_at, "look", "")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(), st.integers(2, 6))
+def test_every_request_is_served_within_bounds(seed: int, count: int) -> None:
+    chance = random.Random(seed)
+    sizes = {f"m{number}": chance.randint(1, 8) for number in range(count)}
+    world = _World(sizes, Limits({"host": chance.randint(8, 20)}))
+    arrivals = 1000
+    for _ in range(arrivals):
+        world.at(chance.uniform(0, 600), "arrives", chance.choice(list(sizes)))
+    world.run(chance)
+    assert len(world.waits) == arrivals
+    # Everybody before it in the row may stay, finish and be followed by a load; then it is its own turn.
+    assert max(world.waits) <= count * (STAY + SERVICE + LOAD)
+
+
+def test_two_models_that_do_not_fit_together_do_not_thrash() -> None:
+    chance = random.Random(1)
+    world = _World({"a": 6, "b": 6}, Limits({"host": 8}))
+    for second in range(3000):
+        world.at(second / 5, "arrives", chance.choice("ab"))
+    world.run(chance)
+    assert len(world.waits) == 3000
+    # As many as six hundred seconds hold stays, and not one for each request.
+    assert world.loads <= 600 / STAY + 2
+
+
+# ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_first_failure_is_forgiven_and_the_pauses_grow() -> None:
+    failures = Failures()
+    pauses = []
+    for _ in range(10):
+        failures.failed("it crashed", NOW)
+        pauses.append(failures.pause(NOW))
+    assert pauses == [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert failures.pause(NOW + 59) == pytest.approx(1)
+    failures.succeeded()
+    assert (failures.pause(NOW), failures.reason) == (0, "")
