@@ -96,6 +96,7 @@ def test_deciding_again_changes_nothing(situation: tuple[list[Standing], Limits]
     assert again.load == []
 
 
+@settings(max_examples=500)
 @given(_situations())
 def test_the_one_that_waited_longest_is_not_passed_by(situation: tuple[list[Standing], Limits]) -> None:
     models, limits = situation
@@ -125,6 +126,31 @@ def test_the_least_recently_used_leaves_and_only_as_many_as_needed() -> None:
     ]
     assert decide(models, Limits({"host": 10}), NOW).leave == ["old"]
     assert decide(models, Limits({"host": 12}), NOW).leave == ["older"]
+
+
+def test_one_in_use_leaves_only_where_idle_ones_are_not_enough() -> None:
+    models = [
+        Standing("busy", {"host": 4}, "in", busy=True, last_used=0),
+        Standing("idle", {"host": 4}, "in", last_used=9),
+        Standing("wanted", {"host": 4}, waited_for_since=10),
+    ]
+    assert decide(models, Limits({"host": 10}), NOW).leave == ["idle"]
+    assert decide(
+        [*models[:2], Standing("wanted", {"host": 8}, waited_for_since=10)], Limits({"host": 10}), NOW
+    ).leave == [
+        "idle",
+        "busy",
+    ]
+
+
+def test_room_is_kept_for_the_one_that_waited_longest() -> None:
+    models = [
+        Standing("there", {"host": 6}, "in", busy=True, stays_until=NOW + 3),
+        Standing("first", {"host": 8}, waited_for_since=1),
+        Standing("second", {"host": 4}, waited_for_since=2),
+        Standing("third", {"host": 2}, waited_for_since=3),
+    ]
+    assert decide(models, Limits({"host": 10}), NOW).load == ["third"], "which fits beside the first as well"
 
 
 def test_one_that_can_never_fit_is_refused_with_the_numbers() -> None:
