@@ -148,9 +148,9 @@ def test_room_is_kept_for_the_one_that_waited_longest() -> None:
         Standing("there", {"host": 6}, "in", busy=True, stays_until=NOW + 3),
         Standing("first", {"host": 8}, waited_for_since=1),
         Standing("second", {"host": 4}, waited_for_since=2),
-        Standing("third", {"host": 2}, waited_for_since=3),
     ]
-    assert decide(models, Limits({"host": 10}), NOW).load == ["third"], "which fits beside the first as well"
+    assert decide(models, Limits({"host": 10}), NOW).load == []
+    assert decide(models, Limits({"host": 18}), NOW).load == ["first", "second"]
 
 
 def test_one_that_can_never_fit_is_refused_with_the_numbers() -> None:
