@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from tests.server import Server, chat_body, events, wait_for
@@ -164,3 +168,46 @@ def test_an_answer_ends_where_it_is_indented_by_less(fake_server: Server) -> Non
         for chunk in _stream(fake_server, CHAT, n_indent=4, **chat_body(f"say: {text}"))
     )
     assert shown == choice["message"]["content"]
+
+
+# ── while the model loads ────────────────────────────────────────────────────────────────────────────────────────────
+
+SLOW_TO_LOAD = [
+    ("/v1/chat/completions", chat_body("say: hello")),
+    ("/v1/completions", {"prompt": ["x", "y"], "max_tokens": 2}),
+    ("/v1/responses", {"input": "say: hello"}),
+    ("/v1/messages", chat_body("say: hello", max_tokens=9)),
+    ("/completion", {"prompt": "x", "n_predict": 2}),
+]
+
+
+def test_streams_begin_while_the_model_loads() -> None:
+    with Server("-m", "fake:load=3.5") as server, ThreadPoolExecutor(len(SLOW_TO_LOAD)) as pool:
+
+        def told(asked: tuple[str, dict[str, Any]]) -> str:
+            path, body = asked
+            return httpx.post(f"{server.url}{path}", json=body | {"stream": True}, timeout=60).text
+
+        for text in pool.map(told, SLOW_TO_LOAD):
+            assert text.startswith(": loading fake")
+            assert "data: " in text
+            assert "event: error" not in text
+
+
+def test_what_fails_after_a_stream_has_begun_is_an_event() -> None:
+    with Server("-m", "fake:load=30") as server:
+        with server.client.stream("POST", "/v1/messages", json=chat_body("x", max_tokens=9, stream=True)) as response:
+            assert response.status_code == 200
+            wait_for(server.workers, 10, "the worker")
+            (worker,) = server.workers()
+            os.kill(worker, signal.SIGKILL)
+            ((name, data),) = events(response)
+        assert name == "error"
+        assert json.loads(data)["type"] == "error"
+        assert "SIGKILL" in json.loads(data)["error"]["message"]
+
+
+def test_what_can_be_refused_at_once_has_a_status() -> None:
+    with Server("-m", "fake:") as server:
+        response = server.client.post("/v1/chat/completions", json=chat_body("word " * 9000, stream=True))
+        assert response.status_code == 400

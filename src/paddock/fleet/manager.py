@@ -50,6 +50,7 @@ class Fleet:
         self._load_timeout = load_timeout
         self._workers: dict[str, WorkerProcess] = {}
         self._loading: dict[str, asyncio.Task[WorkerProcess]] = {}
+        self._starting: dict[str, WorkerProcess] = {}
         # The workers lock parts of this file to take turns on the CPU.
         self._turns = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         self._stopping = False
@@ -70,6 +71,11 @@ class Fleet:
             generation.close()
             raise
         return generation
+
+    def progress(self, model: Model) -> str:
+        """How far a model is that is waited for, in a few words."""
+        worker = self._starting.get(model.name)
+        return f"loading {model.name}" + (f" {worker.progress:.0%}" if worker is not None and worker.progress else "")
 
     async def pool(self, model: Model, kind: ModelKind, request: Callable[[int], PoolRequest]) -> Pooled:
         """Have vectors made, or scores given, by a model of that kind. Who stops waiting is not computed for."""
@@ -187,13 +193,15 @@ class Fleet:
         return worker
 
     async def _start(self, model: Model) -> WorkerProcess:
-        worker = WorkerProcess(model.name, self._turns, self._on_gone)
+        worker = self._starting[model.name] = WorkerProcess(model.name, self._turns, self._on_gone)
         try:
             options = msgspec.structs.replace(self._options, pooling=await self.pooling(model))
             await worker.start(model.path, options, within=self._load_timeout)
         except PaddockError as error:
             _log.error("load failed", model=model.name, error=error.message)
             raise
+        finally:
+            del self._starting[model.name]
         return worker
 
     def _on_gone(self, worker: WorkerProcess) -> None:

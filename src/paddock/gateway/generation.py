@@ -65,9 +65,11 @@ def _calls(parts: Iterable[CallDelta]) -> list[Call]:
 
 
 async def start_all(
-    fleet: Fleet, model: Model, requests: Iterable[Callable[[int], GenerateRequest]]
+    fleet: Fleet, model: Model, requests: Sequence[Callable[[int], GenerateRequest]]
 ) -> list[Generation]:
     """Have every request accepted, or none: the first refusal ends them all."""
+    if len(requests) == 1:
+        return [await fleet.generate(model, requests[0])]
     starting = [asyncio.ensure_future(fleet.generate(model, request)) for request in requests]
     try:
         return list(await asyncio.gather(*starting))

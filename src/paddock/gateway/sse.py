@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 from paddock.gateway.listening import left
 
 _SILENCE = 10
-_COMMENT = b": keep-alive\n\n"
+COMMENT = b": keep-alive\n\n"
 
 
 class EventStream(Response):
@@ -25,7 +25,7 @@ class EventStream(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, events: AsyncGenerator[bytes], silence: int | None = None, sign_of_life: bytes = _COMMENT
+        self, events: AsyncGenerator[bytes], silence: int | None = None, sign_of_life: bytes = COMMENT
     ) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         # Response computed a length for its empty body; a stream has none.

@@ -49,17 +49,18 @@ def to_generate(body: MessagesRequest, request_id: int) -> GenerateRequest:
 
 
 class MessageAnswer:
-    def __init__(self, body: MessagesRequest, model: str, prompt_tokens: int) -> None:
+    def __init__(self, body: MessagesRequest, model: str, generation: Generation) -> None:
+        self._generation = generation
         self._parts = Parts()
         self._hides_thoughts = body.thinking is not None and body.thinking.display == "omitted"
         self._message = Message(
             id=f"msg_{secrets.token_urlsafe(18)}",
             model=body.model or model,
-            usage=MessageUsage(input_tokens=prompt_tokens),
+            usage=MessageUsage(input_tokens=generation.prompt_tokens),
         )
 
-    async def whole(self, generation: Generation) -> Message:
-        with closing(generation):
+    async def whole(self) -> Message:
+        with closing(self._generation) as generation:
             async for delta in generation:
                 for _ in self._parts.feed(delta):
                     pass
@@ -74,8 +75,8 @@ class MessageAnswer:
             timings=ended.timings,
         )
 
-    async def events(self, generation: Generation) -> AsyncGenerator[bytes]:
-        with closing(generation):
+    async def events(self) -> AsyncGenerator[bytes]:
+        with closing(self._generation) as generation:
             try:
                 yield _written(MessageStart(self._message))
                 async for delta in generation:

@@ -1,18 +1,19 @@
 from __future__ import annotations
 
+from functools import partial
+
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from paddock.fleet import Fleet
+from paddock.gateway.answering import respond
 from paddock.gateway.anthropic.answer import PATH, PING, MessageAnswer, to_generate
 from paddock.gateway.anthropic.request import CountTokensRequest, MessagesRequest
 from paddock.gateway.anthropic.schema import Event, Failure, Message, TokenCount
 from paddock.gateway.bodies import read_body
 from paddock.gateway.conversation import count_tokens, in_the_words_of
-from paddock.gateway.listening import while_listening
 from paddock.gateway.openapi import describe
 from paddock.gateway.responses import JSON
-from paddock.gateway.sse import EventStream
 
 _WORDS = {"reasoning_effort": "thinking"}
 
@@ -27,12 +28,16 @@ def anthropic_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
         """What the model says next in a conversation, in Anthropic's dialect."""
         body = await read_body(request, MessagesRequest, limit=max_body)
         model = fleet.catalogue.find(body.model)
-        with in_the_words_of(_WORDS):
-            generation = await fleet.generate(model, lambda id: to_generate(body, id))
-        answer = MessageAnswer(body, model.name, generation.prompt_tokens)
-        if body.stream:
-            return EventStream(answer.events(generation), body.sse_ping_interval, sign_of_life=PING)
-        return JSON(await while_listening(request, answer.whole(generation)))
+        return await respond(
+            request,
+            body,
+            fleet,
+            model,
+            [partial(to_generate, body)],
+            lambda generations: MessageAnswer(body, model.name, generations[0]),
+            words=_WORDS,
+            sign_of_life=PING,
+        )
 
     @router.post("/count_tokens", **describe(TokenCount, body=CountTokensRequest, error=Failure, prefix="Messages"))
     async def count_message_tokens(request: Request) -> Response:

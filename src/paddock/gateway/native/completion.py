@@ -14,9 +14,9 @@ from fastapi.responses import Response
 
 from paddock.errors import PaddockError
 from paddock.fleet import Fleet, Generation
+from paddock.gateway.answering import respond
 from paddock.gateway.bodies import read_body
-from paddock.gateway.generation import Written, collect_all, merged, start_all
-from paddock.gateway.listening import while_listening
+from paddock.gateway.generation import Written, collect_all, merged
 from paddock.gateway.native.schema import (
     InfillRequest,
     NativeCompletion,
@@ -27,8 +27,7 @@ from paddock.gateway.native.schema import (
     TokenProbabilities,
 )
 from paddock.gateway.openapi import describe
-from paddock.gateway.responses import JSON, error_event
-from paddock.gateway.sse import EventStream
+from paddock.gateway.responses import error_event
 from paddock.gateway.timings import native_progress, timings_of
 from paddock.types import GenerateRequest, InfillPrompt, Prompt, TextLogprobs
 from paddock.wire import Delta
@@ -69,10 +68,9 @@ def completion_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
 async def _answer(request: Request, fleet: Fleet, body: NativeFields, prompts: Sequence[Prompt]) -> Response:
     model = fleet.catalogue.find(body.model)
     requests = [partial(to_generate, body, prompt) for prompt in prompts]
-    answer = NativeAnswer(body, model.name, await start_all(fleet, model, requests))
-    if body.stream:
-        return EventStream(answer.events(), body.sse_ping_interval)
-    return JSON(await while_listening(request, answer.whole()))
+    return await respond(
+        request, body, fleet, model, requests, lambda generations: NativeAnswer(body, model.name, generations)
+    )
 
 
 def to_generate(body: NativeFields, prompt: Prompt, request_id: int) -> GenerateRequest:

@@ -54,18 +54,19 @@ def to_generate(body: ChatCompletionRequest, request_id: int) -> GenerateRequest
 class ChatAnswer:
     """One answer on its way out, under one id and one name."""
 
-    def __init__(self, body: ChatCompletionRequest, model: str, fingerprint: str) -> None:
+    def __init__(self, body: ChatCompletionRequest, model: str, generation: Generation) -> None:
         self._id = f"chatcmpl-{secrets.token_urlsafe(18)}"
         self._created = int(time.time())
         self._model = body.model or model
-        self._fingerprint = fingerprint
+        self._generation = generation
+        self._fingerprint = generation.fingerprint
         self._n = body.n or 1
         self._around_text = cache(self._render_around_text)
         self._include_usage = body.include_usage
         self._timings_per_token = bool(body.timings_per_token)
 
-    async def whole(self, generation: Generation) -> ChatCompletion:
-        answers = await collect(generation, self._n)
+    async def whole(self) -> ChatCompletion:
+        answers = await collect(self._generation, self._n)
         return ChatCompletion(
             id=self._id,
             created=self._created,
@@ -76,12 +77,12 @@ class ChatAnswer:
             timings=timings_of_all([(answer.last.timings, answer.usage) for answer in answers]),
         )
 
-    async def events(self, generation: Generation) -> AsyncGenerator[bytes]:
+    async def events(self) -> AsyncGenerator[bytes]:
         """Server-sent events. `[DONE]` comes after a complete answer only; an error event ends a broken one."""
         ended: list[tuple[Timings | None, Usage]] = []
         greeted: set[int] = set()
         calling: set[tuple[int, int]] = set()
-        with closing(generation):
+        with closing(self._generation) as generation:
             try:
                 async for delta in generation:
                     event = b""

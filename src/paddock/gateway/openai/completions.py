@@ -7,14 +7,13 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from paddock.errors import PaddockError
-from paddock.fleet import Fleet, Generation, Model
-from paddock.gateway.generation import Written, collect_all, merged, start_all
+from paddock.fleet import Generation
+from paddock.gateway.generation import Written, collect_all, merged
 from paddock.gateway.openai.schema import (
     Completion,
     CompletionChoice,
@@ -45,10 +44,6 @@ def to_generate(body: CompletionRequest, prompt: Prompt, request_id: int) -> Gen
         echo=bool(body.echo),
         prompt_probs=probs if body.echo else -1,
     )
-
-
-async def start(body: CompletionRequest, fleet: Fleet, model: Model) -> list[Generation]:
-    return await start_all(fleet, model, [partial(to_generate, body, prompt) for prompt in body.prompt])
 
 
 class CompletionAnswer:

@@ -61,7 +61,8 @@ def to_generate(body: ResponseRequest, request_id: int) -> GenerateRequest:
 
 
 class ResponseAnswer:
-    def __init__(self, body: ResponseRequest, model: str, fingerprint: str) -> None:
+    def __init__(self, body: ResponseRequest, model: str, generation: Generation) -> None:
+        self._generation = generation
         self._mark = secrets.token_hex(16)
         self._numbers = count()
         self._parts = Parts()
@@ -84,18 +85,18 @@ class ResponseAnswer:
             tools=[_dumped(tool) for tool in body.tools or ()],
             top_logprobs=body.top_logprobs or 0,
             top_p=sampling.top_p,
-            system_fingerprint=fingerprint,
+            system_fingerprint=generation.fingerprint,
         )
 
-    async def whole(self, generation: Generation) -> Response:
-        with closing(generation):
+    async def whole(self) -> Response:
+        with closing(self._generation) as generation:
             async for delta in generation:
                 for _ in self._parts.feed(delta):
                     pass
         return self._ended(delta)
 
-    async def events(self, generation: Generation) -> AsyncGenerator[bytes]:
-        with closing(generation):
+    async def events(self) -> AsyncGenerator[bytes]:
+        with closing(self._generation) as generation:
             try:
                 yield self._written(
                     ResponseCreated(response=self._response), ResponseInProgress(response=self._response)

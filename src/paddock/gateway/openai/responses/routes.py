@@ -1,18 +1,19 @@
 from __future__ import annotations
 
+from functools import partial
+
 from fastapi import APIRouter, Request
 from fastapi import Response as HTTPResponse
 
 from paddock.fleet import Fleet
+from paddock.gateway.answering import respond
 from paddock.gateway.bodies import read_body
 from paddock.gateway.conversation import count_tokens, in_the_words_of
-from paddock.gateway.listening import while_listening
 from paddock.gateway.openai.responses.answer import ResponseAnswer, to_generate
 from paddock.gateway.openai.responses.request import ResponseRequest
 from paddock.gateway.openai.responses.schema import Event, InputTokens, Response
 from paddock.gateway.openapi import describe
 from paddock.gateway.responses import JSON
-from paddock.gateway.sse import EventStream
 
 _WORDS = {"messages": "input", "reasoning_effort": "reasoning.effort"}
 
@@ -25,12 +26,15 @@ def response_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
         """What the model says next, as a row of items. Nothing is kept: send the whole conversation each time."""
         body = await read_body(request, ResponseRequest, limit=max_body)
         model = fleet.catalogue.find(body.model)
-        with in_the_words_of(_WORDS):
-            generation = await fleet.generate(model, lambda id: to_generate(body, id))
-        answer = ResponseAnswer(body, model.name, generation.fingerprint)
-        if body.stream:
-            return EventStream(answer.events(generation), body.sse_ping_interval)
-        return JSON(await while_listening(request, answer.whole(generation)))
+        return await respond(
+            request,
+            body,
+            fleet,
+            model,
+            [partial(to_generate, body)],
+            lambda generations: ResponseAnswer(body, model.name, generations[0]),
+            words=_WORDS,
+        )
 
     @router.post("/input_tokens", **describe(InputTokens, body=ResponseRequest, prefix="Responses"))
     async def count_input_tokens(request: Request) -> HTTPResponse:
