@@ -59,7 +59,7 @@ def test_a_response(responses: openai.OpenAI) -> None:
 
 def test_a_streamed_response_and_its_helper(responses: openai.OpenAI) -> None:
     with responses.responses.stream(
-        model="any", input="Say hello.", extra_body={"stop": ["!", ".", ","], "max_tokens": None}
+        model="any", input="Say hello.", extra_body={"stop": ["!", ".", ","], "seed": 1}
     ) as stream:
         said = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
         final = stream.get_final_response()
@@ -109,7 +109,11 @@ def test_a_refused_response(responses: openai.OpenAI) -> None:
 
 def test_a_message(messages: anthropic.Anthropic) -> None:
     answer = messages.messages.create(
-        model="any", max_tokens=16, system="Be kind.", messages=[{"role": "user", "content": "Say hello."}]
+        model="any",
+        max_tokens=16,
+        system="Be kind.",
+        messages=[{"role": "user", "content": "Say hello."}],
+        extra_body={"temperature": 0},
     )
     assert answer.content[0].type == "text"
     assert answer.content[0].text
@@ -118,7 +122,10 @@ def test_a_message(messages: anthropic.Anthropic) -> None:
 
 def test_a_streamed_message(messages: anthropic.Anthropic) -> None:
     with messages.messages.stream(
-        model="any", max_tokens=24, messages=[{"role": "user", "content": "Count to five."}]
+        model="any",
+        max_tokens=24,
+        messages=[{"role": "user", "content": "Count to five."}],
+        extra_body={"temperature": 0},
     ) as stream:
         said = list(stream.text_stream)
         final = stream.get_final_message()
@@ -198,7 +205,12 @@ def test_a_thought_ends_with_its_budget(thinker: Server) -> None:
 
 def test_thoughts_are_blocks(thinker: Server) -> None:
     with anthropic.Anthropic(base_url=thinker.url, api_key="none", max_retries=0) as client:
-        asked: Any = {"model": "any", "max_tokens": 20, "messages": [{"role": "user", "content": "Think."}]}
+        asked: Any = {
+            "model": "any",
+            "max_tokens": 20,
+            "messages": [{"role": "user", "content": "Think."}],
+            "extra_body": {"seed": 1},
+        }
         with client.messages.stream(**asked, thinking={"type": "enabled", "budget_tokens": 7}) as stream:
             final = stream.get_final_message()
         assert [block.type for block in final.content] == ["thinking", "text"]
