@@ -43,6 +43,8 @@ _SETTINGS: dict[str, str] = {
     "reranking": "model_manager.reranking",
     "pooling": "model_manager.pooling",
     "deterministic": "model_manager.deterministic",
+    "chat_template": "model_manager.chat_template",
+    "chat_template_file": "model_manager.chat_template_file",
     "idle_timeout": "model_manager.idle_timeout",
     "host": "server.host",
     "port": "server.port",
@@ -123,6 +125,8 @@ _MODELS = _options(
                  help="Serve reranking. [with models made for it]"),
     click.option("--pooling", type=click.Choice(["none", "mean", "cls", "last", "rank"]),
                  help="How the vectors of an input's tokens become one. [the model's own, or mean]"),
+    click.option("--chat-template", metavar="TEXT", help="A Jinja template in place of the model's own."),
+    click.option("--chat-template-file", metavar="FILE", help="The same from a file."),
 )  # fmt: skip
 _LIFECYCLE = _options(
     click.option("--idle-timeout", type=float, metavar="SECONDS", help="Unload a model after this long idle. [300]"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paddock.config import ModelManagerSettings
+from paddock.config import ModelSettings
 from paddock.errors import ModelLoadFailed, StartupError
 from paddock.fleet.gguf import Header
 from paddock.types import ModelKind, Pooling
@@ -28,13 +28,35 @@ class Wanted:
     pooling: Pooling | None = None
 
     @classmethod
-    def of(cls, settings: ModelManagerSettings) -> Wanted:
+    def of(cls, settings: ModelSettings) -> Wanted:
         pooling = settings.pooling
         if settings.reranking:
             if pooling not in (None, "rank"):
                 raise StartupError(f"reranking and the pooling {pooling!r} contradict each other")
             pooling = "rank"
         return cls(settings.embedding or pooling is not None, pooling)
+
+
+# What a file may hold that is whole and yet no model, by what it says of itself.
+_OTHER_TYPES = {
+    "adapter": "it is an adapter for another model (LoRA)",
+    "mmproj": "it is the part of a model that reads images or sound",
+    "imatrix": "it tells how a model's weights matter, and has none itself",
+    "vocab": "it holds a vocabulary and no weights",
+}
+
+
+def why_no_model(header: Header) -> str | None:
+    """Why nothing can be loaded from files that are whole, or None."""
+    architecture = header.metadata.get("general.architecture")
+    kind = "mmproj" if architecture == "clip" else header.metadata.get("general.type")
+    if isinstance(kind, str) and kind in _OTHER_TYPES:
+        return _OTHER_TYPES[kind]
+    if not isinstance(architecture, str):
+        return "it does not name its architecture"
+    if header.tensor_count == 0:
+        return _OTHER_TYPES["vocab"]
+    return None
 
 
 def pooling_of(header: Header, wanted: Wanted) -> Pooling | None:
