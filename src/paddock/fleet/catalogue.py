@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from paddock.config import ModelManagerSettings, NamedModel, nearest
 from paddock.errors import InvalidRequest, ModelLoadFailed, ModelNotFound, StartupError
 from paddock.fleet.description import Description, describe
+from paddock.fleet.estimate import Estimate, estimate
 from paddock.fleet.files import SUFFIX, Found, ModelFile, find_models, gather
 from paddock.fleet.gguf import BrokenGGUF, Header, read_headers
 from paddock.fleet.kinds import Wanted, kind_of, pooling_of, why_no_model
@@ -83,6 +86,16 @@ class Model:
             return describe(self.header(), sum(file.size for file in self.files))
         except (BrokenGGUF, OSError):
             return Description()
+
+    def estimate(self, *, gpu: bool) -> Estimate | None:
+        """The memory it would take; None if that cannot be said because it cannot be loaded."""
+        if self.is_fake or self.problem() is not None:
+            return None
+        try:
+            options = msgspec.structs.replace(self.options, pooling=self.pooling())
+        except ModelLoadFailed:
+            return None
+        return estimate(self.header(), options, gpu=gpu)
 
     @property
     def is_fake(self) -> bool:

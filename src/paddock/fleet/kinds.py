@@ -10,7 +10,7 @@ from paddock.fleet.gguf import Header
 from paddock.types import ModelKind, Pooling
 
 # These read an input as a whole and cannot say what comes next.
-_ENCODERS = frozenset(
+ENCODERS = frozenset(
     {
         *("bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2", "jina-bert-v3"),
         *("eurobert", "gemma-embedding", "t5encoder"),
@@ -64,7 +64,7 @@ def pooling_of(header: Header, wanted: Wanted) -> Pooling | None:
     architecture = header.metadata.get("general.architecture")
     number = header.metadata.get(f"{architecture}.pooling_type")
     stated = _STATED[number] if isinstance(number, int) and 0 <= number < len(_STATED) else None
-    encodes = architecture in _ENCODERS
+    encodes = architecture in ENCODERS
     if not wanted.vectors and not encodes and stated in (None, "none"):
         return None
     usual: Pooling = "rank" if encodes and header.classifies else "mean"
