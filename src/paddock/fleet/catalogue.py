@@ -68,15 +68,19 @@ class Model:
             return None
 
     def problem(self) -> str | None:
-        """Why this file cannot be loaded, or None."""
+        """Why it cannot be loaded, or not as the operator wants, or None."""
         if self.trouble or self.is_fake:
             return self.trouble or None
         try:
-            return why_no_model(self.header())
+            header = self.header()
+            pooling_of(header, self.wanted)  # which it may refuse
         except BrokenGGUF as error:
             return str(error)
         except OSError as error:
             return error.strerror or str(error)
+        except ModelLoadFailed as error:
+            return error.message
+        return why_no_model(header)
 
     def description(self) -> Description:
         """What its file says of it; nothing where that is no model's."""
@@ -91,11 +95,8 @@ class Model:
         """The memory it would take; None if that cannot be said because it cannot be loaded."""
         if self.is_fake or self.problem() is not None:
             return None
-        try:
-            options = msgspec.structs.replace(self.options, pooling=self.pooling())
-        except ModelLoadFailed:
-            return None
-        return estimate(self.header(), options, gpu=gpu)
+        header = self.header()
+        return estimate(header, msgspec.structs.replace(self.options, pooling=pooling_of(header, self.wanted)), gpu=gpu)
 
     @property
     def is_fake(self) -> bool:
@@ -185,10 +186,6 @@ class _Maker:
         problem = model.problem()
         if problem is not None:
             raise StartupError(f"cannot serve {model.path}: {problem}")
-        try:
-            model.pooling()
-        except ModelLoadFailed as error:
-            raise StartupError(f"cannot serve {model.path}: {error.message}") from None
         return model
 
     def all(self) -> tuple[list[Model], tuple[str, ...]]:
