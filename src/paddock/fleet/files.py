@@ -54,6 +54,16 @@ class Found:
         return os.path.realpath(self.files[0].path)
 
 
+def is_projector(name: str) -> bool:
+    return _PROJECTOR in PurePosixPath(name).name.lower()
+
+
+def without_part(name: str) -> str:
+    """A file's name without its suffix and the number of a part: the same for all files of a model."""
+    match = _PART.fullmatch(name)
+    return match["stem"] if match else name.removesuffix(SUFFIX)
+
+
 def find_models(directory: Path) -> tuple[list[Found], list[str]]:
     """Every model below the directory, those nearest to its top first, and what an operator should know besides.
 
@@ -75,7 +85,7 @@ def gather(path: Path) -> Found:
     path = path.absolute()
     match = _PART.fullmatch(path.name)
     if match is None:
-        return Found(path.name.removesuffix(SUFFIX), (ModelFile.look(path),))
+        return Found(without_part(path.name), (ModelFile.look(path),))
     count = int(match["count"])
     names = [f"{match['stem']}-{number:05}-of-{count:05}{SUFFIX}" for number in range(1, count + 1)]
     present = [name for name in names if os.path.lexists(path.with_name(name))] or [path.name]
@@ -107,7 +117,7 @@ def _folders(directory: Path, notes: list[str]) -> Iterator[Path]:
 def _in_folder(directory: Path, folder: Path, notes: list[str]) -> Iterator[Found]:
     names = (path for path in sorted(folder.glob(f"*{SUFFIX}")) if not path.name.startswith("."))
     files = [path for path in names if not os.path.isdir(path)]  # unlike Path.is_dir it takes what it may not look at
-    projectors = tuple(str(path) for path in files if _PROJECTOR in path.name.lower())
+    projectors = tuple(str(path) for path in files if is_projector(path.name))
     models = {found.place: found for path in files if str(path) not in projectors for found in [gather(path)]}
     if projectors and not models:
         notes.append(f"{projectors[0]} belongs to a model, but there is none beside it")
