@@ -127,8 +127,8 @@ class ModelManagerSettings(ModelSettings):
     """By name, those of which more is to be said than that there is a file."""
 
     def settings_for(self, name: str) -> NamedModel:
-        """What holds for one model: what is said of it, and for the rest what is said for all."""
-        own = self.models.get(name, NamedModel())
+        """What holds for one model: what is said of it (`.gguf` optional), and for the rest what is said for all."""
+        own = self.models.get(name) or self.models.get(f"{name}.gguf") or NamedModel()
         given = {key: getattr(own, key) for key in own.model_fields_set}
         general = {key: getattr(self, key) for key in ModelSettings.model_fields}
         for alternatives in _ALTERNATIVES:

@@ -176,6 +176,15 @@ def test_what_the_settings_name_comes_first(tmp_path: Path) -> None:
     assert any("x.gguf is not served" in note for note in catalogue.notes)
     with pytest.raises(StartupError, match="both 'a' and 'b' are called 'c'"):
         _open(tmp_path / "models", models={"a": {"aliases": ["c"]}, "b": {"aliases": ["c"]}})
+    with pytest.raises(StartupError, match="are called 'a'"):
+        _open(tmp_path / "models", models={"a": {}, "a.gguf": {}})
+
+
+def test_what_is_said_of_the_only_model(tmp_path: Path) -> None:
+    _write(tmp_path / "a.gguf")
+    said = {"a.gguf": {"aliases": ["b"], "n_ctx": 512}, "c": {"n_ctx": 1}}
+    (model,) = open_catalogue(ModelManagerSettings(model=tmp_path / "a.gguf", alias=["d"], models=said))
+    assert (model.name, model.aliases, model.options.n_ctx) == ("a", ("d", "b"), 512)
 
 
 def test_a_model_without_a_file_does_not_keep_the_others_from_starting(tmp_path: Path) -> None:
@@ -264,6 +273,9 @@ def test_every_file_is_found_once_and_under_its_own_name(
         (data.draw(st.sampled_from(folders)) / f"link{number}{suffix}").symlink_to(target)
     found, _ = find_models(top)
     assert sorted(one.files[0].path for one in found) == sorted(real)
+    door = tmp_path_factory.mktemp("door") / "link"
+    door.symlink_to(top)
+    assert [one.place for one in find_models(door)[0]] == [one.place for one in found]
     catalogue = _open(top)
     assert len(catalogue) == len(real)
     assert {model.path for model in catalogue} == real

@@ -179,10 +179,11 @@ class _Maker:
 
     def only(self, path: Path) -> Model:
         """The one model that is served, by its file. It answers to the aliases that are set for all."""
-        found = Found("fake", (ModelFile(str(path)),)) if str(path).startswith(_FAKE) else gather(path)
-        if not str(path).startswith(_FAKE) and not path.is_file():
+        fake = str(path).startswith(_FAKE)
+        if not fake and not path.is_file():
             raise StartupError(f"the model file {path} does not exist")
-        model = self._model(found.name, found, (*self._settings.alias, *self._said(found.name).aliases))
+        found = Found("fake", (ModelFile(str(path)),)) if fake else gather(path)
+        model = self._model(found.name, found, tuple(self._settings.alias))
         problem = model.problem()
         if problem is not None:
             raise StartupError(f"cannot serve {model.path}: {problem}")
@@ -213,13 +214,14 @@ class _Maker:
             if name != one.name:
                 notes.append(f"{one.files[0].path} is served as {name!r}: {one.name!r} is another model's name")
             taken[name] = name
-            models.append(self._model(name, one, ()))
+            models.append(self._model(name, one))
         return models, tuple(notes)
 
     def _said_models(self, found: list[Found], notes: list[str]) -> list[Model]:
         models = []
         for key in self._settings.models:
-            said, name = self._said(key), key.removesuffix(SUFFIX)
+            name = key.removesuffix(SUFFIX)
+            said = self._settings.settings_for(name)
             if said.pinned or said.preload:
                 notes.append(f"pinned and preload have no effect so far (the model {name!r})")
             match = self._file_of(name, said, found)
@@ -227,7 +229,7 @@ class _Maker:
                 near = nearest(name, [one.name for one in found])
                 notes.append(f"the model {name!r} of the settings has no file{near}")
                 match = Found(name, (), trouble=f"the settings name it, but there is no file of that name{near}")
-            models.append(self._model(name, match, tuple(said.aliases), key))
+            models.append(self._model(name, match))
         return models
 
     def _file_of(self, name: str, said: NamedModel, found: list[Found]) -> Found | None:
@@ -246,16 +248,14 @@ class _Maker:
         taken: dict[str, str] = {}
         for key, said in self._settings.models.items():
             name = key.removesuffix(SUFFIX)
-            for given in (name, *said.aliases):
-                if taken.setdefault(given, name) != name:
+            for given in {name, *said.aliases}:
+                if given in taken:
                     raise StartupError(f"model_manager.models: both {taken[given]!r} and {name!r} are called {given!r}")
+                taken[given] = name
         return taken
 
-    def _said(self, name: str) -> NamedModel:
-        return self._settings.settings_for(name)
-
-    def _model(self, name: str, found: Found, aliases: tuple[str, ...], key: str | None = None) -> Model:
-        said = self._said(key or name)
+    def _model(self, name: str, found: Found, aliases: tuple[str, ...] = ()) -> Model:
+        said = self._settings.settings_for(name)
         try:
             wanted, options = Wanted.of(said), engine_options(said, verbose=self._verbose)
         except StartupError as error:
@@ -265,7 +265,7 @@ class _Maker:
             name,
             first.path,
             created=first.written // 1_000_000_000,
-            aliases=aliases,
+            aliases=(*aliases, *said.aliases),
             wanted=wanted,
             options=options,
             files=found.files,

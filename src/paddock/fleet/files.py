@@ -72,12 +72,19 @@ def find_models(directory: Path) -> tuple[list[Found], list[str]]:
     """
     found: dict[str, Found] = {}
     notes: list[str] = []
+    top = os.path.realpath(directory)
+
+    def rank(model: Found) -> tuple[bool, int, str]:
+        """Own places before links, the top before the depths."""
+        own = os.path.join(top, os.path.relpath(model.files[0].path, directory))
+        return model.identity != own, model.place.count("/"), model.place
+
     for folder in _folders(directory, notes):
         for model in _in_folder(directory, folder, notes):
             known = found.get(model.identity)
-            if known is None or _rank(model) < _rank(known):
+            if known is None or rank(model) < rank(known):
                 found[model.identity] = model
-    return sorted(found.values(), key=_rank), notes
+    return sorted(found.values(), key=rank), notes
 
 
 def gather(path: Path) -> Found:
@@ -124,8 +131,3 @@ def _in_folder(directory: Path, folder: Path, notes: list[str]) -> Iterator[Foun
     for model in models.values():
         place = (folder.relative_to(directory) / model.place).as_posix()
         yield Found(place, model.files, projectors, model.trouble)
-
-
-def _rank(model: Found) -> tuple[bool, int, str]:
-    """Own places before links, the top before the depths."""
-    return model.identity != os.path.abspath(model.files[0].path), model.place.count("/"), model.place
