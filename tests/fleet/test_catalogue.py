@@ -114,6 +114,8 @@ def test_the_parts_of_a_split_model_are_one(tmp_path: Path) -> None:
     (tmp_path / "big-00003-of-00003.gguf").unlink()
     (tmp_path / "big-00001-of-00003.gguf").unlink()
     assert _problems(_open(tmp_path)) == {"big": "of its 3 parts there is no 1, 3"}
+    (tmp_path / "big-00002-of-00003.gguf").rename(tmp_path / "big-00002-of-09999.gguf")
+    assert _problems(_open(tmp_path)) == {"big": "of its 9999 parts there is no 1 and 9997 others"}
 
 
 def test_a_projector_belongs_to_the_models_beside_it(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ SUFFIX = ".gguf"
 _PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf")
 # Files that give eyes or ears to the models beside them.
 _PROJECTOR = "mmproj"
+_MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +97,10 @@ def gather(path: Path) -> Found:
     count = int(match["count"])
     names = [f"{match['stem']}-{number:05}-of-{count:05}{SUFFIX}" for number in range(1, count + 1)]
     present = [name for name in names if os.path.lexists(path.with_name(name))] or [path.name]
-    missing = [str(number) for number, name in enumerate(names, 1) if name not in present]
-    trouble = f"of its {count} parts there is no {', '.join(missing)}" if missing else ""
+    there = set(present)
+    missing = [str(number) for number, name in enumerate(names, 1) if name not in there]
+    which = ", ".join(missing) if len(missing) <= _MOST_NAMED else f"{missing[0]} and {len(missing) - 1} others"
+    trouble = f"of its {count} parts there is no {which}" if missing else ""
     return Found(match["stem"], tuple(ModelFile.look(path.with_name(name)) for name in present), trouble=trouble)
 
 
