@@ -98,6 +98,25 @@ def test_unknown_keys_name_themselves_and_the_nearest(tmp_path: Path) -> None:
     assert "did you mean 'PADDOCK_SERVER__PORT'?" in problem(tmp_path, environ=environ)
 
 
+def test_what_is_said_of_one_model_is_checked_as_strictly(tmp_path: Path) -> None:
+    def said(**settings: Any) -> str:
+        return problem(tmp_path, {"model_manager": {"models": {"A.Q4_1": settings}}})
+
+    assert "unknown setting 'n_ctz' of the model 'A.Q4_1' in" in (unknown := said(n_ctz=1))
+    assert unknown.endswith("did you mean 'n_ctx'?")
+    assert "unknown setting 'draft_model' of the model 'A.Q4_1'" in said(draft_model="b")
+    assert "n_ctx of the model 'A.Q4_1' in" in said(n_ctx=-1)
+    assert "the text of a template is wanted" in said(chat_template="chatml")
+    environ = {"PADDOCK_MODEL_MANAGER__MODELS": '{"a": {"n_ctx": 7}}'}
+    assert load(tmp_path, environ=environ).model_manager.models["a"].n_ctx == 7
+    assert "not a JSON object" in problem(tmp_path, environ={"PADDOCK_MODEL_MANAGER__MODELS": "{"})
+
+
+def test_a_template_in_the_environment_is_no_list(tmp_path: Path) -> None:
+    environ = {"PADDOCK_MODEL_MANAGER__CHAT_TEMPLATE": "[INST] {{ messages[0].content }}"}
+    assert load(tmp_path, environ=environ).model_manager.chat_template == "[INST] {{ messages[0].content }}"
+
+
 def test_broken_json_is_located(tmp_path: Path) -> None:
     assert "config.json, line 2, column 14" in problem(tmp_path, '{\n  "server": {]}\n}')
 

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_origin
 
 from dotenv import dotenv_values
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -29,12 +29,22 @@ def _upper(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
 
 
+def _template(value: str) -> str:
+    if "{" not in value:
+        raise ValueError("the text of a template is wanted; the names of llama.cpp's own are not known here")
+    return value
+
+
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+# Who says one of these of a model has said all of them.
+_ALTERNATIVES = (frozenset({"chat_template", "chat_template_file"}), frozenset({"embedding", "reranking", "pooling"}))
 
 
 class ServerSettings(_Section):
@@ -60,15 +70,10 @@ class ServerSettings(_Section):
     shutdown_grace: float = Field(10.0, ge=0)
 
 
-class ModelManagerSettings(_Section):
-    """Which models there are, and how each is opened."""
+class ModelSettings(_Section):
+    """How a model is opened and how long it stays: said for all models, and again for those that differ."""
 
-    models_directory: Expanded | None = None
-    model: Expanded | None = None
-    alias: list[str] = []
-    default_model: str | None = None
     idle_timeout: float = Field(300, ge=0)
-    check_interval: float = Field(60, gt=0)
     load_timeout: float = Field(600, gt=0)
     n_ctx: int = Field(16384, ge=0)
     n_batch: int = Field(2048, ge=1)
@@ -93,6 +98,43 @@ class ModelManagerSettings(_Section):
     pooling: Pooling | None = None
     """How vectors are pooled; as the model's file says unless given."""
     deterministic: bool = False
+    chat_template: Annotated[str, AfterValidator(_template)] | None = None
+    """The text of a template, in place of the model's own."""
+    chat_template_file: Expanded | None = None
+
+
+class NamedModel(ModelSettings):
+    """What is said of one model. What is not said is as for all of them."""
+
+    path: Expanded | None = None
+    """Its file; unless given, the one of that name below the models directory."""
+    aliases: list[str] = []
+    pinned: bool = False
+    """It stays loaded, however long it is idle."""
+    preload: bool = False
+    """It is loaded when the server starts."""
+
+
+class ModelManagerSettings(ModelSettings):
+    """Which models there are, and how each is opened."""
+
+    models_directory: Expanded | None = None
+    model: Expanded | None = None
+    alias: list[str] = []
+    default_model: str | None = None
+    check_interval: float = Field(60, gt=0)
+    models: dict[str, NamedModel] = {}
+    """By name, those of which more is to be said than that there is a file."""
+
+    def settings_for(self, name: str) -> NamedModel:
+        """What holds for one model: what is said of it (`.gguf` optional), and for the rest what is said for all."""
+        own = self.models.get(name) or self.models.get(f"{name}.gguf") or NamedModel()
+        given = {key: getattr(own, key) for key in own.model_fields_set}
+        general = {key: getattr(self, key) for key in ModelSettings.model_fields}
+        for alternatives in _ALTERNATIVES:
+            if alternatives & given.keys():
+                general = {key: value for key, value in general.items() if key not in alternatives}
+        return NamedModel(**general | given)
 
 
 class Settings(_Section):
@@ -170,7 +212,7 @@ def _flatten(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    """`PADDOCK_SERVER__PORT=9000` → `server.port`. A value that looks like a JSON list is read as one."""
+    """`PADDOCK_SERVER__PORT=9000` → `server.port`. Lists (of more than one) and objects are written as JSON."""
     found: dict[str, Any] = {}
     for name, value in environ.items():
         if not name.startswith(ENV_PREFIX) or name in _ENV_OTHER:
@@ -179,13 +221,16 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
         if key not in _known_keys():
             variables = [ENV_PREFIX + known.upper().replace(".", ENV_NESTING) for known in _known_keys()]
             raise SettingsError(f"unknown setting {name} in the environment{nearest(name, variables)}")
-        if value.lstrip().startswith("["):
+        kind = _container(key)
+        if kind is None:
+            found[key] = value
+        elif kind == "list" and not value.lstrip().startswith("["):
+            found[key] = [value]
+        else:
             try:
                 found[key] = json.loads(value)
             except json.JSONDecodeError as error:
-                raise SettingsError(f"{name} is not a JSON list: {error.msg}, column {error.colno}") from None
-        else:
-            found[key] = [value] if _is_list(key) else value
+                raise SettingsError(f"{name} is not a JSON {kind}: {error.msg}, column {error.colno}") from None
     return found
 
 
@@ -216,11 +261,12 @@ def _known_keys() -> list[str]:
     ]
 
 
-def _is_list(key: str) -> bool:
+def _container(key: str) -> Literal["list", "object"] | None:
     section, _, name = key.partition(".")
     annotation = Settings.model_fields[section].annotation
     assert annotation is not None, "every section is annotated"
-    return str(annotation.model_fields[name].annotation).startswith("list")
+    origin = get_origin(annotation.model_fields[name].annotation)
+    return "list" if origin is list else "object" if origin is dict else None
 
 
 def _explain(problem: Any, origin: Mapping[str, str]) -> str:
@@ -228,8 +274,14 @@ def _explain(problem: Any, origin: Mapping[str, str]) -> str:
     where = origin.get(key) or origin.get(".".join(key.split(".")[:2])) or origin.get(key.split(".")[0])
     if where is None:
         where = next((at for known, at in origin.items() if known.startswith(f"{key}.")), "the settings")
-    if problem["type"] == "extra_forbidden":
+    if problem["loc"][:2] == ("model_manager", "models") and len(problem["loc"]) == 4:
+        _, _, model, name = problem["loc"]
+        key = f"{name} of the model {model!r}"
+        if problem["type"] == "extra_forbidden":
+            known = list(NamedModel.model_fields)
+            return f"unknown setting {name!r} of the model {model!r} in {where}{nearest(str(name), known)}"
+    elif problem["type"] == "extra_forbidden":
         known = _known_keys() if "." in key else list(Settings.model_fields)
         return f"unknown setting {key!r} in {where}{nearest(key, known)}"
     got = "" if "api_key" in key else f" (got {problem['input']!r})"
-    return f"{key} in {where}: {problem['msg']}{got}"
+    return f"{key} in {where}: {problem['msg'].removeprefix('Value error, ')}{got}"

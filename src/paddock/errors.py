@@ -42,6 +42,18 @@ class SettingsError(StartupError):
     code = "invalid_settings"
 
 
+class PullFailed(StartupError):
+    """A model could not be had from the hub."""
+
+    code = "pull_failed"
+
+
+class HubUnreachable(PullFailed):
+    """Nor could be said whether there is one."""
+
+    code = "hub_unreachable"
+
+
 # ── the client's doing ───────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -339,6 +339,8 @@ class EngineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     """Weights rearranged for this CPU's fastest instructions. Off where those instructions turned out not to work."""
     pooling: Pooling | None = None
     """Make vectors of whole inputs, in this way, instead of generating text."""
+    chat_template: str = ""
+    """In place of the model's own."""
     verbose: bool = False
 
 

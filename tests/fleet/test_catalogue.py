@@ -1,12 +1,39 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
+import gguf
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paddock.config import ModelManagerSettings
 from paddock.errors import InvalidRequest, ModelNotFound, StartupError
 from paddock.fleet import Catalogue, Model, open_catalogue
+from paddock.fleet.files import find_models
+
+
+def _write(path: Path, architecture: str = "llama", *, kind: str = "model", tensors: int = 1) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writer = gguf.GGUFWriter(str(path), architecture)
+    writer.add_type(kind)
+    for number in range(tensors):
+        writer.add_tensor(f"blk.{number}.attn_k.weight", np.zeros((4, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _open(directory: Path, **settings: Any) -> Catalogue:
+    return open_catalogue(ModelManagerSettings(models_directory=directory, **settings))
+
+
+def _problems(catalogue: Catalogue) -> dict[str, str | None]:
+    return {model.name: model.problem() for model in catalogue}
 
 
 def test_a_directory_is_searched_to_the_bottom(tmp_path: Path) -> None:
@@ -48,3 +75,209 @@ def test_what_can_never_be_served(tmp_path: Path) -> None:
     ):
         with pytest.raises(StartupError, match=why):
             open_catalogue(settings)
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_links_are_followed_but_nothing_is_found_twice(tmp_path: Path) -> None:
+    shelf, models = tmp_path / "shelf", tmp_path / "models"
+    _write(shelf / "far.gguf")
+    _write(models / "deep" / "own.gguf")
+    (models / "shelf").symlink_to(shelf)
+    (models / "again").symlink_to(models / "deep")
+    (models / "a-link.gguf").symlink_to(models / "deep" / "own.gguf")
+    (models / "deep" / "loop").symlink_to(models)
+    (shelf / "back").symlink_to(models)
+    (models / "gone.gguf").symlink_to(tmp_path / "nowhere.gguf")
+    (models / "round.gguf").symlink_to(models / "round.gguf")
+    (models / ".hidden.gguf").write_bytes(b"x")
+    assert _problems(_open(models)) == {
+        "own": None,
+        "far": None,
+        "gone": "No such file or directory",
+        "round": "Too many levels of symbolic links",
+    }
+
+
+def test_the_parts_of_a_split_model_are_one(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        _write(tmp_path / f"big-0000{number}-of-00003.gguf", tensors=0 if number == 1 else 2)
+    (whole,) = _open(tmp_path)
+    assert (whole.name, whole.problem(), whole.header().tensor_count) == ("big", None, 4)
+    assert whole.path.endswith("big-00001-of-00003.gguf")
+    assert whole.description().size == sum(file.stat().st_size for file in tmp_path.iterdir())
+    assert open_catalogue(ModelManagerSettings(model=tmp_path / "big-00002-of-00003.gguf")).find("").path == whole.path
+    data = (tmp_path / "big-00003-of-00003.gguf").read_bytes()
+    (tmp_path / "big-00003-of-00003.gguf").write_bytes(data[:-100])
+    assert "big-00003-of-00003.gguf: it is cut short" in str(_problems(_open(tmp_path))["big"])
+    (tmp_path / "big-00003-of-00003.gguf").unlink()
+    (tmp_path / "big-00001-of-00003.gguf").unlink()
+    assert _problems(_open(tmp_path)) == {"big": "of its 3 parts there is no 1, 3"}
+    (tmp_path / "big-00002-of-00003.gguf").rename(tmp_path / "big-00002-of-09999.gguf")
+    assert _problems(_open(tmp_path)) == {"big": "of its 9999 parts there is no 1 and 9997 others"}
+
+
+def test_a_projector_belongs_to_the_models_beside_it(tmp_path: Path) -> None:
+    _write(tmp_path / "sees" / "eye.gguf")
+    _write(tmp_path / "sees" / "mmproj-eye-f16.gguf", "clip")
+    _write(tmp_path / "blind.gguf")
+    _write(tmp_path / "alone" / "mmproj.gguf", "clip")
+    catalogue = _open(tmp_path)
+    assert {model.name: len(model.projectors) for model in catalogue} == {"eye": 1, "blind": 0}
+    assert any("none beside it" in note for note in catalogue.notes)
+
+
+def test_what_is_no_model_says_why(tmp_path: Path) -> None:
+    _write(tmp_path / "words.gguf", tensors=0)
+    _write(tmp_path / "lora.gguf", kind="adapter")
+    _write(tmp_path / "projector.gguf", "clip")
+    _write(tmp_path / "matrix.gguf", kind="imatrix")
+    (tmp_path / "broken.gguf").write_bytes(b"nonsense, but long enough to be looked at")
+    problems = _problems(_open(tmp_path))
+    for name, why in {
+        "words": "no weights",
+        "lora": "adapter",
+        "projector": "images",
+        "matrix": "weights matter",
+        "broken": "does not start with 'GGUF'",
+    }.items():
+        assert why in str(problems[name])
+
+
+# ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_name_belongs_to_the_file_nearest_to_the_top(tmp_path: Path) -> None:
+    for place in ("b/x.gguf", "a/deep/x.gguf", "y.gguf"):
+        _write(tmp_path / place)
+    catalogue = _open(tmp_path)
+    assert {model.name: Path(model.path).relative_to(tmp_path).as_posix() for model in catalogue} == {
+        "y": "y.gguf",
+        "x": "b/x.gguf",
+        "a/deep/x": "a/deep/x.gguf",
+    }
+    assert ["'a/deep/x'" in note for note in catalogue.notes] == [True]
+
+
+def test_what_the_settings_name_comes_first(tmp_path: Path) -> None:
+    _write(tmp_path / "models" / "x.gguf")
+    _write(tmp_path / "models" / "deep" / "chat.gguf")
+    _write(tmp_path / "elsewhere.gguf")
+    said = {
+        "x": {"path": tmp_path / "elsewhere.gguf"},
+        "big": {"path": "deep/chat.gguf", "aliases": ["chat", "gpt-4"]},
+        "small": {"path": "deep/chat.gguf", "n_ctx": 512},
+        "y": {},
+    }
+    catalogue = _open(tmp_path / "models", models=said)
+    assert sorted(model.name for model in catalogue) == ["big", "small", "x", "y"]
+    assert catalogue.find("x").path == str(tmp_path / "elsewhere.gguf")
+    assert catalogue.find("gpt-4") is catalogue.find("big")
+    assert "no file" in str(catalogue.find("y").problem())
+    assert any("x.gguf is not served" in note for note in catalogue.notes)
+    with pytest.raises(StartupError, match="both 'a' and 'b' are called 'c'"):
+        _open(tmp_path / "models", models={"a": {"aliases": ["c"]}, "b": {"aliases": ["c"]}})
+    with pytest.raises(StartupError, match="are called 'a'"):
+        _open(tmp_path / "models", models={"a": {}, "a.gguf": {}})
+
+
+def test_what_is_said_of_the_only_model(tmp_path: Path) -> None:
+    _write(tmp_path / "a.gguf")
+    said = {"a.gguf": {"aliases": ["b"], "n_ctx": 512}, "c": {"n_ctx": 1}}
+    (model,) = open_catalogue(ModelManagerSettings(model=tmp_path / "a.gguf", alias=["d"], models=said))
+    assert (model.name, model.aliases, model.options.n_ctx) == ("a", ("d", "b"), 512)
+
+
+def test_a_model_without_a_file_does_not_keep_the_others_from_starting(tmp_path: Path) -> None:
+    _write(tmp_path / "horse.gguf")
+    catalogue = _open(tmp_path, models={"hores": {}})
+    assert _problems(catalogue)["horse"] is None
+    assert any("did you mean 'horse'" in note for note in catalogue.notes)
+
+
+# ── settings of one model ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_is_said_of_one_model_is_said_of_no_other(tmp_path: Path) -> None:
+    template = tmp_path / "t.jinja"
+    template.write_text("{{ messages }}")
+    for name in ("a", "b", "c"):
+        _write(tmp_path / f"{name}.gguf")
+    catalogue = _open(
+        tmp_path,
+        n_ctx=2048,
+        n_threads=3,
+        chat_template_file=template,
+        reranking=True,
+        models={
+            "a": {
+                "n_ctx": 512,
+                "parallel": 2,
+                "chat_template": "{{ bos_token }}",
+                "idle_timeout": 5,
+                "pooling": "mean",
+            },
+            "b.gguf": {"n_ctx": 2048, "chat_template": None, "kv_unified": False},
+        },
+    )
+    a, b, c = (catalogue.find(name) for name in "abc")
+    assert (a.options.n_ctx, a.options.n_threads, a.options.parallel, a.options.kv_unified) == (512, 3, 2, False)
+    assert (a.options.chat_template, a.idle_timeout, a.wanted.pooling) == ("{{ bos_token }}", 5, "mean")
+    assert (b.options.chat_template, b.options.kv_unified, b.idle_timeout) == ("", False, 300)
+    assert (c.options.n_ctx, c.options.chat_template, c.options.kv_unified) == (2048, "{{ messages }}", True)
+    assert (b.wanted.pooling, c.wanted.pooling) == ("rank", "rank")
+
+
+def test_a_template_that_cannot_be_had_is_named(tmp_path: Path) -> None:
+    _write(tmp_path / "a.gguf")
+    with pytest.raises(StartupError, match=r"the model 'a': cannot read the chat template .*none.jinja"):
+        _open(tmp_path, models={"a": {"chat_template_file": tmp_path / "none.jinja"}})
+    with pytest.raises(StartupError, match="exclude each other"):
+        _open(tmp_path, models={"a": {"chat_template_file": tmp_path / "t", "chat_template": "{{ x }}"}})
+
+
+# ── looking again ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_two_looks_are_equal_until_something_changes(tmp_path: Path) -> None:
+    _write(tmp_path / "a.gguf")
+    _write(tmp_path / "b.gguf")
+    before = _open(tmp_path)
+    assert _open(tmp_path) == before
+    assert _open(tmp_path, models={"a": {"n_ctx": 512}}) != before
+    assert _open(tmp_path, models={"a": {"n_ctx": 512}}).find("b") == before.find("b")
+    os.utime(tmp_path / "a.gguf", ns=(1, 1))
+    after = _open(tmp_path)
+    assert after != before
+    assert after.find("b") == before.find("b")
+    (tmp_path / "b.gguf").unlink()
+    assert _open(tmp_path) != after
+
+
+@given(st.data())
+def test_every_file_is_found_once_and_under_its_own_name(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    top = tmp_path_factory.mktemp("tree")
+    folders = [top]
+    for name in data.draw(st.lists(st.sampled_from("pqrs"), max_size=5)):
+        folders.append(data.draw(st.sampled_from(folders)) / name)
+        folders[-1].mkdir(exist_ok=True)
+    real = set()
+    for name in data.draw(st.lists(st.sampled_from("abc"), max_size=6)):
+        path = data.draw(st.sampled_from(folders)) / f"{name}.gguf"
+        path.write_bytes(b"")
+        real.add(str(path))
+    for number in range(data.draw(st.integers(0, 4))):
+        target = data.draw(st.sampled_from([*folders, *map(Path, sorted(real))]))
+        suffix = ".gguf" if target.suffix else ""
+        (data.draw(st.sampled_from(folders)) / f"link{number}{suffix}").symlink_to(target)
+    found, _ = find_models(top)
+    assert sorted(one.files[0].path for one in found) == sorted(real)
+    door = tmp_path_factory.mktemp("door") / "link"
+    door.symlink_to(top)
+    assert [one.place for one in find_models(door)[0]] == [one.place for one in found]
+    catalogue = _open(top)
+    assert len(catalogue) == len(real)
+    assert {model.path for model in catalogue} == real

@@ -25,7 +25,7 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 
 @asynccontextmanager
 async def _fleet(*paths: str, load_timeout: float = 30) -> AsyncIterator[Fleet]:
-    fleet = Fleet(Catalogue([Model(path, path) for path in paths]), EngineOptions(), load_timeout=load_timeout)
+    fleet = Fleet(Catalogue([Model(path, path, load_timeout=load_timeout) for path in paths]))
     try:
         yield fleet
     finally:

@@ -54,6 +54,8 @@ def test_one_of_many_models(tiny_models: dict[str, Path], tmp_path: Path) -> Non
         assert cards["recurrent"]["meta"]["architecture"] == "mamba"
         assert cards["llama"]["meta"]["quantization"] == "F32"
         assert cards["broken"]["meta"]["architecture"] is None
+        assert "too short" in cards["broken"]["status"]["problem"]
+        assert cards["llama"]["status"] == {"value": "unloaded"}
         assert server.client.get("/v1/models/hybrid.gguf").json() == cards["hybrid"]
         missing = server.client.get("/v1/models/none")
         assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")

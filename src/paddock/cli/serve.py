@@ -43,6 +43,8 @@ _SETTINGS: dict[str, str] = {
     "reranking": "model_manager.reranking",
     "pooling": "model_manager.pooling",
     "deterministic": "model_manager.deterministic",
+    "chat_template": "model_manager.chat_template",
+    "chat_template_file": "model_manager.chat_template_file",
     "idle_timeout": "model_manager.idle_timeout",
     "host": "server.host",
     "port": "server.port",
@@ -97,6 +99,9 @@ def _layers(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
 
 _MODELS = _options(
     click.option("-m", "--model", metavar="FILE", help="Serve this GGUF file; it answers to any name."),
+    click.option("-hf", "-hfr", "--hf-repo", metavar="REPO[:QUANT]",
+                 help="Serve a model from the Hugging Face hub; it is downloaded first, if need be."),
+    click.option("-hft", "--hf-token", metavar="TOKEN", help="For repositories that want one. [HF_TOKEN]"),
     click.option("--models-dir", metavar="DIR", help="Serve every .gguf file below this directory."),
     click.option("-a", "--alias", multiple=True, metavar="NAME", help="Another name for the model (repeatable)."),
     click.option("--default-model", metavar="NAME", help="The model for requests that name none."),
@@ -123,6 +128,8 @@ _MODELS = _options(
                  help="Serve reranking. [with models made for it]"),
     click.option("--pooling", type=click.Choice(["none", "mean", "cls", "last", "rank"]),
                  help="How the vectors of an input's tokens become one. [the model's own, or mean]"),
+    click.option("--chat-template", metavar="TEXT", help="A Jinja template in place of the model's own."),
+    click.option("--chat-template-file", metavar="FILE", help="The same from a file."),
 )  # fmt: skip
 _LIFECYCLE = _options(
     click.option("--idle-timeout", type=float, metavar="SECONDS", help="Unload a model after this long idle. [300]"),
@@ -170,12 +177,37 @@ def command(config: Path | None, verbose: bool, **flags: Any) -> None:
             level=settings.server.log_level, form=settings.server.log_format, disabled=settings.server.log_disable
         )
         _report_not_yet(given)
+        if "hf_repo" in given:
+            settings = _with_pulled(settings, given["hf_repo"], given.get("hf_token"))
         from paddock.gateway import serve
 
         serve(settings, lambda url, fleet: _announce(settings, url, fleet))
     except StartupError as error:
         click.echo(f"paddock: {error.message}", err=True)
         sys.exit(1)
+
+
+def _with_pulled(settings: Settings, name: str, token: str | None) -> Settings:
+    """The same with a model from the hub as the one that is served; without a network, with what was pulled before."""
+    import structlog
+
+    from paddock.errors import HubUnreachable, PullFailed
+    from paddock.fleet.hub import Source, default_folder, pull, pulled
+
+    log = structlog.get_logger(__name__)
+    manager = settings.model_manager
+    if manager.model is not None:
+        raise StartupError("-hf and a model file exclude each other")
+    source, folder = Source.parse(name), manager.models_directory or default_folder()
+    try:
+        path = pull(source, folder, token=token, say=log.info)
+    except HubUnreachable as error:
+        try:
+            path = pulled(source, folder)
+        except PullFailed:
+            raise error from None
+        log.warning("serving what was pulled before", problem=error.message, path=str(path))
+    return settings.model_copy(update={"model_manager": manager.model_copy(update={"model": path})})
 
 
 def _to_settings(given: dict[str, Any]) -> dict[str, Any]:

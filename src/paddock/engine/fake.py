@@ -70,13 +70,15 @@ _STATE_CODE = "H"  # of a token in a packed state
 
 
 class FakeVocab:
-    chat_template: str | None = None
     bos = "<s>"
     eos = "</s>"
     adds_bos = True
     end_tokens = frozenset({_EOS, _END})
     infill = None
     longest_piece = max(map(len, _SPECIAL))
+
+    def __init__(self, chat_template: str = "") -> None:
+        self.chat_template = chat_template or None
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         tokens = [_BOS] if add_special else []
@@ -124,7 +126,7 @@ class FakeEngine:
             os.kill(os.getpid(), signal.SIGILL)
         time.sleep(settings.get("load", 0.0))
         on_progress(1.0)
-        self.vocab = FakeVocab()
+        self.vocab = FakeVocab(options.chat_template)
         self._grammars = GrammarSource(self.vocab, _N_VOCAB)
         self.takes_turns = False
         self.n_batch = options.n_batch
@@ -153,6 +155,7 @@ class FakeEngine:
             fingerprint="fp_fake",
             reuse=self.shape.reuse,
             engine="fake",
+            chat_template=options.chat_template,
             bos=self.vocab.bos,
             eos=self.vocab.eos,
             n_cells=self.shape.cells,

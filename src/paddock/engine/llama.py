@@ -62,7 +62,7 @@ class LlamaEngine:
     def __init__(self, path: Path, options: EngineOptions, on_progress: Callable[[float], None]) -> None:
         library.start(verbose=options.verbose)
         self._model = load_model(path, options, on_progress)
-        self.vocab = LlamaVocab(self._model)
+        self.vocab = LlamaVocab(self._model, options.chat_template)
         self._grammars = GrammarSource(self.vocab, self.vocab.size)
         self._unified = options.kv_unified or options.parallel == 1
         trained = int(lib.llama_model_n_ctx_train(self._model))

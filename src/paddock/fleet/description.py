@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-from paddock.fleet.gguf import read_header
+from paddock.fleet.gguf import Header
 
 # llama.cpp's numbers for how most of a file's weights are stored.
 _FILE_TYPES = {
@@ -36,15 +34,7 @@ class Description:
     """Of the file, in bytes."""
 
 
-def describe(path: Path) -> Description:
-    """Read once, until the file changes. Raises `BrokenGGUF`, or `OSError` where it cannot be read at all."""
-    status = path.stat()
-    return _describe(path, status.st_size, status.st_mtime_ns)
-
-
-@lru_cache(maxsize=4096)
-def _describe(path: Path, size: int, _written: int) -> Description:
-    header = read_header(path)
+def describe(header: Header, size: int) -> Description:
     said = header.metadata
     architecture = said.get("general.architecture")
     return Description(

@@ -6,16 +6,25 @@ a 128k vocabulary as an array; this reads the scalars and steps over the rest.
 
 from __future__ import annotations
 
-import mmap
+import math
 import struct
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 MAGIC = b"GGUF"
 _MAX_DIMENSIONS = 4
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
+# An array of numbers with at most so many items says something of each layer; a longer one is of the vocabulary.
+_MOST_LAYERS = 1024
+_READ_AT_ONCE = 1 << 20
+# The largest vocabularies make headers of some 30 MB; a length that is nonsense must not have the whole file read.
+_MOST_HEADER = 256 << 20
+_ENDS_ABRUPTLY = "its header is cut short: byte {} wants {} more, the file has {}"
+_LENGTH = struct.Struct("<Q")
 
 # ggml type → (weights per block, bytes per block). A type missing here is not checked for truncation.
 _BLOCKS = {
@@ -32,6 +41,15 @@ class BrokenGGUF(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Tensor:
+    name: str
+    shape: tuple[int, ...]
+    """The first is the length of a row."""
+    size: int
+    """Bytes; 0 where its type is not known here."""
+
+
+@dataclass(frozen=True, slots=True)
 class Header:
     version: int
     metadata: dict[str, Any]
@@ -43,100 +61,171 @@ class Header:
     """The weights of all tensors."""
     classifies: bool
     """It has a head that judges whole inputs, as models that rank have."""
+    arrays: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """Of numbers, and no longer than a model has layers."""
+    tensors: tuple[Tensor, ...] = ()
 
 
 def read_header(path: Path) -> Header:
-    """Read and check a file's header. Raises `BrokenGGUF`, or `OSError` where the file cannot be read at all."""
-    size = path.stat().st_size
+    """Read and check a file's header, once until the file changes.
+
+    Raises `BrokenGGUF`, or `OSError` where the file cannot be read at all.
+    """
+    status = path.stat()
+    found = _read(path, status.st_size, status.st_mtime_ns)
+    if isinstance(found, BrokenGGUF):
+        raise BrokenGGUF(*found.args)
+    return found
+
+
+def read_headers(paths: Sequence[Path]) -> Header:
+    """What the files of a model that was split into several say together."""
+    if len(paths) == 1:
+        return read_header(paths[0])
+    parts = [_read_part(path) for path in paths]
+    return replace(
+        parts[0],
+        tensor_count=sum(part.tensor_count for part in parts),
+        parameters=sum(part.parameters for part in parts),
+        classifies=any(part.classifies for part in parts),
+        tensors=tuple(tensor for part in parts for tensor in part.tensors),
+    )
+
+
+def _read_part(path: Path) -> Header:
+    try:
+        return read_header(path)
+    except BrokenGGUF as error:
+        raise BrokenGGUF(f"{path.name}: {error}") from None
+
+
+@lru_cache(maxsize=4096)
+def _read(path: Path, size: int, _written: int) -> Header | BrokenGGUF:
     if size < len(MAGIC) + 20:
-        raise BrokenGGUF(f"it is too short to be a GGUF file ({size} bytes)")
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return parse_header(data, size)
+        return BrokenGGUF(f"it is too short to be a GGUF file ({size} bytes)")
+    with path.open("rb") as file:
+        try:
+            return parse_header(file, size)
+        except BrokenGGUF as error:
+            return error
 
 
-def parse_header(data: bytes | mmap.mmap, size: int) -> Header:
-    if data[:4] != MAGIC:
-        raise BrokenGGUF(f"it does not start with 'GGUF' but with {bytes(data[:4])!r}")
-    cursor = _Cursor(data, size)
+def parse_header(file: BinaryIO, size: int) -> Header:
+    cursor = _Cursor(file, size)
+    if (begins := cursor.take(len(MAGIC))) != MAGIC:
+        raise BrokenGGUF(f"it does not start with 'GGUF' but with {begins!r}")
     version = cursor.scalar("I")
     if version not in (2, 3):
         raise BrokenGGUF(f"its GGUF version is {version}; 2 and 3 are known")
     tensor_count, key_count = cursor.scalar("Q"), cursor.scalar("Q")
     metadata: dict[str, Any] = {}
     lengths: dict[str, int] = {}
+    arrays: dict[str, tuple[float, ...]] = {}
     for _ in range(key_count):
         key = cursor.string()
         kind = cursor.scalar("I")
         if kind == _ARRAY:
-            lengths[key] = cursor.skip_array()
+            lengths[key], values = cursor.array()
+            if values is not None:
+                arrays[key] = values
         else:
             metadata[key] = cursor.value(kind)
-    names, parameters = _check_tensors(cursor, tensor_count, metadata.get("general.alignment", 32))
-    classifies = any(name.startswith("cls.") for name in names)
-    return Header(version, metadata, lengths, tensor_count, parameters, classifies)
+    tensors, parameters = _check_tensors(cursor, tensor_count, metadata.get("general.alignment", 32))
+    classifies = any(tensor.name.startswith("cls.") for tensor in tensors)
+    return Header(version, metadata, lengths, tensor_count, parameters, classifies, arrays, tensors)
 
 
-def _check_tensors(cursor: _Cursor, count: int, alignment: Any) -> tuple[list[str], int]:
-    """The tensors' names and how many weights they have, once it is certain that the file holds all of them."""
+def _check_tensors(cursor: _Cursor, count: int, alignment: Any) -> tuple[tuple[Tensor, ...], int]:
+    """The tensors and how many weights they have, once it is certain that the file holds all of them."""
     if not isinstance(alignment, int) or alignment <= 0:
         raise BrokenGGUF(f"its alignment is {alignment!r}")
     needed = parameters = 0
-    names: list[str] = []
+    tensors: list[Tensor] = []
     for _ in range(count):
         name = cursor.string()
-        names.append(name)
         dimensions = cursor.scalar("I")
         if dimensions > _MAX_DIMENSIONS:
             raise BrokenGGUF(f"its tensor {name!r} has {dimensions} dimensions")
-        weights = 1
-        for _ in range(dimensions):
-            weights *= cursor.scalar("Q")
+        shape = tuple(cursor.scalar("Q") for _ in range(dimensions))
+        weights = math.prod(shape)
         parameters += weights
-        block, bytes_per_block = _BLOCKS.get(cursor.scalar("I"), (1, 0))
-        needed = max(needed, cursor.scalar("Q") + weights // block * bytes_per_block)
+        size = stored_size(cursor.scalar("I"), weights)
+        needed = max(needed, cursor.scalar("Q") + size)
+        tensors.append(Tensor(name, shape, size))
     start = -(-cursor.at // alignment) * alignment
     if start + needed > cursor.size:
         raise BrokenGGUF(f"it is cut short: its tensors need {start + needed} bytes, the file has {cursor.size}")
-    return names, parameters
+    return tuple(tensors), parameters
+
+
+def stored_size(kind: int, weights: int) -> int:
+    """Bytes of so many weights of a ggml type; 0 for a type that is not known here."""
+    block, bytes_per_block = _BLOCKS.get(kind, (1, 0))
+    return weights // block * bytes_per_block
 
 
 class _Cursor:
-    """A place in the header that never reads past the end of the file."""
+    """A place in the header that never reads past the end of the file.
 
-    def __init__(self, data: bytes | mmap.mmap, size: int) -> None:
-        self._data = data
+    The file is read rather than mapped: one that is being overwritten would take the whole process with it.
+    """
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file = file
+        self._data = bytearray()
         self.size = size
-        self.at = len(MAGIC)
+        self.at = 0
+
+    def take(self, size: int) -> bytes:
+        start = self._advance(size)
+        return bytes(self._data[start : start + size])
 
     def scalar(self, code: str) -> Any:
-        layout = struct.Struct("<" + code)
-        return layout.unpack_from(self._data, self._advance(layout.size))[0]
+        return struct.unpack("<" + code, self.take(struct.calcsize("<" + code)))[0]
 
     def string(self) -> str:
-        size = self.scalar("Q")
-        start = self._advance(size)
-        return bytes(self._data[start : start + size]).decode("utf-8", "replace")
+        return self.take(self.scalar("Q")).decode("utf-8", "replace")
 
     def value(self, kind: int) -> Any:
         return self.string() if kind == _STRING else self.scalar(_code(kind))
 
-    def skip_array(self) -> int:
-        """Step over it, and say how long it is."""
+    def array(self) -> tuple[int, tuple[float, ...] | None]:
+        """How long it is; and its items, where they are few numbers."""
         kind, count = self.scalar("I"), self.scalar("Q")
         if kind == _STRING:
-            unpack = struct.Struct("<Q").unpack_from
-            for _ in range(count):
-                at = self._advance(8)
-                self._advance(unpack(self._data, at)[0])
-        else:
-            self._advance(struct.calcsize("<" + _code(kind)) * count)
-        return int(count)
+            self._skip_strings(count)
+            return count, None
+        code = _code(kind)
+        size = struct.calcsize("<" + code) * count
+        if count > _MOST_LAYERS:
+            self._advance(size)
+            return count, None
+        return count, struct.unpack(f"<{count}{code}", self.take(size))
+
+    def _skip_strings(self, count: int) -> None:
+        """By far the most of a header, hence a loop without calls where it can be."""
+        at, end, unpack, data = self.at, len(self._data) - _LENGTH.size, _LENGTH.unpack_from, self._data
+        for _ in range(count):
+            if at > end:
+                self.at = at
+                self._advance(_LENGTH.size)
+                end = len(data) - _LENGTH.size
+            at += _LENGTH.size + unpack(data, at)[0]
+        self.at = at
+        self._advance(0)
 
     def _advance(self, size: int) -> int:
-        start = self.at
-        if size > self.size - start:
-            raise BrokenGGUF(f"its header is cut short: byte {start} wants {size} more, the file has {self.size}")
-        self.at = start + size
+        start, end = self.at, self.at + size
+        if end > self.size:
+            raise BrokenGGUF(_ENDS_ABRUPTLY.format(start, size, self.size))
+        if end > _MOST_HEADER:
+            raise BrokenGGUF(f"its header claims to be larger than {_MOST_HEADER >> 20} MiB")
+        while len(self._data) < end:
+            more = self._file.read(max(_READ_AT_ONCE, end - len(self._data)))
+            if not more:
+                raise BrokenGGUF(_ENDS_ABRUPTLY.format(start, size, len(self._data)))
+            self._data += more
+        self.at = end
         return start
 
 

@@ -24,7 +24,7 @@ from paddock.errors import (
 from paddock.fleet.catalogue import Catalogue, Model
 from paddock.fleet.kinds import kind_of
 from paddock.fleet.process import Generation, WorkerProcess
-from paddock.types import EngineOptions, GenerateRequest, ModelInfo, ModelKind, Pooling, PoolRequest, SlotState
+from paddock.types import GenerateRequest, ModelInfo, ModelKind, Pooling, PoolRequest, SlotState
 from paddock.wire import Pooled, SlotAction, SlotDone, Text, TextQuestion, Tokens
 
 _log = structlog.get_logger(__name__)
@@ -44,10 +44,9 @@ class ModelStatus:
 
 
 class Fleet:
-    def __init__(self, catalogue: Catalogue, options: EngineOptions, *, load_timeout: float) -> None:
+    def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
-        self._options = options
-        self._load_timeout = load_timeout
+        self._repack = True
         self._workers: dict[str, WorkerProcess] = {}
         self._loading: dict[str, asyncio.Task[WorkerProcess]] = {}
         self._starting: dict[str, WorkerProcess] = {}
@@ -116,11 +115,6 @@ class Fleet:
         worker = await self._ready(model)
         return await worker.ask(question)
 
-    @property
-    def options(self) -> EngineOptions:
-        """How models are opened."""
-        return self._options
-
     def info(self, model: Model) -> ModelInfo | None:
         """What a loaded model says of itself; None while it is not loaded."""
         worker = self._workers.get(model.name)
@@ -186,7 +180,7 @@ class Fleet:
         except IllegalInstruction:
             # Seen with GCC before 12.4 on CPUs with AMX. Slower without, but it answers; later loads know at once.
             _log.warning("this build's fastest kernels crash on this machine: going on without them", model=model.name)
-            self._options = msgspec.structs.replace(self._options, repack=False)
+            self._repack = False
             worker = await self._start(model)
         self._workers[model.name] = worker
         _log.info("loaded", model=model.name, pid=worker.pid, seconds=round(time.monotonic() - begun, 2))
@@ -195,8 +189,8 @@ class Fleet:
     async def _start(self, model: Model) -> WorkerProcess:
         worker = self._starting[model.name] = WorkerProcess(model.name, self._turns, self._on_gone)
         try:
-            options = msgspec.structs.replace(self._options, pooling=await self.pooling(model))
-            await worker.start(model.path, options, within=self._load_timeout)
+            options = msgspec.structs.replace(model.options, pooling=await self.pooling(model), repack=self._repack)
+            await worker.start(model.path, options, within=model.load_timeout)
         except PaddockError as error:
             _log.error("load failed", model=model.name, error=error.message)
             raise

@@ -404,13 +404,13 @@ def environment(options: EngineOptions) -> dict[str, str]:
         # A thread that spins while it waits for one on the same core waits long. When there is a thread to each core
         # they are kept apart, so that a busy neighbour costs a share and not a collapse (docs/lab.md).
         environment["OMP_PROC_BIND"] = "true"
-    if _has_cuda():
+    if has_cuda():
         # llama.cpp's CUDA library brings some of libstdc++ along; unless the real one is there first, loading crashes.
         environment["LD_PRELOAD"] = "libstdc++.so.6"
     return environment | os.environ
 
 
-def _has_cuda() -> bool:
+def has_cuda() -> bool:
     """Whether the llama.cpp that workers load was built for CUDA. It is not imported here, only looked at."""
     folders = [Path(path) for path in [os.environ.get("LLAMA_CPP_LIB_PATH")] if path]
     spec = importlib.util.find_spec("llama_cpp")

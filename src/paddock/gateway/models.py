@@ -32,8 +32,10 @@ class ModelMeta(msgspec.Struct, kw_only=True):
     loaded: bool
 
 
-class LoadStatus(msgspec.Struct):
+class LoadStatus(msgspec.Struct, omit_defaults=True):
     value: Literal["unloaded", "loading", "loaded"]
+    problem: str | None = None
+    """Why it cannot be loaded."""
 
 
 class ModelCard(msgspec.Struct, kw_only=True):
@@ -58,10 +60,12 @@ def model_routes(fleet: Fleet) -> APIRouter:
 
     async def cards(statuses: list[ModelStatus]) -> list[ModelCard]:
         # A header with a large vocabulary takes a while to read, the first time.
-        found = await asyncio.to_thread(lambda: [status.model.description() for status in statuses])
+        found = await asyncio.to_thread(
+            lambda: [(status.model.description(), status.model.problem()) for status in statuses]
+        )
         return [
-            _card(status, description, fleet.info(status.model), await fleet.kind(status.model))
-            for status, description in zip(statuses, found, strict=True)
+            _card(status, description, problem, fleet.info(status.model), await fleet.kind(status.model))
+            for status, (description, problem) in zip(statuses, found, strict=True)
         ]
 
     @router.get("/models", **describe(ModelList))
@@ -80,14 +84,16 @@ def model_routes(fleet: Fleet) -> APIRouter:
     return router
 
 
-def _card(status: ModelStatus, said: Description, info: ModelInfo | None, kind: ModelKind | None) -> ModelCard:
+def _card(
+    status: ModelStatus, said: Description, problem: str | None, info: ModelInfo | None, kind: ModelKind | None
+) -> ModelCard:
     model = status.model
     return ModelCard(
         id=model.name,
         created=model.created,
         aliases=list(model.aliases),
         kind=kind,
-        status=LoadStatus(status.state),
+        status=LoadStatus(status.state, problem),
         meta=ModelMeta(
             architecture=said.architecture,
             quantization=said.quantization,

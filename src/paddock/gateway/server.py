@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import sys
 from collections.abc import Callable
 
+import structlog
 import uvicorn
 
-from paddock.config import ModelManagerSettings, ServerSettings, Settings
+from paddock.config import ServerSettings, Settings
 from paddock.errors import StartupError
 from paddock.fleet import Fleet, open_catalogue
 from paddock.gateway.app import create_app
-from paddock.types import EngineOptions
+
+_log = structlog.get_logger(__name__)
 
 _BACKLOG = 2048
 
@@ -24,12 +25,14 @@ def serve(settings: Settings, on_listening: Callable[[str, Fleet], None]) -> Non
 
     Raises `StartupError` before anything has been started.
     """
-    catalogue = open_catalogue(settings.model_manager)
+    catalogue = open_catalogue(settings.model_manager, verbose=settings.server.log_level == "DEBUG")
+    for note in catalogue.notes:
+        _log.warning(note)
     folder = settings.server.slot_save_path
     if folder is not None and not folder.is_dir():
         raise StartupError(f"the folder for saved slots {folder} does not exist")
     sock = _bind(settings.server)
-    fleet = Fleet(catalogue, _engine_options(settings), load_timeout=settings.model_manager.load_timeout)
+    fleet = Fleet(catalogue)
     config = _uvicorn_config(settings.server, fleet)
     url = f"{'https' if config.is_ssl else 'http'}://{_authority(sock)}"
     with sock:
@@ -64,48 +67,6 @@ class _Server(uvicorn.Server):
         if self.force_exit:  # a second Ctrl-C
             task.cancel()
             await self._fleet.close()
-
-
-def _engine_options(settings: Settings) -> EngineOptions:
-    manager = settings.model_manager
-    return EngineOptions(
-        n_ctx=manager.n_ctx,
-        n_batch=manager.n_batch,
-        n_ubatch=manager.n_ubatch,
-        n_gpu_layers=manager.n_gpu_layers,
-        n_threads=manager.n_threads,
-        flash_attn=manager.flash_attn,
-        cache_type_k=manager.cache_type_k,
-        cache_type_v=manager.cache_type_v,
-        parallel=manager.parallel or _default_parallel(),
-        kv_unified=_unified(manager),
-        continuous_batching=manager.cont_batching,
-        max_queue=manager.max_queue,
-        cache_ram_bytes=_cache_ram(manager.cache_ram),
-        deterministic=manager.deterministic,
-        verbose=settings.server.log_level == "DEBUG",
-    )
-
-
-def _default_parallel() -> int:
-    """Four to a core: more only take turns, and a request that waits costs nobody anything."""
-    return max(4, min(4 * (os.cpu_count() or 1), 64))
-
-
-def _unified(manager: ModelManagerSettings) -> bool:
-    """As llama-server has it: whoever says how many run at once gets a part of the context for each, which is faster;
-    otherwise all share the whole of it. Only with a part of its own is an answer the same whoever else is there.
-    """
-    if manager.kv_unified is not None:
-        return manager.kv_unified
-    return manager.parallel is None and not manager.deterministic
-
-
-def _cache_ram(mebibytes: int | None) -> int:
-    """An eighth of the machine's memory, as far as 8 GiB, unless told."""
-    if mebibytes is None:
-        return min(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8, 8 << 30)
-    return 1 << 62 if mebibytes < 0 else mebibytes << 20
 
 
 def _uvicorn_config(settings: ServerSettings, fleet: Fleet) -> uvicorn.Config:

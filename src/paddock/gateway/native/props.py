@@ -17,7 +17,7 @@ from paddock.gateway.bodies import read_body
 from paddock.gateway.native.settings import generation_settings
 from paddock.gateway.openapi import Success, describe
 from paddock.gateway.responses import JSON
-from paddock.types import EngineOptions, ModelInfo, ModelKind, Pooling, Reuse, SamplingParams
+from paddock.types import ModelInfo, ModelKind, Pooling, Reuse, SamplingParams
 
 
 class Changes(BaseModel):
@@ -87,7 +87,7 @@ def props_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
         """What a model is and how it is served. Of one that is not loaded, only what is known without loading it."""
         found = fleet.catalogue.find(model)
         info = fleet.info(found)
-        return JSON(_props(found, info, await fleet.kind(found), fleet.options, settings))
+        return JSON(_props(found, info, await fleet.kind(found), settings))
 
     @router.post("/props", **describe(Success, body=Changes, optional=True))
     async def change_props(request: Request) -> Response:
@@ -100,9 +100,8 @@ def props_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
     return router
 
 
-def _props(
-    model: Model, info: ModelInfo | None, kind: ModelKind | None, options: EngineOptions, settings: ServerSettings
-) -> Props:
+def _props(model: Model, info: ModelInfo | None, kind: ModelKind | None, settings: ServerSettings) -> Props:
+    options = model.options
     unified = options.kv_unified if info is None else info.kv_unified
     return Props(
         default_generation_settings=DefaultSettings(
@@ -111,7 +110,7 @@ def _props(
         model_alias=model.name,
         model_path=model.path,
         modalities=Modalities(),
-        chat_template=info.chat_template if info is not None else "",
+        chat_template=info.chat_template if info is not None else options.chat_template,
         bos_token=info.bos if info is not None else "",
         eos_token=info.eos if info is not None else "",
         loaded=info is not None,

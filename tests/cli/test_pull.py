@@ -1,0 +1,149 @@
+"""`paddock pull` and `paddock serve -hf`, as processes, against a hub on loopback."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paddock.config import ModelManagerSettings
+from paddock.fleet import open_catalogue
+from tests.hub import Hub, Repository
+from tests.server import Server
+
+# More than one chunk of the client's, so that a part of it arrives when the rest does not.
+_LARGE = os.urandom(1 << 20) * 24
+
+
+def _environment(url: str, home: Path, **more: str) -> dict[str, str]:
+    ours = {key: value for key, value in os.environ.items() if not key.startswith("HF_")}
+    return {**ours, "HF_ENDPOINT": url, "HF_HOME": str(home / "hf"), "XDG_CACHE_HOME": str(home / "cache"), **more}
+
+
+def _pull(hub: Hub, folder: Path, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "paddock", "pull", *args, "--models-dir", str(folder)],
+        capture_output=True, text=True, timeout=90, env=_environment(hub.url, folder, **environment), cwd=folder,
+    )  # fmt: skip
+
+
+def _failure(done: subprocess.CompletedProcess[str]) -> str:
+    assert (done.returncode, done.stdout) == (1, "")
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith("paddock: ")
+    return line
+
+
+def _listed(folder: Path) -> list[str]:
+    return [model.name for model in open_catalogue(ModelManagerSettings(models_directory=folder))]
+
+
+def test_a_model_comes_whole_and_once(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+    data = tiny_models["llama"].read_bytes()
+    repository = Repository({"README.md": b"x", "tiny-Q4_K_M.gguf": data, "tiny-Q8_0.gguf": data[:-1] + b"!"})
+    with Hub(house__tiny=repository) as hub:
+        done = _pull(hub, tmp_path, "house/tiny")
+        assert done.returncode == 0, done.stderr
+        path = tmp_path / "house" / "tiny" / "tiny-Q4_K_M.gguf"
+        assert done.stdout.strip() == str(path)
+        assert path.read_bytes() == data
+        assert _pull(hub, tmp_path, "house/tiny").stdout == done.stdout
+        assert repository.asked == [("tiny-Q4_K_M.gguf", "")], "what is there is not fetched again"
+        assert _pull(hub, tmp_path, "house/tiny:q8_0").returncode == 0
+    assert sorted(_listed(tmp_path)) == ["tiny-Q4_K_M", "tiny-Q8_0"]
+
+
+def test_all_parts_of_a_split_model_or_none(tmp_path: Path) -> None:
+    parts = {f"big-Q8_0-0000{number}-of-00002.gguf": _LARGE[number:] for number in (1, 2)}
+    repository = Repository(parts, cut_after=None)
+    with Hub(house__big=repository) as hub:
+        repository.lies = True
+        assert "came damaged" in _failure(_pull(hub, tmp_path, "house/big:Q8_0"))
+        assert _listed(tmp_path) == []
+        repository.lies = False
+        done = _pull(hub, tmp_path, "house/big:Q8_0")
+        assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith("big-Q8_0-00001-of-00002.gguf")
+    (model,) = open_catalogue(ModelManagerSettings(models_directory=tmp_path))
+    assert [Path(file.path).read_bytes() for file in model.files] == list(parts.values())
+
+
+def test_a_connection_that_breaks_is_made_again(tmp_path: Path) -> None:
+    repository = Repository({"m-Q4_K_M.gguf": _LARGE}, cut_after=20 << 20)
+    with Hub(house__m=repository) as hub:
+        done = _pull(hub, tmp_path, "house/m")
+        assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).read_bytes() == _LARGE
+    (_, first), (_, second) = repository.asked
+    assert first == "" and 0 < int(second.removeprefix("bytes=").removesuffix("-")) <= 20 << 20
+
+
+def test_what_was_begun_is_gone_on_with_by_the_next_process(tmp_path: Path) -> None:
+    repository = Repository({"m-Q4_K_M.gguf": _LARGE}, cut_after=20 << 20, down=True)
+    with Hub(house__m=repository) as hub:
+        assert "answered 503" in _failure(_pull(hub, tmp_path, "house/m"))
+        assert _listed(tmp_path) == [], "half a file is nothing that could be served"
+        repository.down = False
+        done = _pull(hub, tmp_path, "house/m")
+        assert done.returncode == 0, done.stderr
+        assert "going on with m-Q4_K_M.gguf" in done.stderr
+    assert Path(done.stdout.strip()).read_bytes() == _LARGE
+    assert repository.asked[-1][1].startswith("bytes=")
+    assert list((tmp_path / ".pull").iterdir()) == []
+
+
+def test_a_file_that_is_not_what_was_promised_is_removed(tmp_path: Path) -> None:
+    repository = Repository({"m-Q4_K_M.gguf": b"GGUF and more"}, lies=True)
+    with Hub(house__m=repository) as hub:
+        said = _failure(_pull(hub, tmp_path, "house/m"))
+    assert "m-Q4_K_M.gguf came damaged and was removed: its SHA-256 is" in said
+    assert list((tmp_path / ".pull").iterdir()) == []
+    assert _listed(tmp_path) == []
+
+
+def test_every_failure_is_one_line(tmp_path: Path) -> None:
+    with Hub(
+        house__gated=Repository({}, gated=True),
+        house__private=Repository({"m-Q8_0.gguf": b"GGUF"}, token="secret"),
+        house__words=Repository({"model.safetensors": b"x"}),
+        house__some=Repository({"m-Q8_0.gguf": b"x", "m-Q2_K.gguf": b"x"}),
+    ) as hub:
+        for name, why in {
+            "house/none": "there is no repository house/none",
+            "house/private": "or it is private and wants a token",
+            "house/gated": "is gated: accept its terms",
+            "house/words": "house/words: it holds no GGUF model",
+            "house/some:Q4_K_M": "it holds no Q4_K_M, but Q2_K, Q8_0",
+            "house": "OWNER/NAME",
+        }.items():
+            done = _pull(hub, tmp_path, name)
+            assert why in _failure(done)
+            assert len(done.stderr.splitlines()) == 1
+        assert _pull(hub, tmp_path, "house/private", "--token", "secret").returncode == 0
+        assert _pull(hub, tmp_path, "house/private", HF_TOKEN="secret").returncode == 0
+    assert "cannot reach" in _failure(_pull(hub, tmp_path, "house/some"))
+
+
+def test_serving_from_the_hub_and_again_without_it(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+    repository = Repository({"tiny-Q4_K_M.gguf": tiny_models["llama"].read_bytes()})
+    with Hub(house__tiny=repository) as hub, Server("-hf", "house/tiny", env=_environment(hub.url, tmp_path)) as server:
+        assert server.chat("hello", max_tokens=2)["model"]
+        assert [model["id"] for model in server.client.get("/v1/models").json()["data"]] == ["tiny-Q4_K_M"]
+    assert (tmp_path / "cache" / "paddock" / "models" / "house" / "tiny" / "tiny-Q4_K_M.gguf").is_file()
+    with Server("-hf", "house/tiny", env=_environment(_nobody(), tmp_path)) as server:
+        assert any("serving what was pulled before" in line for line in server.output)
+    with (
+        pytest.raises(AssertionError, match="cannot reach"),
+        Server("-hf", "house/other", env=_environment(_nobody(), tmp_path)),
+    ):
+        pass
+
+
+def _nobody() -> str:
+    """An address where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return f"http://127.0.0.1:{sock.getsockname()[1]}"

@@ -1,0 +1,171 @@
+"""What a model would take, against what libllama says that it takes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.engine import open_engine, open_pooled_engine
+from paddock.fleet.estimate import Estimate, estimate, layers_that_fit
+from paddock.fleet.gguf import Header, Tensor, read_header
+from paddock.types import EngineOptions
+
+_BUFFER = re.compile(r"(KV|RS|compute|output) buffer size =\s*([\d.]+) MiB")
+_MIB = 1 << 20
+# libllama tells its buffers to a hundredth of a MiB.
+_ROUNDING = 0.01 * _MIB
+
+
+def _compare(path: Path, capsys: pytest.CaptureFixture[str], **options: Any) -> tuple[Estimate, float, float]:
+    """Opens the model; asserts weights and cache; returns the estimate and what the computation takes both ways."""
+    opened = EngineOptions(n_threads=2, n_gpu_layers=0, verbose=True, **options)
+    capsys.readouterr()
+    engine = (open_pooled_engine if opened.pooling else open_engine)(str(path), opened, lambda _: None)
+    size = engine.info.size_bytes
+    said = [(kind, float(mebibytes) * _MIB) for kind, mebibytes in _BUFFER.findall(capsys.readouterr().err)]
+    engine.close()
+    guess = estimate(read_header(path), opened, gpu=False)
+    assert guess.host.weights == pytest.approx(size, rel=0.01)
+    assert guess.host.cache == pytest.approx(sum(size for kind, size in said if kind in ("KV", "RS")), abs=_ROUNDING)
+    assert guess.device.total == 0
+    return guess, guess.host.compute, sum(size for kind, size in said if kind in ("compute", "output"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"n_ctx": 2048},
+        {"n_ctx": 1000, "n_ubatch": 128},
+        {"n_ctx": 2048, "parallel": 3, "kv_unified": False},
+        {"n_ctx": 2048, "parallel": 1, "kv_unified": False},
+        {"n_ctx": 2048, "flash_attn": "off"},
+        {"n_ctx": 2048, "cache_type_k": "q8_0", "cache_type_v": "q4_0"},
+    ],
+    ids=str,
+)
+def test_the_demo_model(demo_model: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any]) -> None:
+    _, guessed, measured = _compare(demo_model, capsys, **options)
+    assert guessed == pytest.approx(measured, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["llama", "sliding_window", "recurrent", "hybrid"])
+@pytest.mark.parametrize("options", [{}, {"kv_unified": False}, {"flash_attn": "off"}], ids=str)
+def test_every_kind_of_memory(
+    tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str], kind: str, options: dict[str, Any]
+) -> None:
+    _compare(tiny_models[kind], capsys, n_ctx=2048, **options)
+
+
+@pytest.mark.parametrize(("kind", "pooling"), [("embedding", "mean"), ("reranking", "rank"), ("llama", "mean")])
+def test_models_that_make_vectors(
+    tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str], kind: str, pooling: Any
+) -> None:
+    _, guessed, measured = _compare(tiny_models[kind], capsys, pooling=pooling)
+    assert guessed == pytest.approx(measured, rel=0.1)
+
+
+def test_further_models(real_models: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _compare(real_models / "stories260K.gguf", capsys)
+    _, guessed, measured = _compare(real_models / "all-MiniLM-L6-v2.Q3_K_S.gguf", capsys, pooling="mean")
+    assert guessed == pytest.approx(measured, rel=0.15)
+    _compare(real_models / "bert-mini-reranker.F16.gguf", capsys, pooling="rank")
+
+
+# ── on paper ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _header(layers: int, more: dict[str, Any] | None = None, *, tied: bool = False) -> Header:
+    """Layers of a thousand bytes, an input of ten thousand and an output of as much."""
+    parts = [Tensor(f"blk.{layer}.attn_k.weight", (64, 64), 1000) for layer in range(layers)]
+    ends = [Tensor("token_embd.weight", (64, 100), 10_000)] + [Tensor("output.weight", (64, 100), 10_000)] * (not tied)
+    said = {
+        "general.architecture": "llama",
+        "llama.block_count": layers,
+        "llama.embedding_length": 64,
+        "llama.context_length": 4096,
+        "llama.attention.head_count": 4,
+        "llama.attention.head_count_kv": 2,
+        **(more or {}),
+    }
+    lengths = {"tokenizer.ggml.tokens": 100}
+    return Header(3, said, lengths, len(parts), 0, False, tensors=(*parts, *ends))
+
+
+def test_heads_of_each_layer() -> None:
+    header = _header(3)
+    one = estimate(header, EngineOptions(), gpu=False).host.cache
+    each = replace(header, arrays={"llama.attention.head_count_kv": (4, 0, 2)})
+    assert one == 3 * 16384 * 2 * 32 * 2
+    assert estimate(each, EngineOptions(), gpu=False).host.cache == one
+    shared = _header(3, {"llama.attention.shared_kv_layers": 1})
+    assert estimate(shared, EngineOptions(), gpu=False).host.cache == one * 2 // 3
+    latent = _header(3, {"llama.attention.key_length_mla": 8, "llama.attention.value_length_mla": 8})
+    assert estimate(latent, EngineOptions(), gpu=False).host.cache == one // 2
+
+
+def test_an_output_that_is_the_input_lies_on_the_device_a_second_time() -> None:
+    tied = estimate(_header(2, tied=True), EngineOptions(), gpu=True)
+    assert (tied.host.weights, tied.device.weights) == (10_000, 12_000)
+    apart = estimate(_header(2), EngineOptions(), gpu=True)
+    assert (apart.host.weights, apart.device.weights) == (10_000, 12_000)
+
+
+@given(layers=st.integers(0, 40), offloaded=st.integers(-1, 60), tied=st.booleans(), unified=st.booleans())
+def test_a_layer_lies_here_or_there(layers: int, offloaded: int, tied: bool, unified: bool) -> None:
+    header = _header(layers, tied=tied)
+    options = EngineOptions(n_gpu_layers=offloaded, kv_unified=unified)
+    here, split = estimate(header, options, gpu=False), estimate(header, options, gpu=True)
+    copied = 10_000 if tied and offloaded else 0
+    assert split.host.weights + split.device.weights == here.host.weights + copied
+    assert split.host.cache + split.device.cache == here.host.cache
+    if offloaded == 0:
+        assert split == here
+
+
+@given(layers=st.integers(0, 40), free=st.integers(0, 400_000_000), n_ctx=st.integers(1, 40_000))
+def test_the_most_layers_that_fit(layers: int, free: int, n_ctx: int) -> None:
+    header, options = _header(layers), EngineOptions(n_ctx=n_ctx)
+
+    def needed(count: int) -> int:
+        return estimate(header, msgspec.structs.replace(options, n_gpu_layers=count), gpu=True).device.total
+
+    count = layers_that_fit(header, options, free)
+    assert 0 <= count <= layers + 1
+    assert needed(count) <= free
+    assert count == layers + 1 or needed(count + 1) > free
+
+
+@given(small=st.integers(1, 60_000), more=st.integers(0, 60_000), parallel=st.integers(1, 64), unified=st.booleans())
+def test_more_context_never_takes_less(small: int, more: int, parallel: int, unified: bool) -> None:
+    header = _header(4)
+
+    def total(n_ctx: int) -> int:
+        return estimate(header, EngineOptions(n_ctx=n_ctx, parallel=parallel, kv_unified=unified), gpu=False).total
+
+    assert total(small) <= total(small + more)
+
+
+_KEYS = [
+    *("block_count", "embedding_length", "context_length", "attention.head_count", "attention.head_count_kv"),
+    *("attention.key_length", "ssm.conv_kernel", "wkv.head_size", "kda.head_dim", "shortconv.l_cache"),
+]
+_nonsense = st.none() | st.integers() | st.floats() | st.text(max_size=3) | st.booleans()
+
+
+@given(
+    said=st.dictionaries(st.sampled_from(_KEYS), _nonsense),
+    heads=st.lists(st.integers(-9, 9) | st.floats(), max_size=4),
+)
+def test_a_header_full_of_nonsense_is_estimated_all_the_same(said: dict[str, Any], heads: list[float]) -> None:
+    header = _header(3, {f"llama.{key}": value for key, value in said.items()})
+    header = replace(header, arrays={"llama.attention.head_count_kv": tuple(heads)})
+    guess = estimate(header, EngineOptions(), gpu=True)
+    assert guess.total >= 0
+    assert layers_that_fit(header, EngineOptions(), 0) >= 0

@@ -1,0 +1,46 @@
+"""Models with settings of their own, over HTTP."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.server import Server, chat_body
+
+
+def test_each_model_is_opened_as_it_was_said(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "upper.jinja").write_text("{% for m in messages %}<{{ m.content | upper }}>{% endfor %}")
+    models = {
+        "loud": {"path": "fake:", "aliases": ["gpt-4"], "chat_template_file": str(tmp_path / "upper.jinja")},
+        "quiet": {"path": "fake:", "n_ctx": 300, "parallel": 3},
+        "tiny": {"path": str(tiny_models["llama"]), "n_ctx": 256, "chat_template": "{{ messages[0].content }}!"},
+        "lost": {},
+    }
+    (tmp_path / "config.json").write_text(json.dumps({"model_manager": {"parallel": 2, "models": models}}))
+    with Server("--config", str(tmp_path / "config.json")) as server:
+
+        def props(model: str) -> dict[str, object]:
+            body: dict[str, object] = server.client.get("/props", params={"model": model}).json()
+            return body
+
+        def rendered(model: str) -> str:
+            body = {"model": model, **chat_body("hello")}
+            return str(server.client.post("/apply-template", json=body).json()["prompt"])
+
+        assert (props("loud")["total_slots"], props("quiet")["total_slots"]) == (2, 3)
+        assert "upper" in str(props("loud")["chat_template"]), "known before it is loaded"
+        assert server.workers() == []
+        assert rendered("gpt-4") == "<HELLO>"
+        assert rendered("quiet").startswith("<|im_start|>")
+        assert rendered("tiny") == "hello!"
+        assert props("tiny")["chat_template"] == "{{ messages[0].content }}!"
+        assert server.client.get("/v1/models/tiny").json()["meta"]["n_ctx"] == 256
+        refused = server.client.post("/v1/chat/completions", json={"model": "lost", **chat_body("hello")})
+        assert refused.status_code == 503
+        assert "no file of that name" in refused.json()["error"]["message"]
+        assert "no file of that name" in server.client.get("/v1/models/lost").json()["status"]["problem"]
+
+
+def test_a_template_from_the_command_line(tmp_path: Path) -> None:
+    with Server("-m", "fake:", "--chat-template", "{{ messages[0].content }}?") as server:
+        assert server.client.post("/apply-template", json=chat_body("why")).json()["prompt"] == "why?"

@@ -1,0 +1,120 @@
+"""A stand-in for the Hugging Face hub, on loopback: what of it a download needs, and mishaps on demand."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from urllib.parse import urlsplit
+
+_REVISION = "0123456789abcdef0123456789abcdef01234567"
+
+
+@dataclass
+class Repository:
+    files: dict[str, bytes]
+    token: str = ""
+    """Who does not send it is turned away."""
+    gated: bool = False
+    lies: bool = False
+    """It promises other checksums than its files have."""
+    cut_after: int | None = None
+    """The next download breaks off after so many bytes."""
+    down: bool = False
+    """Downloads that begin in the middle are answered by an error."""
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    """What was downloaded, and from which byte on."""
+
+
+class Hub:
+    """Serves repositories by their names while it is entered."""
+
+    def __init__(self, **repositories: Repository) -> None:
+        self.repositories = {name.replace("__", "/"): repository for name, repository in repositories.items()}
+
+    def __enter__(self) -> Hub:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            path = urlsplit(self.path).path
+            if path.startswith("/api/models/"):
+                repository = self._open(path.removeprefix("/api/models/"))
+                if repository is not None:
+                    self._send(200, json.dumps(_listing(repository)).encode())
+                return
+            name, _, rest = path.removeprefix("/").partition("/resolve/")
+            repository = self._open(name)
+            if repository is not None:
+                self._download(repository, rest.partition("/")[2])
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+        def _open(self, name: str) -> Repository | None:
+            repository = hub.repositories.get(name)
+            if repository is None:
+                self._send(404, b"{}", {"X-Error-Code": "RepoNotFound"})
+            elif repository.gated:
+                self._send(403, b"{}", {"X-Error-Code": "GatedRepo"})
+            elif repository.token and self.headers["authorization"] != f"Bearer {repository.token}":
+                self._send(401, b"{}", {"X-Error-Code": "RepoNotFound"})
+            else:
+                return repository
+            return None
+
+        def _download(self, repository: Repository, file: str) -> None:
+            data = repository.files[file]
+            wanted = self.headers["range"]
+            start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
+            repository.asked.append((file, wanted or ""))
+            if start and repository.down:
+                self._send(503, b"{}")
+                return
+            self.send_response(206 if wanted else 200)
+            self.send_header("Content-Length", str(len(data) - start))
+            if wanted:
+                self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+            self.end_headers()
+            if repository.cut_after is not None:
+                self.wfile.write(data[start : start + repository.cut_after])
+                repository.cut_after = None
+                self.close_connection = True
+            else:
+                self.wfile.write(data[start:])
+
+        def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+            self.send_response(status)
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    return Handler
+
+
+def _listing(repository: Repository) -> dict[str, object]:
+    def entry(name: str, data: bytes) -> dict[str, object]:
+        digest = hashlib.sha256(data + b"?" * repository.lies).hexdigest()
+        lfs = {"sha256": digest, "size": len(data), "pointerSize": 130}
+        return {"rfilename": name, "size": len(data), "blobId": hashlib.sha1(data).hexdigest(), "lfs": lfs}
+
+    siblings = [entry(name, data) for name, data in repository.files.items()]
+    return {"id": "x/y", "sha": _REVISION, "siblings": siblings}
