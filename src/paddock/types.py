@@ -19,6 +19,10 @@ Reuse = Literal["prefix", "snapshot", "none"]
 """What of a sequence's memory can serve another one: any prefix of it, only all of it as it stands, or nothing."""
 
 
+Adapters = tuple[tuple[int, float], ...]
+"""Which of a model's adapters act, by their numbers and in their order, and how strongly; none of them with 0."""
+
+
 SamplerName = Literal[
     "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"
 ]  # fmt: skip
@@ -159,6 +163,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     cache_prompt: bool = True
     id_slot: int | None = None
     deterministic: bool = False
+    adapters: Adapters | None = None
+    """None: those that act on the model's requests just now. The fleet knows; a worker is always told."""
     prompt_probs: int = -1
     """How many of the likeliest tokens to report beside each of the prompt's own; -1: report nothing."""
     echo: bool = False
@@ -245,6 +251,8 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """None: it generates text."""
     n_embd: int = 0
     """How many numbers its vectors have."""
+    adapters: tuple[str, ...] = ()
+    """A digest of each adapter's file, by its number."""
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -290,6 +298,7 @@ class SlotState(msgspec.Struct, frozen=True):
     max_tokens: int = -1
     """-1: as many as the context has room for."""
     sampling: SamplingParams | None = None
+    adapters: Adapters = ()
     timings: Timings = Timings()
 
 
@@ -299,6 +308,7 @@ class SlotPrefix(msgspec.Struct, frozen=True):
     tokens: list[int] = []
     namespace: str = ""
     deterministic: bool = False
+    adapters: Adapters = ()
 
 
 class StateOrigin(msgspec.Struct, frozen=True):
@@ -312,6 +322,8 @@ class StateOrigin(msgspec.Struct, frozen=True):
     flash_attn: bool
     arithmetic: str
     """What changes no more than the last bits, and therefore matters to deterministic requests alone."""
+    adapters: tuple[str, ...] = ()
+    """As of `ModelInfo`; those that act on the tokens matter."""
 
 
 class EngineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -337,6 +349,8 @@ class EngineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     """Weights rearranged for this CPU's fastest instructions. Off where those instructions turned out not to work."""
     pooling: Pooling | None = None
     """Make vectors of whole inputs, in this way, instead of generating text."""
+    adapters: tuple[str, ...] = ()
+    """Files of LoRA adapters that are loaded with the model; requests say which of them act."""
     verbose: bool = False
 
 

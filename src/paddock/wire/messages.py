@@ -22,7 +22,7 @@ from paddock.types import (
     Usage,
 )
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
