@@ -164,7 +164,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     id_slot: int | None = None
     deterministic: bool = False
     adapters: Adapters | None = None
-    """None: those that act on the model's requests just now. The fleet knows; a worker is always told."""
+    """As the client lists them, or None for those of the model. The fleet makes a set of either, and tells a worker."""
     prompt_probs: int = -1
     """How many of the likeliest tokens to report beside each of the prompt's own; -1: report nothing."""
     echo: bool = False

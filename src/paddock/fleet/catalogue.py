@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 
 from paddock.config import ModelManagerSettings, nearest
 from paddock.errors import InvalidRequest, ModelLoadFailed, ModelNotFound, StartupError
+from paddock.fleet.adapters import Adapter, read_adapter
 from paddock.fleet.description import Description, describe
 from paddock.fleet.gguf import BrokenGGUF, read_header
 from paddock.fleet.kinds import Wanted, kind_of, pooling_of
@@ -28,6 +29,7 @@ class Model:
     created: int = 0
     aliases: tuple[str, ...] = field(default=())
     wanted: Wanted = field(default=Wanted())
+    adapters: tuple[Adapter, ...] = field(default=())
 
     def pooling(self) -> Pooling | None:
         """How it makes vectors; None if it generates text, or if its file cannot be read, which loading will tell.
@@ -49,11 +51,12 @@ class Model:
             return None
 
     def problem(self) -> str | None:
-        """Why this file cannot be loaded, or None."""
-        if self.path.startswith(_FAKE):
-            return None
+        """Why this file, or that of an adapter, cannot be loaded; or None."""
         try:
-            read_header(Path(self.path))
+            if not self.path.startswith(_FAKE):
+                read_header(Path(self.path))
+            for adapter in self.adapters:
+                read_adapter(Path(adapter.path), adapter.scale, architecture=self.description().architecture)
         except BrokenGGUF as error:
             return str(error)
         except OSError as error:
@@ -112,14 +115,16 @@ def open_catalogue(settings: ModelManagerSettings) -> Catalogue:
     Raises `StartupError` for what can never be served.
     """
     if settings.model is not None:
-        return Catalogue([_single(settings)], any_name=True)
+        return Catalogue([_with_adapters(_single(settings), settings)], any_name=True)
     if settings.models_directory is not None:
+        if settings.adapters:
+            raise StartupError("an adapter is made for one model: give that with -m FILE, not a directory")
         models = _scan(settings.models_directory, Wanted.of(settings))
         try:
             return Catalogue(models, default=settings.default_model)
         except ModelNotFound as error:
             raise StartupError(f"default_model: {error.message}") from None
-    return Catalogue([_demo(settings)], any_name=True)
+    return Catalogue([_with_adapters(_demo(settings), settings)], any_name=True)
 
 
 def _single(settings: ModelManagerSettings) -> Model:
@@ -153,6 +158,19 @@ def _demo(settings: ModelManagerSettings) -> Model:
     raise StartupError(
         "no model was given: use -m FILE or --models-dir DIR, or get the demo model with pip install 'paddock[demo]'"
     )
+
+
+def _with_adapters(model: Model, settings: ModelManagerSettings) -> Model:
+    if settings.adapters and model.pooling() is not None:
+        raise StartupError(f"{model.name} does not generate text, and adapters are applied to models that do")
+    architecture = model.description().architecture
+    try:
+        adapters = [
+            read_adapter(path.absolute(), scale, architecture=architecture) for path, scale in settings.adapters
+        ]
+    except BrokenGGUF as error:
+        raise StartupError(str(error)) from None
+    return replace(model, adapters=tuple(adapters))
 
 
 def _model(path: Path, wanted: Wanted, aliases: tuple[str, ...] = ()) -> Model:
