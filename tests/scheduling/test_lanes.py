@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.scheduling import Request
+from paddock.scheduling import Request, Scheduler, StepBudget
 from paddock.scheduling.lanes import Lanes
 from paddock.types import Adapters
 from tests.scheduling.test_scheduler import House, Sets, Texts
@@ -86,6 +86,43 @@ def test_everybody_gets_the_answer_they_would_get_alone_under_their_adapters(
         assert (house.text(id), house.finished[id, 0]) == (alone.text(1), alone.finished[1, 0])
 
 
+@given(st.permutations([("a" * 60, ONE, 5), ("c", (), 90), ("d" * 8, ((1, 1.0),), 90)]), st.integers(1, 5))
+def test_cells_run_out_between_those_who_cannot_share_a_step(
+    asked: list[tuple[str, Adapters, int]], batch: int
+) -> None:
+    house = House(n_ctx=100, batch=batch)
+    for id, (text, adapters, max_tokens) in enumerate(asked):
+        house.ask(id, text, max_tokens, adapters=adapters)
+    house.run()
+    for id, (text, adapters, max_tokens) in enumerate(asked):
+        alone = House(n_ctx=100)
+        alone.ask(1, text, max_tokens, adapters=adapters)
+        alone.run()
+        assert (house.text(id), house.finished[id, 0]) == (alone.text(1), alone.finished[1, 0])
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_long_prompt_under_other_adapters_does_not_freeze_an_answer(deterministic: bool) -> None:
+    house = House(n_ctx=2048, kv_unified=False)
+    house.scheduler = Scheduler(
+        shape=house.engine.shape,
+        n_ctx=2048,
+        slots=4,
+        n_batch=1024,
+        end_tokens=house.engine.vocab.end_tokens,
+        budget=StepBudget(largest=1024, floor_seconds=0, stretch=1),
+    )
+    answer = house.ask(1, "a", max_tokens=30, deterministic=deterministic)
+    while not answer.generating:
+        house.step()
+    house.ask(2, "b" * 1500, max_tokens=1, adapters=ONE)
+    sizes = []
+    while (plan := house.step()) is not None:
+        sizes.append((bool(house.finished), plan.prompt_tokens))
+    assert 0 < max(size for over, size in sizes if not over) < 100
+    assert max(size for over, size in sizes if over) >= 512
+
+
 @pytest.mark.parametrize("unified", [True, False])
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_prefix_is_shared_under_the_same_adapters_only(unified: bool, whole: bool) -> None:
@@ -104,6 +141,16 @@ def test_a_prefix_is_shared_under_the_same_adapters_only(unified: bool, whole: b
     assert [request.cached > 1 for request in twins] == [False, False, True], (
         "asked at once, too; all begin with the same token"
     )
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_set_that_nothing_is_known_of_any_more_is_forgotten(whole: bool) -> None:
+    """Whoever sends another scale each time fills no memory but the one that has a limit."""
+    house = House(whole=whole, cache_ram_bytes=200 * 1024)
+    for id in range(200):
+        house.ask(id, "a" * 40, max_tokens=2, adapters=((0, 1 + id / 1000),))
+        house.run()
+    assert 0 < len(house.scheduler.cache._tree._roots) < 6
 
 
 def test_a_saved_slot_belongs_to_its_adapters() -> None:

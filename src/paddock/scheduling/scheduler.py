@@ -410,7 +410,9 @@ class Scheduler:
         # Several prompts at once: those that can be done in a moment are not held up by the others' big chunks.
         quick = self._budget.prompt_tokens(decodes=decodes, short=True)
         short = len(prompts) > 1 and shortest <= quick
-        left = min(quick if short else self._budget.prompt_tokens(decodes=decodes), room)
+        # Answers that cannot share this step wait for its end as those do that can.
+        answering = sum(request.generating for request in self._running)
+        left = min(quick if short else self._budget.prompt_tokens(decodes=answering), room)
         oldest = min(prompts, key=lambda request: request.arrival)
         share = dict.fromkeys(prompts, 0)
         judged = _JUDGED_AT_ONCE
