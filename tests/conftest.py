@@ -60,6 +60,16 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
+def tiny_adapters(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two LoRA adapters for the tiny model `llama`."""
+    folder = tmp_path_factory.mktemp("adapters")
+    paths = [folder / "first.gguf", folder / "second, with a comma.gguf"]
+    for seed, path in enumerate(paths, 1):
+        tiny.adapter(path, seed=seed)
+    return paths
+
+
+@pytest.fixture(scope="session")
 def real_models() -> Path:
     """A folder of further real models, on machines that have one."""
     folder = os.environ.get("PADDOCK_TEST_MODELS")

@@ -24,6 +24,7 @@ _HEAD = 32  # the size of a head: a whole block of every quantised cache type
 
 _INNER = 2 * _EMBEDDING  # the only ratio that libllama knows
 _STATE, _KERNEL, _RANK = 16, 4, 4
+_ADAPTER_RANK = 4
 
 _LETTERS = "▁abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,?!"
 _PIECES = ["th", "he", "in", "er", "an", "re", "on", "at", "en", "nd", "es", "or", "te", "of", "ed", "is", "it", "ng"]
@@ -125,6 +126,31 @@ def judging(path: Path) -> None:
     file.add_attention(0, heads=4, kv_heads=2)
     file.add_feed_forward(0)
     file.write()
+
+
+def adapter(path: Path, *, seed: int = 1, architecture: str = "llama", invocation: Sequence[int] = ()) -> None:
+    """A LoRA for `llama`: all that its first two layers see is seen a little differently."""
+    random = np.random.default_rng(seed)
+    file = gguf.GGUFWriter(path, architecture)
+    file.add_type(gguf.GGUFType.ADAPTER)
+    file.add_string(gguf.Keys.Adapter.TYPE, "lora")
+    file.add_float32(gguf.Keys.Adapter.LORA_ALPHA, 2 * _ADAPTER_RANK)
+    file.add_string(gguf.Keys.Adapter.LORA_TASK_NAME, f"task {seed}")
+    if invocation:
+        file.add_array(gguf.Keys.Adapter.ALORA_INVOCATION_TOKENS, list(invocation))
+    for name, rows, columns in (
+        ("blk.0.attn_q", 4 * _HEAD, _EMBEDDING),
+        ("blk.0.attn_v", 2 * _HEAD, _EMBEDDING),
+        ("blk.1.ffn_up", _FEED_FORWARD, _EMBEDDING),
+    ):
+        down = random.normal(0, 1 / np.sqrt(columns), (_ADAPTER_RANK, columns))
+        up = random.normal(0, 1 / np.sqrt(_ADAPTER_RANK), (rows, _ADAPTER_RANK))
+        file.add_tensor(f"{name}.weight.lora_a", down.astype(np.float32))
+        file.add_tensor(f"{name}.weight.lora_b", up.astype(np.float32))
+    file.write_header_to_file()
+    file.write_kv_data_to_file()
+    file.write_tensors_to_file()
+    file.close()
 
 
 def _bert(path: Path, pooling: gguf.PoolingType) -> None:

@@ -23,6 +23,8 @@ CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"
 Pooling = Literal["none", "mean", "cls", "last", "rank"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Expanded = Annotated[Path, AfterValidator(Path.expanduser)]
+LARGEST_SCALE = 100.0
+"""Of an adapter, either way. Far beyond it numbers overflow, and not only those of the request that wants it."""
 
 
 def _upper(value: Any) -> Any:
@@ -33,6 +35,19 @@ def _template(value: str) -> str:
     if "{" not in value:
         raise ValueError("the text of a template is wanted; the names of llama.cpp's own are not known here")
     return value
+
+
+def _path_and_scale(value: Any) -> Any:
+    path, _, scale = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if not path:
+        raise ValueError("a path, a colon and a scale are expected")
+    return path, scale
+
+
+ScaledPath = Annotated[
+    tuple[Expanded, Annotated[float, Field(ge=-LARGEST_SCALE, le=LARGEST_SCALE)]], BeforeValidator(_path_and_scale)
+]
+"""Written as `PATH:SCALE`."""
 
 
 def _cores() -> int:
@@ -97,10 +112,22 @@ class ModelSettings(_Section):
     """Judge how well documents answer a query."""
     pooling: Pooling | None = None
     """How vectors are pooled; as the model's file says unless given."""
+    lora: list[Expanded] = []
+    """Files of adapters that are loaded with the model; they are numbered from 0 on."""
+    lora_scaled: list[ScaledPath] = []
+    """More of them, each with a scale other than 1."""
+    lora_init_without_apply: bool = False
+    """None of them acts before somebody says so."""
     deterministic: bool = False
     chat_template: Annotated[str, AfterValidator(_template)] | None = None
     """The text of a template, in place of the model's own."""
     chat_template_file: Expanded | None = None
+
+    @property
+    def adapters(self) -> list[tuple[Path, float]]:
+        """In the order of their numbers, each with the scale it has at first."""
+        given = [*((path, 1.0) for path in self.lora), *self.lora_scaled]
+        return [(path, 0.0 if self.lora_init_without_apply else scale) for path, scale in given]
 
 
 class NamedModel(ModelSettings):
@@ -134,7 +161,7 @@ class ModelManagerSettings(ModelSettings):
         for alternatives in _ALTERNATIVES:
             if alternatives & given.keys():
                 general = {key: value for key, value in general.items() if key not in alternatives}
-        return NamedModel(**general | given)
+        return NamedModel.model_construct(**general | given)  # each value has been validated where it stands
 
 
 class Settings(_Section):

@@ -19,6 +19,10 @@ Reuse = Literal["prefix", "snapshot", "none"]
 """What of a sequence's memory can serve another one: any prefix of it, only all of it as it stands, or nothing."""
 
 
+Adapters = tuple[tuple[int, float], ...]
+"""Which of a model's adapters act, by their numbers and in their order, and how strongly; none of them with 0."""
+
+
 SamplerName = Literal[
     "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"
 ]  # fmt: skip
@@ -161,6 +165,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     cache_prompt: bool = True
     id_slot: int | None = None
     deterministic: bool = False
+    adapters: Adapters | None = None
+    """As the client lists them, or None for those of the model. The fleet makes a set of either, and tells a worker."""
     prompt_probs: int = -1
     """How many of the likeliest tokens to report beside each of the prompt's own; -1: report nothing."""
     echo: bool = False
@@ -247,6 +253,8 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """None: it generates text."""
     n_embd: int = 0
     """How many numbers its vectors have."""
+    adapters: tuple[str, ...] = ()
+    """A digest of each adapter's file, by its number."""
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -292,6 +300,7 @@ class SlotState(msgspec.Struct, frozen=True):
     max_tokens: int = -1
     """-1: as many as the context has room for."""
     sampling: SamplingParams | None = None
+    adapters: Adapters = ()
     timings: Timings = Timings()
 
 
@@ -301,6 +310,7 @@ class SlotPrefix(msgspec.Struct, frozen=True):
     tokens: list[int] = []
     namespace: str = ""
     deterministic: bool = False
+    adapters: Adapters = ()
 
 
 class StateOrigin(msgspec.Struct, frozen=True):
@@ -314,6 +324,8 @@ class StateOrigin(msgspec.Struct, frozen=True):
     flash_attn: bool
     arithmetic: str
     """What changes no more than the last bits, and therefore matters to deterministic requests alone."""
+    adapters: tuple[str, ...] = ()
+    """As of `ModelInfo`; those that act on the tokens matter."""
 
 
 class EngineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -341,6 +353,8 @@ class EngineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     """Make vectors of whole inputs, in this way, instead of generating text."""
     chat_template: str = ""
     """In place of the model's own."""
+    adapters: tuple[str, ...] = ()
+    """Files of LoRA adapters that are loaded with the model; requests say which of them act."""
     verbose: bool = False
 
 

@@ -57,6 +57,12 @@ def test_flags_become_settings() -> None:
     assert (manager.n_ctx, manager.n_gpu_layers, manager.flash_attn) == (4096, 35, "on")
     assert _settings("paddock serve -fa off -ctk q8_0 -t 3").model_manager.flash_attn == "off"
     assert _settings("paddock serve -ngl all").model_manager.n_gpu_layers == -1
+    manager = _settings("paddock serve --lora a,'\"b,c\"' --lora d --lora-scaled e:f:0.5,g:-2").model_manager
+    assert [(str(path), scale) for path, scale in manager.adapters] == [
+        *(("a", 1.0), ("b,c", 1.0), ("d", 1.0), ("e:f", 0.5), ("g", -2.0)),
+    ]
+    manager = _settings("paddock serve --lora a --lora-init-without-apply").model_manager
+    assert manager.adapters == [(Path("a"), 0.0)]
     manager = _settings("paddock serve --embeddings --pooling cls --rerank").model_manager
     assert (manager.embedding, manager.pooling, manager.reranking) == (True, "cls", True)
 
@@ -92,6 +98,10 @@ def test_what_cannot_start_says_so_in_one_line(tmp_path: Path) -> None:
             (("-m", "fake:", "--api-key-file", "none.txt"), "none.txt"),
             (("-m", "fake:", "--slot-save-path", "nowhere"), "nowhere does not exist"),
             (("-m", "fake:", "--reranking", "--pooling", "mean"), "contradict"),
+            (("-m", "fake:", "--lora", "none.gguf"), f"the adapter {tmp_path}/none.gguf cannot be read: No such file"),
+            (("-m", "fake:", "--lora-scaled", "a.gguf"), "a path, a colon and a scale"),
+            (("-m", "fake:", "--lora-scaled", "a.gguf:1e9"), "less than or equal to 100"),
+            (("--models-dir", ".", "--lora", "a.gguf"), "an adapter is made for one model"),
             (("-m", "fake:", "--host", "no.such.host.invalid"), "cannot be resolved"),
         ):
             assert why in _one_line_failure(*args, cwd=tmp_path)

@@ -46,7 +46,7 @@ class House:
         begun = time.perf_counter()
         self.engine.apply(plan.operations)
         if plan.spans:
-            results = self.engine.decode(plan.spans, exact=plan.exact)
+            results = self.engine.decode(plan.spans, exact=plan.exact, adapters=plan.adapters)
             for progress in self.scheduler.commit(plan, results, time.perf_counter() - begun):
                 if progress.prompt:
                     self.opinions[progress.request.id] += progress.prompt

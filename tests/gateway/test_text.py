@@ -169,5 +169,5 @@ def test_there_are_no_adapters(fake_server: Server) -> None:
     assert refused.json()["error"]["param"] == "[0].id"
     assert fake_server.client.post("/lora-adapters", json={"id": 0}).status_code == 400
     for path in ("/completion", "/v1/completions"):
-        assert _refused(fake_server, path, prompt="x", lora=[{"id": 0, "scale": 1}])["param"] == "lora"
+        assert _refused(fake_server, path, prompt="x", lora=[{"id": 0, "scale": 1}])["param"] == "lora[0].id"
         assert _ask(fake_server, path, prompt="x", max_tokens=1, lora=[])

@@ -77,7 +77,6 @@ def test_any_name_fits_the_header(fake_server: Server, unknown: dict[str, int]) 
 @pytest.mark.parametrize(
     ("path", "field", "value"),
     [
-        (CHAT, "lora", [{"id": 0, "scale": 1}]),
         (CHAT, "prompt", "x"),
         (CHAT, "n_predict", 5),
         (CHAT, "guided_json", {"type": "object"}),

@@ -14,7 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multip
 from paddock.engine.fake import FakeEngine, opinion
 from paddock.scheduling import Plan, Request, Scheduler
 from paddock.scheduling.scheduler import GRID
-from paddock.types import EngineOptions, SamplingParams, SlotPrefix, TokenLogprobs
+from paddock.types import Adapters, EngineOptions, SamplingParams, SlotPrefix, TokenLogprobs
 
 
 class House:
@@ -57,7 +57,9 @@ class House:
         assert cache.stored == self.engine.stored_tokens, "and with host memory"
         if plan.spans:
             self.computed += sum(len(span.tokens) for span in plan.spans)
-            for progress in self.scheduler.commit(plan, self.engine.decode(plan.spans, exact=plan.exact), 0.01):
+            for progress in self.scheduler.commit(
+                plan, self.engine.decode(plan.spans, exact=plan.exact, adapters=plan.adapters), 0.01
+            ):
                 key = (progress.request.id, progress.request.index)
                 self.opinions[key] += progress.prompt
                 if progress.token is not None:
@@ -90,14 +92,15 @@ class House:
         return bytes(self.answers[id, index]).decode()
 
 
-def _alone(text: str, max_tokens: int = 1000, n_ctx: int = 512) -> tuple[str, str]:
+def _alone(text: str, max_tokens: int = 1000, n_ctx: int = 512, adapters: Adapters = ()) -> tuple[str, str]:
     house = House(n_ctx=n_ctx)
-    house.ask(1, text, max_tokens)
+    house.ask(1, text, max_tokens, adapters=adapters)
     house.run()
     return house.text(1), house.finished[1, 0]
 
 
 Texts = st.text(st.sampled_from("ab"), min_size=1, max_size=90)
+Sets: st.SearchStrategy[Adapters] = st.sampled_from([(), ((0, 1.0),), ((0, 0.5), (1, -1.0))])
 
 
 @given(st.lists(Texts, min_size=1, max_size=8), st.integers(2, 40), st.booleans(), st.booleans(), st.booleans())
@@ -455,13 +458,14 @@ class Arrivals(RuleBasedStateMachine):
         super().__init__()
         self.house = House(n_ctx=200, parallel=3, batch=24, cache_ram_bytes=150 * 1024, whole=self.whole)
         self.texts: dict[int, str] = {}
+        self.adapters: dict[int, Adapters] = {}
         self.cancelled: set[int] = set()
 
-    @rule(target=ids, text=Texts, shared=st.booleans())
-    def arrive(self, text: str, shared: bool) -> int:
+    @rule(target=ids, text=Texts, adapters=Sets, shared=st.booleans())
+    def arrive(self, text: str, adapters: Adapters, shared: bool) -> int:
         id = len(self.texts)
-        self.texts[id] = text
-        self.house.ask(id, text, namespace="" if shared else None)
+        self.texts[id], self.adapters[id] = text, adapters
+        self.house.ask(id, text, adapters=adapters, namespace="" if shared else None)
         return id
 
     @rule(id=ids)
@@ -496,7 +500,7 @@ class Arrivals(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.house.run()
         for id, text in self.texts.items():
-            answer, finish = _alone(text, n_ctx=200)
+            answer, finish = _alone(text, n_ctx=200, adapters=self.adapters[id])
             if (id, 0) in self.house.finished:
                 assert (self.house.text(id), self.house.finished[id, 0]) == (answer, finish)
             else:

@@ -35,6 +35,18 @@ def _refusal(folder: Path, origin: StateOrigin = ORIGIN, limit: int = MUCH) -> s
     return caught.value.message
 
 
+def test_under_an_adapter_it_must_be_the_same_one(tmp_path: Path) -> None:
+    before = msgspec.structs.replace(ORIGIN, adapters=("first", "second"))
+    here = msgspec.structs.replace(ORIGIN, adapters=("another", "second", "third"))
+    _save(tmp_path, SlotPrefix([1, 2], adapters=((1, 0.5),)), b"state", origin=before)
+    assert read(str(tmp_path), "slot.bin", here, limit=MUCH)[0].adapters == ((1, 0.5),)
+    assert "adapter 1, which is another one here" in _refusal(tmp_path, ORIGIN)
+    _save(tmp_path, SlotPrefix([1, 2], adapters=((0, 1.0), (1, 0.5))), b"state", origin=before)
+    assert "adapter 0, which is another one here" in _refusal(tmp_path, here)
+    _save(tmp_path, SlotPrefix([1, 2]), b"state", origin=before)
+    assert read(str(tmp_path), "slot.bin", here, limit=MUCH)[0].tokens == [1, 2], "none of them acted"
+
+
 @_several
 @given(_prefixes, st.lists(st.binary(max_size=100)))
 def test_what_was_written_is_read(tmp_path: Path, prefix: SlotPrefix, parts: list[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,9 @@ _SETTINGS: dict[str, str] = {
     "embedding": "model_manager.embedding",
     "reranking": "model_manager.reranking",
     "pooling": "model_manager.pooling",
+    "lora": "model_manager.lora",
+    "lora_scaled": "model_manager.lora_scaled",
+    "lora_init_without_apply": "model_manager.lora_init_without_apply",
     "deterministic": "model_manager.deterministic",
     "chat_template": "model_manager.chat_template",
     "chat_template_file": "model_manager.chat_template_file",
@@ -97,6 +101,11 @@ def _layers(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
         raise click.BadParameter("a number of layers, 'all' or 'auto'") from None
 
 
+def _comma_separated(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """One with a comma in it stands in quotes, as llama-server has it."""
+    return tuple(item for row in csv.reader(values) for item in row)
+
+
 _MODELS = _options(
     click.option("-m", "--model", metavar="FILE", help="Serve this GGUF file; it answers to any name."),
     click.option("-hf", "-hfr", "--hf-repo", metavar="REPO[:QUANT]",
@@ -130,6 +139,12 @@ _MODELS = _options(
                  help="How the vectors of an input's tokens become one. [the model's own, or mean]"),
     click.option("--chat-template", metavar="TEXT", help="A Jinja template in place of the model's own."),
     click.option("--chat-template-file", metavar="FILE", help="The same from a file."),
+    click.option("--lora", multiple=True, callback=_comma_separated, metavar="FILE,...",
+                 help="Load this LoRA adapter with the model (repeatable)."),
+    click.option("--lora-scaled", multiple=True, callback=_comma_separated, metavar="FILE:SCALE,...",
+                 help="The same with a scale other than 1; numbered after those of --lora."),
+    click.option("--lora-init-without-apply", is_flag=True, default=None,
+                 help="Adapters do not act before POST /lora-adapters or a request says so."),
 )  # fmt: skip
 _LIFECYCLE = _options(
     click.option("--idle-timeout", type=float, metavar="SECONDS", help="Unload a model after this long idle. [300]"),

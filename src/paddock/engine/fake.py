@@ -12,6 +12,8 @@ said as far as that is allowed, and otherwise the shortest thing that comes to m
 The path's options tune it: `fake:delay=0.05,n_ctx=512` waits that long in each step and has that context;
 `load=3` takes so many seconds to load; `sigill=1` dies while loading unless it is told not to repack; `whole=1` has a
 memory that can only be copied as a whole, and takes it amiss when somebody tries a part.
+Adapters change what it says of its own accord; and it takes it amiss when a sequence is gone on with under others than
+it was begun under.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ import os
 import re
 import signal
 import time
-from array import array
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
 import msgspec
@@ -30,6 +32,7 @@ import msgspec
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.errors import ModelLoadFailed
 from paddock.types import (
+    Adapters,
     Adopt,
     CacheShape,
     Constraint,
@@ -66,7 +69,6 @@ _N_VOCAB = 260
 _BYTES_PER_TOKEN = 1024
 _BYTES_PER_SNAPSHOT = 4096
 _TOGETHER = 3
-_STATE_CODE = "H"  # of a token in a packed state
 
 
 class FakeVocab:
@@ -102,8 +104,8 @@ class FakeSampler:
     def dictate(self, tokens: Sequence[int]) -> None:
         self.dictated += tokens
 
-    def choose(self, history: list[int]) -> Sampled:
-        token = self.dictated.pop(0) if self.dictated else _next_token(history, self.params)
+    def choose(self, history: list[int], adapters: Adapters) -> Sampled:
+        token = self.dictated.pop(0) if self.dictated else _next_token(history, self.params, adapters)
         if self.grammar is None:
             return Sampled(token, self._opinion(history, token))
         forbidden = self.grammar.forbidden()
@@ -133,7 +135,7 @@ class FakeEngine:
         self._delay = settings.get("delay", 0.0)
         self._whole = bool(settings.get("whole"))
         self._cells: dict[int, list[_Cell]] = {}
-        self._spans: dict[int, list[int]] = {}
+        self._spans: dict[int, list[_Cell]] = {}
         n_ctx = int(settings.get("n_ctx", min(options.n_ctx, _N_CTX)))
         unified = options.kv_unified
         self.shape = CacheShape(
@@ -162,6 +164,7 @@ class FakeEngine:
             kv_unified=unified,
             bytes_per_token=_BYTES_PER_TOKEN,
             together=1 if unified or self._whole else _TOGETHER,
+            adapters=options.adapters,
         )
         self.origin = StateOrigin(
             engine="fake",
@@ -170,6 +173,7 @@ class FakeEngine:
             cache_type_v=options.cache_type_v,
             flash_attn=options.flash_attn == "on",
             arithmetic=f"kv_unified {unified}",
+            adapters=options.adapters,
         )
 
     def compile(self, constraint: Constraint) -> Grammar:
@@ -191,40 +195,42 @@ class FakeEngine:
                     cells = self._cells[source][:length]
                     if len(cells) != length:
                         raise AssertionError(f"sequence {source} holds {len(cells)} tokens, not {length}")
-                    self._cells[target] = cells if self.shape.unified else [_Cell(cell.token) for cell in cells]
+                    self._cells[target] = cells if self.shape.unified else list(map(copy, cells))
                 case Save(sequence, start, end, span):
                     cells = self._cells[sequence][start:end]
                     if len(cells) != end - start:
                         raise AssertionError(f"sequence {sequence} does not hold {start}..{end}")
-                    self._spans[span] = [cell.token for cell in cells]
+                    self._spans[span] = list(map(copy, cells))
                 case Restore(sequence, start, pieces):
                     history = self._history(sequence, start)
-                    history += map(_Cell, self.lend(pieces))
+                    history += map(copy, self.lend(pieces))
                 case Adopt(state, start, end, span):
                     self._spans[span] = state[start:end]
                 case Drop(span):
                     del self._spans[span]
         self._check_room()
 
-    def decode(self, spans: Sequence[Span], *, exact: bool = False) -> list[Sampled | None]:
+    def decode(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> list[Sampled | None]:
         if self._delay:
             time.sleep(self._delay)
-        return [self._advance(span) for span in spans]
+        return [self._advance(span, adapters) for span in spans]
 
-    def lend(self, pieces: Sequence[Piece]) -> list[int]:
+    def lend(self, pieces: Sequence[Piece]) -> list[_Cell]:
         return [
-            token for piece in pieces for token in self._spans[piece.span][piece.offset : piece.offset + piece.length]
+            cell for piece in pieces for cell in self._spans[piece.span][piece.offset : piece.offset + piece.length]
         ]
 
-    def pack(self, lent: list[int]) -> Iterator[bytes]:
-        yield array(_STATE_CODE, lent).tobytes()
+    def pack(self, lent: list[_Cell]) -> Iterator[bytes]:
+        yield msgspec.msgpack.encode([(cell.token, cell.adapters) for cell in lent])
 
-    def unpack(self, data: memoryview, tokens: int) -> list[int]:
-        state = array(_STATE_CODE)
-        state.frombytes(data)
+    def unpack(self, data: memoryview, tokens: int) -> list[_Cell]:
+        try:
+            state = msgspec.msgpack.decode(data, type=list[tuple[int, Adapters]])
+        except msgspec.MsgspecError as error:
+            raise ValueError(str(error)) from None
         if len(state) != tokens:
             raise ValueError(f"the state of {len(state)} tokens instead of {tokens}")
-        return state.tolist()
+        return [_Cell(token, adapters) for token, adapters in state]
 
     def close(self) -> None:
         self._cells.clear()
@@ -253,9 +259,11 @@ class FakeEngine:
         if not whole:
             raise AssertionError(f"{operation} takes a part of what can only be had as a whole")
 
-    def _advance(self, span: Span) -> Sampled | None:
+    def _advance(self, span: Span, adapters: Adapters) -> Sampled | None:
         history = self._history(span.sequence, span.start)
-        history.extend(map(_Cell, span.tokens))
+        if any(cell.adapters != adapters for cell in history):
+            raise AssertionError(f"sequence {span.sequence} was not computed under {adapters}")
+        history.extend(_Cell(token, adapters) for token in span.tokens)
         self._check_room()
         tokens = [cell.token for cell in history]
         judged = [
@@ -264,7 +272,7 @@ class FakeEngine:
         if span.sampler is None:
             return Sampled(None, prompt=judged) if judged else None
         sampler: FakeSampler = span.sampler
-        return msgspec.structs.replace(sampler.choose(tokens), prompt=judged)
+        return msgspec.structs.replace(sampler.choose(tokens, adapters), prompt=judged)
 
     def _history(self, sequence: int, start: int) -> list[_Cell]:
         history = self._cells.setdefault(sequence, [])
@@ -282,18 +290,19 @@ class _Cell:
     """One place in the cache; sequences that share a prefix share its cells."""
 
     token: int
+    adapters: Adapters
 
 
-def _next_token(history: list[int], sampling: SamplingParams) -> int:
+def _next_token(history: list[int], sampling: SamplingParams, adapters: Adapters) -> int:
     start = max((index for index, token in enumerate(history) if token == _START), default=-1)
     role, _, said = _bytes(history[start + 1 :]).partition(b"\n")
     if start < 0 or role != b"assistant":
-        return _continuation(history)
+        return _continuation(history, adapters)
     prompt = history[:start]
     question = _last_message(prompt)
     if question.startswith(b"crash:") and len(said) >= _CRASH_AFTER:
         os.abort()
-    answer = _answer(prompt, question, sampling)
+    answer = _answer(prompt, question, sampling, adapters)
     return answer[len(said)] if len(said) < len(answer) else _END
 
 
@@ -307,11 +316,11 @@ def opinion(history: list[int], token: int, count: int) -> TokenLogprobs:
     return TokenLogprobs(logprob(token), sorted(((id, logprob(id)) for id in others), key=lambda pair: -pair[1]))
 
 
-def _continuation(history: list[int]) -> int:
+def _continuation(history: list[int], adapters: Adapters) -> int:
     """Text that is no conversation goes on with letters hashed from all of it, up to the next multiple of 64."""
     if len(history) % 64 == 0:
         return _EOS
-    digest = hashlib.sha256(repr(history).encode()).digest()
+    digest = hashlib.sha256(f"{history}{adapters or ''}".encode()).digest()
     return b"abcdefghijklmnopqrstuvwxyz "[digest[0] % 27]
 
 
@@ -324,11 +333,11 @@ def _bytes(tokens: list[int]) -> bytes:
     return bytes(token for token in tokens if token < 256)
 
 
-def _answer(prompt: list[int], question: bytes, sampling: SamplingParams) -> bytes:
+def _answer(prompt: list[int], question: bytes, sampling: SamplingParams, adapters: Adapters) -> bytes:
     if question.startswith(b"say: "):
         return question.removeprefix(b"say: ")
     seed = sampling.seed if sampling.temperature > 0 else 0
-    key = hashlib.sha256(f"{seed}:{prompt}".encode()).digest() * 2
+    key = hashlib.sha256(f"{seed}:{prompt}{adapters or ''}".encode()).digest() * 2
     return " ".join(_WORDS[byte % len(_WORDS)] for byte in key[:_ANSWER_WORDS]).encode()
 
 

@@ -33,12 +33,17 @@ def origin(path: Path, options: EngineOptions, *, unified: bool, flash_attn: boo
     last_bits = [f"{name} {getattr(options, name)}" for name in _LAST_BITS]
     return StateOrigin(
         engine=ENGINE,
-        model=hashlib.sha256(_edges(path)).hexdigest(),
+        model=_file_digest(path),
         cache_type_k=options.cache_type_k,
         cache_type_v=options.cache_type_v,
         flash_attn=flash_attn,
         arithmetic=", ".join([*last_bits, f"kv_unified {unified}"]),
+        adapters=tuple(_file_digest(Path(adapter)) for adapter in options.adapters),
     )
+
+
+def _file_digest(path: Path) -> str:
+    return hashlib.sha256(_edges(path)).hexdigest()
 
 
 def _edges(path: Path) -> bytes:

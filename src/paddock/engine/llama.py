@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddock.engine import library
+from paddock.engine.adapters import LoadedAdapters
 from paddock.engine.batch import Batch
 from paddock.engine.exact import PROBE_CONTEXT, rows_alike
 from paddock.engine.fingerprint import ENGINE, fingerprint, origin
@@ -23,6 +24,7 @@ from paddock.engine.vocab import LlamaVocab
 from paddock.engine.whole import WholeMemory
 from paddock.errors import DecodeFailed, ModelLoadFailed
 from paddock.types import (
+    Adapters,
     CacheShape,
     Constraint,
     EngineOptions,
@@ -62,6 +64,8 @@ class LlamaEngine:
     def __init__(self, path: Path, options: EngineOptions, on_progress: Callable[[float], None]) -> None:
         library.start(verbose=options.verbose)
         self._model = load_model(path, options, on_progress)
+        self._adapters = LoadedAdapters(self._model, options.adapters)
+        self._applied: Adapters = ()
         self.vocab = LlamaVocab(self._model, options.chat_template)
         self._grammars = GrammarSource(self.vocab, self.vocab.size)
         self._unified = options.kv_unified or options.parallel == 1
@@ -114,6 +118,7 @@ class LlamaEngine:
             kv_unified=self._unified,
             bytes_per_token=self.shape.bytes_per_token,
             together=together,
+            adapters=self.origin.adapters,
         )
 
     def compile(self, constraint: Constraint) -> Grammar:
@@ -131,7 +136,10 @@ class LlamaEngine:
     def apply(self, operations: Sequence[Operation]) -> None:
         self._memory.apply(operations)
 
-    def decode(self, spans: Sequence[Span], *, exact: bool = False) -> list[Sampled | None]:
+    def decode(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> list[Sampled | None]:
+        if adapters != self._applied:
+            self._adapters.apply(self._context, adapters)
+            self._applied = adapters
         padded: list[int] = []
         if exact and self.info.together > 1:
             padded = _never_alone(spans)
@@ -215,11 +223,14 @@ class LlamaEngine:
             return 1
         options = msgspec.structs.replace(options, parallel=most)
         params = context_params(options, n_ctx=most * PROBE_CONTEXT, n_batch=64, unified=False)
-        context = new_context(self._model, params)
-        try:
-            return rows_alike(context, n_vocab=self.vocab.size, most=most)
-        finally:
-            lib.llama_free(context)
+        for adapters in {(), self._adapters.all}:
+            context = new_context(self._model, params)
+            try:
+                self._adapters.apply(context, adapters)
+                most = rows_alike(context, n_vocab=self.vocab.size, most=most)
+            finally:
+                lib.llama_free(context)
+        return most
 
     def _padded(self, spans: Sequence[Span]) -> list[int]:
         """How many tokens to compute for each span. Streams are computed together as far as all of them go, then those
@@ -247,12 +258,13 @@ class LlamaEngine:
         )
 
     def _warm_up(self, *, on_gpu: bool, scratch: int) -> Memory | WholeMemory:
-        """A first small step: it touches every weight, and what this build cannot do on this machine dies here, while
-        loading, rather than in somebody's answer. Its cells also show how this model's state is written.
+        """A first small step: it touches every weight, those of adapters too, and what this build cannot do on this
+        machine dies here, while loading, rather than in somebody's answer. Its cells also show how this model's state
+        is written.
         """
         token = max(int(lib.llama_vocab_bos(lib.llama_model_get_vocab(self._model))), 0)
         count = min(_WARM_UP_TOKENS, self._batch.capacity)
-        self.decode([Span(0, 0, [token] * count)])
+        self.decode([Span(0, 0, [token] * count)], adapters=self._adapters.all)
         memory = Memory(self._context, unified=self._unified, on_gpu=on_gpu, scratch=scratch)
         if not self._is_special():
             memory.learn(0, count)

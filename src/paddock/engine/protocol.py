@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddock.types import (
+    Adapters,
     CacheShape,
     Constraint,
     InfillTokens,
@@ -94,8 +95,9 @@ class Engine(Protocol):
         """Change the cache as told, in this order."""
         ...
 
-    def decode(self, spans: Sequence[Span], *, exact: bool = False) -> list[Sampled | None]:
-        """Run one step. Returns, for each span, the token chosen after it, or None where none was asked for.
+    def decode(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> list[Sampled | None]:
+        """Run one step, under these adapters of those that were loaded. Returns, for each span, the token chosen after
+        it, or None where none was asked for.
 
         `exact` asks that no bit of a result depends on which spans, up to `info.together` of one token each or one of
         several, were computed beside it.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
 from paddock.config import ModelManagerSettings, NamedModel, nearest
 from paddock.errors import InvalidRequest, ModelLoadFailed, ModelNotFound, StartupError
+from paddock.fleet.adapters import Adapter, read_adapter
 from paddock.fleet.description import Description, describe
 from paddock.fleet.estimate import Estimate, estimate
 from paddock.fleet.files import SUFFIX, Found, ModelFile, find_models, gather
@@ -37,6 +38,7 @@ class Model:
     files: tuple[ModelFile, ...] = field(default=())
     projectors: tuple[str, ...] = field(default=())
     """Files beside it that would give it eyes or ears."""
+    adapters: tuple[Adapter, ...] = field(default=())
     trouble: str = ""
     """What is known to be wrong before any file is read."""
     load_timeout: float = 600
@@ -74,6 +76,8 @@ class Model:
         try:
             header = self.header()
             pooling_of(header, self.wanted)  # which it may refuse
+            for adapter in self.adapters:
+                read_adapter(Path(adapter.path), adapter.scale, architecture=self.description().architecture)
         except BrokenGGUF as error:
             return str(error)
         except OSError as error:
@@ -198,6 +202,8 @@ class _Maker:
         directory = self._settings.models_directory
         if directory is not None and not directory.is_dir():
             raise StartupError(f"the models directory {directory} does not exist")
+        if self._settings.adapters:
+            raise StartupError("an adapter is made for one model: give it with -m FILE, or under model_manager.models")
         found, notes = find_models(directory) if directory is not None else ([], [])
         if self._settings.alias:
             notes.append("an alias for the one model has no effect here: give it to a model under model_manager.models")
@@ -261,7 +267,7 @@ class _Maker:
         except StartupError as error:
             raise StartupError(f"the model {name!r}: {error.message}") from None
         first = found.files[0] if found.files else ModelFile("")
-        return Model(
+        model = Model(
             name,
             first.path,
             created=first.written // 1_000_000_000,
@@ -276,6 +282,19 @@ class _Maker:
             pinned=said.pinned,
             preload=said.preload,
         )
+        return _with_adapters(model, said.adapters) if said.adapters else model
+
+
+def _with_adapters(model: Model, given: list[tuple[Path, float]]) -> Model:
+    if model.kind() not in (None, "generation"):
+        return replace(model, trouble="it does not generate text, and adapters are applied to models that do")
+    architecture = model.description().architecture
+    try:
+        adapters = tuple(read_adapter(path.absolute(), scale, architecture=architecture) for path, scale in given)
+    except BrokenGGUF as error:
+        return replace(model, trouble=str(error))
+    options = msgspec.structs.replace(model.options, adapters=tuple(adapter.path for adapter in adapters))
+    return replace(model, adapters=adapters, options=options)
 
 
 def _demo() -> Path:

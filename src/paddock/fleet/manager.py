@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,10 +21,11 @@ from paddock.errors import (
     PaddockError,
     ServerStopping,
 )
+from paddock.fleet.adapters import acting, acting_at_first
 from paddock.fleet.catalogue import Catalogue, Model
 from paddock.fleet.kinds import kind_of
 from paddock.fleet.process import Generation, WorkerProcess
-from paddock.types import GenerateRequest, ModelInfo, ModelKind, Pooling, PoolRequest, SlotState
+from paddock.types import Adapters, GenerateRequest, ModelInfo, ModelKind, Pooling, PoolRequest, SlotState
 from paddock.wire import Pooled, SlotAction, SlotDone, Text, TextQuestion, Tokens
 
 _log = structlog.get_logger(__name__)
@@ -50,6 +51,7 @@ class Fleet:
         self._workers: dict[str, WorkerProcess] = {}
         self._loading: dict[str, asyncio.Task[WorkerProcess]] = {}
         self._starting: dict[str, WorkerProcess] = {}
+        self._adapters: dict[str, Adapters] = {}
         # The workers lock parts of this file to take turns on the CPU.
         self._turns = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         self._stopping = False
@@ -60,10 +62,18 @@ class Fleet:
 
     async def generate(self, model: Model, request: Callable[[int], GenerateRequest]) -> Generation:
         """Have the model loaded if need be, and the request accepted by its worker."""
+        usual = self.adapters(model)
         if (kind := kind_of(await self.pooling(model))) != "generation":
             raise InvalidRequest(f"{model.name} is served for {kind}: it does not generate text", param="model")
         worker = await self._ready(model)
-        generation = worker.generate(request)
+
+        def with_adapters(id: int) -> GenerateRequest:
+            message = request(id)
+            listed = message.adapters
+            adapters = usual if listed is None else acting(model.adapters, listed, param="lora")
+            return msgspec.structs.replace(message, adapters=adapters)
+
+        generation = worker.generate(with_adapters)
         try:
             await generation.accepted()
         except BaseException:
@@ -114,6 +124,15 @@ class Fleet:
         """What only a model's vocabulary or template can tell; it is loaded if need be."""
         worker = await self._ready(model)
         return await worker.ask(question)
+
+    def adapters(self, model: Model) -> Adapters:
+        """Those that act on requests which do not say so themselves, whether the model is loaded or not."""
+        chosen = self._adapters.get(model.name)
+        return acting_at_first(model.adapters) if chosen is None else chosen
+
+    def set_adapters(self, model: Model, listed: Sequence[tuple[int, float]]) -> None:
+        """From now on just these act, for requests that come later. Raises `InvalidRequest`."""
+        self._adapters[model.name] = acting(model.adapters, listed, param="")
 
     def info(self, model: Model) -> ModelInfo | None:
         """What a loaded model says of itself; None while it is not loaded."""

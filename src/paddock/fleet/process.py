@@ -25,7 +25,8 @@ from paddock.errors import (
     Unavailable,
     WorkerCrashed,
 )
-from paddock.types import EngineOptions, GenerateRequest, ModelInfo, PoolRequest, SlotState
+from paddock.fleet.adapters import fingerprint
+from paddock.types import Adapters, EngineOptions, GenerateRequest, ModelInfo, PoolRequest, SlotState
 from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
@@ -70,7 +71,7 @@ class Generation:
     Deltas that nobody reads are kept up to a limit; there the request ends with `ReadTooSlowly`, after all of them.
     """
 
-    def __init__(self, worker: WorkerProcess, request_id: int, answers: int = 1) -> None:
+    def __init__(self, worker: WorkerProcess, request_id: int, answers: int = 1, adapters: Adapters = ()) -> None:
         self._worker = worker
         self._id = request_id
         self._unread = answers
@@ -78,13 +79,15 @@ class Generation:
         self._events: asyncio.Queue[Accepted | Delta | PaddockError] = asyncio.Queue()
         self._over = False
         self._behind = 0
+        self.adapters = adapters
+        """Those that act on it."""
         self.prompt_tokens = 0
         self.prompt: list[tuple[int, bytes]] = []
         """The prompt's tokens and their names, where the request asked for them."""
 
     @property
     def fingerprint(self) -> str:
-        return self._worker.info.fingerprint if self._worker.info is not None else ""
+        return fingerprint(self._worker.info, self.adapters) if self._worker.info is not None else ""
 
     @property
     def n_ctx(self) -> int:
@@ -197,7 +200,7 @@ class WorkerProcess(asyncio.Protocol):
         """Send a request; `request` is given the id to build it with."""
         request_id = next(self._ids)
         message = request(request_id)
-        generation = Generation(self, request_id, message.n)
+        generation = Generation(self, request_id, message.n, message.adapters or ())
         if not self.alive:
             generation.put(self._problem or WorkerCrashed(f"the worker of {self.model} is gone", retry_after=1))
             return generation

@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from paddock.config import LARGEST_SCALE
 from paddock.errors import InvalidRequest, UnsupportedParameter
 from paddock.types import (
     Constraint,
@@ -181,7 +182,6 @@ _ELSEWHERE: dict[str, tuple[Any, ...]] = {
     "generation_prompt": ("",),
     "grammar_lazy": (False,),
     "grammar_triggers": ([],),
-    "lora": ([],),
     "preserved_tokens": ([],),
     "t_max_prompt_ms": (-1, 0),
     # vLLM's and its relatives'
@@ -211,6 +211,13 @@ _ELSEWHERE: dict[str, tuple[Any, ...]] = {
 NO_EFFECT = ("backend_sampling", "keep_alive", "n_cache_reuse", "n_discard", "n_keep", "priority", "verbose")
 
 
+class LoraScale(Fields):
+    """An adapter by its number, and how strongly it is to act."""
+
+    id: int = Field(ge=0)
+    scale: float = Field(ge=-LARGEST_SCALE, le=LARGEST_SCALE)
+
+
 class GenerationFields(SamplingFields):
     """And about the generation itself."""
 
@@ -225,6 +232,8 @@ class GenerationFields(SamplingFields):
     cache_prompt: bool | None = None
     id_slot: int | None = Field(None, ge=-1)
     deterministic: bool | None = None
+    lora: list[LoraScale] | None = Field(None, max_length=256)
+    """The adapters that are to act, and no others; an empty list leaves it to the model's scales."""
     grammar: str | None = None
     json_schema: dict[str, Any] | bool | None = None
     regex: str | None = None
@@ -257,6 +266,7 @@ class GenerationFields(SamplingFields):
             cache_prompt=self.cache_prompt is not False,
             id_slot=None if self.id_slot == -1 else self.id_slot,
             deterministic=bool(self.deterministic),
+            adapters=tuple((item.id, item.scale) for item in self.lora) if self.lora else None,
             timings_per_token=bool(self.timings_per_token),
             return_progress=bool(self.return_progress and self.stream),
             min_indent=self.n_indent or 0,

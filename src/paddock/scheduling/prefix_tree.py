@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 from paddock.types import Piece
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Node:
     start: int
     tokens: list[int]
@@ -73,7 +74,8 @@ class Match:
 
 class PrefixTree:
     def __init__(self) -> None:
-        self._roots: dict[str, Node] = {}
+        # Clients can think of any number of namespaces: a root lives as long as something below it, or a holder, does.
+        self._roots: WeakValueDictionary[str, Node] = WeakValueDictionary()
         # Oldest first. A path is touched from its end up, so a parent always comes after its children.
         self._recency: OrderedDict[Node, None] = OrderedDict()
         self._span_nodes: Counter[int] = Counter()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paddock.types import FinishReason
+from paddock.types import Adapters, FinishReason
 
 
 @dataclass(slots=True, eq=False)
@@ -25,6 +25,8 @@ class Request:
     wanted_slot: int | None = None
     """The only running place it accepts."""
     deterministic: bool = False
+    adapters: Adapters = ()
+    """What acts on it besides the model's own weights: computed under one set, a token is of no use under another."""
     prompt_probs: int = -1
     """Every prompt token's probability is wanted, and those of so many likelier ones; -1: none is."""
 
@@ -44,6 +46,8 @@ class Request:
     stops: set[int] = field(default_factory=set)
     """Positions in its prompt that must be the end of a step, because a copy of its memory is wanted just there."""
     preempted: int = 0
+    turn: int = 0
+    """When it last had one, where requests cannot all share a step."""
 
     def __post_init__(self) -> None:
         self.prompt_size = len(self.tokens)

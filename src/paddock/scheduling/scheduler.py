@@ -11,10 +11,11 @@ import msgspec
 
 from paddock.scheduling.budget import StepBudget
 from paddock.scheduling.cache import Cache
+from paddock.scheduling.lanes import Lanes
 from paddock.scheduling.prefix_tree import common_prefix
 from paddock.scheduling.request import Progress, Request
 from paddock.scheduling.snapshots import SnapshotCache
-from paddock.types import CacheShape, FinishReason, Operation, Piece, Sampled, SlotPrefix, Span
+from paddock.types import Adapters, CacheShape, FinishReason, Operation, Piece, Sampled, SlotPrefix, Span
 
 # Deterministic requests compute their prompts in chunks cut at multiples of this, and reuse prefixes up to one, so that
 # every token is always computed in a batch of the same shape.
@@ -42,6 +43,11 @@ class Plan:
         return bool(self.requests) and self.requests[0].deterministic
 
     @property
+    def adapters(self) -> Adapters:
+        """What acts on all of it."""
+        return self.requests[0].adapters if self.requests else ()
+
+    @property
     def prompt_tokens(self) -> int:
         return sum(len(span.tokens) for span in self.spans) - self.decodes
 
@@ -57,7 +63,7 @@ class Slot:
 
 
 class Scheduler:
-    """Requests wait in one queue, run in one of `slots` places, and share every step.
+    """Requests wait in one queue, run in one of `slots` places, and share every step that they can share.
 
     A step takes the next token of all answers under way, then prompt chunks as far as the budget goes. With unified
     cells, requests that outgrow them make the youngest step back into the queue, from where it goes on later.
@@ -91,7 +97,7 @@ class Scheduler:
         self._previous: list[Request | None] = [None] * slots
         self._prefixes = [SlotPrefix()] * slots
         self._arrivals = 0
-        self._lane = 0
+        self._lanes = Lanes(together)
         self.preemptions = 0
 
     # ── in and out ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -124,7 +130,9 @@ class Scheduler:
         self._gather_followers()
         if not self._running and self.cache.parked:
             self.cache.settle(self.cache.parked[0])  # one at a time: somebody may arrive meanwhile
-        spans, requests, decodes = self._own_step() or self._shared_step()
+        lane = self._next_lane()
+        own = bool(lane) and lane[0].deterministic
+        spans, requests, decodes = self._own_step(lane) if own else self._shared_step(lane)
         operations = self.cache.take_operations()
         return Plan(operations, spans, requests, decodes) if spans or operations else None
 
@@ -225,6 +233,7 @@ class Scheduler:
             request.slot = slot
             request.sequence = slot if self._shape.unified else self._free_sequence()
             self._running.append(request)
+            self._lanes.enter(request)
             self._begin(request)
 
     def _free_slot(self, wanted: int | None) -> int | None:
@@ -288,7 +297,7 @@ class Scheduler:
         for other in self._running:
             if other is request:
                 break  # only those that came before, so that nobody waits in a circle
-            if other.generating or other.namespace != request.namespace or other.deterministic != request.deterministic:
+            if other.generating or self._namespace(other) != self._namespace(request):
                 continue
             shared = min(common_prefix(other.tokens, request.tokens), self._reusable(request))
             if request.deterministic:
@@ -349,27 +358,16 @@ class Scheduler:
 
     # ── what they do next ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _own_step(self) -> tuple[list[Span], list[Request], int] | None:
-        """A step for deterministic requests, in turn with the step that all others share: one prompt, or the answers
-        that may be computed together.
-        """
-        own = [request for request in self._running if request.deterministic and request.leader is None]
-        others = any(not request.deterministic and request.leader is None for request in self._running)
-        if not own:
-            return None
-        lanes = self._lanes(own)
-        self._lane = (self._lane + 1) % (len(lanes) + others)
-        if self._lane == len(lanes):
-            return None
-        lane = lanes[self._lane]
-        return [self._span(request, self._next_cut(request) - request.computed) for request in lane], lane, 0
+    def _next_lane(self) -> list[Request]:
+        """Those among whom the next step is shared."""
+        ready = [request for request in self._running if request.leader is None]
+        if self._together > 1:
+            self._close_gaps([request for request in ready if request.deterministic and request.generating])
+        return self._lanes.next(ready)
 
-    def _lanes(self, own: list[Request]) -> list[list[Request]]:
-        answering = [request for request in own if self._together > 1 and request.generating]
-        self._close_gaps(answering)
-        answering.sort(key=lambda request: request.sequence)
-        groups = [answering[at : at + self._together] for at in range(0, len(answering), self._together)]
-        return [*([request] for request in own if request not in answering), *groups]
+    def _own_step(self, lane: list[Request]) -> tuple[list[Span], list[Request], int]:
+        """A step for deterministic requests: one prompt, or the answers that may be computed together."""
+        return [self._span(request, self._next_cut(request) - request.computed) for request in lane], lane, 0
 
     @staticmethod
     def _next_cut(request: Request) -> int:
@@ -378,18 +376,17 @@ class Scheduler:
             return min(request.prompt_size, (request.computed // GRID + 1) * GRID)
         return request.computed + 1  # also when going on after an interruption: as it was generated, one by one
 
-    def _shared_step(self) -> tuple[list[Span], list[Request], int]:
-        active = [request for request in self._running if request.leader is None and not request.deterministic]
-        decodes = [request for request in active if request.generating]
+    def _shared_step(self, lane: list[Request]) -> tuple[list[Span], list[Request], int]:
+        decodes = [request for request in lane if request.generating]
+        prompts = [request for request in lane if not request.generating]
         while self._shape.unified and self.cache.free < len(decodes):
             victim = self._preempt_youngest()
-            active.remove(victim)
-            if victim in decodes:
-                decodes.remove(victim)
+            for among in (decodes, prompts):
+                if victim in among:
+                    among.remove(victim)
         if not self._shape.unified:
             self._close_gaps(decodes)
         work = [(request, 1) for request in decodes]
-        prompts = [request for request in active if not request.generating]
         if prompts:
             work += self._chunks(prompts, decodes=len(decodes))
         # In order of sequence: a stream per sequence is computed at once only where ids follow each other.
@@ -402,14 +399,20 @@ class Scheduler:
         """
         room = self._n_batch - decodes
         if self._shape.unified:
-            while not decodes and len(prompts) > 1 and self.cache.free == 0:
-                prompts.remove(self._preempt_youngest())
+            while not decodes and self.cache.free == 0 and sum(other.computed > 0 for other in self._running) > 1:
+                victim = self._preempt_youngest()
+                if victim in prompts:
+                    prompts.remove(victim)
             room = min(room, self.cache.free - decodes)
+        if not prompts:
+            return []
         shortest = min(request.pending for request in prompts)
         # Several prompts at once: those that can be done in a moment are not held up by the others' big chunks.
         quick = self._budget.prompt_tokens(decodes=decodes, short=True)
         short = len(prompts) > 1 and shortest <= quick
-        left = min(quick if short else self._budget.prompt_tokens(decodes=decodes), room)
+        # Answers that cannot share this step wait for its end as those do that can.
+        answering = sum(request.generating for request in self._running)
+        left = min(quick if short else self._budget.prompt_tokens(decodes=answering), room)
         oldest = min(prompts, key=lambda request: request.arrival)
         share = dict.fromkeys(prompts, 0)
         judged = _JUDGED_AT_ONCE
@@ -455,7 +458,7 @@ class Scheduler:
             taken = {request.sequence for request in self._running}
             gap = next((id for id in range(ids[0], ids[-1]) if id not in taken), None)
             if gap is None:
-                return  # prompts being computed lie between them, and go into the same step
+                return  # others lie between them: prompts that go into the same step, or whoever cannot share it
             if gap in self.cache.parked:
                 self.cache.settle(gap)
             last = next(request for request in decodes if request.sequence == ids[-1])
@@ -495,7 +498,7 @@ class Scheduler:
             self.cache.leave(request.sequence, keep)
             prefix = SlotPrefix()
             if request.namespace is not None:
-                prefix = SlotPrefix(keep, request.namespace, request.deterministic)
+                prefix = SlotPrefix(keep, request.namespace, request.deterministic, request.adapters)
             self._remember(request.slot, prefix, request)
         request.leader = None
         self._slots[request.slot] = None
@@ -503,6 +506,8 @@ class Scheduler:
 
 
 def _shared_by(what: Request | SlotPrefix) -> str:
-    """The part of the tree it belongs to: deterministic requests share only what was computed in their way."""
+    """The part of the tree it belongs to: what was computed in the same way, under the same adapters."""
     assert what.namespace is not None, "the caller checked"
-    return f"{what.namespace}\0deterministic" if what.deterministic else what.namespace
+    if not what.deterministic and not what.adapters:
+        return what.namespace
+    return f"{what.namespace}\0{what.deterministic}\0{what.adapters}"

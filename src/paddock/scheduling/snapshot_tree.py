@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 from paddock.scheduling.prefix_tree import common_prefix
 
 _NOTHING = 0
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Place:
     """A point in the tree, at the end of the tokens that lead to it."""
 
@@ -25,7 +26,8 @@ class SnapshotTree:
     """Every place has a snapshot or at least two ways on; a root has what it has."""
 
     def __init__(self) -> None:
-        self._roots: dict[str, Place] = {}
+        self._roots: WeakValueDictionary[str, Place] = WeakValueDictionary()
+        """As in the prefix tree, each lives as long as something below it."""
 
     def longest(self, namespace: str, tokens: list[int], limit: int) -> Place | None:
         """The place of the longest snapshot that is a prefix of the tokens and no longer than `limit`."""

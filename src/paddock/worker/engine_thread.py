@@ -125,7 +125,7 @@ class EngineThread(NativeThread[Command]):
                 for request in plan.requests:
                     request.answer.clock.begin(begun)
             with self._turns.take() if engine.takes_turns else nullcontext():
-                results = engine.decode(plan.spans, exact=plan.exact)
+                results = engine.decode(plan.spans, exact=plan.exact, adapters=plan.adapters)
             now = time.perf_counter()
             steps = scheduler.commit(plan, results, now - begun)
             self._publish(scheduler, self._progress(plan, now), steps, now)

@@ -317,6 +317,7 @@ class Worker:
                         namespace="" if request.cache_prompt else None,
                         wanted_slot=request.id_slot,
                         deterministic=request.deterministic or self._options.deterministic,
+                        adapters=request.adapters or (),
                         prompt_probs=request.prompt_probs,
                     )
                 )

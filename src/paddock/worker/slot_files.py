@@ -138,3 +138,7 @@ def _refuse_stranger(name: str, header: Header, origin: StateOrigin) -> None:
         if saved != here:
             message = f"{name!r} was saved with another {field}: {saved}, while this is {here}"
             raise InvalidRequest(message, param="filename")
+    for number, _ in header.prefix.adapters:
+        if theirs.adapters[number : number + 1] != origin.adapters[number : number + 1]:
+            message = f"{name!r} was saved under the adapter {number}, which is another one here"
+            raise InvalidRequest(message, param="filename")

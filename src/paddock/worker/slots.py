@@ -28,5 +28,6 @@ def _state(slot: Slot, n_ctx: int, now: float) -> SlotState:
         n_decoded=request.produced,
         max_tokens=request.max_tokens if request.max_tokens < n_ctx else -1,
         sampling=request.answer.sampling,
+        adapters=request.adapters,
         timings=request.answer.clock.timings(now),
     )

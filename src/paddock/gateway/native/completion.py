@@ -26,6 +26,7 @@ from paddock.gateway.native.schema import (
     Probability,
     TokenProbabilities,
 )
+from paddock.gateway.native.settings import lora_settings
 from paddock.gateway.openapi import describe
 from paddock.gateway.responses import error_event
 from paddock.gateway.timings import native_progress, timings_of
@@ -174,6 +175,7 @@ class NativeAnswer:
             "stream": body.stream,
             "grammar": body.grammar or "",
             "json_schema": body.json_schema,
+            "lora": lora_settings(generation.adapters),
             "timings_per_token": bool(body.timings_per_token),
             "n_ctx": generation.n_ctx,
             "model": self._model,

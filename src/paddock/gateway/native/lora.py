@@ -1,23 +1,17 @@
-"""`/lora-adapters`. None can be loaded, so there are none to show and none to scale."""
+"""`/lora-adapters`: those that are loaded with a model, and how strongly each acts on requests that do not say so."""
 
 from __future__ import annotations
 
 import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import Field, RootModel
+from pydantic import RootModel
 
-from paddock.errors import InvalidRequest
 from paddock.fleet import Fleet
 from paddock.gateway.bodies import read_body
-from paddock.gateway.fields import Fields
+from paddock.gateway.fields import LoraScale
 from paddock.gateway.openapi import Success, describe
 from paddock.gateway.responses import JSON
-
-
-class LoraScale(Fields):
-    id: int = Field(ge=0)
-    scale: float
 
 
 class LoraScales(RootModel[list[LoraScale]]):
@@ -28,6 +22,8 @@ class LoraAdapter(msgspec.Struct):
     id: int
     path: str
     scale: float
+    task_name: str
+    prompt_prefix: str
 
 
 def lora_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
@@ -35,17 +31,22 @@ def lora_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
 
     @router.get("/lora-adapters", **describe(list[LoraAdapter]))
     async def list_adapters(model: str | None = None) -> Response:
-        """The adapters that were loaded with a model."""
-        fleet.catalogue.find(model)
-        return JSON([])
+        """The adapters of a model, loaded or not."""
+        found = fleet.catalogue.find(model)
+        scales = dict(fleet.adapters(found))
+        return JSON(
+            [
+                LoraAdapter(id, adapter.path, scales.get(id, 0.0), adapter.task_name, adapter.prompt_prefix)
+                for id, adapter in enumerate(found.adapters)
+            ]
+        )
 
     @router.post("/lora-adapters", **describe(Success, body=LoraScales))
     async def scale_adapters(request: Request, model: str | None = None) -> Response:
-        """Set the scales of adapters; those that are not in the list get 0."""
+        """Set the scales of adapters for requests that come later; those that are not in the list get 0."""
         found = fleet.catalogue.find(model)
         scales = await read_body(request, LoraScales, limit=max_body)
-        if scales.root:
-            raise InvalidRequest(f"{found.name} has no adapter {scales.root[0].id}", param="[0].id")
+        fleet.set_adapters(found, [(item.id, item.scale) for item in scales.root])
         return JSON(Success())
 
     return router

@@ -87,7 +87,8 @@ def props_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
         """What a model is and how it is served. Of one that is not loaded, only what is known without loading it."""
         found = fleet.catalogue.find(model)
         info = fleet.info(found)
-        return JSON(_props(found, info, await fleet.kind(found), settings))
+        usual = generation_settings(SamplingParams(), max_tokens=-1, adapters=fleet.adapters(found))
+        return JSON(_props(found, info, await fleet.kind(found), usual, settings))
 
     @router.post("/props", **describe(Success, body=Changes, optional=True))
     async def change_props(request: Request) -> Response:
@@ -100,13 +101,13 @@ def props_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
     return router
 
 
-def _props(model: Model, info: ModelInfo | None, kind: ModelKind | None, settings: ServerSettings) -> Props:
+def _props(
+    model: Model, info: ModelInfo | None, kind: ModelKind | None, usual: dict[str, Any], settings: ServerSettings
+) -> Props:
     options = model.options
     unified = options.kv_unified if info is None else info.kv_unified
     return Props(
-        default_generation_settings=DefaultSettings(
-            n_ctx=info.n_ctx if info is not None else 0, params=generation_settings(SamplingParams(), max_tokens=-1)
-        ),
+        default_generation_settings=DefaultSettings(n_ctx=info.n_ctx if info is not None else 0, params=usual),
         model_alias=model.name,
         model_path=model.path,
         modalities=Modalities(),

@@ -167,7 +167,7 @@ def _shown(slot: SlotState, kind: ModelKind | None) -> ShownSlot:
     )
     if slot.sampling is not None:
         left = -1 if slot.max_tokens < 0 else slot.max_tokens - slot.n_decoded
-        shown.params = generation_settings(slot.sampling, max_tokens=slot.max_tokens)
+        shown.params = generation_settings(slot.sampling, max_tokens=slot.max_tokens, adapters=slot.adapters)
         shown.next_token = [NextToken(has_next_token=slot.is_processing, n_remain=left, n_decoded=slot.n_decoded)]
         shown.timings = native_timings(
             slot.timings, cached=slot.n_cached_tokens, prompt=slot.n_computed_tokens, predicted=slot.n_decoded
