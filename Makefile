@@ -41,5 +41,5 @@ $(VENV)/.installed-demo: pyproject.toml constraints.txt tools/bootstrap.py
 
 # The tests' extras include the demo model, so the lighter stamp is set with it.
 $(VENV)/.installed-dev: pyproject.toml constraints.txt tools/bootstrap.py
-	@$(PYTHON) tools/bootstrap.py $(VENV) demo,lab,dev
+	@$(PYTHON) tools/bootstrap.py $(VENV) demo,lab,clients,dev
 	@touch $(VENV)/.installed-demo $@
