@@ -1,4 +1,4 @@
-"""schemathesis on all that `/openapi.json` describes: thousands of odd requests, and no answer that it does not tell of.
+"""schemathesis on all that `/openapi.json` describes: thousands of odd requests, and no answer that is not declared.
 
 It reads the routes from the server, so that a new one is tried without a word here. `make fuzz` tries for longer.
 """
