@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format bench lock clean
+.PHONY: help serve test check format fuzz evaluate bench lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -26,6 +26,12 @@ format: $(VENV)/.installed-dev  ## Format and mend what can be mended
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
+fuzz: $(VENV)/.installed-dev  ## Try every route with far more odd requests than the tests do (ten minutes or so)
+	@PADDOCK_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest tests/gateway/test_schemathesis.py --timeout 3600 $(ARGS)
+
+evaluate: $(VENV)/.installed-evaluate  ## Have lm-evaluation-harness score the demo model, and compare with llama.cpp itself
+	@$(BIN)/python tools/evaluate.py
+
 bench: $(VENV)/.installed-dev  ## Measure start-up time and idle memory
 	@$(BIN)/python -m paddock.lab.startup
 
@@ -41,5 +47,9 @@ $(VENV)/.installed-demo: pyproject.toml constraints.txt tools/bootstrap.py
 
 # The tests' extras include the demo model, so the lighter stamp is set with it.
 $(VENV)/.installed-dev: pyproject.toml constraints.txt tools/bootstrap.py
-	@$(PYTHON) tools/bootstrap.py $(VENV) demo,lab,dev
+	@$(PYTHON) tools/bootstrap.py $(VENV) demo,lab,clients,dev
 	@touch $(VENV)/.installed-demo $@
+
+$(VENV)/.installed-evaluate: $(VENV)/.installed-dev
+	@$(PYTHON) tools/bootstrap.py $(VENV) demo,lab,clients,dev,evaluate
+	@touch $@

@@ -190,6 +190,7 @@ def test_a_body_over_the_limit(tmp_path: Path) -> None:
 def test_unknown_routes_methods_and_models(fake_server: Server, tmp_path: Path) -> None:
     assert _error(fake_server.client.get("/v1/nothing"), 404)["code"] == "not_found"
     assert _error(fake_server.client.get(CHAT), 405)["code"] == "method_not_allowed"
+    assert fake_server.client.put("/props").headers["allow"] == "GET, POST"
     (tmp_path / "Model-A.gguf").write_bytes(b"GGUF but no model")
     with Server("--models-dir", str(tmp_path)) as server:
         error = _error(server.client.post(CHAT, json=chat_body("hi", model="Model-B")), 404)

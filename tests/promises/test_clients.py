@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import subprocess
@@ -100,6 +101,37 @@ def test_openai_streams(client: openai.OpenAI) -> None:
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert chunks[-1].usage is not None
     assert 0 < chunks[-1].usage.completion_tokens <= 24
+
+
+def test_openai_tells_of_a_stream_in_events(client: openai.OpenAI) -> None:
+    class Horse(pydantic.BaseModel):
+        name: Literal["Bella", "Max"]
+
+    with client.chat.completions.stream(
+        model="any", messages=[{"role": "user", "content": "Name a horse."}], response_format=Horse, max_tokens=64
+    ) as stream:
+        kinds = [event.type for event in stream]
+        answer = stream.get_final_completion().choices[0].message
+    assert {"chunk", "content.delta", "content.done"} <= set(kinds)
+    assert answer.parsed is not None
+    assert answer.parsed.name in ("Bella", "Max")
+
+
+def test_openai_waits_for_several_at_once(demo_server: Server) -> None:
+    async def ask() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=f"{demo_server.url}/v1", api_key="none", max_retries=0) as client:
+            whole = client.chat.completions.create(
+                model="any", messages=[{"role": "user", "content": "Say hello."}], temperature=0, max_tokens=16
+            )
+            stream = client.chat.completions.create(
+                model="any", messages=[{"role": "user", "content": "Count."}], max_tokens=16, stream=True
+            )
+            answer, chunks = await asyncio.gather(whole, stream)
+            return [answer.choices[0].message.content or "", *[c.choices[0].delta.content or "" async for c in chunks]]
+
+    answer, *parts = asyncio.run(ask())
+    assert "hello" in answer.lower()
+    assert "".join(parts)
 
 
 def test_openai_sees_our_errors_as_its_own(client: openai.OpenAI) -> None:

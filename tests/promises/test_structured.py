@@ -4,106 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal, localcontext
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 
+from tests.schemas import HAND_WRITTEN, generated, official
 from tests.server import Server, chat_body
-
-_PERSON = {
-    "type": "object",
-    "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0, "maximum": 120}},
-    "required": ["name", "age"],
-    "additionalProperties": False,
-}
-_TREE = {
-    "$ref": "#/$defs/node",
-    "$defs": {
-        "node": {
-            "type": "object",
-            "properties": {
-                "value": {"type": "integer"},
-                "children": {"type": "array", "items": {"$ref": "#/$defs/node"}, "maxItems": 2},
-            },
-            "required": ["value"],
-            "additionalProperties": False,
-        }
-    },
-}
-
-SCHEMAS: list[Any] = [
-    {},
-    True,
-    {"type": "null"},
-    {"type": "boolean"},
-    {"type": "integer"},
-    {"type": "number"},
-    {"type": "string"},
-    {"type": "array"},
-    {"type": "object"},
-    {"type": ["string", "null"]},
-    {"type": ["integer", "boolean", "null"]},
-    {"const": "exactly this"},
-    {"const": {"nested": [1, 2, {"three": None}]}},
-    {"const": 'with "quotes" and \\ and \n and ü'},
-    {"enum": ["red", "green", "blue"]},
-    {"enum": [1, 2.5, None, True, "mixed", [1], {"a": 1}]},
-    {"type": "integer", "minimum": 10, "maximum": 12},
-    {"type": "integer", "exclusiveMinimum": -3, "exclusiveMaximum": 3},
-    {"type": "integer", "minimum": -1000000, "maximum": -999990},
-    {"type": "integer", "multipleOf": 7},
-    {"type": "number", "minimum": 0, "maximum": 1},
-    {"type": "number", "exclusiveMinimum": 0.25, "maximum": 0.75},
-    {"type": "string", "minLength": 3, "maxLength": 5},
-    {"type": "string", "maxLength": 0},
-    {"type": "string", "pattern": "^[A-Z]{2}[0-9]{4}$"},
-    {"type": "string", "pattern": "^(yes|no|maybe)$"},
-    {"type": "string", "pattern": "^[^a-z]{1,6}$"},
-    {"type": "string", "format": "date"},
-    {"type": "string", "format": "time"},
-    {"type": "string", "format": "date-time"},
-    {"type": "string", "format": "email"},
-    {"type": "string", "format": "uuid"},
-    {"type": "string", "format": "ipv4"},
-    {"type": "array", "items": {"type": "integer"}, "minItems": 2, "maxItems": 4},
-    {"type": "array", "items": {"type": "string", "maxLength": 6}, "maxItems": 3},
-    {"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 3, "maxItems": 3},
-    {"type": "array", "maxItems": 0},
-    {"type": "array", "items": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2}, "maxItems": 2},
-    {"type": "array", "prefixItems": [{"type": "string", "maxLength": 4}, {"type": "integer"}], "items": False},
-    {"type": "array", "prefixItems": [{"const": 1}], "items": {"const": 2}, "maxItems": 3, "minItems": 2},
-    {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"const": "none"}]}, "maxItems": 3},
-    _PERSON,
-    _TREE,
-    {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
-    {"type": "object", "properties": {"a": {"const": 1}, "b": {"const": 2}}, "additionalProperties": False},
-    {"type": "object", "properties": {}, "additionalProperties": False},
-    {"type": "object", "additionalProperties": {"type": "integer"}, "maxProperties": 2},
-    {"type": "object", "additionalProperties": {"type": "boolean"}, "minProperties": 1, "maxProperties": 1},
-    {"type": "object", "patternProperties": {"^x_[a-z]{1,3}$": {"type": "integer"}}, "additionalProperties": False},
-    {"type": "object", "properties": {"who": _PERSON, "when": {"type": "string", "format": "date"}},
-     "required": ["who", "when"], "additionalProperties": False},
-    {"anyOf": [{"type": "integer"}, {"type": "string", "maxLength": 8}]},
-    {"anyOf": [_PERSON, {"type": "null"}]},
-    {"oneOf": [{"type": "string", "maxLength": 8}, {"type": "integer"}]},
-    {"oneOf": [{"type": "object", "properties": {"kind": {"const": "cat"}, "lives": {"type": "integer"}},
-                "required": ["kind", "lives"], "additionalProperties": False},
-               {"type": "object", "properties": {"kind": {"const": "dog"}, "good": {"const": True}},
-                "required": ["kind", "good"], "additionalProperties": False}]},
-    {"allOf": [{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
-               {"type": "object", "properties": {"b": {"type": "string", "maxLength": 5}}, "required": ["b"]}]},
-    {"allOf": [{"minimum": 5}, {"maximum": 9}], "type": "integer"},
-    {"definitions": {"id": {"type": "integer", "minimum": 1}}, "type": "object",
-     "properties": {"id": {"$ref": "#/definitions/id"}}, "required": ["id"], "additionalProperties": False},
-    {"$defs": {"c": {"enum": ["x", "y"]}}, "type": "array", "items": {"$ref": "#/$defs/c"}, "maxItems": 4},
-    {"title": "Titled", "description": "with words", "default": 1, "examples": [2], "type": "integer", "maximum": 99},
-    {"type": "object", "properties": {"ünï": {"type": "string", "enum": ["ß", "木", "🐎"]}}, "required": ["ünï"],
-     "additionalProperties": False},
-    {"type": "object", "properties": {f"key{n}": {"type": "boolean"} for n in range(8)},
-     "required": [f"key{n}" for n in range(8)], "additionalProperties": False},
-]  # fmt: skip
 
 
 def _ask(server: Server, **options: Any) -> dict[str, Any]:
@@ -116,26 +30,161 @@ def _format(schema: Any) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "asked", "strict": True, "schema": schema}}
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_every_answer_that_stops_validates(demo_server: Server, part: int) -> None:
-    """Of a small model that by itself hardly ever writes valid JSON; four at a time, beside each other."""
-    checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
+def _exact(text: str) -> Any:
+    """Numbers as they are written: as a float 0.2500000000000000001 would no longer be more than 0.25."""
+    return json.loads(text, parse_float=Decimal)
 
-    def check(numbered: tuple[int, Any]) -> bool:
-        number, schema = numbered
-        named = {"json_schema": schema} if isinstance(schema, bool) else {"response_format": _format(schema)}
-        choice = _ask(demo_server, temperature=1.0, seed=number, **named)
-        if choice["finish_reason"] != "stop":
-            assert choice["finish_reason"] == "length"
-            return False
-        jsonschema.Draft202012Validator(schema, format_checker=checker).validate(
-            json.loads(choice["message"]["content"])
-        )
-        return True
 
-    with ThreadPoolExecutor(4) as pool:
-        stopped = list(pool.map(check, list(enumerate(SCHEMAS))[part::4]))
-    assert sum(stopped) >= len(stopped) / 3, "many are short enough to come to an end"
+def _validate(content: str, schema: Any, draft: str = "draft2020-12") -> None:
+    validator = {"draft2020-12": jsonschema.Draft202012Validator, "draft7": jsonschema.Draft7Validator}[draft]
+    checked = validator(_exact(json.dumps(schema)), format_checker=validator.FORMAT_CHECKER)
+    with localcontext(prec=200):
+        checked.validate(_exact(content))
+
+
+# ── at scale ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server("-c", "8192", "-np", "8") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def thinking_server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The demo model, told to think first."""
+    template = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+        "<|im_start|>assistant\n<think>\n{# </think> #}"
+    )
+    path = tmp_path_factory.mktemp("thinking") / "thinking.gguf"
+    rewrite = [sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--chat-template", template]
+    subprocess.run([*rewrite, str(demo_model), str(path)], check=True, capture_output=True, timeout=100)
+    with Server("-m", str(path), "-c", "8192", "-np", "8") as server:
+        yield server
+
+
+def _inclined(server: Server, texts: dict[str, float]) -> dict[str, float]:
+    """A bias towards these texts: a small model rambles, and only what comes to an end can be tried."""
+    bias = {}
+    for text, more in texts.items():
+        for token in server.client.post("/tokenize", json={"content": text}).json()["tokens"]:
+            bias[str(token)] = more
+    return bias
+
+
+_TO_AN_END = {'"': 4.0, "}": 4.0, "]": 4.0, "<|im_end|>": 4.0, "\n": -4.0}
+_OUT_OF_THOUGHT = {"</": 5.0, "think": 5.0, ">": 9.0}
+
+
+def _answers(server: Server, requests: list[dict[str, Any]], texts: dict[str, float]) -> list[dict[str, Any]]:
+    """What is answered to all of them, eight at a time; each is chosen by chance, with a seed of its own."""
+    common = {"temperature": 1.0, "logit_bias": _inclined(server, texts)}
+
+    def ask(numbered: tuple[int, dict[str, Any]]) -> dict[str, Any]:
+        number, request = numbered
+        body = chat_body("Tell me something about a horse, as short JSON.", seed=number, **common, **request)
+        response = server.client.post("/v1/chat/completions", json=body, timeout=300)
+        assert response.status_code in (200, 400), response.text
+        answer: dict[str, Any] = response.json()
+        return answer
+
+    with ThreadPoolExecutor(8) as pool:
+        return list(pool.map(ask, enumerate(requests)))
+
+
+def _is_refused(answer: dict[str, Any], param: str) -> bool:
+    """Whether it is, and then by name and with a reason."""
+    if "error" not in answer:
+        return False
+    assert answer["error"]["param"] == param
+    assert answer["error"]["message"].removeprefix(f"{param} cannot be enforced: ") not in (
+        "",
+        answer["error"]["message"],
+    )
+    return True
+
+
+def _finished(schemas: list[tuple[str, Any]], answers: list[dict[str, Any]]) -> Counter[str]:
+    """How the answers to these schemas ended, all that stopped having been looked at."""
+    ends: Counter[str] = Counter()
+    for (draft, schema), answer in zip(schemas, answers, strict=True):
+        if _is_refused(answer, "json_schema" if isinstance(schema, bool) else "response_format"):
+            ends["refused"] += 1
+            continue
+        choice = answer["choices"][0]
+        ends[choice["finish_reason"]] += 1
+        if choice["finish_reason"] == "stop":
+            _validate(choice["message"]["content"], schema, draft)
+    assert set(ends) <= {"stop", "length", "refused"}
+    return ends
+
+
+def _requests(schemas: list[tuple[str, Any]], max_tokens: int) -> list[dict[str, Any]]:
+    return [
+        {"max_tokens": max_tokens, **({"json_schema": s} if isinstance(s, bool) else {"response_format": _format(s)})}
+        for _, s in schemas
+    ]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("own", [HAND_WRITTEN, generated(150)], ids=["written", "generated"])
+def test_every_answer_that_stops_validates(server: Server, own: list[Any]) -> None:
+    """Of a small model that by itself hardly ever writes valid JSON."""
+    schemas = [("draft2020-12", schema) for schema in own]
+    ends = _finished(schemas, _answers(server, _requests(schemas, 32), _TO_AN_END))
+    assert ends["stop"] > len(schemas) / 3, ends
+    assert ends["refused"] < len(schemas) / 5, ends
+
+
+@pytest.mark.timeout(500)
+def test_every_answer_to_the_official_suite_that_stops_validates(server: Server) -> None:
+    schemas = list(official())
+    if not schemas:
+        pytest.skip("no JSON-Schema test suite beside PADDOCK_TEST_MODELS")
+    assert len(schemas) > 300
+    ends = _finished(schemas, _answers(server, _requests(schemas, 16), _TO_AN_END))
+    assert ends["stop"] > len(schemas) / 5, ends
+
+
+# Short ones: they are explained to the model in its prompt.
+_RECORDS = [schema for schema in generated(150) if schema.get("type") == "object" and len(str(schema)) < 180]
+
+
+@pytest.mark.timeout(300)
+def test_every_call_validates(server: Server) -> None:
+    requests: list[dict[str, Any]] = [
+        {
+            "max_tokens": 48,
+            "tools": [{"type": "function", "function": {"name": "tell", "parameters": schema}}],
+            "tool_choice": "required",
+            "parallel_tool_calls": False,
+        }
+        for schema in _RECORDS[:10]
+    ]
+    called = 0
+    for schema, answer in zip(_RECORDS, _answers(server, requests, _TO_AN_END), strict=False):
+        if _is_refused(answer, "tools[0].function.parameters"):
+            continue
+        choice = answer["choices"][0]
+        assert choice["finish_reason"] in ("tool_calls", "length")
+        if choice["finish_reason"] == "tool_calls":
+            called += 1
+            _validate(choice["message"]["tool_calls"][0]["function"]["arguments"], schema)
+    assert called > 2
+
+
+@pytest.mark.timeout(300)
+def test_every_answer_that_stops_after_thinking_validates(thinking_server: Server) -> None:
+    schemas = [("draft2020-12", schema) for schema in HAND_WRITTEN if isinstance(schema, dict)][10:40]
+    answers = _answers(thinking_server, _requests(schemas, 64), _TO_AN_END | _OUT_OF_THOUGHT)
+    ends = _finished(schemas, answers)
+    assert ends["stop"] > 4, ends
+    assert any(answer["choices"][0]["message"].get("reasoning_content") for answer in answers if "error" not in answer)
+
+
+# ── in detail ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_json_object_is_an_object(demo_server: Server) -> None:

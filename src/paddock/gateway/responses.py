@@ -9,6 +9,7 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from paddock.errors import InvalidRequest, MethodNotAllowed, NotFound, PaddockError
 
@@ -72,9 +73,15 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
         return error_response(NotFound(f"there is no {where} here"), request.url.path)
     if error.status_code == 405:
         response = error_response(MethodNotAllowed(f"{where} is not allowed"), request.url.path)
-        response.headers.update(error.headers or {})
+        response.headers["Allow"] = ", ".join(method for method in ("GET", "POST") if _has(request, method))
         return response
     return error_response(InvalidRequest(str(error.detail)), request.url.path)
+
+
+def _has(request: Request, method: str) -> bool:
+    """Whether any route has this path with that method; Starlette's own answer is of the first with the path."""
+    scope = {**request.scope, "method": method}
+    return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
 
 
 async def on_invalid_parameter(request: Request, error: Exception) -> Response:

@@ -241,8 +241,10 @@ class PromptReader:
             raise self._too_long(prompt, f"at least {at_least} tokens")
 
     def _too_long(self, prompt: Prompt, size: str) -> ContextLengthExceeded:
+        """In words of OpenAI's and Anthropic's: clients look for them in the message rather than at the code."""
         return ContextLengthExceeded(
-            f"the prompt has {size}, but the model's context holds {self._n_ctx} and the answer needs one at least",
+            f"the prompt is too long: it has {size}, but this model's maximum context length is {self._n_ctx} tokens, "
+            "and the answer needs one of them at least",
             param=_param(prompt),
         )
 

@@ -1,0 +1,55 @@
+"""schemathesis on all that `/openapi.json` describes: thousands of odd requests, and no answer that is not declared.
+
+It reads the routes from the server, so that a new one is tried without a word here. `make fuzz` tries for longer.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.server import Server
+
+EXAMPLES = os.environ.get("PADDOCK_FUZZ_EXAMPLES", "30")
+# Not whether odd requests are taken: an unknown field is, by design, and a model may refuse what a schema cannot.
+CHECKS = (
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,"
+    "response_schema_conformance,unsupported_method,allow_header_conformance"
+)
+VECTORS = "/(embeddings?|rerank(ing)?)$"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("flags", "which", "at_least"),
+    [
+        ([], ["--exclude-path-regex", VECTORS], 2000),
+        (["--embedding"], ["--include-path-regex", "/embeddings?$"], 100),
+        (["--reranking"], ["--include-path-regex", "/rerank(ing)?$"], 100),
+    ],
+    ids=["text", "embedding", "reranking"],
+)
+def test_every_answer_is_one_that_is_declared(
+    flags: list[str], which: list[str], at_least: int, tmp_path: Path
+) -> None:
+    with Server("-m", "fake:", "--props", "--slot-save-path", str(tmp_path), *flags) as server:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "schemathesis.cli", "run", f"{server.url}/openapi.json", *which),
+                *("--seed", "1", "--max-examples", EXAMPLES, "--checks", CHECKS, "--phases", "coverage,fuzzing"),
+                *("--generation-database", "none", "--suppress-health-check", "all", "--continue-on-failure"),
+            ],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+        assert len(server.workers()) == 1, "which has not died, or there would be failures too"
+    tried = re.search(r"(\d+) generated", done.stdout)
+    assert tried is not None
+    assert int(tried[1]) > at_least
