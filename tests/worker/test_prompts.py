@@ -13,6 +13,8 @@ from paddock.engine.fake import FakeVocab
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.errors import InvalidRequest
 from paddock.text import ReplyParser
+from paddock.text.reply import recognise
+from paddock.text.reply.shapes import BracedCalls, NestedCalls, TaggedCalls
 from paddock.types import ChatPrompt, Constraint, GenerateRequest, ModelInfo, Tool
 from paddock.worker.prompts import PromptReader, Read
 
@@ -44,8 +46,20 @@ SIGNS = {
     "nemotron": "<TOOLCALL>",
     "apertus": "<|tools_prefix|>",
     "firefunction": "functools[",
+    "gemma": '<|tool_call>call: <|"|>',
+    "minimax m3": "]<]minimax[>[",
+    "lfm2": "List of tools: [",
+    "kimi k3": "<|open|> <|end_of_msg|>",
+    "hy3": "<tool_sep{}> :opensource",
+    "muse": "<atem:function_calls>",
+    "minicpm": '<function name=" <param name="',
+    "gigachat 3": "'role': 'function call'",
+    "gigachat 3.1": "<|function_call|>",
+    "apriel": "<tool_calls>[",
     "plain": "",
 }
+SINGLE = ("harmony", "gigachat 3", "gigachat 3.1")
+BARE = ("llama 3", "plain")
 TOOLS = (
     Tool(
         "plan",
@@ -66,13 +80,11 @@ TOOLS = (
 )
 SCHEMAS = {tool.name: tool.parameters for tool in TOOLS}
 INFO = ModelInfo("fake", 8192, 8192, 260, 0, 0)
-# Ways out of any text, whatever the format.
-WAYS_OUT = ("\n</parameter>\n", "</parameter>\n", "</｜DSML｜parameter>\n", "</arg_value>\n", "<|end|>", '<|"|>')
 
 
 class _Vocab(FakeVocab):
     def __init__(self, sign: str) -> None:
-        lead = "<|start|>assistant" if "channel" in sign else ">>>" if ">>>" in sign else ""
+        lead = recognise(sign).lead
         self.chat_template = f"{{# {sign} #}}" + CHATML.replace("lead", repr(lead))
 
 
@@ -84,17 +96,28 @@ def _read(sign: str, **fields: Any) -> tuple[Read, Grammar | None]:
     return read, GrammarSource(vocab, 260).compile(read.constraint) if read.constraint is not None else None
 
 
-def _walk(grammar: Grammar, seed: int) -> str:
+def _ways_out(sign: str) -> list[str]:
+    """What ends a text in this format."""
+    format = recognise(sign)
+    calls = format.calls
+    ways = [format.reasoning.closing] if format.reasoning is not None else []
+    if isinstance(calls, TaggedCalls):
+        ways += [calls.value_closing]
+    if isinstance(calls, NestedCalls):
+        ways += [calls.closes(name) for name in ("title", "name", "item")]
+    return [*ways, *([calls.quote] if isinstance(calls, BracedCalls) else [])] or ["x"]
+
+
+def _walk(grammar: Grammar, seed: int, sign: str) -> str:
     """A reply that the grammar allows: drawn at random, and where any text is allowed, out of there sooner or later."""
-    choices, said, coming, ways = Random(seed), bytearray(), b"", 0
+    choices, said, coming, ways = Random(seed), bytearray(), b"", _ways_out(sign)
     for _ in range(3000):
         if grammar.complete:
             break
         allowed = [token for token, no in enumerate(grammar.forbidden()) if not no]
         anything = len(allowed) > 90
         if anything and not coming and ord("\n") in allowed:
-            coming = choices.choice(["x", "é\n", ""]).encode() + WAYS_OUT[ways % len(WAYS_OUT)].encode()
-            ways += 1
+            coming = (choices.choice(["x", "é\n", ""]) + choices.choice(ways)).encode()
         elif anything and not coming:
             coming = choices.choice(["x", "é", ""]).encode() + b'"'
         if coming:
@@ -138,13 +161,13 @@ def test_what_must_be_a_call_is_one_that_keeps_to_its_schema(name: str) -> None:
     assert grammar is not None
     several = 0
     for seed in range(12):
-        text = _walk(grammar.fork(), seed)
+        text = _walk(grammar.fork(), seed, SIGNS[name])
         calls, content, parser = _parse(read, text)
         assert calls, text
         assert not content.strip() and not parser.malformed, text
         _check(calls)
         several += len(calls) > 1
-    assert several or name == "harmony", "there may be several"
+    assert several or name in SINGLE, "there may be several"
 
 
 @pytest.mark.parametrize("name", SIGNS)
@@ -152,24 +175,71 @@ def test_one_call_of_the_one_function_that_was_named(name: str) -> None:
     read, grammar = _read(SIGNS[name], must_call=True, function="clock", parallel_calls=False)
     assert grammar is not None
     for seed in range(3):
-        calls, _, _ = _parse(read, _walk(grammar.fork(), seed))
+        calls, _, _ = _parse(read, _walk(grammar.fork(), seed, SIGNS[name]))
         assert calls == [("clock", {})]
 
 
 @pytest.mark.parametrize("name", SIGNS)
 def test_a_free_reply_is_free_until_it_begins_a_call(name: str) -> None:
     read, grammar = _read(SIGNS[name])
-    assert read.is_optional
-    if grammar is None:
-        free = ("llama 3", "plain", "harmony", "solar", "command-r7b", "functionary 3.2")
-        assert name in free, "nothing tells where a call begins"
-        return
-    assert _allows(grammar, "Any text at all: { < [ é") == "may end"
-    _, must = _read(SIGNS[name], must_call=True)
+    assert read.is_optional and grammar is not None
+    for words in (
+        "Any text at all: { < [ é",
+        '{"name": "Bella", "arguments": 1}',
+        "x >>> y\n>>>all\n",
+        "to=",
+        "[1] {}",
+    ):
+        assert _allows(grammar, words) == "may end"
+    _, must = _read(SIGNS[name], must_call=True, function="plan")
     assert must is not None
-    text = _walk(must, 1)
-    assert _allows(grammar, f"Well.\n{text}") in ("complete", "may end")
-    assert _allows(grammar, "Well.\n" + text.replace("plan", "plot").replace("clock", "cluck")) == "no"
+    format = recognise(SIGNS[name])
+    for seed in range(3):
+        text = _walk(must.fork(), seed, SIGNS[name])
+        before = [""] if name in BARE else ["", f"Well.\n{format.lead}"] if name != "kimi k3" else ["", "Well."]
+        for words in before:
+            assert _allows(grammar, words + text) in ("complete", "may end"), words + text
+            assert _allows(grammar, words + text.replace("title", "tilte")) == "no"
+            # Where the name alone tells a call from content, another name begins none.
+            expected = "may end" if name in (*BARE, "functionary 3.2", "muse") else "no"
+            assert _allows(grammar, words + text.replace("plan", "plot")) == expected
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.",
+        "<|channel|>commentary<|message|>Wait.<|end|><|start|>assistant<|channel|>commentary to=functions.clock "
+        "<|constrain|>json<|message|>{}",
+        " to=functions.clock<|channel|>commentary json<|message|>{}",
+        " to=functions.clock<|channel|>commentary <|constrain|>json<|message|>{}",
+        "<|channel|>commentary to=functions.clock<|message|>{}",
+        "<|channel|>commentary to=browser.search code<|message|>x",
+        "<|channel|>analysis<|message|>Call to=functions.plan?<|end|><|start|>assistant<|channel|>final<|message|>No.",
+    ],
+)
+def test_harmony_may_be_written_in_all_its_ways(said: str) -> None:
+    _, grammar = _read(SIGNS["harmony"])
+    assert grammar is not None
+    assert _allows(grammar, said) in ("may end", "complete", "more")
+    if said.endswith("{}"):
+        assert _allows(grammar, said.replace("clock", "cluck")) == "no"
+        assert _allows(grammar, said.replace("{}", '{"a": 1}')) == "no"
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_a_call_without_a_marker_may_be_spaced_as_the_model_likes(name: str) -> None:
+    read, grammar = _read(SIGNS[name])
+    assert grammar is not None
+    key = "parameters" if name == "llama 3" else "arguments"
+    for said in (
+        f'{{"name":"clock","{key}":{{}}}}',
+        f' {{ "name" : "clock",\n"{key}": {{}}}}',
+        f'{{"type": "function", "name": "clock", "{key}": {{}}}}',
+    ):
+        assert _allows(grammar, said) in ("may end", "complete")
+        assert _allows(grammar, said.replace("{}}", '{"a": 1}}')) == "no"
+        assert _parse(read, said)[0] == [("clock", {})]
 
 
 def test_thoughts_come_before_what_is_constrained() -> None:
@@ -196,31 +266,36 @@ def test_any_kind_of_constraint_can_follow_thoughts(kind: Any) -> None:
     assert _allows(grammar, "twelve") == "no"
 
 
-def test_the_format_that_is_almost_json() -> None:
-    flat = Tool(
-        "plan",
-        {
-            "type": "object",
-            "properties": {
-                "title": {"type": "string"},
-                "kind": {"type": "string", "enum": ["trip", "party"]},
-                "days": {"type": "integer", "minimum": 1, "maximum": 9},
+DEEP = Tool(
+    "deep",
+    {
+        "type": "object",
+        "properties": {
+            "rows": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+            "place": {
+                "type": "object",
+                "properties": {"name": {"type": "string"}, "near": {"type": "array", "items": {"type": "string"}}},
+                "required": ["name"],
+                "additionalProperties": False,
             },
+            "either": {"anyOf": [{"type": "integer"}, {"type": "string", "enum": ["none"]}]},
+            "pair": {"type": "array", "items": {"enum": ["x", "y"]}, "minItems": 2, "maxItems": 2},
         },
-    )
-    sign = '<|tool_call>call: <|"|>'
-    for required in ([], ["kind"]):
-        tool = Tool(flat.name, {**flat.parameters, "required": required})
-        read, grammar = _read(sign, tools=(tool, TOOLS[1]), must_call=True)
-        assert grammar is not None
-        for seed in range(12):
-            calls, content, parser = _parse(read, _walk(grammar.fork(), seed))
-            assert calls and not content and not parser.malformed
-            for name, arguments in calls:
-                jsonschema.validate(arguments, {"plan": tool, "clock": TOOLS[1]}[name].parameters)
-    with pytest.raises(InvalidRequest, match="only texts, numbers and booleans"):
-        _read(sign, must_call=True)
-    assert _read(sign)[1] is None, "a model that need not call is free to"
+        "required": ["rows", "place", "pair"],
+        "additionalProperties": False,
+    },
+)
+
+
+@pytest.mark.parametrize("name", SIGNS)
+def test_values_in_values_keep_to_their_schemas(name: str) -> None:
+    read, grammar = _read(SIGNS[name], tools=(DEEP,), must_call=True, parallel_calls=False)
+    assert grammar is not None
+    for seed in range(6):
+        text = _walk(grammar.fork(), seed, SIGNS[name])
+        calls, content, parser = _parse(read, text)
+        assert len(calls) == 1 and not content and not parser.malformed, text
+        jsonschema.validate(calls[0][1], DEEP.parameters)
 
 
 def test_a_schema_that_cannot_be_enforced_is_named() -> None:
