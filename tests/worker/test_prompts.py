@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from random import Random
 from typing import Any
 
 import jsonschema
 import pytest
+from msgspec import structs
 
 from paddock.engine.fake import FakeVocab
 from paddock.engine.grammar import Grammar, GrammarSource
@@ -82,18 +84,50 @@ SCHEMAS = {tool.name: tool.parameters for tool in TOOLS}
 INFO = ModelInfo("fake", 8192, 8192, 260, 0, 0)
 
 
+_MARKS = re.compile(r"<[|｜][^<>|｜]+[|｜]?>|<\w+\|>|\[/?[A-Z_]+\]|\]<\]minimax\[>\[|</?tool_calls?>|</?think>")
+# These are control tokens that libllama makes texts of.
+_SHOWN = {"<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>"}
+
+
 class _Vocab(FakeVocab):
-    def __init__(self, sign: str) -> None:
-        lead = recognise(sign).lead
+    """Bytes and, if so wanted, the marks of a format as control tokens, which no text can spell."""
+
+    def __init__(self, sign: str, *, controls: bool = False) -> None:
+        format = recognise(sign)
+        lead = format.lead
+        thoughts = [format.reasoning.opening, format.reasoning.closing] if format.reasoning is not None else []
+        markers = "".join([lead, *format.silent, format.content_opening, *thoughts, *format.calls.markers])
+        self.marks = sorted(set(_MARKS.findall(markers)) - _SHOWN) if controls else []
+        self.size = 260 + len(self.marks)
         self.chat_template = f"{{# {sign} #}}" + CHATML.replace("lead", repr(lead))
 
+    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        if not self.marks or not parse_special:
+            return super().tokenize(text, add_special=add_special, parse_special=parse_special)
+        tokens: list[int] = super().tokenize("", add_special=add_special, parse_special=False)
+        for part in re.split(f"({'|'.join(map(re.escape, self.marks))})", text):
+            known = part in self.marks
+            tokens += (
+                [260 + self.marks.index(part)]
+                if known
+                else super().tokenize(part, add_special=False, parse_special=True)
+            )
+        return tokens
 
-def _read(sign: str, **fields: Any) -> tuple[Read, Grammar | None]:
-    vocab = _Vocab(sign)
+    def name(self, token: int) -> bytes:
+        return self.marks[token - 260].encode() if token >= 260 else super().name(token)
+
+    def tokens(self, text: str) -> list[int]:
+        return self.tokenize(text, add_special=False, parse_special=True)
+
+
+def _read(sign: str, *, controls: bool = False, **fields: Any) -> tuple[Read, Grammar | None]:
+    vocab = _Vocab(sign, controls=controls)
     body = fields.pop("body", None)
     prompt = ChatPrompt([{"role": "user", "content": "hi"}], tools=fields.pop("tools", TOOLS), **fields)
-    read = PromptReader(vocab, INFO).read(GenerateRequest(1, prompt, constraint=body))
-    return read, GrammarSource(vocab, 260).compile(read.constraint) if read.constraint is not None else None
+    info = structs.replace(INFO, n_vocab=vocab.size)
+    read = PromptReader(vocab, info).read(GenerateRequest(1, prompt, constraint=body))
+    return read, GrammarSource(vocab, vocab.size).compile(read.constraint) if read.constraint is not None else None
 
 
 def _ways_out(sign: str) -> list[str]:
@@ -108,32 +142,34 @@ def _ways_out(sign: str) -> list[str]:
     return [*ways, *([calls.quote] if isinstance(calls, BracedCalls) else [])] or ["x"]
 
 
-def _walk(grammar: Grammar, seed: int, sign: str) -> str:
+def _walk(grammar: Grammar, seed: int, sign: str, *, controls: bool = False) -> str:
     """A reply that the grammar allows: drawn at random, and where any text is allowed, out of there sooner or later."""
-    choices, said, coming, ways = Random(seed), bytearray(), b"", _ways_out(sign)
+    vocab, choices, ways = _Vocab(sign, controls=controls), Random(seed), _ways_out(sign)
+    said: list[int] = []
+    coming: list[int] = []
     for _ in range(3000):
         if grammar.complete:
             break
         allowed = [token for token, no in enumerate(grammar.forbidden()) if not no]
-        anything = len(allowed) > 90
+        anything = len([token for token in allowed if token < 256]) > 90
         if anything and not coming and ord("\n") in allowed:
-            coming = (choices.choice(["x", "é\n", ""]) + choices.choice(ways)).encode()
+            coming = vocab.tokens(choices.choice(["x", "é\n", ""]) + choices.choice(ways))
         elif anything and not coming:
-            coming = choices.choice(["x", "é", ""]).encode() + b'"'
+            coming = vocab.tokens(choices.choice(["x", "é", ""]) + '"')
         if coming:
-            token, coming = coming[0], coming[1:]
+            token, *coming = coming
             if token not in allowed:
-                coming = b""
+                coming = []
                 continue
         elif 257 in allowed and choices.random() < 0.5:
             break
         else:
-            token = choices.choice([token for token in allowed if token < 256 and token != ord("\\")])
+            token = choices.choice([token for token in allowed if token not in (256, 257, 258, 259, ord("\\"))])
         assert grammar.consume(token)
         said.append(token)
     else:
-        pytest.fail(f"no end of {bytes(said)!r}")
-    return said.decode("utf-8")
+        pytest.fail(f"no end of {said}")
+    return b"".join(map(vocab.name, said)).decode("utf-8")
 
 
 def _parse(read: Read, text: str) -> tuple[list[tuple[str, Any]], str, ReplyParser]:
@@ -155,13 +191,14 @@ def _check(calls: list[tuple[str, Any]]) -> None:
         jsonschema.validate(arguments, SCHEMAS[name])
 
 
+@pytest.mark.parametrize("controls", [False, True])
 @pytest.mark.parametrize("name", SIGNS)
-def test_what_must_be_a_call_is_one_that_keeps_to_its_schema(name: str) -> None:
-    read, grammar = _read(SIGNS[name], must_call=True)
+def test_what_must_be_a_call_is_one_that_keeps_to_its_schema(name: str, controls: bool) -> None:
+    read, grammar = _read(SIGNS[name], controls=controls, must_call=True)
     assert grammar is not None
     several = 0
     for seed in range(12):
-        text = _walk(grammar.fork(), seed, SIGNS[name])
+        text = _walk(grammar.fork(), seed, SIGNS[name], controls=controls)
         calls, content, parser = _parse(read, text)
         assert calls, text
         assert not content.strip() and not parser.malformed, text
@@ -179,30 +216,28 @@ def test_one_call_of_the_one_function_that_was_named(name: str) -> None:
         assert calls == [("clock", {})]
 
 
+@pytest.mark.parametrize("controls", [False, True])
 @pytest.mark.parametrize("name", SIGNS)
-def test_a_free_reply_is_free_until_it_begins_a_call(name: str) -> None:
-    read, grammar = _read(SIGNS[name])
+def test_a_free_reply_is_free_until_it_begins_a_call(name: str, controls: bool) -> None:
+    sign, format = SIGNS[name], recognise(SIGNS[name])
+    vocab = _Vocab(sign, controls=controls)
+    read, grammar = _read(sign, controls=controls)
     assert read.is_optional and grammar is not None
-    for words in (
-        "Any text at all: { < [ é",
-        '{"name": "Bella", "arguments": 1}',
-        "x >>> y\n>>>all\n",
-        "to=",
-        "[1] {}",
-    ):
-        assert _allows(grammar, words) == "may end"
-    _, must = _read(SIGNS[name], must_call=True, function="plan")
+    for words in ("Any text: { < [ é", '{"name": "Bella", "arguments": 1}', "x >>> y\n>>>all\n", "to=", "[1] {}"):
+        assert _allows(grammar, words, vocab) == "may end"
+    if not format.lead:
+        assert _allows(grammar, "".join(format.silent), vocab) == "may end"
+    _, must = _read(sign, controls=controls, must_call=True, function="plan")
     assert must is not None
-    format = recognise(SIGNS[name])
     for seed in range(3):
-        text = _walk(must.fork(), seed, SIGNS[name])
-        before = [""] if name in BARE else ["", f"Well.\n{format.lead}"] if name != "kimi k3" else ["", "Well."]
+        text = _walk(must.fork(), seed, sign, controls=controls)
+        before = [""] if name in BARE else ["", "Well."] if name == "kimi k3" else ["", f"Well.\n{format.lead}"]
         for words in before:
-            assert _allows(grammar, words + text) in ("complete", "may end"), words + text
-            assert _allows(grammar, words + text.replace("title", "tilte")) == "no"
+            assert _allows(grammar, words + text, vocab) in ("complete", "may end"), words + text
+            assert _allows(grammar, words + text.replace("title", "tilte"), vocab) == "no"
             # Where the name alone tells a call from content, another name begins none.
             expected = "may end" if name in (*BARE, "functionary 3.2", "muse") else "no"
-            assert _allows(grammar, words + text.replace("plan", "plot")) == expected
+            assert _allows(grammar, words + text.replace("plan", "plot"), vocab) == expected
 
 
 @pytest.mark.parametrize(
@@ -321,9 +356,9 @@ def test_what_cannot_be_enforced_between_tags_is_named(parameters: dict[str, Any
     assert (caught.value.param or "").startswith("tools[0].function.parameters")
 
 
-def _allows(grammar: Grammar, text: str) -> str:
+def _allows(grammar: Grammar, text: str, vocab: _Vocab | None = None) -> str:
     grammar = grammar.fork()
-    for letter in text.encode():
-        if grammar.complete or grammar.forbidden()[letter] or not grammar.consume(letter):
+    for token in (vocab or _Vocab("")).tokens(text):
+        if grammar.complete or grammar.forbidden()[token] or not grammar.consume(token):
             return "no"
     return "complete" if grammar.complete else "more" if grammar.forbidden()[257] else "may end"

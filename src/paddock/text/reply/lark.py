@@ -64,8 +64,9 @@ class Lark:
         tokens = [marker for marker in markers if self._is_token(marker)]
         texts = [escaped(marker) for marker in markers if marker not in tokens]
         text = self._free(first, texts)
-        allowed = [self.written(marker) for marker in but if tokens and self._is_token(marker)]
-        controls = self.spelling.controls_but("".join(tokens))
+        allowed = [marker for marker in but if tokens and self._is_token(marker)]
+        controls = self.spelling.controls_but("".join([*tokens, *allowed]))
+        allowed = list(map(self.written, allowed))
         if not first:
             return f"({' | '.join(filter(None, (text, controls, *allowed)))})*"
         # What comes first is another matter than what comes after a control token.
