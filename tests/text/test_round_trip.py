@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from paddock.text import Chat, ReplyParser
+from paddock.text import Chat, Format, ReplyParser
 from paddock.types import ChatPrompt, Tool
 
 WEATHER = Tool(
@@ -140,7 +141,8 @@ ENDS = [
 ALL_THOUGHT = "NVIDIA-Nemotron-Nano-v2"
 
 
-def _templates() -> dict[str, str]:
+@cache
+def templates() -> dict[str, str]:
     models = os.environ.get("PADDOCK_TEST_MODELS")
     files = sorted((Path(models).parent / "templates").glob("*.jinja")) if models else []
     return SHORT | {file.stem: file.read_text("utf-8") for file in files}
@@ -159,10 +161,14 @@ def _reply(chat: Chat, message: dict[str, Any]) -> tuple[str, str]:
         lead = lead if closing in full.removeprefix(head) and opening not in full.removeprefix(head) else ""
     if not full.startswith(head):  # something else stands before a generation
         head = full[: full.rindex(head.removeprefix(before))] + head.removeprefix(before)
-    text = full.removeprefix(head)
+    return before_end(full.removeprefix(head), format), lead
+
+
+def before_end(text: str, format: Format) -> str:
+    """What of it the model would have written."""
     markers = (*format.silent, *format.calls.markers, *([format.reasoning.closing] if format.reasoning else []))
     ends = [text.find(end) for end in ENDS if end in text and not any(end in marker for marker in markers)]
-    return text[: min(ends, default=len(text))], lead
+    return text[: min(ends, default=len(text))]
 
 
 def _parse(chat: Chat, text: str, lead: str) -> tuple[str, str, list[Call]]:
@@ -179,9 +185,9 @@ def _parse(chat: Chat, text: str, lead: str) -> tuple[str, str, list[Call]]:
     return content.strip(), reasoning.strip(), [(name, json.loads(arguments)) for name, arguments in calls.values()]
 
 
-@pytest.mark.parametrize("name", _templates())
+@pytest.mark.parametrize("name", templates())
 def test_what_a_template_writes_is_read_as_it_was_meant(name: str) -> None:
-    chat = Chat(_templates()[name], bos="<s>", eos="</s>")
+    chat = Chat(templates()[name], bos="<s>", eos="</s>")
     is_bare = not (chat.format.calls.begin or chat.format.calls.opening)
     for case, (content, reasoning, calls) in CASES.items():
         if (is_bare and case == "words and a call") or (name == ALL_THOUGHT and content):

@@ -14,11 +14,12 @@ from msgspec import structs
 from paddock.engine.fake import FakeVocab
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.errors import InvalidRequest
-from paddock.text import ReplyParser
+from paddock.text import Chat, ReplyParser
 from paddock.text.reply import recognise
-from paddock.text.reply.shapes import BracedCalls, NestedCalls, TaggedCalls
+from paddock.text.reply.shapes import BracedCalls, NestedCalls, PythonCalls, TaggedCalls
 from paddock.types import ChatPrompt, Constraint, GenerateRequest, ModelInfo, Tool
 from paddock.worker.prompts import PromptReader, Read
+from tests.text.test_round_trip import ALL_THOUGHT, USER, before_end, templates
 
 CHATML = (
     "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
@@ -139,6 +140,8 @@ def _ways_out(sign: str) -> list[str]:
         ways += [calls.value_closing]
     if isinstance(calls, NestedCalls):
         ways += [calls.closes(name) for name in ("title", "name", "item")]
+    if isinstance(calls, PythonCalls):
+        ways += ["'"]
     return [*ways, *([calls.quote] if isinstance(calls, BracedCalls) else [])] or ["x"]
 
 
@@ -147,7 +150,7 @@ def _walk(grammar: Grammar, seed: int, sign: str, *, controls: bool = False) -> 
     vocab, choices, ways = _Vocab(sign, controls=controls), Random(seed), _ways_out(sign)
     said: list[int] = []
     coming: list[int] = []
-    for _ in range(3000):
+    for _ in range(10000):
         if grammar.complete:
             break
         allowed = [token for token, no in enumerate(grammar.forbidden()) if not no]
@@ -164,7 +167,9 @@ def _walk(grammar: Grammar, seed: int, sign: str, *, controls: bool = False) -> 
         elif 257 in allowed and choices.random() < 0.5:
             break
         else:
-            token = choices.choice([token for token in allowed if token not in (256, 257, 258, 259, ord("\\"))])
+            likely = [token for token in allowed if token not in (256, 257, 258, 259, *b" \t\n\\")]
+            spaces = [token for token in allowed if token in (*b" \n",)]
+            token = choices.choice(likely if likely and choices.random() < 0.9 else spaces or likely)
         assert grammar.consume(token)
         said.append(token)
     else:
@@ -275,6 +280,81 @@ def test_a_call_without_a_marker_may_be_spaced_as_the_model_likes(name: str) -> 
         assert _allows(grammar, said) in ("may end", "complete")
         assert _allows(grammar, said.replace("{}}", '{"a": 1}}')) == "no"
         assert _parse(read, said)[0] == [("clock", {})]
+
+
+# ── what templates write ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _goes_on(name: str, message: dict[str, Any], **fields: Any) -> tuple[str, Grammar] | None:
+    """What a template writes of a reply after its prompt, and the grammar from there on. None where it writes earlier
+    replies in another way than it begins the next one.
+    """
+    vocab = _Vocab("")
+    vocab.chat_template = templates()[name]
+    chat = Chat(vocab.chat_template, bos=vocab.bos, eos=vocab.eos)
+    tools = fields.get("tools", ())
+    for thinking in (None, True, False):
+        prompt = ChatPrompt([USER], tools=tools, thinking=thinking)
+        try:
+            before = chat.render(prompt).text
+        except InvalidRequest:
+            continue  # it cannot be kept from thinking
+        full = chat.render(ChatPrompt([USER, message], tools=tools, thinking=thinking, ending="none")).text
+        if full.startswith(before):
+            info = structs.replace(INFO, n_ctx=1 << 16)
+            read = PromptReader(vocab, info).read(GenerateRequest(1, prompt, constraint=fields.get("body")))
+            assert read.constraint is not None
+            reply = before_end(full.removeprefix(before), chat.format).rstrip()
+            reply = reply if chat.format.lead else reply.lstrip()
+            return reply, GrammarSource(vocab, 260).compile(read.constraint)
+    return None
+
+
+def _takes(grammar: Grammar, text: str) -> str:
+    """As much of the text as the grammar takes."""
+    data = text.encode()
+    for at, letter in enumerate(data):
+        if grammar.complete or grammar.forbidden()[letter] or not grammar.consume(letter):
+            return data[:at].decode("utf-8", "ignore")
+    return text
+
+
+def _parse_rest(name: str, text: str) -> str:
+    """What is content in the rest of a reply."""
+    parser = ReplyParser(recognise(templates()[name]), TOOLS, call_id=str)
+    return (parser.feed(text).content + parser.finish().content).strip()
+
+
+@pytest.mark.parametrize("name", templates())
+def test_a_free_reply_may_be_what_the_template_itself_writes(name: str) -> None:
+    arguments = {"title": "Aare", "kind": "trip", "days": 3}
+    function = {"name": "plan", "arguments": arguments}
+    calls = [{"id": "call00000", "type": "function", "function": function}]
+    described = structs.replace(TOOLS[0], description="Plans.")
+    properties = {key: {**schema, "description": "So."} for key, schema in TOOLS[0].parameters["properties"].items()}
+    described = structs.replace(described, parameters={**described.parameters, "properties": properties})
+    for content in ("", "Wait."):
+        message = {"role": "assistant", "content": content, "reasoning_content": "Hm.", "tool_calls": calls}
+        if found := _goes_on(name, message, tools=(described,)):
+            text, grammar = found
+            taken = _takes(grammar, text)
+            if taken != text:  # all that is left are markers after the last call, or words that should come before it
+                assert "trip" in taken and _parse_rest(name, text.removeprefix(taken)) in ("", content), text
+            assert grammar.complete or not grammar.forbidden()[257] or ALL_THOUGHT in name, text
+
+
+@pytest.mark.parametrize("name", templates())
+def test_what_is_held_to_a_schema_may_be_written_as_the_template_does(name: str) -> None:
+    body = Constraint("json_schema", '{"type": "object", "required": ["a"]}', "response_format")
+    for thoughts in ({"reasoning_content": "Hm {."}, {}):
+        message = {"role": "assistant", "content": '{"a": 12}', **thoughts}
+        if found := _goes_on(name, message, body=body):
+            text, grammar = found
+            words = text.replace('{"a": 12}', "twelve")
+            if ALL_THOUGHT not in name and '{"a": 12}' in text:
+                assert '{"a": 12}' not in _takes(grammar.fork(), text).partition('{"a": 12}')[2]
+                assert _takes(grammar.fork(), text).endswith('{"a": 12}'), text
+                assert "twelve" not in _takes(grammar.fork(), words), text
 
 
 def test_thoughts_come_before_what_is_constrained() -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from paddock.errors import InvalidRequest
-from paddock.text.reply.lark import Lark
+from paddock.text.reply.lark import Lark, escaped
 from paddock.text.reply.schemas import NOTES, resolved
 from paddock.text.reply.shapes import (
     BracedCalls,
@@ -31,7 +32,12 @@ _NOT_BY_ONE = frozenset(
 _OPEN = frozenset({"additionalProperties", "patternProperties", "$ref", "anyOf", "oneOf", "allOf", "if"})
 _OBJECT = frozenset({"properties", "required", "$defs", "definitions"})
 _PLAIN_NAME = re.compile(r"[\w.$-]+")
-_PLACEHOLDER = re.compile(r"(\{number\}|\{kind\})")
+_PLACEHOLDER = re.compile(r"(\{number\}|\{kind\}|\{id\})")
+_SPACE = r"[ \n\t]{0,16}"
+_ID = "[A-Za-z0-9]{1,40}"
+_PYTHON_TEXT = r"/'([^'\\]|\\[nt'\"\\])*'/"
+_IN_PYTHON = {"boolean": ("True", "False"), "null": ("None",)}
+"""As some templates print values, and so their models."""
 _DEEPEST = 8
 """Values in values; further in they are JSON."""
 
@@ -41,19 +47,23 @@ def written_call(grammar: Lark, calls: Calls, tool: Tool, place: int, *, after: 
     param = f"tools[{place}].function.parameters"
     match calls:
         case ObjectCalls():
-            before = object_opening(calls, tool.name)
-            return f"{grammar.written(before)} {object_rest(grammar, calls, tool, place)}"
-        case NamedCalls():
-            header = _filled(grammar, calls.header.replace("{name}", tool.name).removeprefix(after), calls.kinds)
+            opening = grammar.rule(f"OPENING{place}", f"/{object_pattern(calls, tool.name)}/")
             arguments = grammar.part(_arguments(tool.parameters, param))
-            return " ".join(filter(None, (header, arguments, grammar.written(calls.closing))))
+            id = f'(/,{_SPACE}"{calls.id_key}"{_SPACE}:{_SPACE}"{_ID}"/)? ' if calls.id_key else ""
+            return f"{opening} {arguments} {id}{grammar.gap} {grammar.spaced('}' + calls.closing)}"
+        case NamedCalls():
+            header = _filled(
+                calls.header.replace("{name}", tool.name).removeprefix(after), grammar.written, calls.kinds
+            )
+            arguments = grammar.part(_arguments(tool.parameters, param))
+            return " ".join(filter(None, (header, arguments, grammar.spaced(calls.closing))))
         case TaggedCalls():
             return _tagged(grammar, calls, tool, param, after)
         case BracedCalls():
             members = _members(
                 [
                     (f"{grammar.written(f'{name}:')} {_braced_value(grammar, calls, schema, tool, where)}", needed)
-                    for name, schema, needed, where in _properties(tool, param)
+                    for name, schema, needed, where in sorted(_properties(tool, param), key=itemgetter(0))
                 ],
                 grammar.written(","),
             )
@@ -65,11 +75,11 @@ def written_call(grammar: Lark, calls: Calls, tool: Tool, place: int, *, after: 
                     for name, schema, needed, where in _properties(tool, param)
                 ]
             )
-            return f"{grammar.written(tool.name + calls.name_end)} {members} {grammar.written(calls.closing)}"
+            return f"{grammar.written(tool.name + calls.name_end)} {members} {grammar.spaced(calls.closing)}"
         case PythonCalls():
             members = _members(
                 [
-                    (f"{grammar.written(f'{name}=')} {grammar.part(_json(schema, tool, where))}", needed)
+                    (f"{grammar.written(f'{name}=')} {_python_value(grammar, schema, tool, where)}", needed)
                     for name, schema, needed, where in _properties(tool, param)
                 ],
                 grammar.written(", "),
@@ -93,16 +103,22 @@ def named_so_far(calls: Calls, name: str) -> str:
 # ── JSON objects ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def object_opening(calls: ObjectCalls, name: str) -> str:
-    """A call that is an object, up to its arguments."""
+def object_pattern(calls: ObjectCalls, name: str) -> str:
+    """A regular expression for a call that is an object, up to its arguments: with any whitespace, and with what else
+    models write before the name.
+    """
+    quoted = escaped(json.dumps(name))
     if calls.keyed:
-        return f"{{{json.dumps(name)}: "
-    return f"{{{json.dumps(calls.name_key)}: {json.dumps(name)}, {json.dumps(calls.arguments_key)}: "
+        return _spaced("", r"\{", quoted, ":", "")
+    kind = _spaced('("type"', ":", '"function"', ",", ")?")
+    number = _spaced(f'("{calls.number_key}"', ":", f'"{_ID}"', ",", ")?") if calls.number_key else ""
+    return _spaced(
+        "", r"\{", kind + number, f'"{calls.name_key}"', ":", quoted, ",", f'"{calls.arguments_key}"', ":", ""
+    )
 
 
-def object_rest(grammar: Lark, calls: ObjectCalls, tool: Tool, place: int) -> str:
-    arguments = grammar.part(_arguments(tool.parameters, f"tools[{place}].function.parameters"))
-    return f"{arguments} {grammar.written('}' + calls.closing)}"
+def _spaced(*parts: str) -> str:
+    return _SPACE.join(parts)
 
 
 def _arguments(schema: dict[str, Any], param: str) -> Constraint:
@@ -128,16 +144,16 @@ def _properties(tool: Tool, param: str) -> list[tuple[str, Any, bool, str]]:
 
 
 def _members(members: Sequence[tuple[str, bool]], comma: str = "") -> str:
-    """Members of an object, those that are needed first, with commas between them."""
-    needed = [member for member, is_needed in members if is_needed]
-    others = [member for member, is_needed in members if not is_needed]
-    if needed or not comma:
-        inside = f" {comma} ".join(needed)
-        return inside + "".join(f" ({comma} {other})?" for other in others)
-    # Whichever comes first has no comma before it.
-    firsts = [
-        " ".join([other, *(f"({comma} {later})?" for later in others[at + 1 :])]) for at, other in enumerate(others)
-    ]
+    """Members of an object in their order, those that are not needed or not, with commas between them."""
+    firsts: list[str] = []
+    for at, (member, needed) in enumerate(members):
+        later = [f"{comma} {other}" if must else f"({comma} {other})?" for other, must in members[at + 1 :]]
+        # Whichever comes first has no comma before it.
+        if not comma:
+            return " ".join([member if needed else f"({member})?", *later])
+        firsts.append(" ".join([member, *later]))
+        if needed:
+            return f"({' | '.join(firsts)})"
     return f"({' | '.join(firsts)})?" if firsts else ""
 
 
@@ -152,25 +168,27 @@ def _is_text(schema: Any) -> bool:
     return isinstance(schema, Mapping) and schema.get("type") == "string"
 
 
-def _text(grammar: Lark, schema: Mapping[str, Any], end: str, param: str) -> str:
-    """A text as it is, and what ends it."""
+def _text(grammar: Lark, schema: Mapping[str, Any], end: str, param: str, *, line: str = "") -> str:
+    """A text as it is, and what ends it. One of several may have a line of its own."""
     if more := schema.keys() - _NOTES - {"enum"}:
         raise InvalidRequest(f"{min(more)} cannot be enforced in the way this model writes texts", param=param)
     if "enum" not in schema:
         return grammar.until(end)
-    words = [grammar.written(word + end) for word in schema["enum"] if isinstance(word, str) and end not in word]
+    words = [grammar.written(word) for word in schema["enum"] if isinstance(word, str) and word and end not in word]
+    if "" in schema["enum"]:
+        words.append("")
     if not words:
         raise InvalidRequest("no text satisfies this", param=param)
-    return f"({' | '.join(words)})"
+    return f"{line} ({' | '.join(filter(None, words))}){'?' * ('' in words)} {line} {grammar.written(end)}"
 
 
-def _filled(grammar: Lark, text: str, kinds: Sequence[str] = ()) -> str:
+def _filled(text: str, spell: Callable[[str], str], kinds: Sequence[str] = ()) -> str:
     """A marker with placeholders."""
-    parts = [
-        "/[0-9]{1,9}/" if part == "{number}" else grammar.one_of(kinds) if part == "{kind}" else grammar.written(part)
-        for part in _PLACEHOLDER.split(text)
-    ]
-    return " ".join(filter(None, parts))
+    parts = {"{number}": "/[0-9]{1,9}/", "{id}": f"/{_ID}/"}
+    if kinds:
+        either = " | ".join(_filled(kind, spell) for kind in kinds if kind)
+        parts["{kind}"] = f"({either}){'?' * ('' in kinds)}"
+    return " ".join(filter(None, (parts.get(part) or spell(part) for part in _PLACEHOLDER.split(text))))
 
 
 def _tagged(grammar: Lark, calls: TaggedCalls, tool: Tool, param: str, after: str) -> str:
@@ -181,20 +199,42 @@ def _tagged(grammar: Lark, calls: TaggedCalls, tool: Tool, param: str, after: st
             for name, schema, needed, where in _properties(tool, param)
         ]
     )
-    return f"{_filled(grammar, name)} {grammar.shared('arguments', f'{members} {grammar.written(calls.closing)}')}"
+    return (
+        f"{_filled(name, grammar.spaced)} {grammar.shared('arguments', f'{members} {grammar.spaced(calls.closing)}')}"
+    )
 
 
 def _tagged_argument(grammar: Lark, calls: TaggedCalls, name: str, schema: Any, tool: Tool, param: str) -> str:
     is_text = _is_text(schema)
-    opening = calls.key_opening + name + calls.key_closing
-    opening += calls.value_opening.replace("{text}", "true" if is_text else "false").replace("{type}", _type(schema))
+    key = grammar.spaced(calls.key_opening + name + calls.key_closing)
+    opening = calls.value_opening.replace("{text}", "true" if is_text else "false").replace("{type}", _type(schema))
     if not is_text:
-        value = grammar.part(_json(schema, tool, param))
-        return f"{grammar.written(opening)} {value} {grammar.written(calls.value_closing)}"
-    # Up to where the parser sees the end, which needs no line of its own.
-    end = calls.value_closing.strip()
-    after = grammar.written(calls.value_closing.partition(end)[2])
-    return f"{grammar.written(opening)} {_text(grammar, schema, end, param)} {after}"
+        value = _one_in_python(grammar, schema, grammar.part(_json(schema, tool, param)))
+        return f"{key} {grammar.spaced(opening)} {value} {grammar.spaced(calls.value_closing)}"
+    # Whatever stands between the marks is the text, but for a line that it may have of its own.
+    line = r'"\n"?' if opening.endswith("\n") else ""
+    text = _text(grammar, schema, calls.value_closing.strip("\n"), param, line=line)
+    after = grammar.gap if calls.value_closing.endswith("\n") else ""
+    return f"{key} {grammar.written(opening.strip(chr(10)))} {text} {after}"
+
+
+def _one_in_python(grammar: Lark, schema: Any, value: str) -> str:
+    """A value, or the same as Python writes it where that is one word."""
+    if not isinstance(schema, Mapping) or schema.keys() - _NOTES or schema.get("type") not in _IN_PYTHON:
+        return value
+    return f"({value} | {' | '.join(map(grammar.written, _IN_PYTHON[schema['type']]))})"
+
+
+def _python_value(grammar: Lark, schema: Any, tool: Tool, param: str) -> str:
+    """A value as JSON, or as Python writes it where that is a simple matter."""
+    schema = resolved(schema, tool.parameters)
+    value = grammar.part(_json(schema, tool, param))
+    if _is_text(schema) and not schema.keys() - _NOTES:
+        return f"({value} | {grammar.shared('TEXT', _PYTHON_TEXT)})"
+    if _is_text(schema) and not schema.keys() - _NOTES - {"enum"}:
+        words = [f"'{word}'" for word in schema["enum"] if isinstance(word, str) and not set(word) & set("'\\\n")]
+        return f"({' | '.join([value, *map(grammar.written, words)])})"
+    return _one_in_python(grammar, schema, value)
 
 
 def _type(schema: Any) -> str:
@@ -206,7 +246,7 @@ def _type(schema: Any) -> str:
 
 
 def _braced_value(grammar: Lark, calls: BracedCalls, schema: Any, tool: Tool, param: str, depth: int = 0) -> str:
-    """A value with quotation marks of its own, or plain JSON where its schema says too much for that."""
+    """A value with quotation marks of its own and sorted keys, or JSON where its schema says too much for that."""
     schema = resolved(schema, tool.parameters)
     if _is_text(schema) and not schema.keys() - _NOTES - {"enum"}:
         return f"{grammar.written(calls.quote)} {_text(grammar, schema, calls.quote, param)}"
@@ -220,7 +260,7 @@ def _braced_value(grammar: Lark, calls: BracedCalls, schema: Any, tool: Tool, pa
                     f"{grammar.written(f'{name}:')} {_braced_value(grammar, calls, inner, tool, param, depth + 1)}",
                     needed,
                 )
-                for name, inner, needed in properties
+                for name, inner, needed in sorted(properties, key=itemgetter(0))
             ],
             grammar.written(","),
         )

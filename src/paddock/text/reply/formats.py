@@ -53,7 +53,7 @@ _OWN = (
             signs=("<|tool_call:begin|>",),
             begin="<|tool_calls|>",
             opening="<|tool_call:begin|>",
-            header="{number}<|tool_call:name|>{name}<|tool_call:args|>",
+            header="{id}<|tool_call:name|>{name}<|tool_call:args|>",
             pattern=re.compile(r"[^<]*<\|tool_call:name\|>(?P<name>[^\s<]+)<\|tool_call:args\|>\s*"),
             closing="<|tool_call:end|>",
         ),
@@ -167,6 +167,7 @@ _COMMAND_R = ObjectCalls(
     name_key="tool_name",
     arguments_key="parameters",
     array=True,
+    number_key="tool_call_id",
 )
 
 # The first whose signs are all there; so what is more particular comes first.
@@ -285,10 +286,11 @@ _CALLS: tuple[Calls, ...] = (
     NamedCalls(
         signs=("[TOOL_CALLS]", "[ARGS]"),
         opening="[TOOL_CALLS]",
-        header="{name}[ARGS]",
+        header="{name}{kind}[ARGS]",
+        kinds=("", "[CALL_ID]{id}"),
         pattern=re.compile(r"\s*(?P<name>[^\s\[{]+)(?:\[CALL_ID\][^\[{]*)?(?:\[ARGS\])?\s*"),
     ),
-    ObjectCalls(signs=("[TOOL_CALLS]",), begin="[TOOL_CALLS]", array=True),
+    ObjectCalls(signs=("[TOOL_CALLS]",), begin="[TOOL_CALLS]", array=True, id_key="id"),
     ObjectCalls(signs=("<|tools_prefix|>",), begin="<|tools_prefix|>", end="<|tools_suffix|>", array=True, keyed=True),
     ObjectCalls(signs=("<TOOLCALL>",), begin="<TOOLCALL>", end="</TOOLCALL>", array=True),
     ObjectCalls(signs=("<tool_calls>[",), begin="<tool_calls>", end="</tool_calls>", array=True),

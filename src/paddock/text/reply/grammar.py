@@ -4,17 +4,14 @@ keeps to its own.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from paddock.text.reply.call_grammar import named_so_far, object_opening, object_rest, written_call
+from paddock.text.reply.call_grammar import named_so_far, object_pattern, written_call
 from paddock.text.reply.lark import Lark, Spelling, escaped
 from paddock.text.reply.shapes import Calls, Format, ObjectCalls, PythonCalls
 from paddock.types import Constraint, Tool
-
-_GAP = r"/[ \n]{1,8}/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +65,16 @@ class _Reply:
         reasoning = self._format.reasoning
         if reasoning is None or self._rules.thoughts == "none":
             return ""
-        self.lark.rule("GAP", _GAP)
-        rest = f"{self.lark.until(reasoning.closing)} GAP? {self.lark.written(self._format.turn)}"
+        rest = f"{self.lark.until(reasoning.closing)} {self.lark.gap} {self.lark.written(self._format.turn)}"
         if self._rules.thoughts == "begun":
             return rest
         thought = f"{self.lark.written(reasoning.opening.removeprefix(self._format.lead))} {rest}"
         # Some models say that there is none by ending it at once.
-        return f"({thought})?" if self._format.turn else f"({thought} | {self.lark.written(reasoning.closing)} GAP?)?"
+        return (
+            f"({thought})?"
+            if self._format.turn
+            else f"({thought} | {self.lark.written(reasoning.closing)} {self.lark.gap})?"
+        )
 
     def rest(self) -> str:
         """What follows the thoughts."""
@@ -99,15 +99,16 @@ class _Reply:
         if format.content_closing:
             empty = self.lark.written((format.content_opening + format.content_closing).removeprefix(said))
             no_content = empty if said else f"({empty})?"
-        return f"{no_content} {self.lark.written(head.removeprefix(said))} call {self._more_calls()}"
+        return f"{no_content} {self.lark.spaced(head.removeprefix(said))} call {self._more_calls()}"
 
     def _more_calls(self) -> str:
         """What follows the first."""
         calls, array = self._calls, _is_array(self._calls)
-        between = (calls.separator or ", " * array) + calls.opening
+        between = [self.lark.written(","), self.lark.gap] if array else []
+        between += map(self.lark.spaced, [*calls.separator.splitlines(keepends=True), calls.opening])
         one = calls.single or not self._rules.parallel_calls or self._rules.function
-        more = "" if one else f"({self.lark.written(between)} call)*"
-        return f"{more} {self.lark.written(']' * array + calls.end)}"
+        more = "" if one else f"({' '.join(between)} call)*"
+        return f"{more} {self.lark.gap if array else ''} {self.lark.spaced(']' * array + calls.end)}"
 
     # ── what need not be a call ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -134,7 +135,7 @@ class _Reply:
         thoughts = [self._format.reasoning.opening] if self._format.reasoning is not None else []
         if not any(marker.startswith(trigger) for marker in (*self._format.silent, *thoughts)):
             head = (calls.begin + calls.opening).removeprefix(trigger) + "[" * _is_array(calls)
-            rest = f"{self.lark.written(head)} call {self._more_calls()}"
+            rest = f"{self.lark.spaced(head)} call {self._more_calls()}"
             return [(trigger, rest), *((other, f"call {self._more_calls()}") for other in others)]
         # Content begins in the same way, but for the name.
         beginnings: list[tuple[str, str]] = []
@@ -147,26 +148,11 @@ class _Reply:
     def _free_json(self) -> str:
         """Anything but an object that begins as a call does; and such calls."""
         assert isinstance(self._calls, ObjectCalls), "no other kind is without a marker"
-        tags = [self.lark.written(tag) for tag in self._calls.also]
-        patterns: list[str] = []
-        each: list[str] = []
-        for place, tool in self._tools:
-            pattern = _loosely(object_opening(self._calls, tool.name))
-            opening = self.lark.rule(f"OPENING{place}", f"/{pattern}/")
-            each.append(f"{opening} {object_rest(self.lark, self._calls, tool, place)}")
-            patterns.append(pattern)
-        free = self.lark.without(self._calls.also, first=patterns)
-        either = f"(({' | '.join(each)}) {self._more_calls()} | {free})"
-        return f"{either} (({' | '.join(tags)}) {either})?" if tags else either
+        patterns = [object_pattern(self._calls, tool.name) for _, tool in self._tools]
+        either = f"(call {self._more_calls()} | {self.lark.without(self._calls.also, first=patterns)})"
+        tags = self.lark.one_of(self._calls.also)
+        return f"{either} ({tags} {either})?" if tags else either
 
 
 def _is_array(calls: Calls) -> bool:
     return isinstance(calls, PythonCalls) or (isinstance(calls, ObjectCalls) and calls.array)
-
-
-def _loosely(opening: str) -> str:
-    """A regular expression for the beginning of a JSON object with any whitespace, and perhaps with its type first."""
-    tokens: list[str] = re.findall(r'"(?:\\.|[^"\\])*"|[{:,]', opening)
-    pattern = r"[ \n\t]*".join(["", *map(escaped, tokens), ""])
-    kind = r'("type"[ \n\t]*:[ \n\t]*"function"[ \n\t]*,[ \n\t]*)?'
-    return pattern.replace(r"\{[ \n\t]*", rf"\{{[ \n\t]*{kind}", 1)

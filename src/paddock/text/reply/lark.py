@@ -43,6 +43,17 @@ class Lark:
     def written(self, marker: str) -> str:
         return self.spelling.literal(marker) if marker else ""
 
+    def spaced(self, marker: str) -> str:
+        """The same, whatever whitespace stands in the place of lines that begin or end with it."""
+        gap = self.gap if "\n" in (marker[:1], marker[-1:]) else ""
+        before, after = gap if marker[:1] == "\n" else "", gap if marker[-1:] == "\n" else ""
+        return " ".join(filter(None, (before, self.written(marker.strip("\n")), after)))
+
+    @property
+    def gap(self) -> str:
+        """Whitespace or none; not without end, because some models would go on with it."""
+        return self.rule("GAP", r"/[ \n]{1,16}/") + "?"
+
     def one_of(self, texts: Sequence[str]) -> str:
         """Any of these; an empty one among them makes it optional."""
         spelled = [text for text in map(self.written, texts) if text]

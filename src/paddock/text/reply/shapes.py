@@ -52,6 +52,10 @@ class ObjectCalls(Calls):
     """They stand in a JSON array."""
     keyed: bool = False
     """The name is itself the key of the arguments."""
+    number_key: str = ""
+    """What may come first, with a number that is a text."""
+    id_key: str = ""
+    """What may come last, with an id."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class NamedCalls(Calls):
     """Each call is a header with the name and then the arguments as JSON."""
 
     header: str = "{name}"
-    """As written; `{number}` is any number, `{kind}` what may be said there of the arguments."""
+    """As written; `{number}` is any number, `{id}` any id, `{kind}` what may be said there of the arguments."""
     kinds: tuple[str, ...] = ()
     pattern: re.Pattern[str] = re.compile(r"(?P<name>[^\s<\[{]+)")
     """As read, up to the arguments' first brace."""
