@@ -9,6 +9,8 @@ from typing import Any
 
 import jsonschema
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from paddock.engine.fake import FakeVocab
@@ -419,6 +421,54 @@ def test_a_schema_that_cannot_be_enforced_is_named() -> None:
         with pytest.raises(InvalidRequest, match="uniqueItems") as caught:
             _read(sign, tools=(TOOLS[0], odd), must_call=True)
         assert (caught.value.param or "").startswith("tools[1].function.parameters")
+
+
+_odd: st.SearchStrategy[Any] = st.recursive(
+    st.sampled_from(
+        [None, True, 3, "", "string", "object", "array", "boolean", "a", "#/$defs/a", ["string", "null"], [[]], {}]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "type",
+                    "enum",
+                    "properties",
+                    "required",
+                    "items",
+                    "$ref",
+                    "anyOf",
+                    "additionalProperties",
+                    "pattern",
+                    "a",
+                    "b",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(
+    st.sampled_from(sorted(SIGNS)),
+    st.dictionaries(st.sampled_from(["a", "b", "c"]), _odd, max_size=3),
+    st.fixed_dictionaries(
+        {}, optional={"required": _odd, "$defs": _odd, "type": st.just("object"), "properties": _odd}
+    ),
+    st.booleans(),
+)
+def test_any_schema_is_enforced_or_refused(name: str, named: dict[str, Any], more: dict[str, Any], must: bool) -> None:
+    tool = Tool("odd", {"type": "object", "properties": named, **more})
+    try:
+        _, grammar = _read(SIGNS[name], tools=(tool,), must_call=must)
+    except InvalidRequest as refused:
+        assert refused.param
+    else:
+        assert grammar is not None or not must
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ _ID = "[A-Za-z0-9]{1,40}"
 _PYTHON_TEXT = r"/'([^'\\]|\\[nt'\"\\])*'/"
 _IN_PYTHON = {"boolean": ("True", "False"), "null": ("None",)}
 """As some templates print values, and so their models."""
+_MOST_MEMBERS = 100
 _DEEPEST = 8
 """Values in values; further in they are JSON."""
 
@@ -47,20 +48,19 @@ def written_call(grammar: Lark, calls: Calls, tool: Tool, place: int, *, after: 
     param = f"tools[{place}].function.parameters"
     match calls:
         case ObjectCalls():
-            opening = grammar.rule(f"OPENING{place}", f"/{object_pattern(calls, tool.name)}/")
+            opening = grammar.rule(f"OPENING{place}", f"/{object_pattern(calls, [tool.name])}/")
             arguments = grammar.part(_arguments(tool.parameters, param))
             id = f'(/,{_SPACE}"{calls.id_key}"{_SPACE}:{_SPACE}"{_ID}"/)? ' if calls.id_key else ""
             return f"{opening} {arguments} {id}{grammar.gap} {grammar.spaced('}' + calls.closing)}"
         case NamedCalls():
-            header = _filled(
-                calls.header.replace("{name}", tool.name).removeprefix(after), grammar.written, calls.kinds
-            )
+            header = calls.header.replace("{name}", tool.name).removeprefix(after)
             arguments = grammar.part(_arguments(tool.parameters, param))
-            return " ".join(filter(None, (header, arguments, grammar.spaced(calls.closing))))
+            return f"{_filled(header, grammar.written, calls.kinds)} {arguments} {grammar.spaced(calls.closing)}"
         case TaggedCalls():
             return _tagged(grammar, calls, tool, param, after)
         case BracedCalls():
             members = _members(
+                grammar,
                 [
                     (f"{grammar.written(f'{name}:')} {_braced_value(grammar, calls, schema, tool, where)}", needed)
                     for name, schema, needed, where in sorted(_properties(tool, param), key=itemgetter(0))
@@ -70,14 +70,16 @@ def written_call(grammar: Lark, calls: Calls, tool: Tool, place: int, *, after: 
             return f"{grammar.written(tool.name + '{')} {members} {grammar.written('}' + calls.closing)}"
         case NestedCalls():
             members = _members(
+                grammar,
                 [
                     (_element(grammar, calls, name, schema, tool, where), needed)
                     for name, schema, needed, where in _properties(tool, param)
-                ]
+                ],
             )
             return f"{grammar.written(tool.name + calls.name_end)} {members} {grammar.spaced(calls.closing)}"
         case PythonCalls():
             members = _members(
+                grammar,
                 [
                     (f"{grammar.written(f'{name}=')} {_python_value(grammar, schema, tool, where)}", needed)
                     for name, schema, needed, where in _properties(tool, param)
@@ -103,11 +105,11 @@ def named_so_far(calls: Calls, name: str) -> str:
 # ── JSON objects ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def object_pattern(calls: ObjectCalls, name: str) -> str:
-    """A regular expression for a call that is an object, up to its arguments: with any whitespace, and with what else
-    models write before the name.
+def object_pattern(calls: ObjectCalls, names: Sequence[str]) -> str:
+    """A regular expression for a call that is an object, of one of these functions, up to its arguments: with any
+    whitespace, and with what else models write before the name.
     """
-    quoted = escaped(json.dumps(name))
+    quoted = f"({'|'.join(escaped(json.dumps(name)) for name in names)})"
     if calls.keyed:
         return _spaced("", r"\{", quoted, ":", "")
     kind = _spaced('("type"', ":", '"function"', ",", ")?")
@@ -132,10 +134,11 @@ def _arguments(schema: dict[str, Any], param: str) -> Constraint:
 
 def _properties(tool: Tool, param: str) -> list[tuple[str, Any, bool, str]]:
     """The arguments one by one: name, schema, whether it must be there, and where that is said."""
-    properties = tool.parameters.get("properties", {})
-    required = tool.parameters.get("required", [])
-    if not isinstance(properties, dict) or not isinstance(required, list) or set(required) - properties.keys():
+    properties, required = tool.parameters.get("properties", {}), tool.parameters.get("required", [])
+    if not _names_all(properties, required):
         raise InvalidRequest("this model needs every argument named among the properties", param=param)
+    if len(properties) > _MOST_MEMBERS:
+        raise InvalidRequest(f"this model cannot be given more than {_MOST_MEMBERS} arguments", param=param)
     if odd := [name for name in properties if not _PLAIN_NAME.fullmatch(name)]:
         raise InvalidRequest(f"this model cannot write an argument named {odd[0]!r}", param=param)
     if more := tool.parameters.keys() & _NOT_BY_ONE:
@@ -143,9 +146,18 @@ def _properties(tool: Tool, param: str) -> list[tuple[str, Any, bool, str]]:
     return [(name, schema, name in required, f"{param}.properties.{name}") for name, schema in properties.items()]
 
 
-def _members(members: Sequence[tuple[str, bool]], comma: str = "") -> str:
-    """Members of an object in their order, those that are not needed or not, with commas between them."""
+def _names_all(properties: Any, required: Any) -> bool:
+    """Whether these are properties, among which there are all that are required."""
+    if not isinstance(properties, dict) or not isinstance(required, list):
+        return False
+    return all(isinstance(name, str) and name in properties for name in required)
+
+
+def _members(grammar: Lark, members: Sequence[tuple[str, bool]], comma: str = "") -> str:
+    """Members of an object in their order, with or without those that are not needed, and with commas between them."""
     firsts: list[str] = []
+    if comma:
+        members = [(grammar.shared("member", member), needed) for member, needed in members]
     for at, (member, needed) in enumerate(members):
         later = [f"{comma} {other}" if must else f"({comma} {other})?" for other, must in members[at + 1 :]]
         # Whichever comes first has no comma before it.
@@ -174,12 +186,17 @@ def _text(grammar: Lark, schema: Mapping[str, Any], end: str, param: str, *, lin
         raise InvalidRequest(f"{min(more)} cannot be enforced in the way this model writes texts", param=param)
     if "enum" not in schema:
         return grammar.until(end)
-    words = [grammar.written(word) for word in schema["enum"] if isinstance(word, str) and word and end not in word]
-    if "" in schema["enum"]:
-        words.append("")
+    words = [word for word in _words(schema, param) if end not in word]
     if not words:
         raise InvalidRequest("no text satisfies this", param=param)
-    return f"{line} ({' | '.join(filter(None, words))}){'?' * ('' in words)} {line} {grammar.written(end)}"
+    return f"{line} {grammar.one_of(words)} {line} {grammar.written(end)}"
+
+
+def _words(schema: Mapping[str, Any], param: str) -> list[str]:
+    """The texts that are allowed, where they are named."""
+    if not isinstance(schema["enum"], list):
+        raise InvalidRequest("enum must be a list", param=param)
+    return [word for word in schema["enum"] if isinstance(word, str)]
 
 
 def _filled(text: str, spell: Callable[[str], str], kinds: Sequence[str] = ()) -> str:
@@ -194,14 +211,14 @@ def _filled(text: str, spell: Callable[[str], str], kinds: Sequence[str] = ()) -
 def _tagged(grammar: Lark, calls: TaggedCalls, tool: Tool, param: str, after: str) -> str:
     name = (tool.name + calls.name_end.replace("{name}", tool.name)).removeprefix(after)
     members = _members(
+        grammar,
         [
             (_tagged_argument(grammar, calls, name, resolved(schema, tool.parameters), tool, where), needed)
             for name, schema, needed, where in _properties(tool, param)
-        ]
+        ],
     )
-    return (
-        f"{_filled(name, grammar.spaced)} {grammar.shared('arguments', f'{members} {grammar.spaced(calls.closing)}')}"
-    )
+    rest = grammar.shared("arguments", f"{members} {grammar.spaced(calls.closing)}")
+    return f"{_filled(name, grammar.spaced)} {rest}"
 
 
 def _tagged_argument(grammar: Lark, calls: TaggedCalls, name: str, schema: Any, tool: Tool, param: str) -> str:
@@ -220,9 +237,8 @@ def _tagged_argument(grammar: Lark, calls: TaggedCalls, name: str, schema: Any, 
 
 def _one_in_python(grammar: Lark, schema: Any, value: str) -> str:
     """A value, or the same as Python writes it where that is one word."""
-    if not isinstance(schema, Mapping) or schema.keys() - _NOTES or schema.get("type") not in _IN_PYTHON:
-        return value
-    return f"({value} | {' | '.join(map(grammar.written, _IN_PYTHON[schema['type']]))})"
+    words = _IN_PYTHON.get(_type(schema)) if isinstance(schema, Mapping) and not schema.keys() - _NOTES else None
+    return f"({value} | {grammar.one_of(words)})" if words else value
 
 
 def _python_value(grammar: Lark, schema: Any, tool: Tool, param: str) -> str:
@@ -232,7 +248,7 @@ def _python_value(grammar: Lark, schema: Any, tool: Tool, param: str) -> str:
     if _is_text(schema) and not schema.keys() - _NOTES:
         return f"({value} | {grammar.shared('TEXT', _PYTHON_TEXT)})"
     if _is_text(schema) and not schema.keys() - _NOTES - {"enum"}:
-        words = [f"'{word}'" for word in schema["enum"] if isinstance(word, str) and not set(word) & set("'\\\n")]
+        words = [f"'{word}'" for word in _words(schema, param) if not set(word) & set("'\\\n")]
         return f"({' | '.join([value, *map(grammar.written, words)])})"
     return _one_in_python(grammar, schema, value)
 
@@ -247,14 +263,15 @@ def _type(schema: Any) -> str:
 
 def _braced_value(grammar: Lark, calls: BracedCalls, schema: Any, tool: Tool, param: str, depth: int = 0) -> str:
     """A value with quotation marks of its own and sorted keys, or JSON where its schema says too much for that."""
-    schema = resolved(schema, tool.parameters)
-    if _is_text(schema) and not schema.keys() - _NOTES - {"enum"}:
-        return f"{grammar.written(calls.quote)} {_text(grammar, schema, calls.quote, param)}"
+    text = resolved(schema, tool.parameters)
+    if _is_text(text) and not text.keys() - _NOTES - {"enum"}:
+        return f"{grammar.written(calls.quote)} {_text(grammar, text, calls.quote, param)}"
     if (items := _items(schema, depth)) is not None:
-        item = _braced_value(grammar, calls, items, tool, param, depth + 1)
+        item = grammar.shared("item", _braced_value(grammar, calls, items, tool, param, depth + 1))
         return f'"[" ({item} ("," {item})*)? "]"'
     if (properties := _nested_properties(schema, depth)) is not None:
         members = _members(
+            grammar,
             [
                 (
                     f"{grammar.written(f'{name}:')} {_braced_value(grammar, calls, inner, tool, param, depth + 1)}",
@@ -270,17 +287,18 @@ def _braced_value(grammar: Lark, calls: BracedCalls, schema: Any, tool: Tool, pa
 
 def _element(grammar: Lark, calls: NestedCalls, name: str, schema: Any, tool: Tool, param: str, depth: int = 0) -> str:
     """A value between tags of this name: with tags in it, or JSON where its schema says too much for that."""
-    schema, opening = resolved(schema, tool.parameters), grammar.written(calls.opens(name))
-    if _is_text(schema):
-        return f"{opening} {_text(grammar, schema, calls.closes(name), param)}"
+    text, opening = resolved(schema, tool.parameters), grammar.written(calls.opens(name))
+    if _is_text(text):
+        return f"{opening} {_text(grammar, text, calls.closes(name), param)}"
     if (items := _items(schema, depth)) is not None:
         inside = f"({_element(grammar, calls, 'item', items, tool, param, depth + 1)})*"
     elif (properties := _nested_properties(schema, depth)) is not None:
         inside = _members(
+            grammar,
             [
                 (_element(grammar, calls, key, inner, tool, param, depth + 1), needed)
                 for key, inner, needed in properties
-            ]
+            ],
         )
     else:
         inside = grammar.part(_json(schema, tool, param))
@@ -299,11 +317,10 @@ def _nested_properties(schema: Any, depth: int) -> list[tuple[str, Any, bool]] |
     """The members of an object, where no more is said of it than what they are."""
     if not isinstance(schema, Mapping) or schema.get("type") != "object" or depth > _DEEPEST:
         return None
-    properties, required = schema.get("properties"), schema.get("required", [])
-    if schema.keys() - _NOTES - _OBJECT - {"additionalProperties"} or not isinstance(properties, dict):
+    properties: Any = schema.get("properties")
+    required = schema.get("required", [])
+    if schema.keys() - _NOTES - _OBJECT - {"additionalProperties"} or not _names_all(properties, required):
         return None
-    if not isinstance(required, list) or set(required) - properties.keys():
-        return None
-    if not all(_PLAIN_NAME.fullmatch(name) for name in properties):
+    if len(properties) > _MOST_MEMBERS or not all(_PLAIN_NAME.fullmatch(name) for name in properties):
         return None
     return [(name, inner, name in required) for name, inner in properties.items()]

@@ -148,8 +148,8 @@ class _Reply:
     def _free_json(self) -> str:
         """Anything but an object that begins as a call does; and such calls."""
         assert isinstance(self._calls, ObjectCalls), "no other kind is without a marker"
-        patterns = [object_pattern(self._calls, tool.name) for _, tool in self._tools]
-        either = f"(call {self._more_calls()} | {self.lark.without(self._calls.also, first=patterns)})"
+        opening = object_pattern(self._calls, [tool.name for _, tool in self._tools])
+        either = f"(call {self._more_calls()} | {self.lark.without(self._calls.also, first=[opening])})"
         tags = self.lark.one_of(self._calls.also)
         return f"{either} ({tags} {either})?" if tags else either
 

@@ -24,8 +24,11 @@ class Spelling(Protocol):
 @dataclass(slots=True)
 class Lark:
     spelling: Spelling
-    parts: list[Constraint] = field(default_factory=list)
+    parts: dict[Constraint, str] = field(default_factory=dict)
+    """By the names under which the grammar refers to them."""
     rules: dict[str, str] = field(default_factory=dict)
+    known: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Names of rules by their kind and text."""
 
     @property
     def source(self) -> str:
@@ -36,17 +39,14 @@ class Lark:
         return name.partition("[")[0]
 
     def part(self, constraint: Constraint) -> str:
-        if constraint not in self.parts:
-            self.parts.append(constraint)
-        return f"@part{self.parts.index(constraint)}"
+        return self.parts.setdefault(constraint, f"@part{len(self.parts)}")
 
     def written(self, marker: str) -> str:
         return self.spelling.literal(marker) if marker else ""
 
     def spaced(self, marker: str) -> str:
-        """The same, whatever whitespace stands in the place of lines that begin or end with it."""
-        gap = self.gap if "\n" in (marker[:1], marker[-1:]) else ""
-        before, after = gap if marker[:1] == "\n" else "", gap if marker[-1:] == "\n" else ""
+        """The same, with any whitespace or none where it begins or ends with a line's end."""
+        before, after = (self.gap if edge == "\n" else "" for edge in (marker[:1], marker[-1:]))
         return " ".join(filter(None, (before, self.written(marker.strip("\n")), after)))
 
     @property
@@ -75,14 +75,13 @@ class Lark:
         tokens = [marker for marker in markers if self._is_token(marker)]
         texts = [escaped(marker) for marker in markers if marker not in tokens]
         text = self._free(first, texts)
-        allowed = [marker for marker in but if tokens and self._is_token(marker)]
-        controls = self.spelling.controls_but("".join([*tokens, *allowed]))
-        allowed = list(map(self.written, allowed))
-        if not first:
-            return f"({' | '.join(filter(None, (text, controls, *allowed)))})*"
+        parts = [marker for marker in but if tokens and self._is_token(marker)]
+        controls = self.spelling.controls_but("".join([*tokens, *parts]))
+        others = " | ".join(filter(None, (controls, *map(self.written, parts))))
+        if not others:
+            return f"{text}?"
         # What comes first is another matter than what comes after a control token.
-        later = f"(({' | '.join(filter(None, (controls, *allowed)))}) {self._any}?)*" if controls or allowed else ""
-        return f"{text}? {later}"
+        return f"{text}? (({others}) {self._any}?)*" if first else f"({text} | {others})*"
 
     def _free(self, first: Sequence[str], without: Sequence[str] = ()) -> str:
         """Any text that is not one of these at its beginning, nor has one of those in it; all of them patterns."""
@@ -101,9 +100,10 @@ class Lark:
 
     def shared(self, kind: str, text: str) -> str:
         """The rule with this text, which may be there already."""
-        name, bracket, options = kind.partition("[")
-        known = (known for known, its in self.rules.items() if its == text and known.startswith(name))
-        return self.rule(next(known, f"{name}{len(self.rules)}{bracket}{options}"), text)
+        if (kind, text) not in self.known:
+            name, bracket, options = kind.partition("[")
+            self.known[kind, text] = self.rule(f"{name}_{len(self.rules)}{bracket}{options}", text)
+        return self.known[kind, text]
 
     def _is_token(self, marker: str) -> bool:
         return not self.spelling.literal(marker).startswith('"')
