@@ -171,7 +171,7 @@ def _walk(grammar: Grammar, seed: int, sign: str, *, controls: bool = False) -> 
         else:
             likely = [token for token in allowed if token not in (256, 257, 258, 259, *b" \t\n\\")]
             spaces = [token for token in allowed if token in (*b" \n",)]
-            token = choices.choice(likely if likely and choices.random() < 0.9 else spaces or likely)
+            token = choices.choice(likely if likely and choices.random() < 0.7 else spaces or likely)
         assert grammar.consume(token)
         said.append(token)
     else:

@@ -48,10 +48,12 @@ def written_call(grammar: Lark, calls: Calls, tool: Tool, place: int, *, after: 
     param = f"tools[{place}].function.parameters"
     match calls:
         case ObjectCalls():
-            opening = grammar.rule(f"OPENING{place}", f"/{object_pattern(calls, [tool.name])}/")
+            opening, id = grammar.written(_object_opening(calls, tool.name)), ""
+            if grammar.loose:
+                opening = grammar.rule(f"OPENING{place}", f"/{object_pattern(calls, [tool.name])}/")
+                id = f'(/,{_SPACE}"{calls.id_key}"{_SPACE}:{_SPACE}"{_ID}"/)?' if calls.id_key else ""
             arguments = grammar.part(_arguments(tool.parameters, param))
-            id = f'(/,{_SPACE}"{calls.id_key}"{_SPACE}:{_SPACE}"{_ID}"/)? ' if calls.id_key else ""
-            return f"{opening} {arguments} {id}{grammar.gap} {grammar.spaced('}' + calls.closing)}"
+            return f"{opening} {arguments} {id} {grammar.space('')} {grammar.spaced('}' + calls.closing)}"
         case NamedCalls():
             header = calls.header.replace("{name}", tool.name).removeprefix(after)
             arguments = grammar.part(_arguments(tool.parameters, param))
@@ -105,9 +107,16 @@ def named_so_far(calls: Calls, name: str) -> str:
 # ── JSON objects ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _object_opening(calls: ObjectCalls, name: str) -> str:
+    """A call that is an object, up to its arguments."""
+    if calls.keyed:
+        return f"{{{json.dumps(name)}: "
+    return f"{{{json.dumps(calls.name_key)}: {json.dumps(name)}, {json.dumps(calls.arguments_key)}: "
+
+
 def object_pattern(calls: ObjectCalls, names: Sequence[str]) -> str:
-    """A regular expression for a call that is an object, of one of these functions, up to its arguments: with any
-    whitespace, and with what else models write before the name.
+    """The same as a regular expression, for any of these functions: with any whitespace, and with what else models
+    write before the name.
     """
     quoted = f"({'|'.join(escaped(json.dumps(name)) for name in names)})"
     if calls.keyed:
@@ -231,7 +240,7 @@ def _tagged_argument(grammar: Lark, calls: TaggedCalls, name: str, schema: Any, 
     # Whatever stands between the marks is the text, but for a line that it may have of its own.
     line = r'"\n"?' if opening.endswith("\n") else ""
     text = _text(grammar, schema, calls.value_closing.strip("\n"), param, line=line)
-    after = grammar.gap if calls.value_closing.endswith("\n") else ""
+    after = grammar.spaced("\n") if calls.value_closing.endswith("\n") else ""
     return f"{key} {grammar.written(opening.strip(chr(10)))} {text} {after}"
 
 

@@ -38,7 +38,7 @@ def reply_constraint(format: Format, tools: Sequence[Tool], rules: ReplyRules, s
     opening = "" if format.content_opening == rules.lead else format.content_opening
     if not tools and (rules.body is None or (rules.thoughts == "none" and not opening)):
         return rules.body
-    reply = _Reply(Lark(spelling), format, tools, rules)
+    reply = _Reply(Lark(spelling, loose=not rules.must_call), format, tools, rules)
     reply.lark.rule("start", " ".join(filter(None, (reply.thoughts(), reply.rest()))))
     param = rules.body.param if rules.body is not None and not tools else "tools"
     return Constraint("lark", reply.lark.source, param, tuple(reply.lark.parts))
@@ -104,11 +104,11 @@ class _Reply:
     def _more_calls(self) -> str:
         """What follows the first."""
         calls, array = self._calls, _is_array(self._calls)
-        between = [self.lark.written(","), self.lark.gap] if array else []
+        between = [self.lark.written(","), self.lark.space(" ")] if array else []
         between += map(self.lark.spaced, [*calls.separator.splitlines(keepends=True), calls.opening])
         one = calls.single or not self._rules.parallel_calls or self._rules.function
         more = "" if one else f"({' '.join(between)} call)*"
-        return f"{more} {self.lark.gap if array else ''} {self.lark.spaced(']' * array + calls.end)}"
+        return f"{more} {self.lark.space('') if array else ''} {self.lark.spaced(']' * array + calls.end)}"
 
     # ── what need not be a call ──────────────────────────────────────────────────────────────────────────────────────
 

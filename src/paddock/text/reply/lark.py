@@ -24,6 +24,8 @@ class Spelling(Protocol):
 @dataclass(slots=True)
 class Lark:
     spelling: Spelling
+    loose: bool = False
+    """Whitespace may be other than it is given, as models have habits; without need it only costs tokens."""
     parts: dict[Constraint, str] = field(default_factory=dict)
     """By the names under which the grammar refers to them."""
     rules: dict[str, str] = field(default_factory=dict)
@@ -45,7 +47,9 @@ class Lark:
         return self.spelling.literal(marker) if marker else ""
 
     def spaced(self, marker: str) -> str:
-        """The same, with any whitespace or none where it begins or ends with a line's end."""
+        """The same, where it is loose with any whitespace or none for a line's end at its beginning or end."""
+        if not self.loose:
+            return self.written(marker)
         before, after = (self.gap if edge == "\n" else "" for edge in (marker[:1], marker[-1:]))
         return " ".join(filter(None, (before, self.written(marker.strip("\n")), after)))
 
@@ -53,6 +57,9 @@ class Lark:
     def gap(self) -> str:
         """Whitespace or none; not without end, because some models would go on with it."""
         return self.rule("GAP", r"/[ \n]{1,16}/") + "?"
+
+    def space(self, exact: str) -> str:
+        return self.gap if self.loose else self.written(exact)
 
     def one_of(self, texts: Sequence[str]) -> str:
         """Any of these; an empty one among them makes it optional."""
