@@ -31,6 +31,7 @@ CHATML = (
 )
 THINKING = CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
 SWITCHED = CHATML + "{% if add_generation_prompt and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
+SHUT = CHATML.replace("assistant\n{% endif", "assistant\n<think></think>{% endif")
 HERMES = (
     "{% if tools %}<tools>{{ tools | tojson }}</tools> Use <tool_call></tool_call>.\n{% endif %}"
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>"
@@ -67,10 +68,10 @@ def test_a_template_without_system_messages_is_told_in_the_first_of_the_user() -
 
 
 def test_ids_are_as_short_as_a_template_insists() -> None:
-    source = HERMES.replace("ARGUMENTS", "c.id") + "{# id|length != 9 #}"
+    source = HERMES.replace("ARGUMENTS", "c.function.arguments | tojson }}{{ c.id") + "{# id|length != 9 #}"
     long = [ASKED[0], {"role": "assistant", "tool_calls": [{**CALL, "id": "call_0123456789abcdef"}]}]
     text = Chat(source).render(ChatPrompt(long, tools=(TOOL,))).text
-    id = text.partition('"arguments": ')[2].partition("}")[0]
+    id = text.partition('"arguments": {"city": "Zürich"}')[2].partition("}")[0]
     assert len(id) == 9
 
 
@@ -83,6 +84,10 @@ def test_ids_are_as_short_as_a_template_insists() -> None:
         (SWITCHED, None, "assistant\n", "possible"),
         (SWITCHED, True, "assistant\n", "possible"),
         (SWITCHED, False, "assistant\n<think>\n\n</think>\n\n", "none"),
+        (SWITCHED.replace("is false", "is not true"), True, "assistant\n", "possible"),
+        (SHUT, None, "assistant\n<think></think>", "none"),
+        (SHUT, True, "assistant\n<think>\n", "begun"),
+        (CHATML + "{# thinking <think></think> #}", False, "assistant\n<think>\n\n</think>\n\n", "none"),
         (CHATML + "{# <think></think> #}", False, "assistant\n<think>\n\n</think>\n\n", "none"),
     ],
 )
@@ -118,6 +123,59 @@ def test_a_begun_reply_is_gone_on_with(source: str, message: dict[str, Any], end
 
 def test_a_prompt_may_end_with_its_messages() -> None:
     assert Chat(CHATML).render(ChatPrompt(HELLO, ending="none")).text.endswith("hi<|im_end|>\n")
+
+
+ANOTHER = {**CALL, "id": "call67890", "function": {"name": "get_weather", "arguments": {"city": "Bern"}}}
+BOTH: list[dict[str, Any]] = [
+    ASKED[0],
+    {"role": "assistant", "content": "Let me see.", "tool_calls": [CALL, ANOTHER]},
+    {"role": "tool", "content": "rainy", "tool_call_id": "call67890"},
+    ASKED[2],
+    {"role": "user", "content": "Thanks."},
+]
+
+
+@pytest.mark.parametrize(
+    "limit", ["{{ raise_exception('one at a time') if m.get('tool_calls', []) | length > 1 }}", ""]
+)
+def test_calls_are_told_one_by_one_where_a_template_knows_one_in_a_message(limit: str) -> None:
+    one = HERMES.replace("ARGUMENTS", "c.function.arguments | tojson").replace(
+        "m.tool_calls or []", "(m.tool_calls or [])[:1]"
+    )
+    text = Chat(one.replace("{{ m.content }}", "{{ m.content }}" + limit)).render(ChatPrompt(BOTH, tools=(TOOL,))).text
+    places = [text.index(word) for word in ("see.<tool", "Zürich", "sunny", "Bern", "rainy", "Thanks.")]
+    assert places == sorted(places)
+    assert text.count("sunny") == text.count("rainy") == 1
+
+
+@pytest.mark.parametrize(
+    ("sign", "written"),
+    [
+        (
+            "List of tools: [",
+            '<|tool_call_start|>[get_weather(city="Zürich"), get_weather(city="Bern")]<|tool_call_end|>',
+        ),
+        (
+            "<|tool_call|>",
+            '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Zürich"}}, '
+            '{"name": "get_weather", "arguments": {"city": "Bern"}}]',
+        ),
+    ],
+)
+def test_calls_that_a_template_leaves_out_are_told_in_its_format(sign: str, written: str) -> None:
+    chat = Chat(f"{{% if tools %}}{{{{ tools | tojson }}}}{{% endif %}}{CHATML}{{# {sign} #}}")
+    assert f"Let me see.{written}<|im_end|>" in chat.render(ChatPrompt(BOTH, tools=(TOOL,))).text
+
+
+def test_results_of_several_calls_are_one_message_where_they_are_told_in_words() -> None:
+    text = Chat(CHATML).render(ChatPrompt(BOTH, tools=(TOOL,))).text
+    assert "user\nThe result of get_weather:\nrainy\n\nThe result of get_weather:\nsunny<|im_end|>" in text
+
+
+def test_a_word_for_no_thoughts_is_not_shown_to_the_template() -> None:
+    source = "{{ raise_exception('low or high') if reasoning_effort == 'none' }}" + CHATML
+    prompt = ChatPrompt(HELLO, thinking=False, template_options={"reasoning_effort": "none"})
+    assert Chat(source).render(prompt).text.endswith("assistant\n")
 
 
 def test_templates_get_what_else_they_know() -> None:

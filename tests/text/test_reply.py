@@ -230,6 +230,83 @@ SAMPLES = {
     "plain, as OpenAI writes it": Sample(
         "", f'{{"type": "function", "function": {{"name": "get_weather", "arguments": {JSON}}}}}', BOTH[:1]
     ),
+    "minicpm": Sample(
+        '<function name=" <param name="',
+        f'<function name="get_weather"><param name="city"><![CDATA[{TEXT}]]></param><param name="days">3</param>'
+        '<param name="tags">[\'a\', {"b": None}]</param></function>\n<function name="clock"></function>',
+        BOTH,
+    ),
+    "minimax m3": Sample(
+        "]<]minimax[>[ <mm:think> </mm:think>",
+        '</mm:think>]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name="get_weather">'
+        f"]<]minimax[>[<city>{TEXT}]<]minimax[>[</city>]<]minimax[>[<days>3]<]minimax[>[</days>]<]minimax[>[<tags>"
+        "]<]minimax[>[<item>a]<]minimax[>[</item>]<]minimax[>[<item>]<]minimax[>[<b>null]<]minimax[>[</b>]<]minimax[>["
+        "</item>]<]minimax[>[</tags>]<]minimax[>[</invoke>\n"
+        ']<]minimax[>[<invoke name="clock">]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>',
+        BOTH,
+    ),
+    "lfm2": Sample(
+        "List of tools: [ <think> </think>",
+        r"""<think>Hm.</think>Wait.<|tool_call_start|>[get_weather(city='Zürich \"🐎"\n{', days=3, """
+        "tags=['a', {'b': None}]), clock()]<|tool_call_end|>",
+        BOTH,
+        "Wait.",
+        "Hm.",
+    ),
+    "kimi k3": Sample(
+        "<|open|> <|end_of_msg|>",
+        "Hm.<|close|>think<|sep|><|open|>response<|sep|>Wait.<|close|>response<|sep|><|open|>tools<|sep|>"
+        '<|open|>call tool="get_weather" index="1"<|sep|><|open|>argument key="city" type="string"<|sep|>'
+        f'{TEXT}<|close|>argument<|sep|><|open|>argument key="days" type="number"<|sep|>3<|close|>argument<|sep|>'
+        f'<|open|>argument key="tags" type="array"<|sep|>{TAGS}<|close|>argument<|sep|><|close|>call<|sep|>'
+        '<|open|>call tool="clock" index="2"<|sep|><|close|>call<|sep|><|close|>tools<|sep|><|close|>message<|sep|>',
+        BOTH,
+        "Wait.",
+        "Hm.",
+        "<|open|>think<|sep|>",
+    ),
+    "hy3": Sample(
+        "<tool_sep{}> :opensource",
+        "Hm.</think:opensource>Wait.<tool_calls:opensource>\n<tool_call:opensource>get_weather<tool_sep:opensource>\n"
+        f"<arg_key:opensource>city</arg_key:opensource>\n<arg_value:opensource>{TEXT}</arg_value:opensource>\n"
+        "<arg_key:opensource>days</arg_key:opensource>\n<arg_value:opensource>3</arg_value:opensource>\n"
+        f"<arg_key:opensource>tags</arg_key:opensource>\n<arg_value:opensource>{TAGS}</arg_value:opensource>\n"
+        "</tool_call:opensource>\n<tool_call:opensource>clock<tool_sep:opensource>\n</tool_call:opensource>\n"
+        "</tool_calls:opensource>",
+        BOTH,
+        "Wait.",
+        "Hm.",
+        "<think:opensource>",
+    ),
+    "muse": Sample(
+        "<atem:function_calls>",
+        " to=self<|message|>Hm.<|eom|><|start|>assistant to=get_weather<|message|><atem:function_calls>\n"
+        f'<atem:invoke name="get_weather">\n<atem:parameter name="city">{TEXT}</atem:parameter>\n'
+        '<atem:parameter name="days">3</atem:parameter>'
+        f'\n<atem:parameter name="tags">{TAGS}</atem:parameter>\n</atem:invoke>\n</atem:function_calls><|eom|>'
+        '<|start|>assistant to=clock<|message|><atem:function_calls>\n<atem:invoke name="clock">\n</atem:invoke>\n'
+        "</atem:function_calls>",
+        BOTH,
+        reasoning="Hm.",
+        lead="<|start|>assistant",
+    ),
+    "muse without a call": Sample(
+        "<atem:function_calls>", " to=user<|message|>Yes.", [], "Yes.", lead="<|start|>assistant"
+    ),
+    "gigachat 3": Sample(
+        "'role': 'function call'",
+        "Wait.<|message_sep|>\n\nfunction call<|role_sep|>\n"
+        f'{{"name": "get_weather", "arguments": {JSON}}}<|message_sep|>',
+        BOTH[:1],
+        "Wait.",
+    ),
+    "apriel": Sample(
+        "<tool_calls>[ Here are my reasoning steps: [BEGIN FINAL RESPONSE]",
+        f'\nHm.\n[BEGIN FINAL RESPONSE]\n<tool_calls>[{{"name": "get_weather", "arguments": {JSON}}}]</tool_calls>',
+        BOTH[:1],
+        reasoning="Hm.",
+        lead="Here are my reasoning steps:",
+    ),
     "words": Sample(
         "<tool_call> <think> </think>",
         " Less < more,\n\n and <tool is not it. \n",
@@ -323,6 +400,40 @@ def test_any_text_is_read_the_same_however_it_is_cut(name: str, words: list[str]
         part.encode("utf-8")
     assert all(isinstance(arguments, dict) for _, arguments in whole.made)
     assert len(set(whole.announced)) == len(whole.announced)
+
+
+@given(
+    st.sampled_from(sorted(SAMPLES)),
+    st.lists(st.sampled_from(_PIECES) | st.text(max_size=3), max_size=20),
+    st.lists(st.integers(0, 1000), max_size=8),
+)
+def test_every_character_is_somewhere(name: str, words: list[str], cuts: list[int]) -> None:
+    """A letter that is in no marker stands between any two pieces. All of them come back, each in its order and once;
+    those inside a call that was understood may have been part of what it is written with.
+    """
+    sample = SAMPLES[name]
+    letters = [chr(0x4E00 + at) for at in range(len(words) + 1)]
+    text = letters[0] + "".join(word + letter for word, letter in zip(words, letters[1:], strict=True))
+    result = read(sample.sign, cut(text, cuts), sample.lead)
+    inside = "".join(call.arguments for call in result.calls.values())
+    found = [[letter for letter in part if letter in letters] for part in (result.content, result.reasoning, inside)]
+    assert all(part == sorted(part) for part in found)
+    assert len({letter for part in found for letter in part}) == sum(map(len, found)), "none twice"
+    if not result.calls:
+        assert sorted(found[0] + found[1]) == letters
+    elif not sample.lead:
+        assert letters[0] == found[0][0], "what comes before a call is content"
+
+
+@given(st.sampled_from(sorted(SAMPLES)), st.lists(st.integers(0, 10_000), max_size=3), st.integers(0, 10_000))
+def test_a_reply_with_a_hole_in_it_is_read_without_a_loss(name: str, cuts: list[int], hole: int) -> None:
+    sample = SAMPLES[name]
+    at = hole % len(sample.text)
+    text = sample.text[:at] + sample.text[at + 1 :]
+    result = read(sample.sign, cut(text, cuts), sample.lead)
+    if not result.calls and sample.calls:
+        assert "get_weather" in result.content + result.reasoning or "get_weather" not in text
+    assert all(isinstance(arguments, dict) for _, arguments in result.made)
 
 
 @given(st.sampled_from(sorted(SAMPLES)), st.integers(0, 1000))

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from random import Random
 from typing import Any
 
 import jsonschema
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
 
 from paddock.engine.fake import FakeVocab
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.errors import InvalidRequest
-from paddock.text import ReplyParser
+from paddock.text import Chat, ReplyParser
+from paddock.text.reply import recognise
+from paddock.text.reply.shapes import BracedCalls, NestedCalls, PythonCalls, TaggedCalls
 from paddock.types import ChatPrompt, Constraint, GenerateRequest, ModelInfo, Tool
 from paddock.worker.prompts import PromptReader, Read
+from tests.text.test_round_trip import ALL_THOUGHT, USER, before_end, templates
 
 CHATML = (
     "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
@@ -44,8 +51,20 @@ SIGNS = {
     "nemotron": "<TOOLCALL>",
     "apertus": "<|tools_prefix|>",
     "firefunction": "functools[",
+    "gemma": '<|tool_call>call: <|"|>',
+    "minimax m3": "]<]minimax[>[",
+    "lfm2": "List of tools: [",
+    "kimi k3": "<|open|> <|end_of_msg|>",
+    "hy3": "<tool_sep{}> :opensource",
+    "muse": "<atem:function_calls>",
+    "minicpm": '<function name=" <param name="',
+    "gigachat 3": "'role': 'function call'",
+    "gigachat 3.1": "<|function_call|>",
+    "apriel": "<tool_calls>[",
     "plain": "",
 }
+SINGLE = ("harmony", "gigachat 3", "gigachat 3.1")
+BARE = ("llama 3", "plain")
 TOOLS = (
     Tool(
         "plan",
@@ -66,51 +85,98 @@ TOOLS = (
 )
 SCHEMAS = {tool.name: tool.parameters for tool in TOOLS}
 INFO = ModelInfo("fake", 8192, 8192, 260, 0, 0)
-# Ways out of any text, whatever the format.
-WAYS_OUT = ("\n</parameter>\n", "</parameter>\n", "</｜DSML｜parameter>\n", "</arg_value>\n", "<|end|>", '<|"|>')
+
+
+_MARKS = re.compile(r"<[|｜][^<>|｜]+[|｜]?>|<\w+\|>|\[/?[A-Z_]+\]|\]<\]minimax\[>\[|</?tool_calls?>|</?think>")
+# These are control tokens that libllama makes texts of.
+_SHOWN = {"<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>"}
 
 
 class _Vocab(FakeVocab):
-    def __init__(self, sign: str) -> None:
-        lead = "<|start|>assistant" if "channel" in sign else ">>>" if ">>>" in sign else ""
+    """Bytes and, if so wanted, the marks of a format as control tokens, which no text can spell."""
+
+    def __init__(self, sign: str, *, controls: bool = False) -> None:
+        format = recognise(sign)
+        lead = format.lead
+        thoughts = [format.reasoning.opening, format.reasoning.closing] if format.reasoning is not None else []
+        markers = "".join([lead, *format.silent, format.content_opening, *thoughts, *format.calls.markers])
+        self.marks = sorted(set(_MARKS.findall(markers)) - _SHOWN) if controls else []
+        self.size = 260 + len(self.marks)
         self.chat_template = f"{{# {sign} #}}" + CHATML.replace("lead", repr(lead))
 
+    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        if not self.marks or not parse_special:
+            return super().tokenize(text, add_special=add_special, parse_special=parse_special)
+        tokens: list[int] = super().tokenize("", add_special=add_special, parse_special=False)
+        for part in re.split(f"({'|'.join(map(re.escape, self.marks))})", text):
+            known = part in self.marks
+            tokens += (
+                [260 + self.marks.index(part)]
+                if known
+                else super().tokenize(part, add_special=False, parse_special=True)
+            )
+        return tokens
 
-def _read(sign: str, **fields: Any) -> tuple[Read, Grammar | None]:
-    vocab = _Vocab(sign)
+    def name(self, token: int) -> bytes:
+        return self.marks[token - 260].encode() if token >= 260 else super().name(token)
+
+    def tokens(self, text: str) -> list[int]:
+        return self.tokenize(text, add_special=False, parse_special=True)
+
+
+def _read(sign: str, *, controls: bool = False, **fields: Any) -> tuple[Read, Grammar | None]:
+    vocab = _Vocab(sign, controls=controls)
     body = fields.pop("body", None)
     prompt = ChatPrompt([{"role": "user", "content": "hi"}], tools=fields.pop("tools", TOOLS), **fields)
-    read = PromptReader(vocab, INFO).read(GenerateRequest(1, prompt, constraint=body))
-    return read, GrammarSource(vocab, 260).compile(read.constraint) if read.constraint is not None else None
+    info = structs.replace(INFO, n_vocab=vocab.size)
+    read = PromptReader(vocab, info).read(GenerateRequest(1, prompt, constraint=body))
+    return read, GrammarSource(vocab, vocab.size).compile(read.constraint) if read.constraint is not None else None
 
 
-def _walk(grammar: Grammar, seed: int) -> str:
+def _ways_out(sign: str) -> list[str]:
+    """What ends a text in this format."""
+    format = recognise(sign)
+    calls = format.calls
+    ways = [format.reasoning.closing] if format.reasoning is not None else []
+    if isinstance(calls, TaggedCalls):
+        ways += [calls.value_closing]
+    if isinstance(calls, NestedCalls):
+        ways += [calls.closes(name) for name in ("title", "name", "item")]
+    if isinstance(calls, PythonCalls):
+        ways += ["'"]
+    return [*ways, *([calls.quote] if isinstance(calls, BracedCalls) else [])] or ["x"]
+
+
+def _walk(grammar: Grammar, seed: int, sign: str, *, controls: bool = False) -> str:
     """A reply that the grammar allows: drawn at random, and where any text is allowed, out of there sooner or later."""
-    choices, said, coming, ways = Random(seed), bytearray(), b"", 0
-    for _ in range(3000):
+    vocab, choices, ways = _Vocab(sign, controls=controls), Random(seed), _ways_out(sign)
+    said: list[int] = []
+    coming: list[int] = []
+    for _ in range(10000):
         if grammar.complete:
             break
         allowed = [token for token, no in enumerate(grammar.forbidden()) if not no]
-        anything = len(allowed) > 90
+        anything = len([token for token in allowed if token < 256]) > 90
         if anything and not coming and ord("\n") in allowed:
-            coming = choices.choice(["x", "é\n", ""]).encode() + WAYS_OUT[ways % len(WAYS_OUT)].encode()
-            ways += 1
+            coming = vocab.tokens(choices.choice(["x", "é\n", ""]) + choices.choice(ways))
         elif anything and not coming:
-            coming = choices.choice(["x", "é", ""]).encode() + b'"'
+            coming = vocab.tokens(choices.choice(["x", "é", ""]) + '"')
         if coming:
-            token, coming = coming[0], coming[1:]
+            token, *coming = coming
             if token not in allowed:
-                coming = b""
+                coming = []
                 continue
         elif 257 in allowed and choices.random() < 0.5:
             break
         else:
-            token = choices.choice([token for token in allowed if token < 256 and token != ord("\\")])
+            likely = [token for token in allowed if token not in (256, 257, 258, 259, *b" \t\n\\")]
+            spaces = [token for token in allowed if token in (*b" \n",)]
+            token = choices.choice(likely if likely and choices.random() < 0.7 else spaces or likely)
         assert grammar.consume(token)
         said.append(token)
     else:
-        pytest.fail(f"no end of {bytes(said)!r}")
-    return said.decode("utf-8")
+        pytest.fail(f"no end of {said}")
+    return b"".join(map(vocab.name, said)).decode("utf-8")
 
 
 def _parse(read: Read, text: str) -> tuple[list[tuple[str, Any]], str, ReplyParser]:
@@ -132,19 +198,20 @@ def _check(calls: list[tuple[str, Any]]) -> None:
         jsonschema.validate(arguments, SCHEMAS[name])
 
 
+@pytest.mark.parametrize("controls", [False, True])
 @pytest.mark.parametrize("name", SIGNS)
-def test_what_must_be_a_call_is_one_that_keeps_to_its_schema(name: str) -> None:
-    read, grammar = _read(SIGNS[name], must_call=True)
+def test_what_must_be_a_call_is_one_that_keeps_to_its_schema(name: str, controls: bool) -> None:
+    read, grammar = _read(SIGNS[name], controls=controls, must_call=True)
     assert grammar is not None
     several = 0
     for seed in range(12):
-        text = _walk(grammar.fork(), seed)
+        text = _walk(grammar.fork(), seed, SIGNS[name], controls=controls)
         calls, content, parser = _parse(read, text)
         assert calls, text
         assert not content.strip() and not parser.malformed, text
         _check(calls)
         several += len(calls) > 1
-    assert several or name == "harmony", "there may be several"
+    assert several or name in SINGLE, "there may be several"
 
 
 @pytest.mark.parametrize("name", SIGNS)
@@ -152,24 +219,144 @@ def test_one_call_of_the_one_function_that_was_named(name: str) -> None:
     read, grammar = _read(SIGNS[name], must_call=True, function="clock", parallel_calls=False)
     assert grammar is not None
     for seed in range(3):
-        calls, _, _ = _parse(read, _walk(grammar.fork(), seed))
+        calls, _, _ = _parse(read, _walk(grammar.fork(), seed, SIGNS[name]))
         assert calls == [("clock", {})]
 
 
+@pytest.mark.parametrize("controls", [False, True])
 @pytest.mark.parametrize("name", SIGNS)
-def test_a_free_reply_is_free_until_it_begins_a_call(name: str) -> None:
-    read, grammar = _read(SIGNS[name])
-    assert read.is_optional
-    if grammar is None:
-        free = ("llama 3", "plain", "harmony", "solar", "command-r7b", "functionary 3.2")
-        assert name in free, "nothing tells where a call begins"
-        return
-    assert _allows(grammar, "Any text at all: { < [ é") == "may end"
-    _, must = _read(SIGNS[name], must_call=True)
+def test_a_free_reply_is_free_until_it_begins_a_call(name: str, controls: bool) -> None:
+    sign, format = SIGNS[name], recognise(SIGNS[name])
+    vocab = _Vocab(sign, controls=controls)
+    read, grammar = _read(sign, controls=controls)
+    assert read.is_optional and grammar is not None
+    for words in ("Any text: { < [ é", '{"name": "Bella", "arguments": 1}', "x >>> y\n>>>all\n", "to=", "[1] {}"):
+        assert _allows(grammar, words, vocab) == "may end"
+    if not format.lead:
+        assert _allows(grammar, "".join(format.silent), vocab) == "may end"
+    _, must = _read(sign, controls=controls, must_call=True, function="plan")
     assert must is not None
-    text = _walk(must, 1)
-    assert _allows(grammar, f"Well.\n{text}") in ("complete", "may end")
-    assert _allows(grammar, "Well.\n" + text.replace("plan", "plot").replace("clock", "cluck")) == "no"
+    for seed in range(3):
+        text = _walk(must.fork(), seed, sign, controls=controls)
+        before = [""] if name in BARE else ["", "Well."] if name == "kimi k3" else ["", f"Well.\n{format.lead}"]
+        for words in before:
+            assert _allows(grammar, words + text, vocab) in ("complete", "may end"), words + text
+            assert _allows(grammar, words + text.replace("title", "tilte"), vocab) == "no"
+            # Where the name alone tells a call from content, another name begins none.
+            expected = "may end" if name in (*BARE, "functionary 3.2", "muse") else "no"
+            assert _allows(grammar, words + text.replace("plan", "plot"), vocab) == expected
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.",
+        "<|channel|>commentary<|message|>Wait.<|end|><|start|>assistant<|channel|>commentary to=functions.clock "
+        "<|constrain|>json<|message|>{}",
+        " to=functions.clock<|channel|>commentary json<|message|>{}",
+        " to=functions.clock<|channel|>commentary <|constrain|>json<|message|>{}",
+        "<|channel|>commentary to=functions.clock<|message|>{}",
+        "<|channel|>commentary to=browser.search code<|message|>x",
+        "<|channel|>analysis<|message|>Call to=functions.plan?<|end|><|start|>assistant<|channel|>final<|message|>No.",
+    ],
+)
+def test_harmony_may_be_written_in_all_its_ways(said: str) -> None:
+    _, grammar = _read(SIGNS["harmony"])
+    assert grammar is not None
+    assert _allows(grammar, said) in ("may end", "complete", "more")
+    if said.endswith("{}"):
+        assert _allows(grammar, said.replace("clock", "cluck")) == "no"
+        assert _allows(grammar, said.replace("{}", '{"a": 1}')) == "no"
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_a_call_without_a_marker_may_be_spaced_as_the_model_likes(name: str) -> None:
+    read, grammar = _read(SIGNS[name])
+    assert grammar is not None
+    key = "parameters" if name == "llama 3" else "arguments"
+    for said in (
+        f'{{"name":"clock","{key}":{{}}}}',
+        f' {{ "name" : "clock",\n"{key}": {{}}}}',
+        f'{{"type": "function", "name": "clock", "{key}": {{}}}}',
+    ):
+        assert _allows(grammar, said) in ("may end", "complete")
+        assert _allows(grammar, said.replace("{}}", '{"a": 1}}')) == "no"
+        assert _parse(read, said)[0] == [("clock", {})]
+
+
+# ── what templates write ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _goes_on(name: str, message: dict[str, Any], **fields: Any) -> tuple[str, Grammar] | None:
+    """What a template writes of a reply after its prompt, and the grammar from there on. None where it writes earlier
+    replies in another way than it begins the next one.
+    """
+    vocab = _Vocab("")
+    vocab.chat_template = templates()[name]
+    chat = Chat(vocab.chat_template, bos=vocab.bos, eos=vocab.eos)
+    tools = fields.get("tools", ())
+    for thinking in (None, True, False):
+        prompt = ChatPrompt([USER], tools=tools, thinking=thinking)
+        try:
+            before = chat.render(prompt).text
+        except InvalidRequest:
+            continue  # it cannot be kept from thinking
+        full = chat.render(ChatPrompt([USER, message], tools=tools, thinking=thinking, ending="none")).text
+        if full.startswith(before):
+            info = structs.replace(INFO, n_ctx=1 << 16)
+            read = PromptReader(vocab, info).read(GenerateRequest(1, prompt, constraint=fields.get("body")))
+            assert read.constraint is not None
+            reply = before_end(full.removeprefix(before), chat.format).rstrip()
+            reply = reply if chat.format.lead else reply.lstrip()
+            return reply, GrammarSource(vocab, 260).compile(read.constraint)
+    return None
+
+
+def _takes(grammar: Grammar, text: str) -> str:
+    """As much of the text as the grammar takes."""
+    data = text.encode()
+    for at, letter in enumerate(data):
+        if grammar.complete or grammar.forbidden()[letter] or not grammar.consume(letter):
+            return data[:at].decode("utf-8", "ignore")
+    return text
+
+
+def _parse_rest(name: str, text: str) -> str:
+    """What is content in the rest of a reply."""
+    parser = ReplyParser(recognise(templates()[name]), TOOLS, call_id=str)
+    return (parser.feed(text).content + parser.finish().content).strip()
+
+
+@pytest.mark.parametrize("name", templates())
+def test_a_free_reply_may_be_what_the_template_itself_writes(name: str) -> None:
+    arguments = {"title": "Aare", "kind": "trip", "days": 3}
+    function = {"name": "plan", "arguments": arguments}
+    calls = [{"id": "call00000", "type": "function", "function": function}]
+    described = structs.replace(TOOLS[0], description="Plans.")
+    properties = {key: {**schema, "description": "So."} for key, schema in TOOLS[0].parameters["properties"].items()}
+    described = structs.replace(described, parameters={**described.parameters, "properties": properties})
+    for content in ("", "Wait."):
+        message = {"role": "assistant", "content": content, "reasoning_content": "Hm.", "tool_calls": calls}
+        if found := _goes_on(name, message, tools=(described,)):
+            text, grammar = found
+            taken = _takes(grammar, text)
+            if taken != text:  # all that is left are markers after the last call, or words that should come before it
+                assert "trip" in taken and _parse_rest(name, text.removeprefix(taken)) in ("", content), text
+            assert grammar.complete or not grammar.forbidden()[257] or ALL_THOUGHT in name, text
+
+
+@pytest.mark.parametrize("name", templates())
+def test_what_is_held_to_a_schema_may_be_written_as_the_template_does(name: str) -> None:
+    body = Constraint("json_schema", '{"type": "object", "required": ["a"]}', "response_format")
+    for thoughts in ({"reasoning_content": "Hm {."}, {}):
+        message = {"role": "assistant", "content": '{"a": 12}', **thoughts}
+        if found := _goes_on(name, message, body=body):
+            text, grammar = found
+            words = text.replace('{"a": 12}', "twelve")
+            if ALL_THOUGHT not in name and '{"a": 12}' in text:
+                assert '{"a": 12}' not in _takes(grammar.fork(), text).partition('{"a": 12}')[2]
+                assert _takes(grammar.fork(), text).endswith('{"a": 12}'), text
+                assert "twelve" not in _takes(grammar.fork(), words), text
 
 
 def test_thoughts_come_before_what_is_constrained() -> None:
@@ -196,31 +383,36 @@ def test_any_kind_of_constraint_can_follow_thoughts(kind: Any) -> None:
     assert _allows(grammar, "twelve") == "no"
 
 
-def test_the_format_that_is_almost_json() -> None:
-    flat = Tool(
-        "plan",
-        {
-            "type": "object",
-            "properties": {
-                "title": {"type": "string"},
-                "kind": {"type": "string", "enum": ["trip", "party"]},
-                "days": {"type": "integer", "minimum": 1, "maximum": 9},
+DEEP = Tool(
+    "deep",
+    {
+        "type": "object",
+        "properties": {
+            "rows": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+            "place": {
+                "type": "object",
+                "properties": {"name": {"type": "string"}, "near": {"type": "array", "items": {"type": "string"}}},
+                "required": ["name"],
+                "additionalProperties": False,
             },
+            "either": {"anyOf": [{"type": "integer"}, {"type": "string", "enum": ["none"]}]},
+            "pair": {"type": "array", "items": {"enum": ["x", "y"]}, "minItems": 2, "maxItems": 2},
         },
-    )
-    sign = '<|tool_call>call: <|"|>'
-    for required in ([], ["kind"]):
-        tool = Tool(flat.name, {**flat.parameters, "required": required})
-        read, grammar = _read(sign, tools=(tool, TOOLS[1]), must_call=True)
-        assert grammar is not None
-        for seed in range(12):
-            calls, content, parser = _parse(read, _walk(grammar.fork(), seed))
-            assert calls and not content and not parser.malformed
-            for name, arguments in calls:
-                jsonschema.validate(arguments, {"plan": tool, "clock": TOOLS[1]}[name].parameters)
-    with pytest.raises(InvalidRequest, match="only texts, numbers and booleans"):
-        _read(sign, must_call=True)
-    assert _read(sign)[1] is None, "a model that need not call is free to"
+        "required": ["rows", "place", "pair"],
+        "additionalProperties": False,
+    },
+)
+
+
+@pytest.mark.parametrize("name", SIGNS)
+def test_values_in_values_keep_to_their_schemas(name: str) -> None:
+    read, grammar = _read(SIGNS[name], tools=(DEEP,), must_call=True, parallel_calls=False)
+    assert grammar is not None
+    for seed in range(6):
+        text = _walk(grammar.fork(), seed, SIGNS[name])
+        calls, content, parser = _parse(read, text)
+        assert len(calls) == 1 and not content and not parser.malformed, text
+        jsonschema.validate(calls[0][1], DEEP.parameters)
 
 
 def test_a_schema_that_cannot_be_enforced_is_named() -> None:
@@ -229,6 +421,54 @@ def test_a_schema_that_cannot_be_enforced_is_named() -> None:
         with pytest.raises(InvalidRequest, match="uniqueItems") as caught:
             _read(sign, tools=(TOOLS[0], odd), must_call=True)
         assert (caught.value.param or "").startswith("tools[1].function.parameters")
+
+
+_odd: st.SearchStrategy[Any] = st.recursive(
+    st.sampled_from(
+        [None, True, 3, "", "string", "object", "array", "boolean", "a", "#/$defs/a", ["string", "null"], [[]], {}]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "type",
+                    "enum",
+                    "properties",
+                    "required",
+                    "items",
+                    "$ref",
+                    "anyOf",
+                    "additionalProperties",
+                    "pattern",
+                    "a",
+                    "b",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(
+    st.sampled_from(sorted(SIGNS)),
+    st.dictionaries(st.sampled_from(["a", "b", "c"]), _odd, max_size=3),
+    st.fixed_dictionaries(
+        {}, optional={"required": _odd, "$defs": _odd, "type": st.just("object"), "properties": _odd}
+    ),
+    st.booleans(),
+)
+def test_any_schema_is_enforced_or_refused(name: str, named: dict[str, Any], more: dict[str, Any], must: bool) -> None:
+    tool = Tool("odd", {"type": "object", "properties": named, **more})
+    try:
+        _, grammar = _read(SIGNS[name], tools=(tool,), must_call=must)
+    except InvalidRequest as refused:
+        assert refused.param
+    else:
+        assert grammar is not None or not must
 
 
 @pytest.mark.parametrize(
@@ -246,9 +486,9 @@ def test_what_cannot_be_enforced_between_tags_is_named(parameters: dict[str, Any
     assert (caught.value.param or "").startswith("tools[0].function.parameters")
 
 
-def _allows(grammar: Grammar, text: str) -> str:
+def _allows(grammar: Grammar, text: str, vocab: _Vocab | None = None) -> str:
     grammar = grammar.fork()
-    for letter in text.encode():
-        if grammar.complete or grammar.forbidden()[letter] or not grammar.consume(letter):
+    for token in (vocab or _Vocab("")).tokens(text):
+        if grammar.complete or grammar.forbidden()[token] or not grammar.consume(token):
             return "no"
     return "complete" if grammar.complete else "more" if grammar.forbidden()[257] else "may end"

@@ -132,6 +132,7 @@ class PromptReader:
             parallel_calls=prompt.parallel_calls,
             body=body,
             thoughts=rendered.thoughts,
+            lead=rendered.lead,
         )
         markers = [*format.silent, format.lead, format.turn, format.content_opening]
         if format.reasoning is not None:

@@ -1,123 +1,146 @@
-"""How models write what is more than words: the formats of their thoughts and tool calls, known by the chat template.
+"""The formats of thoughts and tool calls that model families write, known by the chat template.
 
-A template shows how earlier replies are written, which is how the next one will be. Whitespace in these markers is what
-models write; what they read as is the same with or without it.
+A template shows how earlier replies are written, which is how the next one will be.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
+from paddock.text.reply.shapes import (
+    BracedCalls,
+    Calls,
+    Format,
+    NamedCalls,
+    NestedCalls,
+    ObjectCalls,
+    PythonCalls,
+    Reasoning,
+    TaggedCalls,
+)
 
-@dataclass(frozen=True)
-class Calls:
-    """Where tool calls begin and end: `begin` and `end` stand around all, `opening` and `closing` around each."""
-
-    signs: tuple[str, ...] = ()
-    """What a template has in its source that speaks this format: all of these."""
-    begin: str = ""
-    end: str = ""
-    opening: str = ""
-    closing: str = ""
-    separator: str = ""
-    also: tuple[str, ...] = ()
-    """Other ways in which a call may begin."""
-    single: bool = False
-    """There is one call in a reply."""
-
-    @cached_property
-    def triggers(self) -> tuple[str, ...]:
-        """What begins the first call. None where a reply that is JSON from its first character on is a call."""
-        return tuple(filter(None, ((self.begin or self.opening).strip(), *self.also)))
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        """All that is written around calls and inside them."""
-        return (self.begin, self.end, self.opening, self.closing, self.separator, *self.also)
-
-
-@dataclass(frozen=True)
-class ObjectCalls(Calls):
-    """Each call is a JSON object with the function's name and its arguments."""
-
-    name_key: str = "name"
-    arguments_key: str = "arguments"
-    array: bool = False
-    """They stand in a JSON array."""
-    keyed: bool = False
-    """The name is itself the key of the arguments."""
-
-
-@dataclass(frozen=True)
-class NamedCalls(Calls):
-    """Each call is a header with the name and then the arguments as JSON."""
-
-    header: str = "{name}"
-    """As written; `{number}` is any number."""
-    pattern: re.Pattern[str] = re.compile(r"(?P<name>[^\s<\[{]+)")
-    """As read, up to the arguments' first brace."""
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        return (*super().markers, self.header)
-
-
-@dataclass(frozen=True)
-class TaggedCalls(Calls):
-    """Each call is the name and then every argument between tags of its own: texts as they are, all else as JSON."""
-
-    name_end: str = ""
-    key_opening: str = ""
-    key_closing: str = ""
-    value_opening: str = ""
-    value_closing: str = ""
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        inside = (self.name_end, self.key_opening, self.key_closing, self.value_opening, self.value_closing)
-        return (*super().markers, *inside)
-
-    @cached_property
-    def value_mark(self) -> str:
-        """What ends a key and begins its value, as read: some formats say before it whether the value is a text."""
-        return self.value_opening.strip().partition('{text}"')[2] or self.value_opening.strip()
-
-
-@dataclass(frozen=True)
-class BracedCalls(Calls):
-    """Each call is the name and then an object that is JSON but for bare keys and a quotation mark of its own."""
-
-    quote: str = '"'
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        return (*super().markers, self.quote)
-
-
-@dataclass(frozen=True)
-class Reasoning:
-    """Thoughts stand between these."""
-
-    opening: str
-    closing: str
-
-
-@dataclass(frozen=True)
-class Format:
-    """How one family of models writes its replies."""
-
-    calls: Calls
-    reasoning: Reasoning | None = None
-    silent: tuple[str, ...] = ()
-    """Markers that are neither content nor the beginning of anything."""
-    lead: str = ""
-    """The part of such a marker or trigger that the prompt's end has said already."""
-    turn: str = ""
-    """What stands between thoughts and what follows them."""
-    content_opening: str = ""
-
+# Those that are more than calls and thoughts between markers.
+_OWN = (
+    # gpt-oss
+    Format(
+        NamedCalls(
+            signs=("<|channel|>analysis",),
+            opening="<|channel|>commentary to=functions.",
+            also=("<|start|>assistant to=functions.", "<|channel|>analysis to=functions."),
+            header="{name}{kind}<|message|>",
+            kinds=(
+                " <|constrain|>json",
+                "<|channel|>commentary json",
+                "<|channel|>commentary <|constrain|>json",
+                " json",
+                "",
+            ),
+            pattern=re.compile(r"(?P<name>[^\s<]+)(?:\s|<\|channel\|>\w+|<\|constrain\|>|json)*<\|message\|>\s*"),
+            closing="<|call|>",
+            single=True,
+        ),
+        Reasoning("<|channel|>analysis<|message|>", "<|end|>"),
+        silent=("<|start|>assistant", "<|channel|>final<|message|>", "<|channel|>commentary<|message|>", "<|end|>"),
+        lead="<|start|>assistant",
+        turn="<|start|>assistant",
+        content_opening="<|channel|>final<|message|>",
+        must_think=True,
+    ),
+    # Solar Open
+    Format(
+        NamedCalls(
+            signs=("<|tool_call:begin|>",),
+            begin="<|tool_calls|>",
+            opening="<|tool_call:begin|>",
+            header="{id}<|tool_call:name|>{name}<|tool_call:args|>",
+            pattern=re.compile(r"[^<]*<\|tool_call:name\|>(?P<name>[^\s<]+)<\|tool_call:args\|>\s*"),
+            closing="<|tool_call:end|>",
+        ),
+        Reasoning("<|think|>", "<|end|>"),
+        silent=("<|begin|>assistant", "<|content|>", "<|end|>"),
+        lead="<|begin|>assistant",
+        turn="<|begin|>assistant",
+        content_opening="<|content|>",
+    ),
+    # Muse
+    Format(
+        TaggedCalls(
+            signs=("<atem:function_calls>",),
+            opening="<|start|>assistant to=",
+            name_end='<|message|><atem:function_calls>\n<atem:invoke name="{name}">\n',
+            key_opening='<atem:parameter name="',
+            key_closing='"',
+            value_opening=">",
+            value_closing="</atem:parameter>\n",
+            closing="</atem:invoke>\n</atem:function_calls>",
+            separator="<|eom|>",
+        ),
+        Reasoning("<|start|>assistant to=self<|message|>", "<|eom|>"),
+        silent=("<|start|>assistant to=user<|message|>", "<|eom|>"),
+        lead="<|start|>assistant",
+        turn="<|start|>assistant",
+        content_opening=" to=user<|message|>",
+        must_think=True,
+    ),
+    # Kimi K3
+    Format(
+        TaggedCalls(
+            signs=("<|open|>", "<|end_of_msg|>"),
+            begin="<|open|>tools<|sep|>",
+            opening='<|open|>call tool="',
+            name_end='" index="{number}"<|sep|>',
+            key_opening='<|open|>argument key="',
+            key_closing='"',
+            value_opening=' type="{type}"<|sep|>',
+            value_closing="<|close|>argument<|sep|>",
+            closing="<|close|>call<|sep|>",
+            end="<|close|>tools<|sep|>",
+        ),
+        Reasoning("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+        silent=("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"),
+        lead="<|open|>response<|sep|>",
+        content_opening="<|open|>response<|sep|>",
+        content_closing="<|close|>response<|sep|>",
+    ),
+    # Hy3
+    Format(
+        TaggedCalls(
+            signs=("<tool_sep{}>", ":opensource"),
+            begin="<tool_calls:opensource>\n",
+            opening="<tool_call:opensource>",
+            name_end="<tool_sep:opensource>\n",
+            key_opening="<arg_key:opensource>",
+            key_closing="</arg_key:opensource>\n",
+            value_opening="<arg_value:opensource>",
+            value_closing="</arg_value:opensource>\n",
+            closing="</tool_call:opensource>\n",
+            end="</tool_calls:opensource>",
+        ),
+        Reasoning("<think:opensource>", "</think:opensource>"),
+    ),
+    # Functionary 3.2
+    Format(
+        NamedCalls(
+            signs=(">>>all",),
+            opening=">>>",
+            header="{name}\n",
+            pattern=re.compile(r"(?P<name>[^\s{]+)\n\s*"),
+        ),
+        silent=(">>>all\n",),
+        lead=">>>",
+        content_opening="all\n",
+    ),
+    # GigaChat 3
+    Format(
+        ObjectCalls(
+            signs=("'role': 'function call'",),
+            opening="<|message_sep|>\n\nfunction call<|role_sep|>\n",
+            single=True,
+        ),
+        silent=("<|message_sep|>",),
+    ),
+)
 
 _XML = TaggedCalls(
     opening="<function=",
@@ -136,29 +159,7 @@ _DSML = TaggedCalls(
     value_closing="</｜DSML｜parameter>\n",
     closing="</｜DSML｜invoke>\n",
 )
-_HARMONY = NamedCalls(
-    signs=("<|channel|>analysis",),
-    opening="<|channel|>commentary to=functions.",
-    also=("<|start|>assistant to=functions.", "<|channel|>analysis to=functions."),
-    header="{name} <|constrain|>json<|message|>",
-    pattern=re.compile(r"(?P<name>[^\s<]+)(?:\s|<\|channel\|>\w+|<\|constrain\|>|json)*<\|message\|>\s*"),
-    closing="<|call|>",
-    single=True,
-)
-_SOLAR = NamedCalls(
-    signs=("<|tool_call:begin|>",),
-    begin="<|tool_calls|>",
-    opening="<|tool_call:begin|>",
-    header="{number}<|tool_call:name|>{name}<|tool_call:args|>",
-    pattern=re.compile(r"[^<]*<\|tool_call:name\|>(?P<name>[^\s<]+)<\|tool_call:args\|>\s*"),
-    closing="<|tool_call:end|>",
-)
-_FUNCTIONARY = NamedCalls(
-    signs=(">>>all",),
-    opening=">>>",
-    header="{name}\n",
-    pattern=re.compile(r"(?P<name>[^\s{]+)\n\s*"),
-)
+_LFM = PythonCalls(begin="<|tool_call_start|>", end="<|tool_call_end|>")
 _COMMAND_R = ObjectCalls(
     signs=("<|START_ACTION|>",),
     begin="<|START_ACTION|>",
@@ -166,11 +167,11 @@ _COMMAND_R = ObjectCalls(
     name_key="tool_name",
     arguments_key="parameters",
     array=True,
+    number_key="tool_call_id",
 )
 
 # The first whose signs are all there; so what is more particular comes first.
 _CALLS: tuple[Calls, ...] = (
-    _HARMONY,
     NamedCalls(
         signs=("<|tool_call_argument_begin|>",),
         begin="<|tool_calls_section_begin|>",
@@ -180,7 +181,6 @@ _CALLS: tuple[Calls, ...] = (
         closing="<|tool_call_end|>",
         end="<|tool_calls_section_end|>",
     ),
-    _SOLAR,
     replace(
         _DSML,
         signs=("DSML", "function_calls>"),
@@ -219,7 +219,24 @@ _CALLS: tuple[Calls, ...] = (
         closing="</invoke>\n",
         end="</minimax:tool_call>",
     ),
-    replace(_XML, signs=("<seed:tool_call>",), begin="<seed:tool_call>\n", end="</seed:tool_call>"),
+    replace(
+        _XML,
+        signs=("<seed:tool_call>",),
+        begin="<seed:tool_call>\n",
+        end="</seed:tool_call>",
+        separator="</seed:tool_call>\n<seed:tool_call>\n",
+    ),
+    NestedCalls(
+        signs=("]<]minimax[>[",),
+        begin="]<]minimax[>[<tool_call>\n",
+        opening=']<]minimax[>[<invoke name="',
+        name_end='">',
+        prefix="]<]minimax[>[",
+        closing="]<]minimax[>[</invoke>\n",
+        end="]<]minimax[>[</tool_call>",
+    ),
+    replace(_LFM, signs=("<|tool_list_start|>",)),
+    replace(_LFM, signs=("List of tools: [",)),
     TaggedCalls(
         signs=("<arg_key>",),
         opening="<tool_call>",
@@ -246,6 +263,7 @@ _CALLS: tuple[Calls, ...] = (
         key_closing='"',
         value_opening=">",
         value_closing="</param>",
+        cdata=True,
         closing="</function>",
     ),
     NamedCalls(
@@ -255,7 +273,6 @@ _CALLS: tuple[Calls, ...] = (
         pattern=re.compile(r"(?P<name>[^\s>]+)>\s*"),
         closing="</function>",
     ),
-    _FUNCTIONARY,
     BracedCalls(signs=("<|tool_call>call:",), opening="<|tool_call>call:", closing="<tool_call|>", quote='<|"|>'),
     _COMMAND_R,
     ObjectCalls(
@@ -269,10 +286,11 @@ _CALLS: tuple[Calls, ...] = (
     NamedCalls(
         signs=("[TOOL_CALLS]", "[ARGS]"),
         opening="[TOOL_CALLS]",
-        header="{name}[ARGS]",
+        header="{name}{kind}[ARGS]",
+        kinds=("", "[CALL_ID]{id}"),
         pattern=re.compile(r"\s*(?P<name>[^\s\[{]+)(?:\[CALL_ID\][^\[{]*)?(?:\[ARGS\])?\s*"),
     ),
-    ObjectCalls(signs=("[TOOL_CALLS]",), begin="[TOOL_CALLS]", array=True),
+    ObjectCalls(signs=("[TOOL_CALLS]",), begin="[TOOL_CALLS]", array=True, id_key="id"),
     ObjectCalls(signs=("<|tools_prefix|>",), begin="<|tools_prefix|>", end="<|tools_suffix|>", array=True, keyed=True),
     ObjectCalls(signs=("<TOOLCALL>",), begin="<TOOLCALL>", end="</TOOLCALL>", array=True),
     ObjectCalls(signs=("<tool_calls>[",), begin="<tool_calls>", end="</tool_calls>", array=True),
@@ -285,12 +303,14 @@ _CALLS: tuple[Calls, ...] = (
         signs=('{"name": function name, "parameters"',),
         arguments_key="parameters",
         also=("<|python_tag|>",),
+        separator="; ",
     ),
 )
-PLAIN_CALLS = ObjectCalls()
+PLAIN_CALLS = ObjectCalls(separator="\n")
 """What models are told to write whose template knows no tools."""
 
 _REASONING = (
+    Reasoning("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
     Reasoning("<seed:think>", "</seed:think>"),
     Reasoning("<mm:think>", "</mm:think>"),
     Reasoning("[THINK]", "[/THINK]"),
@@ -304,30 +324,16 @@ _REASONING = (
 
 def recognise(template: str) -> Format:
     """The format that a chat template's source speaks. Where it knows no tools, calls are plain JSON."""
-    calls = next((calls for calls in _CALLS if all(sign in template for sign in calls.signs)), PLAIN_CALLS)
+    if own := next((format for format in _OWN if _speaks(template, format.calls)), None):
+        return own
+    calls = next((calls for calls in _CALLS if _speaks(template, calls)), PLAIN_CALLS)
     reasoning = next((one for one in _REASONING if one.opening in template and one.closing in template), None)
-    if calls is _HARMONY:
-        return Format(
-            calls,
-            Reasoning("<|channel|>analysis<|message|>", "<|end|>"),
-            silent=("<|start|>assistant", "<|channel|>final<|message|>", "<|channel|>commentary<|message|>", "<|end|>"),
-            lead="<|start|>assistant",
-            turn="<|start|>assistant",
-            content_opening="<|channel|>final<|message|>",
-        )
-    if calls is _SOLAR:
-        return Format(
-            calls,
-            Reasoning("<|think|>", "<|end|>"),
-            silent=("<|begin|>assistant", "<|content|>", "<|end|>"),
-            lead="<|begin|>assistant",
-            turn="<|begin|>assistant",
-            content_opening="<|content|>",
-        )
-    if calls is _FUNCTIONARY:
-        return Format(calls, reasoning, silent=(">>>all\n",), lead=">>>", content_opening="all\n")
-    if calls is _COMMAND_R:
-        silent = ("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>")
-        opening = next((marker for marker in silent if marker in template), "")
-        return Format(calls, reasoning, silent=silent, content_opening=opening)
-    return Format(calls, reasoning)
+    if calls is not _COMMAND_R:
+        return Format(calls, reasoning)
+    silent = ("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>")
+    opening = next((marker for marker in silent if marker in template), "")
+    return Format(calls, reasoning, silent=silent, content_opening=opening)
+
+
+def _speaks(template: str, calls: Calls) -> bool:
+    return all(sign in template for sign in calls.signs)

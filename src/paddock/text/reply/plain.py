@@ -35,6 +35,7 @@ def in_words(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Earlier calls and their results as a template understands them that knows only words. Contents are texts."""
     names: dict[str, str] = {}
     told: list[dict[str, Any]] = []
+    last = ""
     for message in messages:
         calls = message.get("tool_calls") or ()
         names |= {call["id"]: call["function"]["name"] for call in calls}
@@ -43,9 +44,13 @@ def in_words(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             told.append({"role": "assistant", "content": "\n".join(filter(None, lines))})
         elif message["role"] == "tool":
             name = names.get(message.get("tool_call_id", ""), message.get("name", "the function"))
-            told.append({"role": "user", "content": f"The result of {name}:\n{message['content']}"})
+            result = f"The result of {name}:\n{message['content']}"
+            if last == "tool":  # some templates want roles to alternate
+                result = f"{told.pop()['content']}\n\n{result}"
+            told.append({"role": "user", "content": result})
         else:
             told.append(message)
+        last = message["role"]
     return told
 
 

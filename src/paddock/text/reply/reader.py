@@ -16,6 +16,7 @@ Reading = Generator[None, None, T]
 
 BARE_VALUE = re.compile(r"[^\s,\]}]*")
 """A JSON value that is no text, array or object."""
+LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Malformed(Exception):
@@ -29,6 +30,14 @@ class Reader:
         self._text = text
         self._at = 0
         self._ended = False
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        self._ended = True
+
+    @property
+    def at_end(self) -> bool:
+        return not self._text[self._at :].strip()
 
     def _more(self) -> Reading[None]:
         if self._ended:
@@ -154,4 +163,11 @@ def _no_constant(name: str) -> NoReturn:
 
 
 def dumps(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    """JSON that can be sent: without numbers that it cannot write, and without halves of characters."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError):
+        raise Malformed from None
+    if LONE_SURROGATE.search(text):
+        raise Malformed
+    return text
