@@ -169,3 +169,9 @@ def test_deep_and_long(servers: Servers, path: str) -> None:
         b'{"content": ["' + b'x","' * 5000 + b'"]}',
     ):
         _fair(servers.post(path, body))
+
+
+def test_a_number_that_fits_into_no_machine_word_breaks_nothing(servers: Servers, fields: dict[str, list[str]]) -> None:
+    for path, good in _GOOD.items():
+        for name in fields[path] if isinstance(good, dict) else ():
+            _fair(servers.post(path, _json({**good, name: 10**30})))

@@ -30,6 +30,9 @@ from paddock.types import (
     TokenPrompt,
 )
 
+LARGEST = 2**31 - 1
+"""The largest number of anything. Larger ones could not be sent to a worker."""
+
 
 class Fields(BaseModel):
     # Strict: "0.7" is not a temperature. No infinities: JSON has none, but some clients write them.
@@ -78,7 +81,6 @@ LogitBias = Annotated[
 
 
 _MOST_PROMPTS = 256
-_LARGEST_TOKEN = 2**31 - 1
 
 
 def _prompts(value: Any, most: int = _MOST_PROMPTS) -> list[Prompt]:
@@ -99,7 +101,7 @@ def _prompt(value: Any) -> Prompt:
         return TextPrompt(value)
     if not isinstance(value, list) or not all(type(part) in (int, str) for part in value):
         raise ValueError("a prompt is a text, a list of token ids, or a list of both")
-    if not all(0 <= part <= _LARGEST_TOKEN for part in value if type(part) is int):
+    if not all(0 <= part <= LARGEST for part in value if type(part) is int):
         raise ValueError("a token id is out of range")
     return MixedPrompt(value) if any(type(part) is str for part in value) else TokenPrompt(value)
 
@@ -138,25 +140,25 @@ class SamplingFields(Fields):
     dynatemp_exponent: float | None = Field(None, ge=0)
     do_sample: bool | None = None
     top_p: float | None = Field(None, ge=0, le=1)
-    top_k: int | None = Field(None, ge=-1)
+    top_k: int | None = Field(None, ge=-1, le=LARGEST)
     min_p: float | None = Field(None, ge=0, le=1)
     typical_p: float | None = Field(None, ge=0, le=1)
     top_n_sigma: float | None = None
     xtc_probability: float | None = Field(None, ge=0, le=1)
     xtc_threshold: float | None = Field(None, ge=0, le=1)
-    repeat_last_n: int | None = Field(None, ge=-1)
+    repeat_last_n: int | None = Field(None, ge=-1, le=LARGEST)
     repeat_penalty: float | None = Field(None, ge=0.01, le=100)
     presence_penalty: float | None = Field(None, ge=-100, le=100)
     frequency_penalty: float | None = Field(None, ge=-100, le=100)
     dry_multiplier: float | None = Field(None, ge=0)
     dry_base: float | None = Field(None, ge=1)
-    dry_allowed_length: int | None = Field(None, ge=0)
-    dry_penalty_last_n: int | None = Field(None, ge=-1)
+    dry_allowed_length: int | None = Field(None, ge=0, le=LARGEST)
+    dry_penalty_last_n: int | None = Field(None, ge=-1, le=LARGEST)
     dry_sequence_breakers: list[str] | None = Field(None, max_length=64)
     mirostat: Literal[0, 1, 2] | None = None
     mirostat_tau: float | None = Field(None, ge=0)
     mirostat_eta: float | None = Field(None, ge=0)
-    min_keep: int | None = Field(None, ge=0)
+    min_keep: int | None = Field(None, ge=0, le=LARGEST)
     samplers: list[SamplerName] | None = None
     logit_bias: LogitBias | None = None
     ignore_eos: bool | None = None
@@ -214,7 +216,7 @@ NO_EFFECT = ("backend_sampling", "keep_alive", "n_cache_reuse", "n_discard", "n_
 class LoraScale(Fields):
     """An adapter by its number, and how strongly it is to act."""
 
-    id: int = Field(ge=0)
+    id: int = Field(ge=0, le=LARGEST)
     scale: float = Field(ge=-LARGEST_SCALE, le=LARGEST_SCALE)
 
 
@@ -223,14 +225,14 @@ class GenerationFields(SamplingFields):
 
     model: str | None = None
     stream: bool = False
-    sse_ping_interval: int | None = Field(None, ge=-1)
+    sse_ping_interval: int | None = Field(None, ge=-1, le=LARGEST)
     """Seconds of silence in a stream before a comment is sent; -1: none is."""
     timings_per_token: bool | None = None
     return_progress: bool | None = None
-    n_indent: int | None = Field(None, ge=0)
+    n_indent: int | None = Field(None, ge=0, le=LARGEST)
     stop: StopStrings | None = None
     cache_prompt: bool | None = None
-    id_slot: int | None = Field(None, ge=-1)
+    id_slot: int | None = Field(None, ge=-1, le=LARGEST)
     deterministic: bool | None = None
     lora: list[LoraScale] | None = Field(None, max_length=256)
     """The adapters that are to act, and no others; an empty list leaves it to the model's scales."""

@@ -8,7 +8,14 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from paddock.errors import InvalidRequest
 from paddock.gateway.conversation import FunctionName, JSONObject, ToolUse
-from paddock.gateway.fields import Fields, GenerationFields, StopStrings, schema_constraint, without_unsupported
+from paddock.gateway.fields import (
+    LARGEST,
+    Fields,
+    GenerationFields,
+    StopStrings,
+    schema_constraint,
+    without_unsupported,
+)
 from paddock.types import ChatPrompt, Constraint, Tool
 
 # ── blocks ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -169,7 +176,7 @@ class ToolChoice(Fields):
 
 class Thinking(Fields):
     type: Literal["enabled", "disabled", "adaptive"]
-    budget_tokens: int | None = Field(None, ge=1)
+    budget_tokens: int | None = Field(None, ge=1, le=LARGEST)
     display: Literal["summarized", "omitted"] | None = None
 
     @model_validator(mode="after")
@@ -276,7 +283,7 @@ class PromptFields(GenerationFields):
 
 
 class MessagesRequest(PromptFields):
-    max_tokens: int = Field(ge=1)
+    max_tokens: int = Field(ge=1, le=LARGEST)
     stop_sequences: StopStrings | None = None
 
     @model_validator(mode="after")
@@ -289,5 +296,5 @@ class MessagesRequest(PromptFields):
 class CountTokensRequest(PromptFields):
     """As a request for a message, of which it may have the rest as well."""
 
-    max_tokens: int | None = Field(None, ge=1)
+    max_tokens: int | None = Field(None, ge=1, le=LARGEST)
     stop_sequences: StopStrings | None = None

@@ -11,7 +11,7 @@ from pydantic import Field, PlainValidator, StringConstraints
 
 from paddock.fleet import Fleet
 from paddock.gateway.bodies import read_body
-from paddock.gateway.fields import Fields
+from paddock.gateway.fields import LARGEST, Fields
 from paddock.gateway.listening import while_listening
 from paddock.gateway.openapi import describe
 from paddock.gateway.pooled import PooledUsage, floats, usage_of
@@ -36,7 +36,7 @@ class RerankRequest(Fields):
     query: Annotated[str, StringConstraints(min_length=1)]
     documents: list[Document] = Field(min_length=1, max_length=_MOST_DOCUMENTS)
     model: str | None = None
-    top_n: int | None = Field(None, ge=1)
+    top_n: int | None = Field(None, ge=1, le=LARGEST)
     return_documents: bool | None = None
 
 

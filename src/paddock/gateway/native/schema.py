@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from pydantic import Field
 
-from paddock.gateway.fields import Fields, GenerationFields, Prompts
+from paddock.gateway.fields import LARGEST, Fields, GenerationFields, Prompts
 from paddock.gateway.timings import NativeProgress, NativeTimings
 
 # ── in ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -16,13 +16,13 @@ from paddock.gateway.timings import NativeProgress, NativeTimings
 class NativeFields(GenerationFields):
     """What `/completion` and `/infill` have in common."""
 
-    n_predict: int | None = Field(None, ge=-1)
-    max_tokens: int | None = Field(None, ge=-1)
+    n_predict: int | None = Field(None, ge=-1, le=LARGEST)
+    max_tokens: int | None = Field(None, ge=-1, le=LARGEST)
     """Another name for `n_predict`."""
     n_probs: int | None = Field(None, ge=0, le=1024)
     n_cmpl: int | None = Field(None, ge=1, le=128)
     return_tokens: bool | None = None
-    t_max_predict_ms: int | None = Field(None, ge=0)
+    t_max_predict_ms: int | None = Field(None, ge=0, le=LARGEST)
     response_fields: list[str] | None = Field(None, max_length=256)
 
     @property

@@ -9,7 +9,7 @@ from pydantic import AliasChoices, Discriminator, Field, Tag, model_validator
 
 from paddock.errors import InvalidRequest
 from paddock.gateway.conversation import Effort, JSONObject, ToolUse, thinks
-from paddock.gateway.fields import Fields, GenerationFields, Prompts, schema_constraint, without_unsupported
+from paddock.gateway.fields import LARGEST, Fields, GenerationFields, Prompts, schema_constraint, without_unsupported
 from paddock.gateway.openai.tools import FunctionTool, MadeCall, NamedToolChoice, ToolChoice
 from paddock.gateway.timings import NativeProgress, NativeTimings
 from paddock.types import ChatPrompt, Constraint, TextPrompt
@@ -130,7 +130,7 @@ class OpenAIFields(GenerationFields):
     """What the two completion endpoints have in common."""
 
     stream_options: StreamOptions | None = None
-    max_tokens: int | None = Field(None, ge=-1)
+    max_tokens: int | None = Field(None, ge=-1, le=LARGEST)
     n: int | None = Field(None, ge=1, le=128)
     response_format: ResponseFormat | None = None
 
@@ -157,7 +157,7 @@ class OpenAIFields(GenerationFields):
 
 class ChatCompletionRequest(OpenAIFields):
     messages: list[Message] = Field(min_length=1)
-    max_completion_tokens: int | None = Field(None, ge=-1)
+    max_completion_tokens: int | None = Field(None, ge=-1, le=LARGEST)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
     tools: list[FunctionTool] | None = Field(None, max_length=256)
@@ -170,6 +170,7 @@ class ChatCompletionRequest(OpenAIFields):
     thinking_budget_tokens: int | None = Field(
         None,
         ge=-1,
+        le=LARGEST,
         validation_alias=AliasChoices("thinking_budget_tokens", "reasoning_budget_tokens", "reasoning_budget"),
     )
     """How many tokens a thought may have; -1: as many as it likes, 0: there is none."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from paddock.gateway.conversation import NO_PARAMETERS, Effort, FunctionName, JSONObject, ToolUse, thinks
-from paddock.gateway.fields import Fields, GenerationFields, schema_constraint, without_unsupported
+from paddock.gateway.fields import LARGEST, Fields, GenerationFields, schema_constraint, without_unsupported
 from paddock.gateway.openai.schema import LABELS
 from paddock.gateway.openai.tools import call_arguments
 from paddock.types import ChatPrompt, Constraint, Tool
@@ -246,7 +246,7 @@ _ELSEWHERE: dict[str, tuple[Any, ...]] = {
 class ResponseRequest(GenerationFields):
     input: Input
     instructions: str | None = None
-    max_output_tokens: int | None = Field(None, ge=1)
+    max_output_tokens: int | None = Field(None, ge=1, le=LARGEST)
     tools: list[ResponseTool] | None = Field(None, max_length=256)
     tool_choice: _Choice | None = None
     parallel_tool_calls: bool | None = None
