@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_origin
@@ -35,6 +36,23 @@ def _template(value: str) -> str:
     if "{" not in value:
         raise ValueError("the text of a template is wanted; the names of llama.cpp's own are not known here")
     return value
+
+
+def _size(value: Any) -> Any:
+    """A number of bytes, or a text such as 8GiB, 512M or 50% (of the machine's memory)."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%|[kmgt]?(?:i?b)?)\s*", value, re.IGNORECASE)
+    if match is None:
+        raise ValueError("a size is expected, such as 8GiB, 512M or 50%")
+    number, unit = float(match[1]), match[2].lower()
+    if unit == "%":
+        return int(number / 100 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return int(number * 1024 ** " kmgt".index(unit[:1].replace("b", " ") or " "))
+
+
+Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
+"""In bytes. As with memory in general, a G is 1024 M."""
 
 
 def _path_and_scale(value: Any) -> Any:
@@ -150,6 +168,18 @@ class ModelManagerSettings(ModelSettings):
     alias: list[str] = []
     default_model: str | None = None
     check_interval: float = Field(60, gt=0)
+    """Seconds between two looks at whether a model has been idle for too long, at most."""
+    memory_limit: Size | None = None
+    """The most host memory that all models together may take."""
+    gpu_memory_limit: Size | None = None
+    check_memory: bool = True
+    """Whether a model must fit into the memory that is really free."""
+    models_max: int = Field(0, ge=0)
+    """How many models may be loaded at once; 0: as many as fit."""
+    min_residence: float = Field(5, ge=0)
+    """Seconds that a model in use stays loaded, whoever waits for its place."""
+    wait_timeout: float = Field(600, gt=0)
+    """Seconds that a request waits for its model to be loaded."""
     models: dict[str, NamedModel] = {}
     """By name, those of which more is to be said than that there is a file."""
 

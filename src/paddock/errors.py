@@ -166,6 +166,30 @@ class ModelLoadFailed(Unavailable):
     code = "model_load_failed"
 
 
+class OutOfMemory(ModelLoadFailed):
+    """There was not enough memory after all."""
+
+    code = "out_of_memory"
+
+
+class InsufficientMemory(Unavailable):
+    """As things are, it can never fit beside what must stay."""
+
+    code = "insufficient_memory"
+
+
+class ModelUnloaded(Unavailable):
+    """Somebody had it unloaded, or removed, while it was waited for."""
+
+    code = "model_unloaded"
+
+
+class ModelCrashing(Unavailable):
+    """It has failed again and again, and is left alone for a while."""
+
+    code = "model_crashing"
+
+
 class IllegalInstruction(ModelLoadFailed):
     """libllama was compiled for instructions that do not work here; a load without them may succeed."""
 

@@ -161,9 +161,9 @@ def test_closing_during_a_load_leaves_no_process() -> None:
 def test_a_prompt_that_cannot_fit_is_refused_with_both_numbers() -> None:
     async def scenario() -> None:
         async with _fleet("fake:n_ctx=32") as fleet:
-            with pytest.raises(ContextLengthExceeded, match=r"101 tokens.*holds 32"):
+            with pytest.raises(ContextLengthExceeded, match=r"101 tokens.*is 32 tokens"):
                 await _text(fleet, "fake:n_ctx=32", "x" * 100)
-            with pytest.raises(ContextLengthExceeded, match=r"at least \d+ tokens.*holds 32"):
+            with pytest.raises(ContextLengthExceeded, match=r"at least \d+ tokens.*is 32 tokens"):
                 await _text(fleet, "fake:n_ctx=32", "x" * 10_000_000)
             assert await _text(fleet, "fake:n_ctx=32", "hi")
 

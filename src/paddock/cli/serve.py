@@ -50,6 +50,8 @@ _SETTINGS: dict[str, str] = {
     "chat_template": "model_manager.chat_template",
     "chat_template_file": "model_manager.chat_template_file",
     "idle_timeout": "model_manager.idle_timeout",
+    "memory_limit": "model_manager.memory_limit",
+    "models_max": "model_manager.models_max",
     "host": "server.host",
     "port": "server.port",
     "cors_origins": "server.cors_origins",
@@ -66,10 +68,7 @@ _SETTINGS: dict[str, str] = {
 }
 
 # Accepted, but without effect so far: each is reported at start-up, none is dropped in silence.
-_NOT_YET = (
-    "metrics", "idle_timeout", "memory_limit",
-    "models_max",
-)  # fmt: skip
+_NOT_YET = ("metrics",)
 
 
 # What to try, by what a model is for.
@@ -147,9 +146,11 @@ _MODELS = _options(
                  help="Adapters do not act before POST /lora-adapters or a request says so."),
 )  # fmt: skip
 _LIFECYCLE = _options(
-    click.option("--idle-timeout", type=float, metavar="SECONDS", help="Unload a model after this long idle. [300]"),
-    click.option("--memory-limit", metavar="SIZE", help="Memory that all models together may take."),
-    click.option("--models-max", type=int, metavar="N", help="Models loaded at once, at most."),
+    click.option(
+        "--idle-timeout", type=float, metavar="SECONDS", help="Unload a model after this long idle; 0: never. [300]"
+    ),
+    click.option("--memory-limit", metavar="SIZE", help="Memory that all models together may take, as 8GiB or 50%."),
+    click.option("--models-max", type=int, metavar="N", help="Models loaded at once, at most; 0: as many as fit. [0]"),
     click.option("--max-queue", type=int, metavar="N", help="Requests that may wait for one model. [1024]"),
     click.option("--deterministic", is_flag=True, default=None, help="Same seed, same bytes."),
     click.option("--slot-save-path", metavar="DIR", help="Save and restore slots in this folder."),

@@ -10,8 +10,8 @@ What the last message says decides the answer:
 Text that is no conversation goes on with letters hashed from all of it. Under a constraint it says what it would have
 said as far as that is allowed, and otherwise the shortest thing that comes to mind.
 The path's options tune it: `fake:delay=0.05,n_ctx=512` waits that long in each step and has that context;
-`load=3` takes so many seconds to load; `sigill=1` dies while loading unless it is told not to repack; `whole=1` has a
-memory that can only be copied as a whole, and takes it amiss when somebody tries a part.
+`load=3` takes so many seconds to load; `memory=100` holds so many MiB; `sigill=1` dies while loading unless it is told
+not to repack; `whole=1` has a memory that can only be copied as a whole, and takes it amiss when somebody tries a part.
 Adapters change what it says of its own accord; and it takes it amiss when a sequence is gone on with under others than
 it was begun under.
 """
@@ -54,7 +54,7 @@ from paddock.types import (
 )
 
 SCHEME = "fake:"
-_OPTIONS = ("delay", "load", "n_ctx", "sigill", "whole")
+_OPTIONS = ("delay", "load", "memory", "n_ctx", "sigill", "whole")
 _SPECIAL = {"<s>": 256, "</s>": 257, "<|im_start|>": 258, "<|im_end|>": 259}
 _NAMES = re.compile("(" + "|".join(map(re.escape, _SPECIAL)) + ")")
 _BOS, _EOS, _START, _END = 256, 257, 258, 259
@@ -127,6 +127,7 @@ class FakeEngine:
         if settings.get("sigill") and options.repack:
             os.kill(os.getpid(), signal.SIGILL)
         time.sleep(settings.get("load", 0.0))
+        self._ballast = b"x" * (int(settings.get("memory", 0)) << 20)
         on_progress(1.0)
         self.vocab = FakeVocab(options.chat_template)
         self._grammars = GrammarSource(self.vocab, _N_VOCAB)

@@ -3,8 +3,10 @@
 from paddock.fleet.catalogue import Catalogue, Model, open_catalogue
 from paddock.fleet.description import Description
 from paddock.fleet.estimate import Estimate
-from paddock.fleet.manager import Fleet, ModelStatus
-from paddock.fleet.process import Generation, has_cuda
+from paddock.fleet.generation import Generation
+from paddock.fleet.lifecycle import ModelStatus, Rules
+from paddock.fleet.manager import Fleet
+from paddock.fleet.process import has_cuda
 
 __all__ = [
     "Catalogue",
@@ -14,6 +16,7 @@ __all__ = [
     "Generation",
     "Model",
     "ModelStatus",
+    "Rules",
     "has_cuda",
     "open_catalogue",
 ]

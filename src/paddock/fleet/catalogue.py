@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from paddock.config import ModelManagerSettings, NamedModel, nearest
 from paddock.errors import InvalidRequest, ModelLoadFailed, ModelNotFound, StartupError
 from paddock.fleet.adapters import Adapter, read_adapter
 from paddock.fleet.description import Description, describe
-from paddock.fleet.estimate import Estimate, estimate
+from paddock.fleet.estimate import Estimate, Footprint, estimate
 from paddock.fleet.files import SUFFIX, Found, ModelFile, find_models, gather
 from paddock.fleet.gguf import BrokenGGUF, Header, read_headers
 from paddock.fleet.kinds import Wanted, kind_of, pooling_of, why_no_model
@@ -97,7 +98,9 @@ class Model:
 
     def estimate(self, *, gpu: bool) -> Estimate | None:
         """The memory it would take; None if that cannot be said because it cannot be loaded."""
-        if self.is_fake or self.problem() is not None:
+        if self.is_fake:
+            return _pretended(self.path)
+        if self.problem() is not None:
             return None
         header = self.header()
         return estimate(header, msgspec.structs.replace(self.options, pooling=pooling_of(header, self.wanted)), gpu=gpu)
@@ -228,8 +231,6 @@ class _Maker:
         for key in self._settings.models:
             name = key.removesuffix(SUFFIX)
             said = self._settings.settings_for(name)
-            if said.pinned or said.preload:
-                notes.append(f"pinned and preload have no effect so far (the model {name!r})")
             match = self._file_of(name, said, found)
             if match is None:
                 near = nearest(name, [one.name for one in found])
@@ -283,6 +284,12 @@ class _Maker:
             preload=said.preload,
         )
         return _with_adapters(model, said.adapters) if said.adapters else model
+
+
+def _pretended(path: str) -> Estimate | None:
+    """What a model without weights says it takes."""
+    match = re.search(r"\bmemory=(\d+)", path)
+    return Estimate(Footprint(weights=int(match[1]) << 20), Footprint(), 0) if match is not None else None
 
 
 def _with_adapters(model: Model, given: list[tuple[Path, float]]) -> Model:

@@ -1,71 +1,46 @@
-"""The one writer of lifecycle state. Callers ask for a generation; whether a model must load is decided here."""
+"""The models as the gateway knows them: asked for generations, vectors and facts, by name."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import msgspec
 import structlog
 
-from paddock.errors import (
-    IllegalInstruction,
-    InvalidRequest,
-    ModelLoadFailed,
-    NotSupported,
-    PaddockError,
-    ServerStopping,
-)
+from paddock.errors import InvalidRequest, NotSupported, PaddockError
 from paddock.fleet.adapters import acting, acting_at_first
 from paddock.fleet.catalogue import Catalogue, Model
+from paddock.fleet.generation import Generation
 from paddock.fleet.kinds import kind_of
-from paddock.fleet.process import Generation, WorkerProcess
+from paddock.fleet.lifecycle import Lifecycle, Memory, ModelStatus, Rules
+from paddock.fleet.memory import Machine
+from paddock.fleet.process import has_cuda
 from paddock.types import Adapters, GenerateRequest, ModelInfo, ModelKind, Pooling, PoolRequest, SlotState
 from paddock.wire import Pooled, SlotAction, SlotDone, Text, TextQuestion, Tokens
 
 _log = structlog.get_logger(__name__)
 
-State = Literal["unloaded", "loading", "loaded"]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelStatus:
-    """What a look at a model shows. Looking changes nothing."""
-
-    model: Model
-    state: State
-    running: int = 0
-    slots: int = 0
-    pid: int | None = None
-
 
 class Fleet:
-    def __init__(self, catalogue: Catalogue) -> None:
+    """What the gateway asks of the models. Whether one must be loaded first is the lifecycle's business."""
+
+    def __init__(self, catalogue: Catalogue, rules: Rules | None = None, memory: Memory | None = None) -> None:
         self.catalogue = catalogue
-        self._repack = True
-        self._workers: dict[str, WorkerProcess] = {}
-        self._loading: dict[str, asyncio.Task[WorkerProcess]] = {}
-        self._starting: dict[str, WorkerProcess] = {}
+        self._lifecycle = Lifecycle(catalogue, rules or Rules(), memory or Machine(), gpu=has_cuda())
         self._adapters: dict[str, Adapters] = {}
-        # The workers lock parts of this file to take turns on the CPU.
-        self._turns = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
-        self._stopping = False
+        self._preloading: set[asyncio.Task[None]] = set()
         self.started = time.monotonic()
 
     def status(self) -> list[ModelStatus]:
-        return [self._status(model) for model in self.catalogue]
+        return [self._lifecycle.status(model.name) for model in self.catalogue]
 
     async def generate(self, model: Model, request: Callable[[int], GenerateRequest]) -> Generation:
         """Have the model loaded if need be, and the request accepted by its worker."""
         usual = self.adapters(model)
         if (kind := kind_of(await self.pooling(model))) != "generation":
             raise InvalidRequest(f"{model.name} is served for {kind}: it does not generate text", param="model")
-        worker = await self._ready(model)
 
         def with_adapters(id: int) -> GenerateRequest:
             message = request(id)
@@ -73,9 +48,9 @@ class Fleet:
             adapters = usual if listed is None else acting(model.adapters, listed, param="lora")
             return msgspec.structs.replace(message, adapters=adapters)
 
-        generation = worker.generate(with_adapters)
+        generation = Generation(with_adapters, lambda: self._lifecycle.enter(model.name))
         try:
-            await generation.accepted()
+            await generation.begin()
         except BaseException:
             generation.close()
             raise
@@ -83,8 +58,14 @@ class Fleet:
 
     def progress(self, model: Model) -> str:
         """How far a model is that is waited for, in a few words."""
-        worker = self._starting.get(model.name)
-        return f"loading {model.name}" + (f" {worker.progress:.0%}" if worker is not None and worker.progress else "")
+        status = self._lifecycle.status(model.name)
+        match status.state:
+            case "loading":
+                return f"loading {model.name}" + (f" {status.progress:.0%}" if status.progress else "")
+            case "loaded":
+                return f"reading the prompt for {model.name}"
+            case _:
+                return f"waiting for room for {model.name}"
 
     async def pool(self, model: Model, kind: ModelKind, request: Callable[[int], PoolRequest]) -> Pooled:
         """Have vectors made, or scores given, by a model of that kind. Who stops waiting is not computed for."""
@@ -94,12 +75,12 @@ class Fleet:
                 f"or with --{kind}",
                 param="model",
             )
-        worker = await self._ready(model)
+        worker = await self._lifecycle.enter(model.name)
         return await worker.pool(request)
 
     async def pooling(self, model: Model) -> Pooling | None:
         """How the model makes vectors; None if it generates text. Reads its file's header at most."""
-        worker = self._workers.get(model.name)
+        worker = self._lifecycle.worker(model.name)
         if worker is not None and worker.info is not None:
             return worker.info.pooling
         return await asyncio.to_thread(model.pooling)
@@ -110,19 +91,19 @@ class Fleet:
 
     async def slots(self, model: Model) -> list[SlotState]:
         """The running places of a loaded model; none while it is not loaded. Wakes nothing."""
-        worker = self._workers.get(model.name)
-        return [] if worker is None or not worker.alive else await worker.slots()
+        worker = self._lifecycle.worker(model.name)
+        return [] if worker is None else await worker.slots()
 
     async def act_on_slot(self, model: Model, action: Callable[[int], SlotAction]) -> SlotDone:
         """Save, restore or erase what a slot remembers, as soon as the slot is free."""
         if (kind := kind_of(await self.pooling(model))) != "generation":
             raise NotSupported(f"{model.name} is served for {kind}: its slot remembers nothing", param="model")
-        worker = await self._ready(model)
+        worker = await self._lifecycle.enter(model.name)
         return await worker.act(action)
 
     async def ask(self, model: Model, question: Callable[[int], TextQuestion]) -> Tokens | Text:
         """What only a model's vocabulary or template can tell; it is loaded if need be."""
-        worker = await self._ready(model)
+        worker = await self._lifecycle.enter(model.name)
         return await worker.ask(question)
 
     def adapters(self, model: Model) -> Adapters:
@@ -136,87 +117,56 @@ class Fleet:
 
     def info(self, model: Model) -> ModelInfo | None:
         """What a loaded model says of itself; None while it is not loaded."""
-        worker = self._workers.get(model.name)
-        return None if worker is None or not worker.alive else worker.info
+        worker = self._lifecycle.worker(model.name)
+        return None if worker is None else worker.info
+
+    # ── the operator's ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def preload(self) -> None:
+        """Begin to load what is to be there from the start."""
+        for model in self.catalogue:
+            if model.preload or model.pinned:
+                task = asyncio.get_running_loop().create_task(self._preload(model))
+                self._preloading.add(task)
+                task.add_done_callback(self._preloading.discard)
+
+    async def load(self, model: Model) -> None:
+        """Have a model there, whatever it did before. Raises what kept it from coming."""
+        self._lifecycle.forgive(model.name)
+        await self._lifecycle.enter(model.name)
+
+    async def unload(self, model: Model) -> bool:
+        """Have a model leave, after those it serves. False if it was not there."""
+        return await self._lifecycle.dismiss(model.name)
+
+    def reload(self, catalogue: Catalogue, rules: Rules) -> list[str]:
+        """Serve what this catalogue has, and nothing else. Returns the names of those that are new, changed or gone."""
+        self.catalogue = catalogue
+        changed = self._lifecycle.replace(catalogue, rules)
+        for name in changed:
+            self._adapters.pop(name, None)
+        return changed
+
+    async def watch(self) -> AsyncIterator[ModelStatus]:
+        """Models as something happens to them."""
+        async for name in self._lifecycle.watch():
+            if any(model.name == name for model in self.catalogue):
+                yield self._lifecycle.status(name)
 
     async def drain(self, grace: float) -> None:
         """Take nothing new; let what runs finish within `grace` seconds, then end it with an error."""
-        self._stopping = True
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace):
-                await asyncio.gather(*(worker.idle() for worker in self._workers.values()))
-        self.abandon()
+        await self._lifecycle.drain(grace)
 
     def abandon(self) -> None:
         """End everything that runs or loads, now."""
-        self._stopping = True
-        for worker in self._workers.values():
-            worker.fail_all(ServerStopping("the server is stopping"))
-        for task in self._loading.values():
-            task.cancel()
+        self._lifecycle.abandon()
 
     async def close(self) -> None:
-        self.abandon()
-        await asyncio.gather(*self._loading.values(), return_exceptions=True)
-        await asyncio.gather(*(worker.stop() for worker in list(self._workers.values())))
-        self._turns.close()
+        await self._lifecycle.close()
+        await asyncio.gather(*self._preloading, return_exceptions=True)
 
-    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _status(self, model: Model) -> ModelStatus:
-        worker = self._workers.get(model.name)
-        if worker is None:
-            return ModelStatus(model, "loading" if model.name in self._loading else "unloaded")
-        slots = worker.info.n_slots if worker.info is not None else 0
-        return ModelStatus(model, "loaded", worker.running, slots, worker.pid)
-
-    async def _ready(self, model: Model) -> WorkerProcess:
-        """The model's worker, loaded. However many ask at once, one load happens and all wait for it."""
-        if self._stopping:
-            raise ServerStopping("the server is stopping")
-        if (worker := self._workers.get(model.name)) is not None and worker.alive:
-            return worker
-        task = self._loading.get(model.name)
-        if task is None:
-            task = self._loading[model.name] = asyncio.get_running_loop().create_task(self._load(model))
-            task.add_done_callback(lambda _: self._loading.pop(model.name, None))
+    async def _preload(self, model: Model) -> None:
         try:
-            # Shielded: a client that leaves must not take the load away from the others.
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.cancelled():
-                raise ServerStopping("the server is stopping") from None
-            raise
-
-    async def _load(self, model: Model) -> WorkerProcess:
-        problem = await asyncio.to_thread(model.problem)
-        if problem is not None:
-            raise ModelLoadFailed(f"{model.name} cannot be loaded: {problem}", param="model")
-        begun = time.monotonic()
-        _log.info("loading", model=model.name)
-        try:
-            worker = await self._start(model)
-        except IllegalInstruction:
-            # Seen with GCC before 12.4 on CPUs with AMX. Slower without, but it answers; later loads know at once.
-            _log.warning("this build's fastest kernels crash on this machine: going on without them", model=model.name)
-            self._repack = False
-            worker = await self._start(model)
-        self._workers[model.name] = worker
-        _log.info("loaded", model=model.name, pid=worker.pid, seconds=round(time.monotonic() - begun, 2))
-        return worker
-
-    async def _start(self, model: Model) -> WorkerProcess:
-        worker = self._starting[model.name] = WorkerProcess(model.name, self._turns, self._on_gone)
-        try:
-            options = msgspec.structs.replace(model.options, pooling=await self.pooling(model), repack=self._repack)
-            await worker.start(model.path, options, within=model.load_timeout)
+            await self.load(model)
         except PaddockError as error:
-            _log.error("load failed", model=model.name, error=error.message)
-            raise
-        finally:
-            del self._starting[model.name]
-        return worker
-
-    def _on_gone(self, worker: WorkerProcess) -> None:
-        if self._workers.get(worker.model) is worker:
-            del self._workers[worker.model]
+            _log.error("could not be loaded at the start", model=model.name, error=error.message)

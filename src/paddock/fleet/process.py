@@ -13,7 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Protocol, cast
 
 import structlog
 
@@ -64,7 +64,7 @@ _MOST_UNREAD = 65536
 """Tokens of a request, chosen or merely reported, that its client may be behind: ten or twenty megabytes."""
 
 
-class Generation:
+class Attempt:
     """One request under way in a worker: an async iterator of its deltas, in order, that ends after the last.
 
     Raises the `PaddockError` that ended the request early. Leave it with `close`, which is harmless when it is over.
@@ -102,7 +102,7 @@ class Generation:
         self.prompt_tokens = event.prompt_tokens
         self.prompt = event.prompt or []
 
-    def __aiter__(self) -> Generation:
+    def __aiter__(self) -> Attempt:
         return self
 
     async def __anext__(self) -> Delta:
@@ -133,24 +133,42 @@ class Generation:
                 self._worker.forget(self._id)
 
 
+class Owner(Protocol):
+    """Who is told what happens to a worker."""
+
+    def worker_progressed(self, worker: WorkerProcess) -> None:
+        """Its loading is further than it was."""
+
+    def worker_unused(self, worker: WorkerProcess) -> None:
+        """The last of those who used it is done."""
+
+    def worker_gone(self, worker: WorkerProcess) -> None:
+        """The process has ended, and everything under way with it."""
+
+
 class WorkerProcess(asyncio.Protocol):
     """Spawn one with `start`. Everything here runs on the gateway's event loop."""
 
-    def __init__(self, model: str, turns: IO[bytes], on_gone: Callable[[WorkerProcess], None]) -> None:
+    def __init__(self, model: str, turns: IO[bytes], owner: Owner) -> None:
         self.model = model
         self._turns = turns
         self.progress = 0.0
         self.info: ModelInfo | None = None
-        self._on_gone = on_gone
+        self.completed = 0
+        """How many requests it has answered to their end."""
+        self.end = ""
+        """How it ended, if it did so by itself."""
+        self._owner = owner
         self._process: asyncio.subprocess.Process | None = None
         self._transport: asyncio.Transport | None = None
         self._reader = reader_for_gateway()
         self._ready: asyncio.Future[ModelInfo] = asyncio.get_running_loop().create_future()
-        self._generations: dict[int, Generation] = {}
+        self._attempts: dict[int, Attempt] = {}
         self._questions: dict[int, asyncio.Future[Any]] = {}
+        self._asking = 0
         self._pooling = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._unused = asyncio.Event()
+        self._unused.set()
         self._ids = itertools.count(1)
         self._problem: PaddockError | None = None
         self._stopping = False
@@ -168,7 +186,12 @@ class WorkerProcess(asyncio.Protocol):
     @property
     def running(self) -> int:
         """How many requests are under way here."""
-        return len(self._generations) + self._pooling
+        return len(self._attempts) + self._pooling
+
+    @property
+    def busy(self) -> bool:
+        """Whether anybody uses it. Who only looks at it does not."""
+        return bool(self._attempts) or self._asking > 0
 
     async def start(self, model_path: str, options: EngineOptions, *, within: float) -> None:
         """Spawn the process and wait until its model is loaded. Raises `ModelLoadFailed` and leaves nothing behind."""
@@ -196,24 +219,24 @@ class WorkerProcess(asyncio.Protocol):
             if self.info is None:
                 await self.stop()
 
-    def generate(self, request: Callable[[int], GenerateRequest]) -> Generation:
+    def generate(self, request: Callable[[int], GenerateRequest]) -> Attempt:
         """Send a request; `request` is given the id to build it with."""
         request_id = next(self._ids)
         message = request(request_id)
-        generation = Generation(self, request_id, message.n, message.adapters or ())
+        attempt = Attempt(self, request_id, message.n, message.adapters or ())
         if not self.alive:
-            generation.put(self._problem or WorkerCrashed(f"the worker of {self.model} is gone", retry_after=1))
-            return generation
-        self._generations[request_id] = generation
-        self._idle.clear()
+            attempt.put(self._problem or WorkerCrashed(f"the worker of {self.model} is gone", retry_after=1))
+            return attempt
+        self._attempts[request_id] = attempt
+        self._unused.clear()
         self._send(Generate(message))
-        return generation
+        return attempt
 
     async def pool(self, request: Callable[[int], PoolRequest]) -> Pooled:
         """Send inputs and wait for what becomes of them; `request` is given the id to build it with."""
         self._pooling += 1
         try:
-            return cast(Pooled, await self._ask(lambda id: Pool(request(id))))
+            return cast(Pooled, await self._use(lambda id: Pool(request(id))))
         finally:
             self._pooling -= 1
 
@@ -230,20 +253,20 @@ class WorkerProcess(asyncio.Protocol):
 
     async def act(self, action: Callable[[int], SlotAction]) -> SlotDone:
         """Have something done to a slot, however long it takes until that is free."""
-        return cast(SlotDone, await self._ask(action))
+        return cast(SlotDone, await self._use(action))
 
     async def ask(self, question: Callable[[int], TextQuestion]) -> Tokens | Text:
         """Have a question about text answered."""
-        return cast(Tokens | Text, await self._ask(question))
+        return cast(Tokens | Text, await self._use(question))
 
-    async def idle(self) -> None:
-        """Wait until nothing is under way here."""
-        await self._idle.wait()
+    async def unused(self) -> None:
+        """Wait until nobody uses it."""
+        await self._unused.wait()
 
     def fail_all(self, error: PaddockError) -> None:
         """End everything under way with this error."""
-        for request_id, generation in list(self._generations.items()):
-            generation.put(error)
+        for request_id, attempt in list(self._attempts.items()):
+            attempt.put(error)
             self.forget(request_id)
         for question in self._questions.values():
             if not question.done():
@@ -287,18 +310,19 @@ class WorkerProcess(asyncio.Protocol):
         match message:
             case Step(deltas):
                 for delta in deltas:
-                    if (generation := self._generations.get(delta.id)) is not None:
-                        generation.put(delta)
+                    if (attempt := self._attempts.get(delta.id)) is not None:
+                        attempt.put(delta)
                         if delta.finish is not None:
-                            generation.unfinished -= 1
-                            if not generation.unfinished:
+                            attempt.unfinished -= 1
+                            if not attempt.unfinished:
+                                self.completed += 1
                                 self._take(delta.id)
             case Accepted(id):
-                if (generation := self._generations.get(id)) is not None:
-                    generation.put(message)
+                if (attempt := self._attempts.get(id)) is not None:
+                    attempt.put(message)
             case Refused(id, problem):
-                if (generation := self._take(id)) is not None:
-                    generation.put(problem.error())
+                if (attempt := self._take(id)) is not None:
+                    attempt.put(problem.error())
                 elif (question := self._questions.get(id)) is not None and not question.done():
                     question.set_exception(problem.error())
             case Pooled(id) | Slots(id) | SlotDone(id) | Tokens(id) | Text(id):
@@ -306,16 +330,29 @@ class WorkerProcess(asyncio.Protocol):
                     question.set_result(message)
             case Loading(progress):
                 self.progress = progress
+                self._owner.worker_progressed(self)
             case Ready(_, info):
                 if not self._ready.done():
                     self._ready.set_result(info)
             case LoadFailed(problem):
                 self._problem = problem.error()
 
-    def _take(self, request_id: int) -> Generation | None:
-        generation = self._generations.pop(request_id, None)
+    def _take(self, request_id: int) -> Attempt | None:
+        attempt = self._attempts.pop(request_id, None)
         self._settle()
-        return generation
+        return attempt
+
+    async def _use(self, message: Callable[[int], SlotAction | Pool | TextQuestion]) -> Any:
+        """A question that counts as use."""
+        self._asking += 1
+        self._unused.clear()
+        try:
+            answer = await self._ask(message)
+            self.completed += 1
+            return answer
+        finally:
+            self._asking -= 1
+            self._settle()
 
     async def _ask(self, message: Callable[[int], Look | SlotAction | Pool | TextQuestion]) -> Any:
         """Send a question, built with the id it is given, and wait for the message that answers it."""
@@ -323,7 +360,6 @@ class WorkerProcess(asyncio.Protocol):
             raise self._problem or WorkerCrashed(f"the worker of {self.model} is gone", retry_after=1)
         question_id = next(self._ids)
         question = self._questions[question_id] = asyncio.get_running_loop().create_future()
-        self._idle.clear()
         self._send(message(question_id))
         try:
             return await question
@@ -332,11 +368,11 @@ class WorkerProcess(asyncio.Protocol):
             raise
         finally:
             del self._questions[question_id]
-            self._settle()
 
     def _settle(self) -> None:
-        if not self._generations and not self._questions:
-            self._idle.set()
+        if not self.busy and not self._unused.is_set():
+            self._unused.set()
+            self._owner.worker_unused(self)
 
     async def _bury(self) -> None:
         """The connection is gone, so the process is ending or dead: find out how, and tell whoever waits."""
@@ -358,9 +394,10 @@ class WorkerProcess(asyncio.Protocol):
         if not self._stopping:
             await asyncio.sleep(0)  # let the last lines of its output arrive
             _log.error("worker gone", model=self.model, status=_how(status), output=list(self._stderr))
+            self.end = error.message
         self._stopping = True
         self.fail_all(error)
-        self._on_gone(self)
+        self._owner.worker_gone(self)
 
     async def _follow_output(self) -> None:
         assert self._process is not None, "spawned before it is followed"

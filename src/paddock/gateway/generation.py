@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from paddock.errors import PaddockError
+from paddock.errors import PaddockError, WorkerCrashed
 from paddock.fleet import Fleet, Generation, Model
 from paddock.types import CallDelta, FinishReason, GenerateRequest, TextLogprobs, Usage
 from paddock.wire import Delta
@@ -82,12 +82,22 @@ async def start_all(
         raise
 
 
+async def whole(generation: Generation) -> list[Delta]:
+    """All deltas, when the last has come. Nobody has been told before, so another worker may have to begin anew."""
+    with closing(generation):
+        while True:
+            try:
+                return [delta async for delta in generation]
+            except WorkerCrashed:
+                if not await generation.restart():
+                    raise
+
+
 async def collect(generation: Generation, answers: int) -> list[Written]:
     """The answers of one generation, when all are complete."""
     parts: list[list[Delta]] = [[] for _ in range(answers)]
-    with closing(generation):
-        async for delta in generation:
-            parts[delta.index].append(delta)
+    for delta in await whole(generation):
+        parts[delta.index].append(delta)
     return [Written.of(deltas) for deltas in parts]
 
 

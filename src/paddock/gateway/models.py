@@ -33,7 +33,7 @@ class ModelMeta(msgspec.Struct, kw_only=True):
 
 
 class LoadStatus(msgspec.Struct, omit_defaults=True):
-    value: Literal["unloaded", "loading", "loaded"]
+    value: Literal["unloaded", "loading", "loaded", "unloading"]
     problem: str | None = None
     """Why it cannot be loaded."""
 

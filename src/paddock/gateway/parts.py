@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -53,6 +53,12 @@ class Parts:
     def kept(self) -> list[Part]:
         """All so far, but for those that were withdrawn."""
         return [part for part in self._row if not part.withdrawn]
+
+    def feed_all(self, deltas: Iterable[Delta]) -> None:
+        """For who wants nothing but the parts in the end."""
+        for delta in deltas:
+            for _ in self.feed(delta):
+                pass
 
     def feed(self, delta: Delta) -> Iterator[Change]:
         calls = delta.calls or []

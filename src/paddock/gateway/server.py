@@ -12,7 +12,7 @@ import uvicorn
 
 from paddock.config import ServerSettings, Settings
 from paddock.errors import StartupError
-from paddock.fleet import Fleet, open_catalogue
+from paddock.fleet import Fleet, Rules, open_catalogue
 from paddock.gateway.app import create_app
 
 _log = structlog.get_logger(__name__)
@@ -32,7 +32,7 @@ def serve(settings: Settings, on_listening: Callable[[str, Fleet], None]) -> Non
     if folder is not None and not folder.is_dir():
         raise StartupError(f"the folder for saved slots {folder} does not exist")
     sock = _bind(settings.server)
-    fleet = Fleet(catalogue)
+    fleet = Fleet(catalogue, Rules.of(settings.model_manager))
     config = _uvicorn_config(settings.server, fleet)
     url = f"{'https' if config.is_ssl else 'http'}://{_authority(sock)}"
     with sock:
@@ -51,6 +51,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            self._fleet.preload()
             self._on_listening()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

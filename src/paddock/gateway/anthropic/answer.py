@@ -33,6 +33,7 @@ from paddock.gateway.anthropic.schema import (
     Thoughts,
     ToolUse,
 )
+from paddock.gateway.generation import whole
 from paddock.gateway.parts import Change, Part, Parts
 from paddock.gateway.responses import error_event
 from paddock.gateway.timings import timings_of
@@ -60,11 +61,9 @@ class MessageAnswer:
         )
 
     async def whole(self) -> Message:
-        with closing(self._generation) as generation:
-            async for delta in generation:
-                for _ in self._parts.feed(delta):
-                    pass
-        ended = self._ended(delta)
+        deltas = await whole(self._generation)
+        self._parts.feed_all(deltas)
+        ended = self._ended(deltas[-1])
         return msgspec.structs.replace(
             self._message,
             content=[self._block(part) for part in self._parts.kept],

@@ -13,6 +13,7 @@ import msgspec
 
 from paddock.errors import PaddockError
 from paddock.fleet import Generation
+from paddock.gateway.generation import whole
 from paddock.gateway.openai.chat import token_logprobs
 from paddock.gateway.openai.responses.request import ResponseRequest
 from paddock.gateway.openai.responses.schema import (
@@ -89,11 +90,9 @@ class ResponseAnswer:
         )
 
     async def whole(self) -> Response:
-        with closing(self._generation) as generation:
-            async for delta in generation:
-                for _ in self._parts.feed(delta):
-                    pass
-        return self._ended(delta)
+        deltas = await whole(self._generation)
+        self._parts.feed_all(deltas)
+        return self._ended(deltas[-1])
 
     async def events(self) -> AsyncGenerator[bytes]:
         with closing(self._generation) as generation:
