@@ -392,7 +392,7 @@ def test_whoever_watches_is_told() -> None:
             await _until(lambda: told[-1:] == ["unloaded"], "all of it to be told")
             watching.cancel()
             assert [state for at, state in enumerate(told) if told[at - 1 : at] != [state]] == [
-                "loading", "loaded", "unloading", "unloaded"
+                "unloaded", "loading", "loaded", "unloading", "unloaded"
             ]  # fmt: skip
 
     run(scenario())

@@ -187,17 +187,21 @@ def command(config: Path | None, verbose: bool, **flags: Any) -> None:
     given = {name: value for name, value in flags.items() if value is not None and value != ()}
     if verbose:
         given["log_level"] = "DEBUG"
+
+    def read() -> Settings:
+        settings = load_settings(file=config, flags=_to_settings(given))
+        return _with_pulled(settings, given["hf_repo"], given.get("hf_token")) if "hf_repo" in given else settings
+
     try:
         settings = load_settings(file=config, flags=_to_settings(given))
         logs.configure(
             level=settings.server.log_level, form=settings.server.log_format, disabled=settings.server.log_disable
         )
         _report_not_yet(given)
-        if "hf_repo" in given:
-            settings = _with_pulled(settings, given["hf_repo"], given.get("hf_token"))
         from paddock.gateway import serve
 
-        serve(settings, lambda url, fleet: _announce(settings, url, fleet))
+        settings = read()
+        serve(settings, lambda url, fleet: _announce(settings, url, fleet), read)
     except StartupError as error:
         click.echo(f"paddock: {error.message}", err=True)
         sys.exit(1)

@@ -150,13 +150,15 @@ class Catalogue:
             if self._default is None:
                 raise InvalidRequest("no model was named and no default_model is configured", param="model")
             return self._default
+        return next(iter(self._models.values())) if self._any_name else self.named(name)
+
+    def named(self, name: str) -> Model:
+        """The same, but no other name will do: for who means just that one."""
         stem = name.removesuffix(SUFFIX)
         found = self._models.get(stem) or self._aliases.get(name) or self._aliases.get(stem)
-        if found is not None:
-            return found
-        if self._any_name:
-            return next(iter(self._models.values()))
-        raise ModelNotFound(f"there is no model {name!r} here{nearest(stem, list(self._models))}", param="model")
+        if found is None:
+            raise ModelNotFound(f"there is no model {name!r} here{nearest(stem, list(self._models))}", param="model")
+        return found
 
 
 def open_catalogue(settings: ModelManagerSettings, *, verbose: bool = False) -> Catalogue:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import tempfile
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -265,11 +265,13 @@ class Lifecycle:
         self._act()
         return changed + new
 
-    async def watch(self) -> AsyncIterator[str]:
-        """The names of models as something happens to them. Who falls far behind misses some."""
+    async def watch(self) -> AsyncGenerator[str]:
+        """The names of all models, and then of each as something happens to it. Who falls far behind misses some."""
         queue: asyncio.Queue[str] = asyncio.Queue(_MOST_UNSEEN)
         self._watchers.add(queue)
         try:
+            for name in list(self._seats):
+                yield name
             while True:
                 yield await queue.get()
         finally:

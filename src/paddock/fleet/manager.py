@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 
 import msgspec
 import structlog
@@ -147,11 +148,12 @@ class Fleet:
             self._adapters.pop(name, None)
         return changed
 
-    async def watch(self) -> AsyncIterator[ModelStatus]:
-        """Models as something happens to them."""
-        async for name in self._lifecycle.watch():
-            if any(model.name == name for model in self.catalogue):
-                yield self._lifecycle.status(name)
+    async def watch(self) -> AsyncGenerator[ModelStatus]:
+        """How every model is, and then each as something happens to it."""
+        async with aclosing(self._lifecycle.watch()) as names:
+            async for name in names:
+                if any(model.name == name for model in self.catalogue):
+                    yield self._lifecycle.status(name)
 
     async def drain(self, grace: float) -> None:
         """Take nothing new; let what runs finish within `grace` seconds, then end it with an error."""

@@ -15,6 +15,7 @@ from paddock.config import ServerSettings
 from paddock.errors import PaddockError
 from paddock.fleet import Fleet
 from paddock.gateway.access import AccessLog
+from paddock.gateway.admin import admin_routes
 from paddock.gateway.anthropic import anthropic_routes
 from paddock.gateway.auth import Keys
 from paddock.gateway.health import health_routes
@@ -22,10 +23,11 @@ from paddock.gateway.models import model_routes
 from paddock.gateway.native import native_routes
 from paddock.gateway.openai import embedding_routes, openai_routes, response_routes
 from paddock.gateway.openapi import OpenAPI
+from paddock.gateway.reloading import Reloader
 from paddock.gateway.responses import on_http_exception, on_invalid_parameter, on_paddock_error
 
 
-def create_app(settings: ServerSettings, fleet: Fleet) -> FastAPI:
+def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
@@ -50,7 +52,8 @@ def create_app(settings: ServerSettings, fleet: Fleet) -> FastAPI:
     app.include_router(response_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
     app.include_router(anthropic_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
     app.include_router(embedding_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
-    app.include_router(model_routes(fleet), dependencies=[keys])
+    app.include_router(admin_routes(fleet, reloader, max_body=settings.max_body_bytes), dependencies=[keys])
+    app.include_router(model_routes(fleet, reloader), dependencies=[keys])
     app.include_router(health_routes(fleet))
     app.openapi = OpenAPI(app, open_paths=("/health", "/v1/health"))  # type: ignore[method-assign]
     return app

@@ -11,6 +11,7 @@ from fastapi.responses import Response
 
 from paddock.fleet import Description, Fleet, ModelStatus
 from paddock.gateway.openapi import describe
+from paddock.gateway.reloading import Reloader
 from paddock.gateway.responses import JSON
 from paddock.types import ModelInfo, ModelKind
 
@@ -55,7 +56,7 @@ class ModelList(msgspec.Struct, kw_only=True):
     data: list[ModelCard]
 
 
-def model_routes(fleet: Fleet) -> APIRouter:
+def model_routes(fleet: Fleet, reloader: Reloader) -> APIRouter:
     router = APIRouter(tags=["models"])
 
     async def cards(statuses: list[ModelStatus]) -> list[ModelCard]:
@@ -70,15 +71,17 @@ def model_routes(fleet: Fleet) -> APIRouter:
 
     @router.get("/models", **describe(ModelList))
     @router.get("/v1/models", **describe(ModelList))
-    async def list_models() -> Response:
-        """Every model that can be asked for, loaded or not."""
+    async def list_models(reload: bool = False) -> Response:
+        """Every model that can be asked for, loaded or not; `?reload=1` reads the directory again first."""
+        if reload:
+            await reloader.reload()
         return JSON(ModelList(data=await cards(fleet.status())))
 
     @router.get("/v1/models/{id:path}", **describe(ModelCard))
     async def show_model(id: str) -> Response:
         """One of them, by its name or another name for it."""
         model = fleet.catalogue.find(id)
-        (card,) = await cards([status for status in fleet.status() if status.model == model])
+        (card,) = await cards([status for status in fleet.status() if status.model.name == model.name])
         return JSON(card)
 
     return router

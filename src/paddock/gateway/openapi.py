@@ -45,7 +45,7 @@ def describe(
     `done`: OpenAI's mark comes after them; `named`: each is called by its type. The `prefix` tells a dialect's schemas
     from others of the same name.
     """
-    content = {_JSON: {"schema": _schema(answers)}}
+    content = {_JSON: {"schema": _schema(answers)}} if answers else {}
     if events:
         data: dict[str, Any] = {
             "type": "string",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -11,17 +13,21 @@ import structlog
 import uvicorn
 
 from paddock.config import ServerSettings, Settings
-from paddock.errors import StartupError
+from paddock.errors import PaddockError, StartupError
 from paddock.fleet import Fleet, Rules, open_catalogue
 from paddock.gateway.app import create_app
+from paddock.gateway.reloading import Reloader
 
 _log = structlog.get_logger(__name__)
 
 _BACKLOG = 2048
 
 
-def serve(settings: Settings, on_listening: Callable[[str, Fleet], None]) -> None:
-    """Run until a signal ends it. `on_listening` is told the address once requests are answered.
+def serve(
+    settings: Settings, on_listening: Callable[[str, Fleet], None], reread: Callable[[], Settings] | None = None
+) -> None:
+    """Run until a signal ends it. `on_listening` is told the address once requests are answered; `reread` reads the
+    settings again from where they came.
 
     Raises `StartupError` before anything has been started.
     """
@@ -33,18 +39,29 @@ def serve(settings: Settings, on_listening: Callable[[str, Fleet], None]) -> Non
         raise StartupError(f"the folder for saved slots {folder} does not exist")
     sock = _bind(settings.server)
     fleet = Fleet(catalogue, Rules.of(settings.model_manager))
-    config = _uvicorn_config(settings.server, fleet)
+    reloader = Reloader(fleet, settings, reread or (lambda: settings))
+    config = _uvicorn_config(settings.server, fleet, reloader)
     url = f"{'https' if config.is_ssl else 'http'}://{_authority(sock)}"
     with sock:
-        _Server(config, fleet, settings.server.shutdown_grace, lambda: on_listening(url, fleet)).run(sockets=[sock])
+        server = _Server(config, fleet, reloader, settings.server.shutdown_grace, lambda: on_listening(url, fleet))
+        server.run(sockets=[sock])
 
 
 class _Server(uvicorn.Server):
     """uvicorn, which on a signal stops listening; here the running streams are then given their grace."""
 
-    def __init__(self, config: uvicorn.Config, fleet: Fleet, grace: float, on_listening: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        fleet: Fleet,
+        reloader: Reloader,
+        grace: float,
+        on_listening: Callable[[], None],
+    ) -> None:
         super().__init__(config)
         self._fleet = fleet
+        self._reloader = reloader
+        self._reloading: asyncio.Task[None] | None = None
         self._grace = grace
         self._on_listening = on_listening
 
@@ -52,7 +69,16 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         if self.started:
             self._fleet.preload()
+            with contextlib.suppress(NotImplementedError):  # there are systems without
+                asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hangup)
             self._on_listening()
+
+    def _on_hangup(self) -> None:
+        self._reloading = asyncio.ensure_future(self._reload())
+
+    async def _reload(self) -> None:
+        with contextlib.suppress(PaddockError):  # which has been logged
+            await self._reloader.reload()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         draining = asyncio.ensure_future(self._drain())
@@ -70,14 +96,14 @@ class _Server(uvicorn.Server):
             await self._fleet.close()
 
 
-def _uvicorn_config(settings: ServerSettings, fleet: Fleet) -> uvicorn.Config:
+def _uvicorn_config(settings: ServerSettings, fleet: Fleet, reloader: Reloader) -> uvicorn.Config:
     if (settings.ssl_key_file is None) != (settings.ssl_cert_file is None):
         raise StartupError("TLS needs both ssl_key_file and ssl_cert_file")
     for file in (settings.ssl_key_file, settings.ssl_cert_file):
         if file is not None and not file.is_file():
             raise StartupError(f"the TLS file {file} does not exist")
     return uvicorn.Config(
-        create_app(settings, fleet),
+        create_app(settings, fleet, reloader),
         loop="uvloop",
         http="httptools",
         ws="none",

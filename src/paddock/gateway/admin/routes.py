@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+import structlog
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from paddock.errors import PaddockError
+from paddock.fleet import Fleet, Model, ModelStatus
+from paddock.gateway.admin.schema import (
+    Done,
+    FleetState,
+    ModelEvent,
+    ModelState,
+    ModelStatusData,
+    NamedModel,
+    Nothing,
+    ReloadDone,
+    UnloadRequest,
+)
+from paddock.gateway.bodies import read_body
+from paddock.gateway.openapi import Success, describe
+from paddock.gateway.reloading import Reloader
+from paddock.gateway.responses import JSON
+from paddock.gateway.sse import EventStream
+
+_log = structlog.get_logger(__name__)
+_encode = msgspec.json.Encoder().encode
+_ALL = "all"
+
+
+class _Background:
+    """Work that goes on after its request has been answered."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, work: Coroutine[Any, Any, Any], what: str, model: Model) -> None:
+        async def run() -> None:
+            try:
+                await work
+            except PaddockError as error:
+                _log.error(f"{what} failed", model=model.name, error=error.message)
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def admin_routes(fleet: Fleet, reloader: Reloader, *, max_body: int) -> APIRouter:
+    router = APIRouter(tags=["admin"])
+    background = _Background()
+
+    @router.get("/admin/status", **describe(FleetState))
+    async def show_status() -> Response:
+        """How every model is. Looking loads nothing and keeps nothing loaded."""
+        states = [_state(status) for status in fleet.status()]
+        return JSON(FleetState(uptime=round(time.monotonic() - fleet.started, 3), models=states))
+
+    @router.post("/admin/load", **describe(Done, body=NamedModel))
+    async def load(request: Request) -> Response:
+        """Load a model, and answer when it is there. What it did before is forgiven."""
+        body = await read_body(request, NamedModel, limit=max_body)
+        model = fleet.catalogue.named(body.model)
+        await fleet.load(model)
+        return JSON(Done(models=[model.name]))
+
+    @router.post("/admin/unload", **describe(Done, body=UnloadRequest))
+    async def unload(request: Request) -> Response:
+        """Unload a model, or all of them, after the requests that they are serving."""
+        body = await read_body(request, UnloadRequest, limit=max_body)
+        models = list(fleet.catalogue) if body.model == _ALL else [fleet.catalogue.named(body.model)]
+        there = [status.model for status in fleet.status() if status.state != "unloaded" and status.model in models]
+        if body.wait:
+            await asyncio.gather(*map(fleet.unload, there))
+        else:
+            for model in there:
+                background.begin(fleet.unload(model), "unloading", model)
+        return JSON(Done(models=[model.name for model in there]))
+
+    @router.post("/admin/reload", **describe(ReloadDone, body=Nothing, optional=True))
+    async def reload() -> Response:
+        """Read the settings and the models' directory again. Only models that have changed are touched, and those
+        finish what they are serving. If something is wrong, nothing changes.
+        """
+        done = await reloader.reload()
+        names = [model.name for model in fleet.catalogue]
+        return JSON(ReloadDone(models=names, changed=done.changed, restart_needed=done.restart_needed))
+
+    # ── llama-server's router ────────────────────────────────────────────────────────────────────────────────────────
+
+    @router.post("/models/load", **describe(Success, body=NamedModel))
+    async def begin_to_load(request: Request) -> Response:
+        """Begin to load a model; `/models/sse` and `/models` tell how far it is."""
+        body = await read_body(request, NamedModel, limit=max_body)
+        model = fleet.catalogue.named(body.model)
+        background.begin(fleet.load(model), "loading", model)
+        return JSON(Success())
+
+    @router.post("/models/unload", **describe(Success, body=NamedModel))
+    async def begin_to_unload(request: Request) -> Response:
+        """Have a model leave, after the requests that it is serving."""
+        body = await read_body(request, NamedModel, limit=max_body)
+        model = fleet.catalogue.named(body.model)
+        background.begin(fleet.unload(model), "unloading", model)
+        return JSON(Success())
+
+    @router.get("/models/sse", **describe(events=(ModelEvent,)))
+    async def watch() -> Response:
+        """What happens to models, as events, for as long as one listens. The first ones tell how they are now."""
+        return EventStream(_events(fleet))
+
+    return router
+
+
+async def _events(fleet: Fleet) -> AsyncGenerator[bytes]:
+    async with aclosing(fleet.watch()) as watching:
+        async for status in watching:
+            yield _event(status)
+
+
+def _event(status: ModelStatus) -> bytes:
+    progress = None
+    if status.state == "loading":
+        progress = {"stages": ["text_model"], "current": "text_model", "value": status.progress}
+    event = ModelEvent(status.model.name, "model_status", ModelStatusData(status.state, progress))
+    return b"data: " + _encode(event) + b"\n\n"
+
+
+def _state(status: ModelStatus) -> ModelState:
+    return ModelState(
+        name=status.model.name,
+        state=status.state,
+        progress=status.progress,
+        pinned=status.model.pinned,
+        running=status.running,
+        waiting=status.waiting,
+        slots=status.slots,
+        pid=status.pid,
+        memory=dict(status.needs),
+        loaded_for=round(status.loaded_for, 3),
+        idle_for=round(status.idle_for, 3),
+        idle_timeout=status.model.idle_timeout,
+        failures=status.failures,
+        failure=status.failure or None,
+        retry_after=round(status.retry_after, 3),
+    )

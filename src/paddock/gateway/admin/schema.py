@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from paddock.gateway.fields import Fields
+
+
+class NamedModel(Fields):
+    model: str
+
+
+class UnloadRequest(NamedModel):
+    """`all` is every one of them."""
+
+    wait: bool = True
+    """Whether to answer when they are gone, rather than when they are on their way."""
+
+
+class Nothing(Fields):
+    pass
+
+
+class Done(msgspec.Struct, kw_only=True):
+    status: Literal["ok"] = "ok"
+    models: list[str]
+    """Those that it was done to."""
+
+
+class ReloadDone(msgspec.Struct, kw_only=True):
+    status: Literal["ok"] = "ok"
+    models: list[str]
+    """All that can be asked for now."""
+    changed: list[str]
+    """Those of them that are new, gone or opened differently from now on."""
+    restart_needed: list[str]
+    """Settings that have changed and take effect with the next start only."""
+
+
+class ModelState(msgspec.Struct, kw_only=True):
+    name: str
+    state: Literal["unloaded", "loading", "loaded", "unloading"]
+    progress: float
+    """Of its loading."""
+    pinned: bool
+    running: int
+    waiting: int
+    """Requests that wait for it to be loaded."""
+    slots: int
+    pid: int | None
+    memory: dict[str, int]
+    """Bytes on each device: as estimated, or as measured where that is more."""
+    loaded_for: float
+    """Seconds."""
+    idle_for: float
+    idle_timeout: float
+    failures: int
+    """In a row."""
+    failure: str | None
+    """The last of them."""
+    retry_after: float
+    """Seconds for which it is left alone after them."""
+
+
+class FleetState(msgspec.Struct, kw_only=True):
+    uptime: float
+    models: list[ModelState]
+
+
+class ModelStatusData(msgspec.Struct, omit_defaults=True):
+    status: str
+    progress: dict[str, Any] | None = None
+
+
+class ModelEvent(msgspec.Struct):
+    """llama-server's: something happened to a model."""
+
+    model: str
+    event: Literal["model_status"]
+    data: ModelStatusData

@@ -1,0 +1,51 @@
+"""Reading the settings and the models' directory again, while everything runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from paddock.config import Settings
+from paddock.errors import InvalidRequest, StartupError
+from paddock.fleet import Fleet, Rules, open_catalogue
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    changed: list[str]
+    """Models that are new, or gone, or will be opened differently."""
+    restart_needed: list[str]
+    """Settings that have changed and take effect with the next start only."""
+
+
+class Reloader:
+    """Applies the difference, or nothing at all."""
+
+    def __init__(self, fleet: Fleet, settings: Settings, reread: Callable[[], Settings]) -> None:
+        self._fleet = fleet
+        self._settings = settings
+        self._reread = reread
+        self._lock = asyncio.Lock()
+
+    async def reload(self) -> Reloaded:
+        """Raises `InvalidRequest`, with everything as it was, if the settings or what they name are not right."""
+        async with self._lock:
+            try:
+                settings = await asyncio.to_thread(self._reread)
+                verbose = settings.server.log_level == "DEBUG"
+                catalogue = await asyncio.to_thread(open_catalogue, settings.model_manager, verbose=verbose)
+            except StartupError as error:
+                _log.error("not reloaded", error=error.message)
+                raise InvalidRequest(f"nothing was changed: {error.message}") from None
+            for note in catalogue.notes:
+                _log.warning(note)
+            changed = self._fleet.reload(catalogue, Rules.of(settings.model_manager))
+            before, after = self._settings.server, settings.server
+            restart = [name for name in type(after).model_fields if getattr(after, name) != getattr(before, name)]
+            _log.info("reloaded", changed=changed, restart_needed=restart)
+            return Reloaded(changed, [f"server.{name}" for name in restart])
