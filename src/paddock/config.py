@@ -90,6 +90,10 @@ class ModelSettings(_Section):
 
     idle_timeout: float = Field(300, ge=0)
     load_timeout: float = Field(600, gt=0)
+    silence_timeout: float = Field(30, gt=0)
+    """Seconds without a sign of life from a worker that has something to do, after which it is ended."""
+    hang_timeout: float = Field(600, gt=0)
+    """The same for a worker that lives but does not finish a step."""
     n_ctx: int = Field(16384, ge=0)
     n_batch: int = Field(2048, ge=1)
     n_ubatch: int = Field(512, ge=1)

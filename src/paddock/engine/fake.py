@@ -6,6 +6,7 @@ scheduler that loses or mixes up cache produces different text. Its vocabulary i
 What the last message says decides the answer:
 - `say: WORDS` is answered with WORDS, byte for byte;
 - `crash: …` aborts the process in the middle of the answer, as a native assertion does;
+- `hang: …` never comes to an end, where the option `hang=1` allows it;
 - anything else gets words drawn from a hash of the whole conversation and the seed.
 Text that is no conversation goes on with letters hashed from all of it. Under a constraint it says what it would have
 said as far as that is allowed, and otherwise the shortest thing that comes to mind.
@@ -22,6 +23,7 @@ import hashlib
 import os
 import re
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
@@ -54,7 +56,7 @@ from paddock.types import (
 )
 
 SCHEME = "fake:"
-_OPTIONS = ("delay", "load", "n_ctx", "sigill", "whole")
+_OPTIONS = ("delay", "hang", "load", "n_ctx", "sigill", "whole")
 _SPECIAL = {"<s>": 256, "</s>": 257, "<|im_start|>": 258, "<|im_end|>": 259}
 _NAMES = re.compile("(" + "|".join(map(re.escape, _SPECIAL)) + ")")
 _BOS, _EOS, _START, _END = 256, 257, 258, 259
@@ -100,11 +102,14 @@ class FakeSampler:
     params: SamplingParams
     grammar: Grammar | None = None
     dictated: list[int] = field(default_factory=list)
+    may_hang: bool = False
 
     def dictate(self, tokens: Sequence[int]) -> None:
         self.dictated += tokens
 
     def choose(self, history: list[int], adapters: Adapters) -> Sampled:
+        if self.may_hang and _last_question(history).startswith(b"hang:"):
+            hang()
         token = self.dictated.pop(0) if self.dictated else _next_token(history, self.params, adapters)
         if self.grammar is None:
             return Sampled(token, self._opinion(history, token))
@@ -133,6 +138,7 @@ class FakeEngine:
         self.takes_turns = False
         self.n_batch = options.n_batch
         self._delay = settings.get("delay", 0.0)
+        self._hangs = bool(settings.get("hang"))
         self._whole = bool(settings.get("whole"))
         self._cells: dict[int, list[_Cell]] = {}
         self._spans: dict[int, list[_Cell]] = {}
@@ -180,7 +186,7 @@ class FakeEngine:
         return self._grammars.compile(constraint)
 
     def sampler(self, params: SamplingParams, prompt: Sequence[int], grammar: Grammar | None = None) -> FakeSampler:
-        return FakeSampler(params, None if grammar is None else grammar.fork())
+        return FakeSampler(params, None if grammar is None else grammar.fork(), may_hang=self._hangs)
 
     def apply(self, operations: Sequence[Operation]) -> None:
         for operation in operations:
@@ -306,6 +312,11 @@ def _next_token(history: list[int], sampling: SamplingParams, adapters: Adapters
     return answer[len(said)] if len(said) < len(answer) else _END
 
 
+def hang() -> None:
+    """Never to return, and without holding up the other threads, as native code does it."""
+    threading.Event().wait()
+
+
 def opinion(history: list[int], token: int, count: int) -> TokenLogprobs:
     """How likely the token is after all this, or so it says; and the same of its neighbours in the alphabet."""
 
@@ -327,6 +338,12 @@ def _continuation(history: list[int], adapters: Adapters) -> int:
 def _last_message(prompt: list[int]) -> bytes:
     start = max((index for index, token in enumerate(prompt) if token == _START), default=-1)
     return _bytes(prompt[start + 1 :]).partition(b"\n")[2].removesuffix(b"\n")
+
+
+def _last_question(history: list[int]) -> bytes:
+    """What the reply that is being written is a reply to."""
+    start = max((index for index, token in enumerate(history) if token == _START), default=0)
+    return _last_message(history[:start])
 
 
 def _bytes(tokens: list[int]) -> bytes:

@@ -42,6 +42,8 @@ class Model:
     trouble: str = ""
     """What is known to be wrong before any file is read."""
     load_timeout: float = 600
+    silence_timeout: float = 30
+    hang_timeout: float = 600
     idle_timeout: float = 300
     pinned: bool = False
     preload: bool = False
@@ -278,6 +280,8 @@ class _Maker:
             projectors=found.projectors,
             trouble=found.trouble,
             load_timeout=said.load_timeout,
+            silence_timeout=said.silence_timeout,
+            hang_timeout=said.hang_timeout,
             idle_timeout=said.idle_timeout,
             pinned=said.pinned,
             preload=said.preload,

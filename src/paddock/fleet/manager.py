@@ -25,6 +25,7 @@ from paddock.fleet.adapters import acting, acting_at_first
 from paddock.fleet.catalogue import Catalogue, Model
 from paddock.fleet.kinds import kind_of
 from paddock.fleet.process import Generation, WorkerProcess
+from paddock.fleet.vigil import Vigil
 from paddock.types import Adapters, GenerateRequest, ModelInfo, ModelKind, Pooling, PoolRequest, SlotState
 from paddock.wire import Pooled, SlotAction, SlotDone, Text, TextQuestion, Tokens
 
@@ -206,7 +207,8 @@ class Fleet:
         return worker
 
     async def _start(self, model: Model) -> WorkerProcess:
-        worker = self._starting[model.name] = WorkerProcess(model.name, self._turns, self._on_gone)
+        vigil = Vigil(model.silence_timeout, model.hang_timeout)
+        worker = self._starting[model.name] = WorkerProcess(model.name, self._turns, self._on_gone, vigil)
         try:
             options = msgspec.structs.replace(model.options, pooling=await self.pooling(model), repack=self._repack)
             await worker.start(model.path, options, within=model.load_timeout)

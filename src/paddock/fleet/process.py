@@ -26,11 +26,13 @@ from paddock.errors import (
     WorkerCrashed,
 )
 from paddock.fleet.adapters import fingerprint
+from paddock.fleet.vigil import Vigil
 from paddock.types import Adapters, EngineOptions, GenerateRequest, ModelInfo, PoolRequest, SlotState
 from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
     Accepted,
+    Beat,
     Delta,
     FrameError,
     Generate,
@@ -38,6 +40,7 @@ from paddock.wire import (
     LoadFailed,
     Loading,
     Look,
+    Ping,
     Pool,
     Pooled,
     Ready,
@@ -136,7 +139,9 @@ class Generation:
 class WorkerProcess(asyncio.Protocol):
     """Spawn one with `start`. Everything here runs on the gateway's event loop."""
 
-    def __init__(self, model: str, turns: IO[bytes], on_gone: Callable[[WorkerProcess], None]) -> None:
+    def __init__(
+        self, model: str, turns: IO[bytes], on_gone: Callable[[WorkerProcess], None], vigil: Vigil | None = None
+    ) -> None:
         self.model = model
         self._turns = turns
         self.progress = 0.0
@@ -151,6 +156,8 @@ class WorkerProcess(asyncio.Protocol):
         self._pooling = 0
         self._idle = asyncio.Event()
         self._idle.set()
+        self._vigil = vigil or Vigil()
+        self._next_look: asyncio.TimerHandle | None = None
         self._ids = itertools.count(1)
         self._problem: PaddockError | None = None
         self._stopping = False
@@ -205,7 +212,7 @@ class WorkerProcess(asyncio.Protocol):
             generation.put(self._problem or WorkerCrashed(f"the worker of {self.model} is gone", retry_after=1))
             return generation
         self._generations[request_id] = generation
-        self._idle.clear()
+        self._keep_vigil()
         self._send(Generate(message))
         return generation
 
@@ -270,6 +277,7 @@ class WorkerProcess(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its bases
 
     def data_received(self, data: bytes) -> None:
+        self._vigil.heard()
         try:
             for message in self._reader.feed(data):
                 self._on_message(message)
@@ -279,6 +287,8 @@ class WorkerProcess(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._next_look is not None:
+            self._next_look.cancel()
         self._keep(self._bury())
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -304,6 +314,8 @@ class WorkerProcess(asyncio.Protocol):
             case Pooled(id) | Slots(id) | SlotDone(id) | Tokens(id) | Text(id):
                 if (question := self._questions.get(id)) is not None and not question.done():
                     question.set_result(message)
+            case Beat(in_step):
+                self._vigil.told(in_step)
             case Loading(progress):
                 self.progress = progress
             case Ready(_, info):
@@ -323,7 +335,7 @@ class WorkerProcess(asyncio.Protocol):
             raise self._problem or WorkerCrashed(f"the worker of {self.model} is gone", retry_after=1)
         question_id = next(self._ids)
         question = self._questions[question_id] = asyncio.get_running_loop().create_future()
-        self._idle.clear()
+        self._keep_vigil()
         self._send(message(question_id))
         try:
             return await question
@@ -337,6 +349,39 @@ class WorkerProcess(asyncio.Protocol):
     def _settle(self) -> None:
         if not self._generations and not self._questions:
             self._idle.set()
+
+    def _keep_vigil(self) -> None:
+        """Something is under way now: see to it that the worker lives, until it is at rest again."""
+        self._idle.clear()
+        self._vigil.given_work()
+        if self._next_look is None:
+            self._vigil.begin()
+            self._look_later()
+
+    def _look_later(self) -> None:
+        self._vigil.asked(idle=self._idle.is_set())
+        self._send(Ping())
+        self._next_look = asyncio.get_running_loop().call_later(self._vigil.interval, self._look)
+
+    def _look(self) -> None:
+        self._next_look = None
+        if not self.alive or self._vigil.at_rest:
+            return
+        reason = self._vigil.look()
+        if reason:
+            self._give_up(reason)
+        else:
+            self._look_later()
+
+    def _give_up(self, reason: str) -> None:
+        """It hangs. Whoever waits is told now: a process that is stuck in a driver may outlive its death sentence."""
+        _log.error("worker hangs", model=self.model, pid=self.pid, reason=reason, output=list(self._stderr))
+        self._problem = WorkerCrashed(
+            f"the worker of {self.model} hung and was ended: {reason}; the next request loads it again", retry_after=1
+        )
+        self._stopping = True
+        self.fail_all(self._problem)
+        self._kill()
 
     async def _bury(self) -> None:
         """The connection is gone, so the process is ending or dead: find out how, and tell whoever waits."""
