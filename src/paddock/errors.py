@@ -172,6 +172,12 @@ class IllegalInstruction(ModelLoadFailed):
     code = "illegal_instruction"
 
 
+class OutOfMemory(ModelLoadFailed):
+    """There was not enough memory for it; with less of it in use a load may succeed."""
+
+    code = "out_of_memory"
+
+
 class WorkerCrashed(Unavailable):
     code = "worker_crashed"
 

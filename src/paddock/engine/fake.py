@@ -12,7 +12,8 @@ Text that is no conversation goes on with letters hashed from all of it. Under a
 said as far as that is allowed, and otherwise the shortest thing that comes to mind.
 The path's options tune it: `fake:delay=0.05,n_ctx=512` waits that long in each step and has that context;
 `load=3` takes so many seconds to load; `sigill=1` dies while loading unless it is told not to repack; `whole=1` has a
-memory that can only be copied as a whole, and takes it amiss when somebody tries a part.
+memory that can only be copied as a whole, and takes it amiss when somebody tries a part; `alone=1` finds no memory to
+load while its gateway has another worker.
 Adapters change what it says of its own accord; and it takes it amiss when a sequence is gone on with under others than
 it was begun under.
 """
@@ -28,11 +29,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
 from paddock.engine.grammar import Grammar, GrammarSource
-from paddock.errors import ModelLoadFailed
+from paddock.errors import ModelLoadFailed, OutOfMemory
 from paddock.types import (
     Adapters,
     Adopt,
@@ -56,7 +58,7 @@ from paddock.types import (
 )
 
 SCHEME = "fake:"
-_OPTIONS = ("delay", "hang", "load", "n_ctx", "sigill", "whole")
+_OPTIONS = ("alone", "delay", "hang", "load", "n_ctx", "sigill", "whole")
 _SPECIAL = {"<s>": 256, "</s>": 257, "<|im_start|>": 258, "<|im_end|>": 259}
 _NAMES = re.compile("(" + "|".join(map(re.escape, _SPECIAL)) + ")")
 _BOS, _EOS, _START, _END = 256, 257, 258, 259
@@ -131,6 +133,8 @@ class FakeEngine:
         settings = parse(path)
         if settings.get("sigill") and options.repack:
             os.kill(os.getpid(), signal.SIGILL)
+        if settings.get("alone") and (others := _other_workers()):
+            raise OutOfMemory(f"the fake engine wants to be alone, and there are {len(others)} workers besides")
         time.sleep(settings.get("load", 0.0))
         on_progress(1.0)
         self.vocab = FakeVocab(options.chat_template)
@@ -356,6 +360,21 @@ def _answer(prompt: list[int], question: bytes, sampling: SamplingParams, adapte
     seed = sampling.seed if sampling.temperature > 0 else 0
     key = hashlib.sha256(f"{seed}:{prompt}{adapters or ''}".encode()).digest() * 2
     return " ".join(_WORDS[byte % len(_WORDS)] for byte in key[:_ANSWER_WORDS]).encode()
+
+
+def _other_workers() -> list[int]:
+    """Those of the same gateway, from the process table."""
+    sibling = f"PPid:\t{os.getppid()}\n"
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                status, command = (entry / "status").read_text(), (entry / "cmdline").read_bytes()
+            except OSError:
+                continue  # it has just ended
+            if sibling in status and b"paddock.worker\0" in command:
+                found.append(int(entry.name))
+    return found
 
 
 def parse(path: str) -> dict[str, float]:

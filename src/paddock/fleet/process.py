@@ -20,6 +20,7 @@ import structlog
 from paddock.errors import (
     IllegalInstruction,
     ModelLoadFailed,
+    OutOfMemory,
     PaddockError,
     ReadTooSlowly,
     Unavailable,
@@ -161,6 +162,7 @@ class WorkerProcess(asyncio.Protocol):
         self._ids = itertools.count(1)
         self._problem: PaddockError | None = None
         self._stopping = False
+        self._killed = False
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -396,9 +398,7 @@ class WorkerProcess(asyncio.Protocol):
             retry_after=1,
         )
         if not self._ready.done():
-            kind = IllegalInstruction if status == -signal.SIGILL else ModelLoadFailed
-            loading = f"{self.model} could not be loaded: its worker ended with {_how(status)}"
-            self._ready.set_exception(self._problem or kind(loading))
+            self._ready.set_exception(self._problem or self._why_not_loaded(status))
             self._ready.exception()  # retrieved, should nobody be waiting any more
         if not self._stopping:
             await asyncio.sleep(0)  # let the last lines of its output arrive
@@ -406,6 +406,14 @@ class WorkerProcess(asyncio.Protocol):
         self._stopping = True
         self.fail_all(error)
         self._on_gone(self)
+
+    def _why_not_loaded(self, status: int) -> ModelLoadFailed:
+        said = f"{self.model} could not be loaded: its worker "
+        if status == -signal.SIGILL:
+            return IllegalInstruction(f"{said}ended with {_how(status)}")
+        if status == -signal.SIGKILL and not self._killed:
+            return OutOfMemory(f"{said}was killed, as the kernel does when memory runs out")
+        return ModelLoadFailed(f"{said}ended with {_how(status)}")
 
     async def _follow_output(self) -> None:
         assert self._process is not None, "spawned before it is followed"
@@ -420,6 +428,7 @@ class WorkerProcess(asyncio.Protocol):
             self._transport.write(encode(message))
 
     def _kill(self) -> None:
+        self._killed = True
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
