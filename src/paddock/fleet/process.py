@@ -64,6 +64,7 @@ _log = structlog.get_logger(__name__)
 _EXIT_WAIT = 2.0
 _LOOK_WAIT = 10.0
 _STDERR_LINES = 40
+_GPU_BACKENDS = ("cuda", "hip", "metal", "musa", "opencl", "sycl", "vulkan")
 _MOST_UNREAD = 65536
 """Tokens of a request, chosen or merely reported, that its client may be behind: ten or twenty megabytes."""
 
@@ -469,11 +470,20 @@ def environment(options: EngineOptions) -> dict[str, str]:
 
 def has_cuda() -> bool:
     """Whether the llama.cpp that workers load was built for CUDA. It is not imported here, only looked at."""
+    return _built_for("cuda")
+
+
+def has_gpu() -> bool:
+    """Whether it was built for a GPU of any kind."""
+    return _built_for(*_GPU_BACKENDS)
+
+
+def _built_for(*backends: str) -> bool:
     folders = [Path(path) for path in [os.environ.get("LLAMA_CPP_LIB_PATH")] if path]
     spec = importlib.util.find_spec("llama_cpp")
     if spec is not None and spec.origin is not None:
         folders.append(Path(spec.origin).parent / "lib")
-    return any(list(folder.glob("libggml-cuda.so*")) for folder in folders)
+    return any(list(folder.glob(f"libggml-{backend}.*")) for folder in folders for backend in backends)
 
 
 def _how(status: int) -> str:
