@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_origin
 
 from dotenv import dotenv_values
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
 
 from paddock.errors import SettingsError
 
@@ -35,6 +36,18 @@ def _template(value: str) -> str:
     if "{" not in value:
         raise ValueError("the text of a template is wanted; the names of llama.cpp's own are not known here")
     return value
+
+
+def _layers(value: Any) -> int | Literal["auto"]:
+    if value == "auto":
+        return "auto"
+    if not re.fullmatch(r"-1|[0-9]{1,9}", str(value)):
+        raise ValueError("a number of layers, -1 for all of them, or 'auto' is expected")
+    return int(value)
+
+
+GpuLayers = Annotated[int | Literal["auto"], PlainValidator(_layers)]
+"""As one type, so that a mistake is told once."""
 
 
 def _path_and_scale(value: Any) -> Any:
@@ -97,7 +110,8 @@ class ModelSettings(_Section):
     n_ctx: int = Field(16384, ge=0)
     n_batch: int = Field(2048, ge=1)
     n_ubatch: int = Field(512, ge=1)
-    n_gpu_layers: int = Field(-1, ge=-1)
+    n_gpu_layers: GpuLayers = -1
+    """-1: all of them; auto: as many as fit the GPU's free memory when the model is loaded."""
     n_threads: int = Field(default_factory=lambda: min(8, _cores()), ge=1)
     flash_attn: Literal["on", "off", "auto"] = "auto"
     cache_type_k: CacheType = "f16"

@@ -35,6 +35,8 @@ class Model:
     aliases: tuple[str, ...] = field(default=())
     wanted: Wanted = field(default=Wanted())
     options: EngineOptions = field(default=EngineOptions())
+    auto_layers: bool = False
+    """How many of its layers go to the GPU is decided when it is loaded (`offload.py`), whatever `options` say."""
     files: tuple[ModelFile, ...] = field(default=())
     projectors: tuple[str, ...] = field(default=())
     """Files beside it that would give it eyes or ears."""
@@ -276,6 +278,7 @@ class _Maker:
             aliases=(*aliases, *said.aliases),
             wanted=wanted,
             options=options,
+            auto_layers=said.n_gpu_layers == "auto",
             files=found.files,
             projectors=found.projectors,
             trouble=found.trouble,

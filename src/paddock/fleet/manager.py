@@ -24,6 +24,8 @@ from paddock.errors import (
 from paddock.fleet.adapters import acting, acting_at_first
 from paddock.fleet.catalogue import Catalogue, Model
 from paddock.fleet.kinds import kind_of
+from paddock.fleet.memory import Machine
+from paddock.fleet.offload import fitting_layers
 from paddock.fleet.process import Generation, WorkerProcess
 from paddock.fleet.vigil import Vigil
 from paddock.types import Adapters, GenerateRequest, ModelInfo, ModelKind, Pooling, PoolRequest, SlotState
@@ -211,6 +213,11 @@ class Fleet:
         worker = self._starting[model.name] = WorkerProcess(model.name, self._turns, self._on_gone, vigil)
         try:
             options = msgspec.structs.replace(model.options, pooling=await self.pooling(model), repack=self._repack)
+            if model.auto_layers:
+                free = (await asyncio.to_thread(Machine().available)).get("gpu", 0)
+                layers = await asyncio.to_thread(fitting_layers, model, free)
+                _log.info("layers that fit the GPU", model=model.name, layers=layers, free=free)
+                options = msgspec.structs.replace(options, n_gpu_layers=layers)
             await worker.start(model.path, options, within=model.load_timeout)
         except PaddockError as error:
             _log.error("load failed", model=model.name, error=error.message)
