@@ -139,6 +139,17 @@ def test_wrong_values_name_key_place_and_value(tmp_path: Path) -> None:
     assert "must be an object" in problem(tmp_path, {"server": 3}, flags={"server.port": 1})
 
 
+def test_layers_are_a_number_or_left_to_us(tmp_path: Path) -> None:
+    for value, layers in [("auto", "auto"), ("35", 35), ("-1", -1)]:
+        environ = {"PADDOCK_MODEL_MANAGER__N_GPU_LAYERS": value}
+        assert load(tmp_path, environ=environ).model_manager.n_gpu_layers == layers
+    wrong: tuple[Any, ...] = ("some", -2, 1.5, True, [], 10**12)
+    for value in wrong:
+        said = problem(tmp_path, {"model_manager": {"n_gpu_layers": value}})
+        assert said.startswith("model_manager.n_gpu_layers in ")
+        assert "; " not in said
+
+
 def test_an_error_never_shows_a_key(tmp_path: Path) -> None:
     assert "hunter2" not in problem(tmp_path, {"server": {"api_keys": {"hunter2": 1}}})
 

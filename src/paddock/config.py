@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_origin
 
 from dotenv import dotenv_values
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
 
 from paddock.errors import SettingsError
 
@@ -53,6 +53,18 @@ def _size(value: Any) -> Any:
 
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
 """In bytes. As with memory in general, a G is 1024 M."""
+
+
+def _layers(value: Any) -> int | Literal["auto"]:
+    if value == "auto":
+        return "auto"
+    if not re.fullmatch(r"-1|[0-9]{1,9}", str(value)):
+        raise ValueError("a number of layers, -1 for all of them, or 'auto' is expected")
+    return int(value)
+
+
+GpuLayers = Annotated[int | Literal["auto"], PlainValidator(_layers)]
+"""As one type, so that a mistake is told once."""
 
 
 def _path_and_scale(value: Any) -> Any:
@@ -108,10 +120,15 @@ class ModelSettings(_Section):
 
     idle_timeout: float = Field(300, ge=0)
     load_timeout: float = Field(600, gt=0)
+    silence_timeout: float = Field(30, gt=0)
+    """Seconds without a sign of life from a worker that has something to do, after which it is ended."""
+    hang_timeout: float = Field(600, gt=0)
+    """The same for a worker that lives but does not finish a step."""
     n_ctx: int = Field(16384, ge=0)
     n_batch: int = Field(2048, ge=1)
     n_ubatch: int = Field(512, ge=1)
-    n_gpu_layers: int = Field(-1, ge=-1)
+    n_gpu_layers: GpuLayers = -1
+    """-1: all of them; auto: as many as fit the GPU's free memory when the model is loaded."""
     n_threads: int = Field(default_factory=lambda: min(8, _cores()), ge=1)
     flash_attn: Literal["on", "off", "auto"] = "auto"
     cache_type_k: CacheType = "f16"

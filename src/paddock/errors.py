@@ -166,12 +166,6 @@ class ModelLoadFailed(Unavailable):
     code = "model_load_failed"
 
 
-class OutOfMemory(ModelLoadFailed):
-    """There was not enough memory after all."""
-
-    code = "out_of_memory"
-
-
 class InsufficientMemory(Unavailable):
     """As things are, it can never fit beside what must stay."""
 
@@ -194,6 +188,12 @@ class IllegalInstruction(ModelLoadFailed):
     """libllama was compiled for instructions that do not work here; a load without them may succeed."""
 
     code = "illegal_instruction"
+
+
+class OutOfMemory(ModelLoadFailed):
+    """There was not enough memory for it; with less of it in use a load may succeed."""
+
+    code = "out_of_memory"
 
 
 class WorkerCrashed(Unavailable):

@@ -57,6 +57,7 @@ def test_flags_become_settings() -> None:
     assert (manager.n_ctx, manager.n_gpu_layers, manager.flash_attn) == (4096, 35, "on")
     assert _settings("paddock serve -fa off -ctk q8_0 -t 3").model_manager.flash_attn == "off"
     assert _settings("paddock serve -ngl all").model_manager.n_gpu_layers == -1
+    assert _settings("paddock serve -ngl auto").model_manager.n_gpu_layers == "auto"
     manager = _settings("paddock serve --lora a,'\"b,c\"' --lora d --lora-scaled e:f:0.5,g:-2").model_manager
     assert [(str(path), scale) for path, scale in manager.adapters] == [
         *(("a", 1.0), ("b,c", 1.0), ("d", 1.0), ("e:f", 0.5), ("g", -2.0)),

@@ -19,6 +19,7 @@ from paddock.errors import (
     ModelLoading,
     ModelNotFound,
     ModelUnloaded,
+    OutOfMemory,
     PaddockError,
     WorkerCrashed,
 )
@@ -37,6 +38,9 @@ class Unlimited:
 
     def taken(self, pid: int) -> dict[str, int]:
         return {}
+
+    def changed(self) -> None:
+        pass
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -198,6 +202,9 @@ def test_what_is_free_counts_and_what_models_hold_does_not() -> None:
         def taken(self, pid: int) -> dict[str, int]:
             return {"host": self.held.setdefault(pid, 100 * MIB)}
 
+        def changed(self) -> None:
+            pass
+
     async def scenario() -> None:
         fleet = Fleet(Catalogue([model(name, "memory=100") for name in "abc"]), Rules(min_residence=0), Tight())
         try:
@@ -276,7 +283,7 @@ def test_a_crash_loop_is_left_alone_and_says_why() -> None:
         async with _fleet(model("a"), model("b")) as fleet:
             other = await _text(fleet, "b")
             errors = []
-            for _ in range(4):
+            for _ in range(6):
                 try:
                     await _text(fleet, "a", "crash: now")
                 except PaddockError as error:
@@ -394,5 +401,19 @@ def test_whoever_watches_is_told() -> None:
             assert [state for at, state in enumerate(told) if told[at - 1 : at] != [state]] == [
                 "unloaded", "loading", "loaded", "unloading", "unloaded"
             ]  # fmt: skip
+
+    run(scenario())
+
+
+def test_too_little_memory_after_all_is_tried_again_without_the_idle() -> None:
+    async def scenario() -> None:
+        async with _fleet(model("a"), model("b", "alone=1"), model("c", pinned=True)) as fleet:
+            await _text(fleet, "a")
+            assert await _text(fleet, "b")
+            assert _states(fleet)["a"] == "unloaded"
+            await fleet.unload(fleet.catalogue.find("b"))
+            await _text(fleet, "c")
+            with pytest.raises(OutOfMemory):
+                await _text(fleet, "b")
 
     run(scenario())

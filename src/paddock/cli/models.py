@@ -49,7 +49,7 @@ def command(models_dir: str | None, config: Path | None, as_json: bool) -> None:
     is told.
     """
     from paddock.config import load_settings
-    from paddock.fleet import has_cuda, open_catalogue
+    from paddock.fleet import has_gpu, open_catalogue
 
     try:
         flags = {"model_manager.models_directory": models_dir} if models_dir is not None else {}
@@ -59,7 +59,7 @@ def command(models_dir: str | None, config: Path | None, as_json: bool) -> None:
         sys.exit(1)
     for note in catalogue.notes:
         click.echo(f"paddock: {note}", err=True)
-    found = [_look(model, gpu=has_cuda()) for model in sorted(catalogue, key=lambda model: model.name)]
+    found = [_look(model, gpu=has_gpu()) for model in sorted(catalogue, key=lambda model: model.name)]
     if as_json:
         click.echo(json.dumps([asdict(model) for model in found], indent=2))
     else:

@@ -88,11 +88,11 @@ def _options(*groups: Decorator) -> Decorator:
     return apply
 
 
-def _layers(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
-    """-1, `all` and `auto` mean every layer; so does any number past the last (seed command lines use 999)."""
-    if value is None:
-        return None
-    if value in ("all", "auto"):
+def _layers(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | str | None:
+    """-1 and `all` mean every layer; so does any number past the last (seed command lines use 999)."""
+    if value is None or value == "auto":
+        return value
+    if value == "all":
         return -1
     try:
         return max(int(value), -1)
@@ -115,7 +115,7 @@ _MODELS = _options(
     click.option("--default-model", metavar="NAME", help="The model for requests that name none."),
     click.option("-c", "--ctx-size", type=int, metavar="N", help="Context size in tokens; 0: the model's own. [16384]"),
     click.option("-ngl", "--ngl", "--gpu-layers", "--n-gpu-layers", "n_gpu_layers", callback=_layers, metavar="N",
-                 help="Layers on the GPU; -1: all of them. [-1]"),
+                 help="Layers on the GPU; -1: all of them, auto: as many as fit. [-1]"),
     click.option("-t", "--threads", type=int, metavar="N", help="CPU threads. [8, or the machine's cores if fewer]"),
     click.option("-b", "--batch-size", type=int, metavar="N", help="Most tokens in one step. [2048]"),
     click.option("-ub", "--ubatch-size", type=int, metavar="N", help="Most tokens in one pass of the graph. [512]"),

@@ -9,7 +9,6 @@ from typing import Any
 import llama_cpp.llama_cpp as lib
 
 from paddock.engine import library
-from paddock.errors import ModelLoadFailed
 from paddock.types import Adapters
 
 
@@ -32,6 +31,5 @@ class LoadedAdapters:
 def _load(model: Any, path: str) -> Any:
     pointer = lib.llama_adapter_lora_init(model, path.encode())
     if not pointer:
-        reason = "; ".join(library.log.errors) or "libllama gave no reason"
-        raise ModelLoadFailed(f"cannot load the adapter {path}: {reason}")
+        raise library.load_failure(f"cannot load the adapter {path}")
     return pointer

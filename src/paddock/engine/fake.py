@@ -6,12 +6,14 @@ scheduler that loses or mixes up cache produces different text. Its vocabulary i
 What the last message says decides the answer:
 - `say: WORDS` is answered with WORDS, byte for byte;
 - `crash: …` aborts the process in the middle of the answer, as a native assertion does;
+- `hang: …` never comes to an end, where the option `hang=1` allows it;
 - anything else gets words drawn from a hash of the whole conversation and the seed.
 Text that is no conversation goes on with letters hashed from all of it. Under a constraint it says what it would have
 said as far as that is allowed, and otherwise the shortest thing that comes to mind.
 The path's options tune it: `fake:delay=0.05,n_ctx=512` waits that long in each step and has that context;
 `load=3` takes so many seconds to load; `memory=100` holds so many MiB; `sigill=1` dies while loading unless it is told
-not to repack; `whole=1` has a memory that can only be copied as a whole, and takes it amiss when somebody tries a part.
+not to repack; `whole=1` has a memory that can only be copied as a whole, and takes it amiss when somebody tries a part;
+`alone=1` finds no memory to load while its gateway has another worker.
 Adapters change what it says of its own accord; and it takes it amiss when a sequence is gone on with under others than
 it was begun under.
 """
@@ -22,15 +24,17 @@ import hashlib
 import os
 import re
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 
 from paddock.engine.grammar import Grammar, GrammarSource
-from paddock.errors import ModelLoadFailed
+from paddock.errors import ModelLoadFailed, OutOfMemory
 from paddock.types import (
     Adapters,
     Adopt,
@@ -54,7 +58,7 @@ from paddock.types import (
 )
 
 SCHEME = "fake:"
-_OPTIONS = ("delay", "load", "memory", "n_ctx", "sigill", "whole")
+_OPTIONS = ("alone", "delay", "hang", "load", "memory", "n_ctx", "sigill", "whole")
 _SPECIAL = {"<s>": 256, "</s>": 257, "<|im_start|>": 258, "<|im_end|>": 259}
 _NAMES = re.compile("(" + "|".join(map(re.escape, _SPECIAL)) + ")")
 _BOS, _EOS, _START, _END = 256, 257, 258, 259
@@ -100,11 +104,14 @@ class FakeSampler:
     params: SamplingParams
     grammar: Grammar | None = None
     dictated: list[int] = field(default_factory=list)
+    may_hang: bool = False
 
     def dictate(self, tokens: Sequence[int]) -> None:
         self.dictated += tokens
 
     def choose(self, history: list[int], adapters: Adapters) -> Sampled:
+        if self.may_hang and _last_question(history).startswith(b"hang:"):
+            hang()
         token = self.dictated.pop(0) if self.dictated else _next_token(history, self.params, adapters)
         if self.grammar is None:
             return Sampled(token, self._opinion(history, token))
@@ -126,6 +133,8 @@ class FakeEngine:
         settings = parse(path)
         if settings.get("sigill") and options.repack:
             os.kill(os.getpid(), signal.SIGILL)
+        if settings.get("alone") and (others := _other_workers()):
+            raise OutOfMemory(f"the fake engine wants to be alone, and there are {len(others)} workers besides")
         time.sleep(settings.get("load", 0.0))
         self._ballast = b"x" * (int(settings.get("memory", 0)) << 20)
         on_progress(1.0)
@@ -134,6 +143,7 @@ class FakeEngine:
         self.takes_turns = False
         self.n_batch = options.n_batch
         self._delay = settings.get("delay", 0.0)
+        self._hangs = bool(settings.get("hang"))
         self._whole = bool(settings.get("whole"))
         self._cells: dict[int, list[_Cell]] = {}
         self._spans: dict[int, list[_Cell]] = {}
@@ -181,7 +191,7 @@ class FakeEngine:
         return self._grammars.compile(constraint)
 
     def sampler(self, params: SamplingParams, prompt: Sequence[int], grammar: Grammar | None = None) -> FakeSampler:
-        return FakeSampler(params, None if grammar is None else grammar.fork())
+        return FakeSampler(params, None if grammar is None else grammar.fork(), may_hang=self._hangs)
 
     def apply(self, operations: Sequence[Operation]) -> None:
         for operation in operations:
@@ -307,6 +317,11 @@ def _next_token(history: list[int], sampling: SamplingParams, adapters: Adapters
     return answer[len(said)] if len(said) < len(answer) else _END
 
 
+def hang() -> None:
+    """Never to return, and without holding up the other threads, as native code does it."""
+    threading.Event().wait()
+
+
 def opinion(history: list[int], token: int, count: int) -> TokenLogprobs:
     """How likely the token is after all this, or so it says; and the same of its neighbours in the alphabet."""
 
@@ -330,6 +345,12 @@ def _last_message(prompt: list[int]) -> bytes:
     return _bytes(prompt[start + 1 :]).partition(b"\n")[2].removesuffix(b"\n")
 
 
+def _last_question(history: list[int]) -> bytes:
+    """What the reply that is being written is a reply to."""
+    start = max((index for index, token in enumerate(history) if token == _START), default=0)
+    return _last_message(history[:start])
+
+
 def _bytes(tokens: list[int]) -> bytes:
     return bytes(token for token in tokens if token < 256)
 
@@ -340,6 +361,21 @@ def _answer(prompt: list[int], question: bytes, sampling: SamplingParams, adapte
     seed = sampling.seed if sampling.temperature > 0 else 0
     key = hashlib.sha256(f"{seed}:{prompt}{adapters or ''}".encode()).digest() * 2
     return " ".join(_WORDS[byte % len(_WORDS)] for byte in key[:_ANSWER_WORDS]).encode()
+
+
+def _other_workers() -> list[int]:
+    """Those of the same gateway, from the process table."""
+    sibling = f"PPid:\t{os.getppid()}\n"
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                status, command = (entry / "status").read_text(), (entry / "cmdline").read_bytes()
+            except OSError:
+                continue  # it has just ended
+            if sibling in status and b"paddock.worker\0" in command:
+                found.append(int(entry.name))
+    return found
 
 
 def parse(path: str) -> dict[str, float]:

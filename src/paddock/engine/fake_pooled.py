@@ -1,7 +1,8 @@
 """A model without weights that makes vectors: `paddock serve -m fake: --embedding`, or `--reranking`.
 
 A vector counts an input's letters, so texts with the same letters are near each other; a score tells how many of the
-query's letters the document has. It takes the fake engine's options, and a text with `crash:` in it aborts the process.
+query's letters the document has. It takes the fake engine's options, and a text with `crash:` in it aborts the process,
+as one with `hang:` hangs where `hang=1` allows it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from paddock.engine.fake import FakeVocab, parse
+from paddock.engine.fake import FakeVocab, hang, parse
 from paddock.types import EngineOptions, ModelInfo
 
 _N_CTX = 512
@@ -34,6 +35,7 @@ class FakePooledEngine:
         self.n_batch = options.n_ubatch
         self.n_sequences = 8
         self._delay = settings.get("delay", 0.0)
+        self._hangs = bool(settings.get("hang"))
         self._pooling = options.pooling
         self.info = ModelInfo(
             description="fake",
@@ -64,8 +66,11 @@ class FakePooledEngine:
     def close(self) -> None: ...
 
     def _vectors(self, tokens: list[int]) -> npt.NDArray[np.float32]:
-        if b"crash:" in bytes(token for token in tokens if token < 256):
+        text = bytes(token for token in tokens if token < 256)
+        if b"crash:" in text:
             os.abort()
+        if self._hangs and b"hang:" in text:
+            hang()
         if self._pooling == "rank":
             middle = tokens.index(_SEPARATOR)
             return np.array([[len({*tokens[:middle]} & {*tokens[middle + 1 :]})]], np.float32)

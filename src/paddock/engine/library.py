@@ -9,7 +9,11 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 
+from paddock.errors import ModelLoadFailed, OutOfMemory
+
 _ERROR, _CONTINUED = 4, 5
+# What its parts say when they are given no memory; there is no other way to know.
+_NO_MEMORY = ("failed to allocate", "unable to allocate", "cannot allocate memory", "out of memory", "std::bad_alloc")
 
 
 class NativeLog:
@@ -47,3 +51,10 @@ def start(*, verbose: bool) -> None:
         _started = True
         log.install()
         lib.llama_backend_init()
+
+
+def load_failure(what: str) -> ModelLoadFailed:
+    """The error to raise for something that libllama did not give us, with what it said of it."""
+    reason = "; ".join(log.errors) or "libllama gave no reason"
+    no_memory = any(phrase in reason.lower() for phrase in _NO_MEMORY)
+    return (OutOfMemory if no_memory else ModelLoadFailed)(f"{what}: {reason}")

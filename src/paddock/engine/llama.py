@@ -22,7 +22,7 @@ from paddock.engine.memory import Memory
 from paddock.engine.sampler import Crowd, Sampler, logprobs_of
 from paddock.engine.vocab import LlamaVocab
 from paddock.engine.whole import WholeMemory
-from paddock.errors import DecodeFailed, ModelLoadFailed
+from paddock.errors import DecodeFailed
 from paddock.types import (
     Adapters,
     CacheShape,
@@ -300,8 +300,7 @@ def load_model(path: Path, options: EngineOptions, on_progress: Callable[[float]
     params.progress_callback = callback
     model = lib.llama_model_load_from_file(str(path).encode(), params)
     if not model:
-        reason = "; ".join(library.log.errors) or "libllama gave no reason"
-        raise ModelLoadFailed(f"cannot load {path.name}: {reason}")
+        raise library.load_failure(f"cannot load {path.name}")
     return model
 
 
@@ -324,8 +323,7 @@ def context_params(options: EngineOptions, *, n_ctx: int, n_batch: int, unified:
 def new_context(model: Any, params: Any) -> Any:
     context = lib.llama_init_from_model(model, params)
     if not context:
-        reason = "; ".join(library.log.errors) or "libllama gave no reason"
-        raise ModelLoadFailed(f"cannot create a context of {params.n_ctx} tokens: {reason}")
+        raise library.load_failure(f"cannot create a context of {params.n_ctx} tokens")
     return context
 
 

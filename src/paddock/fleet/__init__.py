@@ -6,7 +6,7 @@ from paddock.fleet.estimate import Estimate
 from paddock.fleet.generation import Generation
 from paddock.fleet.lifecycle import ModelStatus, Rules
 from paddock.fleet.manager import Fleet
-from paddock.fleet.process import has_cuda
+from paddock.fleet.process import has_gpu
 
 __all__ = [
     "Catalogue",
@@ -17,6 +17,6 @@ __all__ = [
     "Model",
     "ModelStatus",
     "Rules",
-    "has_cuda",
+    "has_gpu",
     "open_catalogue",
 ]

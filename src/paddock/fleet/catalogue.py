@@ -36,6 +36,8 @@ class Model:
     aliases: tuple[str, ...] = field(default=())
     wanted: Wanted = field(default=Wanted())
     options: EngineOptions = field(default=EngineOptions())
+    auto_layers: bool = False
+    """How many of its layers go to the GPU is decided when it is loaded (`offload.py`), whatever `options` say."""
     files: tuple[ModelFile, ...] = field(default=())
     projectors: tuple[str, ...] = field(default=())
     """Files beside it that would give it eyes or ears."""
@@ -43,6 +45,8 @@ class Model:
     trouble: str = ""
     """What is known to be wrong before any file is read."""
     load_timeout: float = 600
+    silence_timeout: float = 30
+    hang_timeout: float = 600
     idle_timeout: float = 300
     pinned: bool = False
     preload: bool = False
@@ -277,10 +281,13 @@ class _Maker:
             aliases=(*aliases, *said.aliases),
             wanted=wanted,
             options=options,
+            auto_layers=said.n_gpu_layers == "auto",
             files=found.files,
             projectors=found.projectors,
             trouble=found.trouble,
             load_timeout=said.load_timeout,
+            silence_timeout=said.silence_timeout,
+            hang_timeout=said.hang_timeout,
             idle_timeout=said.idle_timeout,
             pinned=said.pinned,
             preload=said.preload,

@@ -26,8 +26,10 @@ from paddock.errors import (
     ServerStopping,
 )
 from paddock.fleet.catalogue import Model
+from paddock.fleet.offload import fitting_layers
 from paddock.fleet.policy import Bytes, Failures, Limits, Phase, Shortage, Standing, decide
 from paddock.fleet.process import WorkerProcess
+from paddock.fleet.vigil import Vigil
 
 _log = structlog.get_logger(__name__)
 
@@ -36,16 +38,21 @@ _STATES: dict[Phase, State] = {"out": "unloaded", "loading": "loading", "in": "l
 _STAY_PER_LOAD = 2.0
 """A model stays at least so many times as long as it took to load, so that loading is not all that happens."""
 _MOST_UNSEEN = 256
+_SHORT_PAUSE = 2.0
+"""Seconds that a request waits for a model that is left alone after failures."""
 
 
 class Memory(Protocol):
     """What there is of it on this machine."""
 
     def available(self) -> Bytes:
-        """What is free on each device right now."""
+        """What is free on each device right now. To be asked on a thread of its own: GPUs take their time."""
 
     def taken(self, pid: int) -> Bytes:
         """What a worker holds that nobody could take from it without ending it; on devices where that can be told."""
+
+    def changed(self) -> None:
+        """A worker has come or gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +179,7 @@ class Lifecycle:
     def __init__(self, models: Iterable[Model], rules: Rules, memory: Memory, *, gpu: bool = False) -> None:
         self._rules = rules
         self._memory = memory
+        self._free: Bytes = {}
         self._gpu = gpu
         self._seats = {model.name: _Seat(model) for model in models}
         self._repack = True
@@ -205,17 +213,12 @@ class Lifecycle:
         if seat.phase == "in" and seat.worker is not None and seat.worker.alive:
             return seat.worker
         await self._assess(seat)
+        await self._recovered(seat)
+        await self._look_at_memory()
         self._refuse_if_stopping()
-        pause = seat.failures.pause(time.monotonic())
-        if seat.phase == "out" and pause > 0:
-            raise ModelCrashing(
-                f"{name} failed {seat.failures.count} times in a row and is left alone for {pause:.0f} s; "
-                f"the last time: {seat.failures.reason}",
-                retry_after=pause,
-            )
         waiter: asyncio.Future[WorkerProcess] = asyncio.get_running_loop().create_future()
         seat.waiting[waiter] = time.monotonic()
-        if seat.phase == "in" and seat.worker is not None:  # it came while it was looked at
+        if seat.phase == "in" and seat.worker is not None and seat.worker.alive:  # it came while we looked
             waiter.set_result(seat.worker)
         else:
             self._act()
@@ -361,7 +364,7 @@ class Lifecycle:
             for seat in concerned:
                 for device, taken in self._measure(seat).items():
                     held[device] = held.get(device, 0) + taken
-            for device, free in self._memory.available().items():
+            for device, free in self._free.items():
                 most = free + held.get(device, 0)
                 memory[device] = min(memory.get(device, most), most)
         return Limits(memory, self._rules.models_max)
@@ -385,6 +388,23 @@ class Lifecycle:
         needs = await asyncio.to_thread(_needs, model, gpu=self._gpu)
         if seat.model is model:
             seat.needs = needs
+
+    async def _recovered(self, seat: _Seat) -> None:
+        """After failures: wait if it is not for long, or say so."""
+        pause = seat.failures.pause(time.monotonic())
+        if seat.phase != "out" or pause == 0:
+            return
+        if pause > _SHORT_PAUSE:
+            raise ModelCrashing(
+                f"{seat.model.name} failed {seat.failures.count} times in a row and is left alone for {pause:.0f} s; "
+                f"the last time: {seat.failures.reason}",
+                retry_after=pause,
+            )
+        await asyncio.sleep(pause)
+
+    async def _look_at_memory(self) -> None:
+        if self._rules.check_memory:
+            self._free = await asyncio.to_thread(self._memory.available)
 
     def _refuse_if_stopping(self) -> None:
         if self._stopping:
@@ -412,6 +432,8 @@ class Lifecycle:
         await worker.unused()
         await worker.stop()
         _log.info("unloaded", model=seat.model.name)
+        self._memory.changed()
+        await self._look_at_memory()
         self._is_out(seat)
         self._act()
 
@@ -463,10 +485,18 @@ class Lifecycle:
 
     async def _spawn(self, seat: _Seat) -> WorkerProcess:
         model = seat.model
-        worker = seat.worker = WorkerProcess(model.name, self._turns, self)
+        worker = seat.worker = WorkerProcess(
+            model.name, self._turns, self, Vigil(model.silence_timeout, model.hang_timeout)
+        )
         pooling = await asyncio.to_thread(model.pooling)
         options = msgspec.structs.replace(model.options, pooling=pooling, repack=self._repack)
+        if model.auto_layers:
+            free = (await asyncio.to_thread(self._memory.available)).get("gpu", 0)
+            layers = await asyncio.to_thread(fitting_layers, model, free)
+            _log.info("layers that fit the GPU", model=model.name, layers=layers, free=gib(free))
+            options = msgspec.structs.replace(options, n_gpu_layers=layers)
         await worker.start(model.path, options, within=model.load_timeout)
+        self._memory.changed()
         return worker
 
     def _is_in(self, seat: _Seat, worker: WorkerProcess, seconds: float) -> None:

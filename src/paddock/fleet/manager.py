@@ -17,7 +17,7 @@ from paddock.fleet.generation import Generation
 from paddock.fleet.kinds import kind_of
 from paddock.fleet.lifecycle import Lifecycle, Memory, ModelStatus, Rules
 from paddock.fleet.memory import Machine
-from paddock.fleet.process import has_cuda
+from paddock.fleet.process import has_gpu
 from paddock.types import Adapters, GenerateRequest, ModelInfo, ModelKind, Pooling, PoolRequest, SlotState
 from paddock.wire import Pooled, SlotAction, SlotDone, Text, TextQuestion, Tokens
 
@@ -29,7 +29,7 @@ class Fleet:
 
     def __init__(self, catalogue: Catalogue, rules: Rules | None = None, memory: Memory | None = None) -> None:
         self.catalogue = catalogue
-        self._lifecycle = Lifecycle(catalogue, rules or Rules(), memory or Machine(), gpu=has_cuda())
+        self._lifecycle = Lifecycle(catalogue, rules or Rules(), memory or Machine(), gpu=has_gpu())
         self._adapters: dict[str, Adapters] = {}
         self._preloading: set[asyncio.Task[None]] = set()
         self.started = time.monotonic()

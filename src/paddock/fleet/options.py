@@ -15,7 +15,7 @@ def engine_options(settings: ModelSettings, *, verbose: bool) -> EngineOptions:
         n_ctx=settings.n_ctx,
         n_batch=settings.n_batch,
         n_ubatch=settings.n_ubatch,
-        n_gpu_layers=settings.n_gpu_layers,
+        n_gpu_layers=-1 if settings.n_gpu_layers == "auto" else settings.n_gpu_layers,
         n_threads=settings.n_threads,
         flash_attn=settings.flash_attn,
         cache_type_k=settings.cache_type_k,

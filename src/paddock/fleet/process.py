@@ -20,17 +20,20 @@ import structlog
 from paddock.errors import (
     IllegalInstruction,
     ModelLoadFailed,
+    OutOfMemory,
     PaddockError,
     ReadTooSlowly,
     Unavailable,
     WorkerCrashed,
 )
 from paddock.fleet.adapters import fingerprint
+from paddock.fleet.vigil import Vigil
 from paddock.types import Adapters, EngineOptions, GenerateRequest, ModelInfo, PoolRequest, SlotState
 from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
     Accepted,
+    Beat,
     Delta,
     FrameError,
     Generate,
@@ -38,6 +41,7 @@ from paddock.wire import (
     LoadFailed,
     Loading,
     Look,
+    Ping,
     Pool,
     Pooled,
     Ready,
@@ -60,6 +64,7 @@ _log = structlog.get_logger(__name__)
 _EXIT_WAIT = 2.0
 _LOOK_WAIT = 10.0
 _STDERR_LINES = 40
+_GPU_BACKENDS = ("cuda", "hip", "metal", "musa", "opencl", "sycl", "vulkan")
 _MOST_UNREAD = 65536
 """Tokens of a request, chosen or merely reported, that its client may be behind: ten or twenty megabytes."""
 
@@ -149,7 +154,7 @@ class Owner(Protocol):
 class WorkerProcess(asyncio.Protocol):
     """Spawn one with `start`. Everything here runs on the gateway's event loop."""
 
-    def __init__(self, model: str, turns: IO[bytes], owner: Owner) -> None:
+    def __init__(self, model: str, turns: IO[bytes], owner: Owner, vigil: Vigil | None = None) -> None:
         self.model = model
         self._turns = turns
         self.progress = 0.0
@@ -169,9 +174,12 @@ class WorkerProcess(asyncio.Protocol):
         self._pooling = 0
         self._unused = asyncio.Event()
         self._unused.set()
+        self._vigil = vigil or Vigil()
+        self._next_look: asyncio.TimerHandle | None = None
         self._ids = itertools.count(1)
         self._problem: PaddockError | None = None
         self._stopping = False
+        self._killed = False
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -229,6 +237,7 @@ class WorkerProcess(asyncio.Protocol):
             return attempt
         self._attempts[request_id] = attempt
         self._unused.clear()
+        self._keep_vigil()
         self._send(Generate(message))
         return attempt
 
@@ -293,6 +302,7 @@ class WorkerProcess(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its bases
 
     def data_received(self, data: bytes) -> None:
+        self._vigil.heard()
         try:
             for message in self._reader.feed(data):
                 self._on_message(message)
@@ -302,6 +312,8 @@ class WorkerProcess(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        if self._next_look is not None:
+            self._next_look.cancel()
         self._keep(self._bury())
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -328,6 +340,8 @@ class WorkerProcess(asyncio.Protocol):
             case Pooled(id) | Slots(id) | SlotDone(id) | Tokens(id) | Text(id):
                 if (question := self._questions.get(id)) is not None and not question.done():
                     question.set_result(message)
+            case Beat(in_step):
+                self._vigil.told(in_step)
             case Loading(progress):
                 self.progress = progress
                 self._owner.worker_progressed(self)
@@ -360,6 +374,7 @@ class WorkerProcess(asyncio.Protocol):
             raise self._problem or WorkerCrashed(f"the worker of {self.model} is gone", retry_after=1)
         question_id = next(self._ids)
         question = self._questions[question_id] = asyncio.get_running_loop().create_future()
+        self._keep_vigil()
         self._send(message(question_id))
         try:
             return await question
@@ -374,6 +389,39 @@ class WorkerProcess(asyncio.Protocol):
             self._unused.set()
             self._owner.worker_unused(self)
 
+    def _keep_vigil(self) -> None:
+        """Something is under way now: see to it that the worker lives, until it is at rest again."""
+        self._vigil.given_work()
+        if self._next_look is None:
+            self._vigil.begin()
+            self._look_later()
+
+    def _look_later(self) -> None:
+        self._vigil.asked(idle=not self._attempts and not self._questions)
+        self._send(Ping())
+        self._next_look = asyncio.get_running_loop().call_later(self._vigil.interval, self._look)
+
+    def _look(self) -> None:
+        self._next_look = None
+        if not self.alive or self._vigil.at_rest:
+            return
+        reason = self._vigil.look()
+        if reason:
+            self._give_up(reason)
+        else:
+            self._look_later()
+
+    def _give_up(self, reason: str) -> None:
+        """It hangs. Whoever waits is told now: a process that is stuck in a driver may outlive its death sentence."""
+        _log.error("worker hangs", model=self.model, pid=self.pid, reason=reason, output=list(self._stderr))
+        self._problem = WorkerCrashed(
+            f"the worker of {self.model} hung and was ended: {reason}; the next request loads it again", retry_after=1
+        )
+        self._stopping = True
+        self.end = self._problem.message
+        self.fail_all(self._problem)
+        self._kill()
+
     async def _bury(self) -> None:
         """The connection is gone, so the process is ending or dead: find out how, and tell whoever waits."""
         assert self._process is not None, "there was a connection"
@@ -387,9 +435,7 @@ class WorkerProcess(asyncio.Protocol):
             retry_after=1,
         )
         if not self._ready.done():
-            kind = IllegalInstruction if status == -signal.SIGILL else ModelLoadFailed
-            loading = f"{self.model} could not be loaded: its worker ended with {_how(status)}"
-            self._ready.set_exception(self._problem or kind(loading))
+            self._ready.set_exception(self._problem or self._why_not_loaded(status))
             self._ready.exception()  # retrieved, should nobody be waiting any more
         if not self._stopping:
             await asyncio.sleep(0)  # let the last lines of its output arrive
@@ -398,6 +444,14 @@ class WorkerProcess(asyncio.Protocol):
         self._stopping = True
         self.fail_all(error)
         self._owner.worker_gone(self)
+
+    def _why_not_loaded(self, status: int) -> ModelLoadFailed:
+        said = f"{self.model} could not be loaded: its worker "
+        if status == -signal.SIGILL:
+            return IllegalInstruction(f"{said}ended with {_how(status)}")
+        if status == -signal.SIGKILL and not self._killed:
+            return OutOfMemory(f"{said}was killed, as the kernel does when memory runs out")
+        return ModelLoadFailed(f"{said}ended with {_how(status)}")
 
     async def _follow_output(self) -> None:
         assert self._process is not None, "spawned before it is followed"
@@ -412,6 +466,7 @@ class WorkerProcess(asyncio.Protocol):
             self._transport.write(encode(message))
 
     def _kill(self) -> None:
+        self._killed = True
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -452,11 +507,20 @@ def environment(options: EngineOptions) -> dict[str, str]:
 
 def has_cuda() -> bool:
     """Whether the llama.cpp that workers load was built for CUDA. It is not imported here, only looked at."""
+    return _built_for("cuda")
+
+
+def has_gpu() -> bool:
+    """Whether it was built for a GPU of any kind."""
+    return _built_for(*_GPU_BACKENDS)
+
+
+def _built_for(*backends: str) -> bool:
     folders = [Path(path) for path in [os.environ.get("LLAMA_CPP_LIB_PATH")] if path]
     spec = importlib.util.find_spec("llama_cpp")
     if spec is not None and spec.origin is not None:
         folders.append(Path(spec.origin).parent / "lib")
-    return any(list(folder.glob("libggml-cuda.so*")) for folder in folders)
+    return any(list(folder.glob(f"libggml-{backend}.*")) for folder in folders for backend in backends)
 
 
 def _how(status: int) -> str:

@@ -22,7 +22,7 @@ from paddock.types import (
     Usage,
 )
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -117,11 +117,17 @@ TextQuestion = Tokenize | Detokenize | Render | ReadPrompt
 """What only a loaded model's vocabulary and template can answer. None of them needs the engine."""
 
 
+class Ping(msgspec.Struct, frozen=True, tag="ping"):
+    """Are you still there? Answered at once, whatever the engine is doing."""
+
+
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """Exit now; what is still running has already been answered by the gateway."""
 
 
-ToWorker = Load | Generate | Pool | Abort | Look | SlotAction | Tokenize | Detokenize | Render | ReadPrompt | Stop
+ToWorker = (
+    Load | Generate | Pool | Abort | Look | SlotAction | Tokenize | Detokenize | Render | ReadPrompt | Ping | Stop
+)
 
 
 # ── worker → gateway ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -232,4 +238,10 @@ class Text(msgspec.Struct, frozen=True, tag="text"):
     text: str
 
 
-ToGateway = Loading | Ready | LoadFailed | Accepted | Step | Pooled | Refused | Slots | SlotDone | Tokens | Text
+class Beat(msgspec.Struct, frozen=True, tag="beat"):
+    """The answer to a `Ping`: for how many seconds the engine has been in the same step; 0 while it waits."""
+
+    in_step: float
+
+
+ToGateway = Loading | Ready | LoadFailed | Accepted | Step | Pooled | Refused | Slots | SlotDone | Tokens | Text | Beat

@@ -124,7 +124,7 @@ class EngineThread(NativeThread[Command]):
             if len(plan.spans) > plan.decodes:
                 for request in plan.requests:
                     request.answer.clock.begin(begun)
-            with self._turns.take() if engine.takes_turns else nullcontext():
+            with self._in_turn(self._turns.take() if engine.takes_turns else nullcontext()):
                 results = engine.decode(plan.spans, exact=plan.exact, adapters=plan.adapters)
             now = time.perf_counter()
             steps = scheduler.commit(plan, results, now - begun)
@@ -171,7 +171,7 @@ class EngineThread(NativeThread[Command]):
     def _receive(self, engine: Engine, scheduler: Scheduler) -> None:
         """Take every waiting command; with nothing to run, sleep until one comes."""
         try:
-            command = self._inbox.get(block=scheduler.idle)
+            command = self._next(wait=scheduler.idle)
             while True:
                 match command:
                     case Add(request):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
@@ -36,12 +38,20 @@ class NativeThread(Generic[Told]):
         self._inbox: SimpleQueue[Told] = SimpleQueue()
         # A daemon, because nothing can interrupt native code: the process leaves without waiting for it.
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
+        self._at_work_since: float | None = None
+        """None while it waits."""
 
     def start(self) -> None:
         self._thread.start()
 
     def tell(self, command: Told) -> None:
         self._inbox.put(command)
+
+    @property
+    def in_step(self) -> float:
+        """For how many seconds it has been at the same piece of work. For the other threads."""
+        since = self._at_work_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def _serve(self) -> None:
         raise NotImplementedError
@@ -54,6 +64,22 @@ class NativeThread(Generic[Told]):
         except Exception as error:
             traceback.print_exc()
             self._post(Died(ModelLoadFailed(f"the engine failed: {type(error).__name__}: {error}")))
+
+    def _next(self, *, wait: bool) -> Told:
+        """What it is told next. Raises `Empty` where there is nothing and it is not to wait."""
+        self._at_work_since = None
+        try:
+            return self._inbox.get(block=wait)
+        finally:
+            self._at_work_since = time.monotonic()
+
+    @contextmanager
+    def _in_turn(self, turn: AbstractContextManager[None]) -> Iterator[None]:
+        """Work from when its turn has come. Until then somebody else works, and may be the one that hangs."""
+        self._at_work_since = None
+        with turn:
+            self._at_work_since = time.monotonic()
+            yield
 
     def _report_progress(self, progress: float) -> None:
         self._post(Opening(progress))

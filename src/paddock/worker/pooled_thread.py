@@ -65,7 +65,7 @@ class PooledThread(NativeThread[Command | AddJob]):
             step = packer.take()
             if not step:
                 continue
-            with self._turns.take() if engine.takes_turns else nullcontext():
+            with self._in_turn(self._turns.take() if engine.takes_turns else nullcontext()):
                 matrices = engine.pool([job.inputs[index] for job, index in step])
             for (job, _), vectors in zip(step, matrices, strict=True):
                 answer: Vectors = job.answer
@@ -80,7 +80,7 @@ class PooledThread(NativeThread[Command | AddJob]):
     def _receive(self, engine: PooledEngine, packer: Packer) -> None:
         """Take every waiting command; with nothing to compute, sleep until one comes."""
         try:
-            command = self._inbox.get(block=packer.idle)
+            command = self._next(wait=packer.idle)
             while True:
                 match command:
                     case AddJob(job):

@@ -29,6 +29,7 @@ from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
     Accepted,
+    Beat,
     Detokenize,
     FrameError,
     Generate,
@@ -36,6 +37,7 @@ from paddock.wire import (
     LoadFailed,
     Loading,
     Look,
+    Ping,
     Pool,
     Problem,
     ReadPrompt,
@@ -189,6 +191,8 @@ class Worker:
             case Tokenize() | Detokenize() | Render() | ReadPrompt():
                 assert self._questions is not None, "the gateway asks for nothing before Ready"
                 self._questions.begin(message)
+            case Ping():
+                self._outbox.send(Beat(self._engine.in_step if self._engine is not None else 0.0))
             case Stop():
                 _leave(0)
 

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.config import ModelManagerSettings, Settings
+from paddock.fleet import open_catalogue
+from paddock.fleet.catalogue import Model
+from paddock.fleet.offload import fitting_layers, margin
+from paddock.fleet.process import has_gpu
+from tests.server import Server
+
+LAYERS = 4  # of the tiny model, with its output
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def model(tiny_models: dict[str, Path]) -> Model:
+    settings = ModelManagerSettings(model=tiny_models["llama"], n_gpu_layers="auto")
+    (found,) = open_catalogue(settings)
+    return found
+
+
+def _on_device(model: Model, layers: int) -> int:
+    options = msgspec.structs.replace(model.options, n_gpu_layers=layers)
+    estimate = replace(model, options=options).estimate(gpu=True)
+    assert estimate is not None
+    return estimate.device.total
+
+
+@given(more=st.integers(-(1 << 20), 1 << 26))
+def test_as_many_as_fit_and_no_more(model: Model, more: int) -> None:
+    free = (512 << 20) + more
+    layers = fitting_layers(model, free)
+    room = free - margin(free)
+    assert 0 <= layers <= LAYERS
+    assert layers == 0 or _on_device(model, layers) <= room
+    assert layers == LAYERS or _on_device(model, layers + 1) > room
+
+
+@given(st.integers(0, 1 << 40))
+def test_some_of_the_memory_is_left_alone(free: int) -> None:
+    assert margin(free) >= 512 << 20
+    assert margin(free) >= free * 0.05 - 1
+
+
+def test_nothing_goes_where_there_is_no_gpu_and_everything_where_there_is_room(model: Model) -> None:
+    assert fitting_layers(model, 0) == 0
+    assert fitting_layers(model, 80 * GIB) == LAYERS
+    assert fitting_layers(Model("fake", "fake:"), 80 * GIB) == 0
+
+
+def test_a_server_without_a_gpu_serves_with_auto(tiny_models: dict[str, Path]) -> None:
+    if has_gpu():
+        pytest.skip("this build knows GPUs")
+    with Server("-m", str(tiny_models["llama"]), "-ngl", "auto") as server:
+        response = server.client.post("/completion", json={"prompt": "the", "n_predict": 2})
+        assert response.status_code == 200, response.text
+        assert any("layers that fit the GPU" in line and "layers=0" in line for line in server.output), server.output
+
+
+def test_auto_is_a_setting_for_all_models_or_for_one(tiny_models: dict[str, Path]) -> None:
+    path = str(tiny_models["llama"])
+    models = {"a": {"path": path, "n_gpu_layers": "auto"}, "b": {"path": path, "n_gpu_layers": 2}, "c": {"path": path}}
+    settings = Settings.model_validate({"model_manager": {"models": models}})
+    found = {
+        model.name: (model.auto_layers, model.options.n_gpu_layers) for model in open_catalogue(settings.model_manager)
+    }
+    assert found == {"a": (True, -1), "b": (False, 2), "c": (False, -1)}

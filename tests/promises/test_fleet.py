@@ -1,0 +1,62 @@
+"""Promise 5 and the fleet's: memory comes back, models make room for each other, and nothing that runs is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.server import Server, alive, chat_body, wait_for
+
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture(scope="module")
+def server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The real model under two names, and room for one of them."""
+    config = tmp_path_factory.mktemp("fleet") / "config.json"
+    models = {name: {"path": str(demo_model), "n_ctx": 1024} for name in ("one", "two")}
+    config.write_text(json.dumps({"model_manager": {"models": models, "models_max": 1, "min_residence": 1}}))
+    with Server("--config", str(config)) as server:
+        yield server
+
+
+def _ask(server: Server, name: str, text: str) -> str:
+    response = server.client.post(CHAT, json=chat_body(text, model=name, max_tokens=8, temperature=0), timeout=120)
+    assert response.status_code == 200, response.text
+    content: str = response.json()["choices"][0]["message"]["content"]
+    return content
+
+
+def test_unloading_gives_the_memory_back(server: Server) -> None:
+    _ask(server, "one", "Say hello.")
+    (pid,) = server.workers()
+    held = psutil.Process(pid).memory_info().rss
+    assert held > 100 << 20
+    assert server.client.post("/admin/unload", json={"model": "one"}).json()["models"] == ["one"]
+    assert not alive(pid), "and the kernel has all of it"
+    assert server.workers() == []
+    assert psutil.Process(server.process.pid).memory_info().rss < 0.95 * held
+
+
+def test_models_are_swapped_under_load(server: Server) -> None:
+    """Each is asked at once, by several, while there is room for one: all are answered, and as if alone."""
+    alone = {name: _ask(server, name, "Count to three.") for name in ("one", "two")}
+    with ThreadPoolExecutor(12) as pool:
+        asked = [("one", "two")[number % 2] for number in range(12)]
+        answers = list(pool.map(lambda name: _ask(server, name, "Count to three."), asked))
+    assert answers == [alone[name] for name in asked]
+    wait_for(lambda: len(server.workers()) == 1, 20, "one to be left")
+
+
+def test_a_hundred_first_requests_cause_one_load(server: Server) -> None:
+    server.client.post("/admin/unload", json={"model": "all"})
+    before = sum("loading " in line for line in server.output)
+    with ThreadPoolExecutor(100) as pool:
+        answers = list(pool.map(lambda _: _ask(server, "two", "Say hello."), range(100)))
+    assert len(answers) == 100
+    assert sum("loading " in line for line in server.output) == before + 1
