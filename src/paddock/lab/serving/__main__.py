@@ -18,7 +18,8 @@ from paddock.lab.serving.servers import Entrant, Server, StartFailed, entrants, 
 
 _PADDOCK = "{python} -m paddock serve -m {model} -c {ctx} -t {threads} -fa on -np 8 --port {port}"
 _NAMES = [*SCENARIOS, "memory", "neighbours"]
-_USUAL = [name for name in _NAMES if name != "open64"]  # which needs a server with as many places
+# The others need servers that are started differently.
+_USUAL = [name for name in _NAMES if name not in ("open64", "swap")]
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -27,7 +28,9 @@ _USUAL = [name for name in _NAMES if name != "open64"]  # which needs a server w
 @click.option("--ctx", default=16384, show_default=True, help="For {ctx}.")
 @click.option("--paddock", multiple=True, metavar="[NAME=]COMMAND", default=[_PADDOCK], show_default=True)
 @click.option("--peer", multiple=True, metavar="[NAME=]COMMAND|URL", help="A peer to compare with (repeatable).")
-@click.option("--scenario", "chosen", multiple=True, type=click.Choice(_NAMES), default=_USUAL, help="[all but open64]")
+@click.option(
+    "--scenario", "chosen", multiple=True, type=click.Choice(_NAMES), default=_USUAL, help="[all but open64 and swap]"
+)
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--conversations", default=100, show_default=True, help="How many `revisit` has.")
 @click.option("--temperature", default=0.0, show_default=True)

@@ -199,11 +199,21 @@ async def repeat(address: Address, path: str, body: dict[str, Any], *, connectio
     return times / (time.perf_counter() - begun)
 
 
+async def get(address: Address, path: str) -> dict[str, Any]:
+    return await _exchange(
+        address, f"GET {path} HTTP/1.1\r\nHost: {address.host}\r\nConnection: close\r\n\r\n".encode()
+    )
+
+
 async def post(address: Address, path: str, body: dict[str, Any]) -> dict[str, Any]:
     """One request with its whole answer."""
+    return await _exchange(address, _request(address, path, body, "close"))
+
+
+async def _exchange(address: Address, request: bytes) -> dict[str, Any]:
     reader, writer = await asyncio.open_connection(address.host, address.port)
     try:
-        writer.write(_request(address, path, body, "close"))
+        writer.write(request)
         answer: dict[str, Any] = json.loads(await _whole(reader))
         return answer
     finally:

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from paddock.lab.serving.client import CHAT, COMPLETIONS, Address, Answer, post, repeat, stream
+from paddock.lab.serving.client import CHAT, COMPLETIONS, Address, Answer, get, post, repeat, stream
 from paddock.lab.serving.report import Better, Measure
 
 Message = dict[str, str]
@@ -232,6 +232,22 @@ async def open64(session: Session) -> list[Measure]:
     ]
 
 
+async def swap(session: Session) -> list[Measure]:
+    """A model that is not loaded is asked for (start the servers with a directory of models)."""
+    name, waits = session.settings.model_name, []
+    for _ in range(session.settings.scaled(5)):
+        await post(session.address, "/models/unload", {"model": name})
+        while await _state(session.address, name) != "unloaded":  # noqa: ASYNC110 (another process's)
+            await asyncio.sleep(0.05)
+        waits.append((await session.ask([user(session.words(_SHORT_QUESTION))], 2)).first_token)
+    return [_seconds("first token of an unloaded model, median", statistics.median(waits))]
+
+
+async def _state(address: Address, name: str) -> str:
+    cards = (await get(address, "/models"))["data"]
+    return next(str(card["status"]["value"]) for card in cards if card["id"] == name)
+
+
 SCENARIOS: dict[str, Scenario] = {
     "streams1": partial(streams, count=1),
     "streams4": partial(streams, count=4),
@@ -244,6 +260,7 @@ SCENARIOS: dict[str, Scenario] = {
     "short": short,
     "tokenize": tokenize,
     "open64": open64,
+    "swap": swap,
 }
 
 
