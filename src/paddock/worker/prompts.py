@@ -237,7 +237,10 @@ class PromptReader:
 
     def _refuse_hopeless(self, prompt: Prompt, text: str) -> None:
         """Tokenising ten megabytes takes seconds that others would wait for: a lower bound settles it at once."""
-        at_least = len(text.encode("utf-8", "surrogatepass")) // self._vocab.longest_piece
+        size = len(text.encode("utf-8", "surrogatepass"))
+        if size < self._n_ctx:
+            return  # and the longest piece, which takes a while to find, need not be known
+        at_least = size // self._vocab.longest_piece
         if at_least >= self._n_ctx:
             raise self._too_long(prompt, f"at least {at_least} tokens")
 
