@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from paddock.errors import (
@@ -24,7 +25,8 @@ from paddock.errors import (
     WorkerCrashed,
 )
 from paddock.fleet import Catalogue, Fleet, Generation, Model, Rules
-from paddock.types import ChatPrompt, EngineOptions, GenerateRequest, SamplingParams
+from paddock.fleet.kinds import Wanted
+from paddock.types import ChatPrompt, EngineOptions, GenerateRequest, PoolRequest, SamplingParams, TextPrompt
 from tests.server import alive
 
 MIB = 1 << 20
@@ -415,5 +417,22 @@ def test_too_little_memory_after_all_is_tried_again_without_the_idle() -> None:
             await _text(fleet, "c")
             with pytest.raises(OutOfMemory):
                 await _text(fleet, "b")
+
+    run(scenario())
+
+
+def test_a_crash_over_a_question_goes_unnoticed() -> None:
+    async def scenario() -> None:
+        vectors = Wanted(vectors=True)
+        async with _fleet(model("a", "delay=0.5", wanted=vectors)) as fleet:
+            found = fleet.catalogue.find("a")
+            await fleet.load(found)
+            inputs = PoolRequest(0, [TextPrompt("hello")], "input")
+            asking = asyncio.ensure_future(
+                fleet.pool(found, "embedding", lambda id: msgspec.structs.replace(inputs, id=id))
+            )
+            await _until(lambda: fleet.status()[0].running == 1, "it to be computed")
+            os.kill(_pid(fleet, "a"), signal.SIGKILL)
+            assert len((await asking).vectors) == 1
 
     run(scenario())

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from typing import TypeVar
 
 import msgspec
 import structlog
 
-from paddock.errors import InvalidRequest, NotSupported, PaddockError
+from paddock.errors import InvalidRequest, NotSupported, PaddockError, WorkerCrashed
 from paddock.fleet.adapters import acting, acting_at_first
 from paddock.fleet.catalogue import Catalogue, Model
 from paddock.fleet.generation import Generation
 from paddock.fleet.kinds import kind_of
 from paddock.fleet.lifecycle import Lifecycle, Memory, ModelStatus, Rules
 from paddock.fleet.memory import Machine
-from paddock.fleet.process import has_gpu
+from paddock.fleet.process import WorkerProcess, has_gpu
 from paddock.types import Adapters, GenerateRequest, ModelInfo, ModelKind, Pooling, PoolRequest, SlotState
 from paddock.wire import Pooled, SlotAction, SlotDone, Text, TextQuestion, Tokens
 
 _log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
 
 
 class Fleet:
@@ -76,8 +79,7 @@ class Fleet:
                 f"or with --{kind}",
                 param="model",
             )
-        worker = await self._lifecycle.enter(model.name)
-        return await worker.pool(request)
+        return await self._answered(model, lambda worker: worker.pool(request))
 
     async def pooling(self, model: Model) -> Pooling | None:
         """How the model makes vectors; None if it generates text. Reads its file's header at most."""
@@ -104,8 +106,7 @@ class Fleet:
 
     async def ask(self, model: Model, question: Callable[[int], TextQuestion]) -> Tokens | Text:
         """What only a model's vocabulary or template can tell; it is loaded if need be."""
-        worker = await self._lifecycle.enter(model.name)
-        return await worker.ask(question)
+        return await self._answered(model, lambda worker: worker.ask(question))
 
     def adapters(self, model: Model) -> Adapters:
         """Those that act on requests which do not say so themselves, whether the model is loaded or not."""
@@ -166,6 +167,13 @@ class Fleet:
     async def close(self) -> None:
         await self._lifecycle.close()
         await asyncio.gather(*self._preloading, return_exceptions=True)
+
+    async def _answered(self, model: Model, ask: Callable[[WorkerProcess], Awaitable[T]]) -> T:
+        """An answer that comes all at once: of a worker that dies over it nobody need know, but of a second one."""
+        try:
+            return await ask(await self._lifecycle.enter(model.name))
+        except WorkerCrashed:
+            return await ask(await self._lifecycle.enter(model.name))
 
     async def _preload(self, model: Model) -> None:
         try:
