@@ -20,7 +20,8 @@ def server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """The real model under two names, and room for one of them."""
     config = tmp_path_factory.mktemp("fleet") / "config.json"
     models = {name: {"path": str(demo_model), "n_ctx": 1024} for name in ("one", "two")}
-    config.write_text(json.dumps({"model_manager": {"models": models, "models_max": 1, "min_residence": 1}}))
+    manager = {"models": models, "models_max": 1, "min_residence": 1, "spare_worker": False}
+    config.write_text(json.dumps({"model_manager": manager}))
     with Server("--config", str(config)) as server:
         yield server
 
@@ -60,3 +61,23 @@ def test_a_hundred_first_requests_cause_one_load(server: Server) -> None:
         answers = list(pool.map(lambda _: _ask(server, "two", "Say hello."), range(100)))
     assert len(answers) == 100
     assert sum("loading " in line for line in server.output) == before + 1
+
+
+def test_a_process_is_kept_ready_for_the_next_model(demo_model: Path, tmp_path: Path) -> None:
+    models = {name: {"path": str(demo_model), "n_ctx": 512} for name in ("one", "two", "three")}
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"model_manager": {"models": models}}))
+    with Server("--config", str(config)) as server:
+        _ask(server, "one", "Say hello.")
+        for loaded, name in enumerate(("two", "three"), 1):
+            wait_for(lambda loaded=loaded: len(server.workers()) == loaded + 1, 20, "the spare")  # type: ignore[misc]
+            before = set(server.workers())
+            _ask(server, name, "Say hello.")
+            status = server.client.get("/admin/status").json()["models"]
+            (pid,) = [model["pid"] for model in status if model["name"] == name]
+            assert pid in before
+        spare = set(server.workers()) - {model["pid"] for model in status}
+        for pid in spare:  # a spare that dies is no loss
+            psutil.Process(pid).kill()
+        assert server.client.post("/admin/unload", json={"model": "all"}).json()["models"] == ["one", "two", "three"]
+        _ask(server, "one", "Say hello.")

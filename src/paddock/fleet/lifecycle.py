@@ -29,7 +29,7 @@ from paddock.fleet.catalogue import Model
 from paddock.fleet.offload import fitting_layers
 from paddock.fleet.policy import Bytes, Failures, Limits, Phase, Shortage, Standing, decide
 from paddock.fleet.process import WorkerProcess
-from paddock.fleet.vigil import Vigil
+from paddock.fleet.spare import Spare
 
 _log = structlog.get_logger(__name__)
 
@@ -69,6 +69,8 @@ class Rules:
     wait_timeout: float = 600.0
     """Seconds that a request waits for its model."""
     check_interval: float = 60.0
+    spare_worker: bool = True
+    """Whether a process is kept ready for the next load, where there are several models."""
 
     @classmethod
     def of(cls, settings: ModelManagerSettings) -> Rules:
@@ -80,6 +82,7 @@ class Rules:
             min_residence=settings.min_residence,
             wait_timeout=settings.wait_timeout,
             check_interval=settings.check_interval,
+            spare_worker=settings.spare_worker,
         )
 
 
@@ -188,6 +191,7 @@ class Lifecycle:
         self._watchers: set[asyncio.Queue[str]] = set()
         # The workers lock parts of this file to take turns on the CPU.
         self._turns = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
+        self._spare = Spare(self._turns, self)
 
     # ── what is asked of it ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -308,6 +312,7 @@ class Lifecycle:
         tasks = [seat.task for seat in self._seats.values() if seat.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(seat.worker.stop() for seat in self._seats.values() if seat.worker is not None))
+        await self._spare.close()
         self._turns.close()
 
     # ── what workers tell ────────────────────────────────────────────────────────────────────────────────────────────
@@ -485,9 +490,6 @@ class Lifecycle:
 
     async def _spawn(self, seat: _Seat) -> WorkerProcess:
         model = seat.model
-        worker = seat.worker = WorkerProcess(
-            model.name, self._turns, self, Vigil(model.silence_timeout, model.hang_timeout)
-        )
         pooling = await asyncio.to_thread(model.pooling)
         options = msgspec.structs.replace(model.options, pooling=pooling, repack=self._repack)
         if model.auto_layers:
@@ -495,8 +497,17 @@ class Lifecycle:
             layers = await asyncio.to_thread(fitting_layers, model, free)
             _log.info("layers that fit the GPU", model=model.name, layers=layers, free=gib(free))
             options = msgspec.structs.replace(options, n_gpu_layers=layers)
-        await worker.start(model.path, options, within=model.load_timeout)
+        worker = seat.worker = self._spare.take(options) or WorkerProcess(self._turns, self)
+        try:
+            if worker.pid is None:
+                await worker.spawn(options)
+            await worker.load(model, options)
+        except BaseException:
+            await worker.stop()
+            raise
         self._memory.changed()
+        if self._rules.spare_worker and len(self._seats) > 1 and not model.is_fake:
+            self._spare.prepare(options)
         return worker
 
     def _is_in(self, seat: _Seat, worker: WorkerProcess, seconds: float) -> None:
@@ -536,7 +547,10 @@ def _needs(model: Model, *, gpu: bool) -> dict[str, int]:
     found = model.estimate(gpu=gpu)
     if found is None:
         return {}
-    return {"host": found.host.total, "gpu": found.device.total} if gpu else {"host": found.total}
+    if not gpu:
+        return {"host": found.total}
+    # Layers that are offloaded as far as there is room ask for none.
+    return {"host": found.host.total, "gpu": 0 if model.auto_layers else found.device.total}
 
 
 _HELP = "a smaller context (-c), fewer requests at once (-np) or a smaller cache (-ctk q8_0 -ctv q8_0) would help"

@@ -27,6 +27,7 @@ from paddock.errors import (
     WorkerCrashed,
 )
 from paddock.fleet.adapters import fingerprint
+from paddock.fleet.catalogue import Model
 from paddock.fleet.vigil import Vigil
 from paddock.types import Adapters, EngineOptions, GenerateRequest, ModelInfo, PoolRequest, SlotState
 from paddock.wire import (
@@ -152,10 +153,10 @@ class Owner(Protocol):
 
 
 class WorkerProcess(asyncio.Protocol):
-    """Spawn one with `start`. Everything here runs on the gateway's event loop."""
+    """Started with `spawn`, of use after `load`. Everything here runs on the gateway's event loop."""
 
-    def __init__(self, model: str, turns: IO[bytes], owner: Owner, vigil: Vigil | None = None) -> None:
-        self.model = model
+    def __init__(self, turns: IO[bytes], owner: Owner) -> None:
+        self.model = ""
         self._turns = turns
         self.progress = 0.0
         self.info: ModelInfo | None = None
@@ -174,7 +175,7 @@ class WorkerProcess(asyncio.Protocol):
         self._pooling = 0
         self._unused = asyncio.Event()
         self._unused.set()
-        self._vigil = vigil or Vigil()
+        self._vigil = Vigil()
         self._next_look: asyncio.TimerHandle | None = None
         self._ids = itertools.count(1)
         self._problem: PaddockError | None = None
@@ -201,8 +202,8 @@ class WorkerProcess(asyncio.Protocol):
         """Whether anybody uses it. Who only looks at it does not."""
         return bool(self._attempts) or self._asking > 0
 
-    async def start(self, model_path: str, options: EngineOptions, *, within: float) -> None:
-        """Spawn the process and wait until its model is loaded. Raises `ModelLoadFailed` and leaves nothing behind."""
+    async def spawn(self, options: EngineOptions, *, ahead: bool = False) -> None:
+        """Start the process; `ahead` of any model, so that it gets ready for one in its own time."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         try:
@@ -210,22 +211,25 @@ class WorkerProcess(asyncio.Protocol):
                 # -P: a file in the working directory must not shadow a module. A session of its own: Ctrl-C is ours.
                 self._process = await asyncio.create_subprocess_exec(
                     sys.executable, "-P", "-m", "paddock.worker", str(theirs.fileno()), str(self._turns.fileno()),
+                    *(["ahead"] if ahead else []),
                     pass_fds=(theirs.fileno(), self._turns.fileno()), start_new_session=True, env=environment(options),
                     stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
                 )  # fmt: skip
         except OSError as error:
             ours.close()
-            raise ModelLoadFailed(f"cannot start a worker for {self.model}: {error}") from error
+            raise ModelLoadFailed(f"cannot start a worker: {error}") from error
         self._keep(self._follow_output())
         await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
-        self._send(Load(PROTOCOL_VERSION, model_path, options))
+
+    async def load(self, model: Model, options: EngineOptions) -> None:
+        """Wait until this model is loaded. Raises `ModelLoadFailed`; then it is of no use any more."""
+        self.model, within = model.name, model.load_timeout
+        self._vigil = Vigil(model.silence_timeout, model.hang_timeout)
+        self._send(Load(PROTOCOL_VERSION, model.path, options))
         try:
             self.info = await asyncio.wait_for(asyncio.shield(self._ready), within)
         except TimeoutError:
             raise ModelLoadFailed(f"{self.model} was not loaded within {within:g} s", retry_after=within) from None
-        finally:
-            if self.info is None:
-                await self.stop()
 
     def generate(self, request: Callable[[int], GenerateRequest]) -> Attempt:
         """Send a request; `request` is given the id to build it with."""

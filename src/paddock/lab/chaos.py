@@ -112,19 +112,19 @@ class Chaos:
         stopped: list[psutil.Process] = []
         while not self.done:
             await asyncio.sleep(self.chance.uniform(0.5, 3))
-            workers = [child for child in self.server.children() if "paddock.worker" in child.cmdline()]
+            workers = [child for child in self.server.children() if _is_worker(child)]
             if not workers:
                 continue
             sign = self.chance.choice(_SIGNALS)
             victim = self.chance.choice(workers)
-            victim.send_signal(sign)
+            _send(victim, sign)
             self.outcomes[f"sent {sign.name}"] += 1
             if sign is signal.SIGSTOP and self.chance.random() < 0.5:
                 stopped.append(victim)
             elif stopped and self.chance.random() < 0.5:
-                _wake(stopped.pop())
+                _send(stopped.pop(), signal.SIGCONT)
         for process in stopped:
-            _wake(process)
+            _send(process, signal.SIGCONT)
 
     async def operator(self) -> None:
         while not self.done:
@@ -210,11 +210,18 @@ class Chaos:
         print(f"VIOLATION {what}", file=sys.stderr, flush=True)
 
 
-def _wake(process: psutil.Process) -> None:
+def _is_worker(process: psutil.Process) -> bool:
     try:
-        process.send_signal(signal.SIGCONT)
+        return "paddock.worker" in process.cmdline()
     except psutil.NoSuchProcess:
-        pass  # given up and killed in the meantime
+        return False
+
+
+def _send(process: psutil.Process, sign: signal.Signals) -> None:
+    try:
+        process.send_signal(sign)
+    except psutil.NoSuchProcess:
+        pass  # gone in the meantime
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

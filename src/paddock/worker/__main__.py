@@ -1,3 +1,4 @@
+import importlib
 import signal
 import socket
 import sys
@@ -13,8 +14,10 @@ def main() -> None:
     sys.setswitchinterval(0.0005)
     # Grammars are compiled by recursion, in native code that does not notice the end of its stack. Unused it is free.
     threading.stack_size(64 << 20)
-    connection, turns = map(int, sys.argv[1:])
-    Worker(socket.socket(fileno=connection), turns).run()
+    connection, turns, *ahead = sys.argv[1:]
+    if ahead:  # of any model: what a real one will need is fetched now
+        importlib.import_module("paddock.engine.llama")
+    Worker(socket.socket(fileno=int(connection)), int(turns)).run()
 
 
 if __name__ == "__main__":
