@@ -9,7 +9,7 @@ from paddock.errors import ModelLoadFailed
 from paddock.fleet.process import Owner, WorkerProcess, environment
 from paddock.types import EngineOptions
 
-_GRACE = 1.0
+_GRACE = 0.5
 """Seconds after a load before the next one is prepared for: the model that came has something to do first."""
 
 
