@@ -4,9 +4,10 @@ from paddock.fleet.catalogue import Catalogue, Model, open_catalogue
 from paddock.fleet.description import Description
 from paddock.fleet.estimate import Estimate
 from paddock.fleet.generation import Generation
-from paddock.fleet.lifecycle import ModelStatus, Rules
 from paddock.fleet.manager import Fleet
 from paddock.fleet.process import has_gpu
+from paddock.fleet.rules import Rules
+from paddock.fleet.seat import ModelStatus
 
 __all__ = [
     "Catalogue",

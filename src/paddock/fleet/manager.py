@@ -12,13 +12,16 @@ import msgspec
 import structlog
 
 from paddock.errors import InvalidRequest, NotSupported, PaddockError, WorkerCrashed
+from paddock.fleet.accounts import Memory
 from paddock.fleet.adapters import acting, acting_at_first
 from paddock.fleet.catalogue import Catalogue, Model
 from paddock.fleet.generation import Generation
 from paddock.fleet.kinds import kind_of
-from paddock.fleet.lifecycle import Lifecycle, Memory, ModelStatus, Rules
+from paddock.fleet.lifecycle import Lifecycle
 from paddock.fleet.memory import Machine
 from paddock.fleet.process import WorkerProcess, has_gpu
+from paddock.fleet.rules import Rules
+from paddock.fleet.seat import ModelStatus
 from paddock.types import Adapters, GenerateRequest, ModelInfo, ModelKind, Pooling, PoolRequest, SlotState
 from paddock.wire import Pooled, SlotAction, SlotDone, Text, TextQuestion, Tokens
 

@@ -1,0 +1,105 @@
+"""One model's place: whether it is there, who waits for it, and what is known of it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Literal
+
+from paddock.errors import PaddockError
+from paddock.fleet.catalogue import Model
+from paddock.fleet.policy import Bytes, Failures, Phase, Standing
+from paddock.fleet.process import WorkerProcess
+
+State = Literal["unloaded", "loading", "loaded", "unloading"]
+STATES: dict[Phase, State] = {"out": "unloaded", "loading": "loading", "in": "loaded", "leaving": "unloading"}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """What a look at a model shows. Looking changes nothing."""
+
+    model: Model
+    state: State
+    running: int = 0
+    waiting: int = 0
+    slots: int = 0
+    pid: int | None = None
+    progress: float = 0.0
+    """Of its loading."""
+    needs: Bytes = field(default_factory=dict)
+    loaded_for: float = 0.0
+    """Seconds."""
+    idle_for: float = 0.0
+    failure: str = ""
+    """Why it last failed, unless it has worked since."""
+    failures: int = 0
+    retry_after: float = 0.0
+    """Seconds for which it is left alone after them."""
+
+
+class Seat:
+    """Written by the lifecycle alone."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.next: Model | None = model
+        """What it is to be from its next load on; None: it is not to be served any more."""
+        self.phase: Phase = "out"
+        self.worker: WorkerProcess | None = None
+        self.task: asyncio.Task[None] | None = None
+        """What brings it in or sees it off."""
+        self.waiting: dict[asyncio.Future[WorkerProcess], float] = {}
+        """Who waits for it, since when. One that was let in is here until it has come in."""
+        self.dismissed = False
+        """It leaves whoever wants it."""
+        self.failures = Failures()
+        self.needs: dict[str, int] | None = None
+        self.last_used = 0.0
+        self.loaded_at = 0.0
+        self.stays_until = 0.0
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.waiting) or (self.worker is not None and self.worker.busy)
+
+    def standing(self) -> Standing:
+        return Standing(
+            self.model.name,
+            self.needs or {},
+            self.phase,
+            busy=self.busy,
+            stays_until=self.stays_until,
+            last_used=self.last_used,
+            idle_timeout=self.model.idle_timeout,
+            pinned=self.model.pinned,
+            waited_for_since=self.waited_for_since,
+        )
+
+    @property
+    def waited_for_since(self) -> float | None:
+        """Since when somebody waits who has been told nothing yet."""
+        return min((since for waiter, since in self.waiting.items() if not waiter.done()), default=None)
+
+    def status(self, now: float) -> ModelStatus:
+        worker, there = self.worker, self.phase in ("in", "leaving")
+        return ModelStatus(
+            self.model,
+            STATES[self.phase],
+            running=worker.running if worker is not None else 0,
+            waiting=len(self.waiting),
+            slots=worker.info.n_slots if worker is not None and worker.info is not None else 0,
+            pid=worker.pid if worker is not None else None,
+            progress=worker.progress if worker is not None else 0.0,
+            needs=self.needs or {},
+            loaded_for=now - self.loaded_at if there else 0.0,
+            idle_for=now - self.last_used if there and not self.busy else 0.0,
+            failure=self.failures.reason,
+            failures=self.failures.count,
+            retry_after=self.failures.pause(now),
+        )
+
+    def refuse_waiting(self, error: PaddockError) -> None:
+        for waiter in self.waiting:
+            if not waiter.done():
+                waiter.set_exception(error)
