@@ -27,14 +27,13 @@ def anthropic_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     async def create_message(request: Request) -> Response:
         """What the model says next in a conversation, in Anthropic's dialect."""
         body = await read_body(request, MessagesRequest, limit=max_body)
-        model = fleet.catalogue.find(body.model)
+        requests = [partial(to_generate, body)]
         return await respond(
             request,
-            body,
             fleet,
-            model,
-            [partial(to_generate, body)],
-            lambda generations: MessageAnswer(body, model.name, generations[0]),
+            body,
+            requests,
+            lambda model, started: MessageAnswer(body, model, started[0]),
             words=_WORDS,
             sign_of_life=PING,
         )

@@ -67,11 +67,8 @@ def completion_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
 
 
 async def _answer(request: Request, fleet: Fleet, body: NativeFields, prompts: Sequence[Prompt]) -> Response:
-    model = fleet.catalogue.find(body.model)
     requests = [partial(to_generate, body, prompt) for prompt in prompts]
-    return await respond(
-        request, body, fleet, model, requests, lambda generations: NativeAnswer(body, model.name, generations)
-    )
+    return await respond(request, fleet, body, requests, partial(NativeAnswer, body))
 
 
 def to_generate(body: NativeFields, prompt: Prompt, request_id: int) -> GenerateRequest:

@@ -30,28 +30,14 @@ def openai_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     async def create_chat_completion(request: Request) -> Response:
         """What the model says next in a conversation."""
         body = await read_body(request, ChatCompletionRequest, limit=max_body)
-        model = fleet.catalogue.find(body.model)
-        return await respond(
-            request,
-            body,
-            fleet,
-            model,
-            [partial(to_generate, body)],
-            lambda generations: ChatAnswer(body, model.name, generations[0]),
-        )
+        requests = [partial(to_generate, body)]
+        return await respond(request, fleet, body, requests, lambda model, started: ChatAnswer(body, model, started[0]))
 
     @router.post("/completions", **describe(Completion, body=CompletionRequest, events=(Completion,), done=True))
     async def create_completion(request: Request) -> Response:
         """How a text goes on."""
         body = await read_body(request, CompletionRequest, limit=max_body)
-        model = fleet.catalogue.find(body.model)
-        return await respond(
-            request,
-            body,
-            fleet,
-            model,
-            [partial(completions.to_generate, body, prompt) for prompt in body.prompt],
-            lambda generations: completions.CompletionAnswer(body, model.name, generations),
-        )
+        requests = [partial(completions.to_generate, body, prompt) for prompt in body.prompt]
+        return await respond(request, fleet, body, requests, partial(completions.CompletionAnswer, body))
 
     return router

@@ -25,15 +25,9 @@ def response_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     async def create_response(request: Request) -> HTTPResponse:
         """What the model says next, as a row of items. Nothing is kept: send the whole conversation each time."""
         body = await read_body(request, ResponseRequest, limit=max_body)
-        model = fleet.catalogue.find(body.model)
+        requests = [partial(to_generate, body)]
         return await respond(
-            request,
-            body,
-            fleet,
-            model,
-            [partial(to_generate, body)],
-            lambda generations: ResponseAnswer(body, model.name, generations[0]),
-            words=_WORDS,
+            request, fleet, body, requests, lambda model, started: ResponseAnswer(body, model, started[0]), words=_WORDS
         )
 
     @router.post("/input_tokens", **describe(InputTokens, body=ResponseRequest, prefix="Responses"))
