@@ -261,7 +261,14 @@ class Lifecycle:
     def _begin(self, seat: Seat, phase: Phase, doing: Coroutine[None, None, None]) -> None:
         seat.phase = phase
         seat.task = asyncio.get_running_loop().create_task(doing)
+        seat.task.add_done_callback(lambda task: self._never_began(seat, task))
         self._tell(seat.model.name)
+
+    def _never_began(self, seat: Seat, task: asyncio.Task[None]) -> None:
+        """A task that is cancelled before its first step cannot say so itself."""
+        if task.cancelled() and seat.task is task:
+            self._is_out(seat)
+            self._act()
 
     def _dismiss(self, seat: Seat) -> None:
         seat.dismissed = True

@@ -454,7 +454,7 @@ class WorkerProcess(asyncio.Protocol):
         if status == -signal.SIGILL:
             return IllegalInstruction(f"{said}ended with {_how(status)}")
         if status == -signal.SIGKILL and not self._killed:
-            return OutOfMemory(f"{said}was killed, as the kernel does when memory runs out")
+            return OutOfMemory(f"{said}was killed (SIGKILL), as the kernel does when memory runs out")
         return ModelLoadFailed(f"{said}ended with {_how(status)}")
 
     async def _follow_output(self) -> None:
