@@ -215,11 +215,14 @@ class WorkerProcess(asyncio.Protocol):
                     pass_fds=(theirs.fileno(), self._turns.fileno()), start_new_session=True, env=environment(options),
                     stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
                 )  # fmt: skip
+            self._keep(self._follow_output())
+            await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
         except OSError as error:
             ours.close()
             raise ModelLoadFailed(f"cannot start a worker: {error}") from error
-        self._keep(self._follow_output())
-        await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
+        except BaseException:  # called off
+            ours.close()
+            raise
 
     async def load(self, model: Model, options: EngineOptions) -> None:
         """Wait until this model is loaded. Raises `ModelLoadFailed`; then it is of no use any more."""
