@@ -347,6 +347,25 @@ def test_unloading_while_it_loads_ends_the_load() -> None:
     run(scenario())
 
 
+@pytest.mark.parametrize("steps", range(5))
+def test_a_load_can_be_called_off_at_any_moment(steps: int) -> None:
+    """Also before it has made its first step."""
+
+    async def scenario() -> None:
+        async with _fleet(model("a", "load=30")) as fleet:
+            waiting = asyncio.ensure_future(_text(fleet, "a"))
+            while _states(fleet)["a"] != "loading":  # noqa: ASYNC110 (to the step)
+                await asyncio.sleep(0)
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            assert await fleet.unload(fleet.catalogue.find("a"))
+            with pytest.raises(ModelUnloaded):
+                await waiting
+            assert _states(fleet)["a"] == "unloaded"
+
+    run(scenario())
+
+
 def test_a_reload_touches_only_what_changed_and_ends_nothing_that_runs() -> None:
     async def scenario() -> None:
         same, changed, gone = model("same"), model("changed", "delay=0.02"), model("gone", "delay=0.02")

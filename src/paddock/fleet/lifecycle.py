@@ -267,8 +267,15 @@ class Lifecycle:
     def _never_began(self, seat: Seat, task: asyncio.Task[None]) -> None:
         """A task that is cancelled before its first step cannot say so itself."""
         if task.cancelled() and seat.task is task:
-            self._is_out(seat)
+            self._called_off(seat)
             self._act()
+
+    def _called_off(self, seat: Seat) -> None:
+        """Its load is not to be. Who waits is told, unless it is to be loaded differently."""
+        name = seat.model.name
+        if seat.next is seat.model:
+            seat.refuse_waiting(ModelUnloaded(f"{name} was unloaded while it was loading", retry_after=1))
+        self._is_out(seat)
 
     def _dismiss(self, seat: Seat) -> None:
         seat.dismissed = True
@@ -296,9 +303,7 @@ class Lifecycle:
         try:
             worker = await self._start_with_room(seat)
         except asyncio.CancelledError:
-            if seat.next is model:
-                seat.refuse_waiting(ModelUnloaded(f"{model.name} was unloaded while it was loading", retry_after=1))
-            self._is_out(seat)
+            self._called_off(seat)
         except PaddockError as error:
             seat.failures.failed(error.message, time.monotonic())
             _log.error("load failed", model=model.name, error=error.message)
