@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -76,3 +77,16 @@ def test_a_step_that_is_only_long_is_left_alone(tmp_path: Path) -> None:
     config = _settings(tmp_path, model="fake:delay=6", silence_timeout=5)
     with Server("--config", config) as server:
         assert server.chat("say: slow", max_tokens=1)["choices"][0]["message"]["content"] == "s"
+
+
+def test_a_worker_that_is_stopped_while_it_loads_is_given_up(tmp_path: Path) -> None:
+    config = _settings(tmp_path, model="fake:load=600", silence_timeout=5)
+    with Server("--config", config) as server, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(server.client.post, CHAT, json=chat_body("hello"), timeout=60)
+        wait_for(server.workers, 20, "the worker")
+        (worker,) = server.workers()
+        os.kill(worker, signal.SIGSTOP)
+        response = asked.result()
+        assert response.status_code == 503
+        assert "nothing was heard of it" in response.text
+        wait_for(lambda: not alive(worker), 10, "it to be gone")

@@ -229,6 +229,7 @@ class WorkerProcess(asyncio.Protocol):
         self.model, within = model.name, model.load_timeout
         self._vigil = Vigil(model.silence_timeout, model.hang_timeout)
         self._send(Load(PROTOCOL_VERSION, model.path, options))
+        self._keep_vigil()
         try:
             self.info = await asyncio.wait_for(asyncio.shield(self._ready), within)
         except TimeoutError:
@@ -404,7 +405,8 @@ class WorkerProcess(asyncio.Protocol):
             self._look_later()
 
     def _look_later(self) -> None:
-        self._vigil.asked(idle=not self._attempts and not self._questions)
+        at_rest = self.info is not None and not self._attempts and not self._questions
+        self._vigil.asked(idle=at_rest)
         self._send(Ping())
         self._next_look = asyncio.get_running_loop().call_later(self._vigil.interval, self._look)
 
