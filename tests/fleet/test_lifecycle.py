@@ -455,3 +455,19 @@ def test_a_crash_over_a_question_goes_unnoticed() -> None:
             assert len((await asking).vectors) == 1
 
     run(scenario())
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_a_model_that_is_taken_away_is_not_waited_for(steps: int) -> None:
+    async def scenario() -> None:
+        async with _fleet(model("a", "load=30"), model("b")) as fleet:
+            found = fleet.catalogue.find("a")
+            waiting = asyncio.ensure_future(_text(fleet, "a"))
+            for _ in range(steps):
+                await asyncio.sleep(0.005)
+            fleet.reload(Catalogue([model("b")]), NO_LIMIT)
+            assert "a" in fleet.progress(found)
+            with pytest.raises((ModelUnloaded, ModelNotFound)):
+                await waiting
+
+    run(scenario())

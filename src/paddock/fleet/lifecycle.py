@@ -77,6 +77,8 @@ class Lifecycle:
         await self._recovered(seat)
         await self._look_at_memory()
         self._refuse_if_stopping()
+        if self._seats.get(name) is not seat:  # a reload took it away while we looked
+            raise ModelUnloaded(f"{name} is not served any more", param="model")
         waiter: asyncio.Future[WorkerProcess] = asyncio.get_running_loop().create_future()
         seat.waiting[waiter] = time.monotonic()
         if seat.phase == "in" and seat.worker is not None and seat.worker.alive:  # it came while we looked

@@ -65,6 +65,8 @@ class Fleet:
 
     def progress(self, model: Model) -> str:
         """How far a model is that is waited for, in a few words."""
+        if all(other.name != model.name for other in self.catalogue):
+            return f"waiting for {model.name}, which is not served any more"
         status = self._lifecycle.status(model.name)
         match status.state:
             case "loading":
