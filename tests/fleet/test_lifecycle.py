@@ -133,7 +133,7 @@ def test_nobody_leaves_who_is_in_use() -> None:
             pid = _pid(fleet, "a")
             async for _ in generation:
                 assert _pid(fleet, "a") == pid
-            assert time.monotonic()
+            await _until(lambda: _states(fleet)["a"] == "unloaded", "it to leave when that is over")
 
     run(scenario())
 
