@@ -150,6 +150,19 @@ class InfillTokens(msgspec.Struct, frozen=True):
 Prompt = ChatPrompt | TextPrompt | TokenPrompt | MixedPrompt | InfillPrompt
 
 
+class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """For whom a request is, as far as that matters to those who share a model with them."""
+
+    key: str = ""
+    """The name of their API key; empty where none is asked for."""
+    tenant: str = ""
+    """Prefixes are shared within a tenant only."""
+    weight: float = 1.0
+    """How large their share is beside others'."""
+    batch: bool = False
+    """Nobody waits for the answer: others go first."""
+
+
 class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """One generation as a worker receives it."""
 
@@ -179,6 +192,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer ends before a line that is indented by less; its first line is free."""
     max_seconds: float = 0.0
     """After so long an answer ends with its next line; 0: it may take as long as it takes."""
+    origin: Origin = Origin()
 
 
 class PairPrompt(msgspec.Struct, frozen=True, tag="pair"):
@@ -201,6 +215,7 @@ class PoolRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """
     dimensions: int | None = None
     """Only so many of each vector's numbers, cut off before it is normalised."""
+    origin: Origin = Origin()
 
 
 class Timings(msgspec.Struct, frozen=True):

@@ -8,18 +8,20 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol
 
+import msgspec
 from fastapi import Request
 from fastapi.responses import Response
 
 from paddock.errors import PaddockError
 from paddock.fleet import Fleet, Generation
+from paddock.gateway.callers import caller_of
 from paddock.gateway.conversation import in_the_words_of
 from paddock.gateway.fields import GenerationFields
 from paddock.gateway.generation import start_all
 from paddock.gateway.listening import while_listening
 from paddock.gateway.responses import JSON, error_event
 from paddock.gateway.sse import COMMENT, EventStream
-from paddock.types import GenerateRequest
+from paddock.types import GenerateRequest, Origin
 
 _PATIENCE = 2.0
 """Seconds for which a stream is held back, so that what can be refused at once is refused with a status."""
@@ -51,10 +53,11 @@ async def respond(
     as an event. `words` are what the dialect calls fields that errors name.
     """
     model = fleet.catalogue.find(body.model)
+    origin = caller_of(request).origin
 
     async def start() -> Sequence[Generation]:
         with in_the_words_of(words):
-            return await start_all(fleet, model, requests)
+            return await start_all(fleet, model, [_from(origin, build) for build in requests])
 
     if not body.stream:
 
@@ -72,6 +75,10 @@ async def respond(
         return EventStream(answer(model.name, started.result()).events(), body.sse_ping_interval, sign_of_life)
     late = _late(started, partial(answer, model.name), lambda: fleet.progress(model), request.url.path)
     return EventStream(late, body.sse_ping_interval, sign_of_life)
+
+
+def _from(origin: Origin, build: Callable[[int], GenerateRequest]) -> Callable[[int], GenerateRequest]:
+    return lambda id: msgspec.structs.replace(build(id), origin=origin)
 
 
 async def _late(

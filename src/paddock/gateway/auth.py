@@ -9,6 +9,7 @@ from fastapi import Request
 
 from paddock.config import ServerSettings
 from paddock.errors import AuthenticationError, StartupError
+from paddock.gateway.callers import CALLER, NOBODY, Caller
 
 
 class Keys:
@@ -28,6 +29,7 @@ class Keys:
 
     async def __call__(self, request: Request) -> None:
         if not self._hashes:
+            request.scope[CALLER] = NOBODY
             return
         presented = request.headers.get("x-api-key") or ""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -39,6 +41,7 @@ class Keys:
         # Every key is compared, so that the time taken tells nothing about which one was near.
         if not sum(hmac.compare_digest(digest, known) for known in self._hashes):
             raise AuthenticationError("this API key is not known here")
+        request.scope[CALLER] = Caller()
 
 
 def _hash(key: str) -> bytes:

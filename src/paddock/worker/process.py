@@ -318,7 +318,7 @@ class Worker:
                         request.max_tokens if request.max_tokens is not None else engine.info.n_ctx,
                         answer=Answer(request, engine.vocab, outcome.reply, call_ids=f"{seed + index} {digest}"),
                         index=index,
-                        namespace="" if request.cache_prompt else None,
+                        namespace=request.origin.tenant if request.cache_prompt else None,
                         wanted_slot=request.id_slot,
                         deterministic=request.deterministic or self._options.deterministic,
                         adapters=request.adapters or (),
