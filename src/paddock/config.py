@@ -196,7 +196,7 @@ class ModelManagerSettings(ModelSettings):
     min_residence: float = Field(5, ge=0)
     """Seconds that a model in use stays loaded, whoever waits for its place."""
     spare_worker: bool = True
-    """Keep a process ready for the next load, where there are several models: forty megabytes that save 0.4 s."""
+    """Keep a process ready for the next load, while a model is not loaded: forty megabytes that save 0.4 s."""
     wait_timeout: float = Field(600, gt=0)
     """Seconds that a request waits for its model to be loaded."""
     models: dict[str, NamedModel] = {}

@@ -81,3 +81,14 @@ def test_a_process_is_kept_ready_for_the_next_model(demo_model: Path, tmp_path: 
             psutil.Process(pid).kill()
         assert server.client.post("/admin/unload", json={"model": "all"}).json()["models"] == ["one", "two", "three"]
         _ask(server, "one", "Say hello.")
+
+
+def test_a_process_takes_the_place_of_the_only_model_when_it_leaves(demo_model: Path) -> None:
+    with Server("-m", str(demo_model), "-c", "512") as server:
+        _ask(server, "any", "Say hello.")
+        (first,) = server.workers()
+        server.client.post("/admin/unload", json={"model": "all"})
+        wait_for(lambda: server.workers() not in ([], [first]), 20, "the spare")
+        (spare,) = server.workers()
+        _ask(server, "any", "Say hello.")
+        assert server.workers() == [spare], "and no other, since nothing else could be loaded"

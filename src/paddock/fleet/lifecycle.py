@@ -289,6 +289,7 @@ class Lifecycle:
     def _see_off(self, seat: Seat) -> None:
         assert seat.worker is not None, "it is there"
         self._begin(seat, "leaving", self._follow_out(seat, seat.worker))
+        self._keep_spare(seat)
 
     async def _follow_out(self, seat: Seat, worker: WorkerProcess) -> None:
         await worker.unused()
@@ -339,8 +340,7 @@ class Lifecycle:
         seat.stays_until = now + max(self._rules.min_residence, _STAY_PER_LOAD * seconds)
         memory = in_words(estimated=seat.needs or {}, measured=self._accounts.measure(seat))
         _log.info("loaded", model=seat.model.name, pid=worker.pid, seconds=round(seconds, 2), **memory)
-        if self._rules.spare_worker and len(self._seats) > 1:
-            self._starter.prepare(seat)
+        self._keep_spare(seat)
         if seat.dismissed:
             self._see_off(seat)
             return
@@ -348,6 +348,12 @@ class Lifecycle:
             if not waiter.done():
                 waiter.set_result(worker)
         self._tell(seat.model.name)
+
+    def _keep_spare(self, seat: Seat) -> None:
+        """While there is a model that may be loaded next, a process is kept ready for it."""
+        wanted = any(other.phase in ("out", "leaving") and other.next is not None for other in self._seats.values())
+        if self._rules.spare_worker and wanted:
+            self._starter.prepare(seat, at_once=seat.phase == "leaving")
 
     def _is_out(self, seat: Seat) -> None:
         name = seat.model.name

@@ -23,10 +23,11 @@ class Spare:
         self._environment: dict[str, str] = {}
         self._preparing: asyncio.Task[None] | None = None
 
-    def prepare(self, options: EngineOptions) -> None:
+    def prepare(self, options: EngineOptions, *, at_once: bool = False) -> None:
         """See to it that there will be one for a load with such options."""
         if self._preparing is None and (self._worker is None or not self._worker.alive):
-            self._preparing = asyncio.get_running_loop().create_task(self._prepare(options))
+            grace = 0.0 if at_once else _GRACE
+            self._preparing = asyncio.get_running_loop().create_task(self._prepare(options, grace))
 
     def take(self, options: EngineOptions) -> WorkerProcess | None:
         """The one there is, if it suits these options."""
@@ -43,9 +44,9 @@ class Spare:
         if self._worker is not None:
             await self._worker.stop()
 
-    async def _prepare(self, options: EngineOptions) -> None:
+    async def _prepare(self, options: EngineOptions, grace: float) -> None:
         try:
-            await asyncio.sleep(_GRACE)
+            await asyncio.sleep(grace)
             worker = self._worker = WorkerProcess(self._turns, self._owner)
             self._environment = environment(options)
             await worker.spawn(options, ahead=True)

@@ -58,10 +58,10 @@ class Starter:
         self._accounts.changed()
         return worker
 
-    def prepare(self, seat: Seat) -> None:
+    def prepare(self, seat: Seat, *, at_once: bool = False) -> None:
         """Keep a process ready for a load like this one's."""
         if not seat.model.is_fake:
-            self._spare.prepare(seat.model.options)
+            self._spare.prepare(seat.model.options, at_once=at_once)
 
     async def close(self) -> None:
         await self._spare.close()
