@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.config import ModelManagerSettings, Settings
-from paddock.fleet import open_catalogue
+from paddock.fleet import Catalogue, Fleet, Rules, open_catalogue
 from paddock.fleet.catalogue import Model
 from paddock.fleet.offload import fitting_layers, margin
 from paddock.fleet.process import has_gpu
@@ -24,6 +25,19 @@ def model(tiny_models: dict[str, Path]) -> Model:
     settings = ModelManagerSettings(model=tiny_models["llama"], n_gpu_layers="auto")
     (found,) = open_catalogue(settings)
     return found
+
+
+class Roomy:
+    """A machine with a large GPU, whatever this one has."""
+
+    def available(self) -> dict[str, int]:
+        return {"gpu": 80 * GIB}
+
+    def taken(self, pid: int) -> dict[str, int]:
+        return {}
+
+    def changed(self) -> None:
+        pass
 
 
 def _on_device(model: Model, layers: int) -> int:
@@ -53,6 +67,21 @@ def test_nothing_goes_where_there_is_no_gpu_and_everything_where_there_is_room(m
     assert fitting_layers(model, 0) == 0
     assert fitting_layers(model, 80 * GIB) == LAYERS
     assert fitting_layers(Model("fake", "fake:"), 80 * GIB) == 0
+
+
+def test_what_it_was_given_counts_as_long_as_it_is_there(model: Model) -> None:
+    async def scenario() -> None:
+        fleet = Fleet(Catalogue([model]), Rules(spare_worker=False), Roomy())
+        try:
+            assert "gpu" not in fleet.status()[0].needs
+            await fleet.load(model)
+            assert fleet.status()[0].needs["gpu"] == _on_device(model, LAYERS)
+            await fleet.unload(model)
+            assert "gpu" not in fleet.status()[0].needs
+        finally:
+            await fleet.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
 def test_a_server_without_a_gpu_serves_with_auto(tiny_models: dict[str, Path]) -> None:

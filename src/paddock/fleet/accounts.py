@@ -72,7 +72,7 @@ class Accounts:
             return {}
         needs, taken = dict(seat.needs or {}), self._memory.taken(seat.worker.pid)
         seat.needs = needs | {device: max(size, needs.get(device, 0)) for device, size in taken.items()}
-        return needs | dict(taken)
+        return seat.takes | dict(taken)
 
 
 def insufficient(name: str, shortage: Shortage) -> InsufficientMemory:

@@ -100,14 +100,19 @@ class Model:
         except (BrokenGGUF, OSError):
             return Description()
 
-    def estimate(self, *, gpu: bool) -> Estimate | None:
-        """The memory it would take; None if that cannot be said because it cannot be loaded."""
+    def estimate(self, *, gpu: bool, layers: int | None = None) -> Estimate | None:
+        """The memory it would take, with so many layers on the GPU if not as many as its options say; None if that
+        cannot be said because it cannot be loaded.
+        """
         if self.is_fake:
             return _pretended(self.path)
         if self.problem() is not None:
             return None
         header = self.header()
-        return estimate(header, msgspec.structs.replace(self.options, pooling=pooling_of(header, self.wanted)), gpu=gpu)
+        options = msgspec.structs.replace(self.options, pooling=pooling_of(header, self.wanted))
+        if layers is not None:
+            options = msgspec.structs.replace(options, n_gpu_layers=layers)
+        return estimate(header, options, gpu=gpu)
 
     @property
     def is_fake(self) -> bool:

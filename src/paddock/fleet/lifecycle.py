@@ -338,7 +338,7 @@ class Lifecycle:
         seat.phase, seat.task = "in", None
         seat.loaded_at = seat.last_used = now
         seat.stays_until = now + max(self._rules.min_residence, _STAY_PER_LOAD * seconds)
-        memory = in_words(estimated=seat.needs or {}, measured=self._accounts.measure(seat))
+        memory = in_words(estimated=seat.takes, measured=self._accounts.measure(seat))
         _log.info("loaded", model=seat.model.name, pid=worker.pid, seconds=round(seconds, 2), **memory)
         self._keep_spare(seat)
         if seat.dismissed:
@@ -357,7 +357,7 @@ class Lifecycle:
 
     def _is_out(self, seat: Seat) -> None:
         name = seat.model.name
-        seat.phase, seat.worker, seat.task, seat.dismissed = "out", None, None, False
+        seat.phase, seat.worker, seat.task, seat.dismissed, seat.granted = "out", None, None, False, {}
         if seat.next is None:
             seat.refuse_waiting(ModelUnloaded(f"{name} is not served any more", param="model"))
             self._seats.pop(name, None)

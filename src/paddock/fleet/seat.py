@@ -55,6 +55,8 @@ class Seat:
         """It leaves whoever wants it."""
         self.failures = Failures()
         self.needs: dict[str, int] | None = None
+        self.granted: Bytes = {}
+        """What its worker was given of memory that it only takes as far as there is room."""
         self.last_used = 0.0
         self.loaded_at = 0.0
         self.stays_until = 0.0
@@ -63,10 +65,14 @@ class Seat:
     def busy(self) -> bool:
         return bool(self.waiting) or (self.worker is not None and self.worker.busy)
 
+    @property
+    def takes(self) -> dict[str, int]:
+        return {**(self.needs or {}), **self.granted}
+
     def standing(self) -> Standing:
         return Standing(
             self.model.name,
-            self.needs or {},
+            self.takes,
             self.phase,
             busy=self.busy,
             stays_until=self.stays_until,
@@ -91,7 +97,7 @@ class Seat:
             slots=worker.info.n_slots if worker is not None and worker.info is not None else 0,
             pid=worker.pid if worker is not None else None,
             progress=worker.progress if worker is not None else 0.0,
-            needs=self.needs or {},
+            needs=self.takes,
             loaded_for=now - self.loaded_at if there else 0.0,
             idle_for=now - self.last_used if there and not self.busy else 0.0,
             failure=self.failures.reason,

@@ -47,6 +47,8 @@ class Starter:
             layers = await asyncio.to_thread(fitting_layers, model, free)
             _log.info("layers that fit the GPU", model=model.name, layers=layers, free=gib(free))
             options = msgspec.structs.replace(options, n_gpu_layers=layers)
+            if (found := await asyncio.to_thread(model.estimate, gpu=True, layers=layers)) is not None:
+                seat.granted = {"gpu": found.device.total}
         worker = seat.worker = self._spare.take(options) or WorkerProcess(self._turns, self._owner)
         try:
             if worker.pid is None:
