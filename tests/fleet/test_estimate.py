@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from paddock.engine import open_engine, open_pooled_engine
 from paddock.fleet.estimate import Estimate, estimate, layers_that_fit
-from paddock.fleet.gguf import Header, Tensor, read_header
+from paddock.fleet.gguf import Header, Tensor
+from paddock.fleet.headers import read_header
 from paddock.types import EngineOptions
 
 _BUFFER = re.compile(r"(KV|RS|compute|output) buffer size =\s*([\d.]+) MiB")

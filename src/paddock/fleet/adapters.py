@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from paddock.errors import InvalidRequest
-from paddock.fleet.gguf import BrokenGGUF, Header, read_header
+from paddock.fleet.gguf import BrokenGGUF, Header
+from paddock.fleet.headers import read_header
 from paddock.types import Adapters, ModelInfo
 
 _INVOCATION = "adapter.alora.invocation_tokens"

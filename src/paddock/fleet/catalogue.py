@@ -17,7 +17,8 @@ from paddock.fleet.adapters import Adapter, read_adapter
 from paddock.fleet.description import Description, describe
 from paddock.fleet.estimate import Estimate, Footprint, estimate
 from paddock.fleet.files import SUFFIX, Found, ModelFile, find_models, gather
-from paddock.fleet.gguf import BrokenGGUF, Header, read_headers
+from paddock.fleet.gguf import BrokenGGUF, Header
+from paddock.fleet.headers import read_headers
 from paddock.fleet.kinds import Wanted, kind_of, pooling_of, why_no_model
 from paddock.fleet.options import engine_options
 from paddock.types import EngineOptions, ModelKind, Pooling

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 MAGIC = b"GGUF"
@@ -66,51 +63,10 @@ class Header:
     tensors: tuple[Tensor, ...] = ()
 
 
-def read_header(path: Path) -> Header:
-    """Read and check a file's header, once until the file changes.
-
-    Raises `BrokenGGUF`, or `OSError` where the file cannot be read at all.
-    """
-    status = path.stat()
-    found = _read(path, status.st_size, status.st_mtime_ns)
-    if isinstance(found, BrokenGGUF):
-        raise BrokenGGUF(*found.args)
-    return found
-
-
-def read_headers(paths: Sequence[Path]) -> Header:
-    """What the files of a model that was split into several say together."""
-    if len(paths) == 1:
-        return read_header(paths[0])
-    parts = [_read_part(path) for path in paths]
-    return replace(
-        parts[0],
-        tensor_count=sum(part.tensor_count for part in parts),
-        parameters=sum(part.parameters for part in parts),
-        classifies=any(part.classifies for part in parts),
-        tensors=tuple(tensor for part in parts for tensor in part.tensors),
-    )
-
-
-def _read_part(path: Path) -> Header:
-    try:
-        return read_header(path)
-    except BrokenGGUF as error:
-        raise BrokenGGUF(f"{path.name}: {error}") from None
-
-
-@lru_cache(maxsize=4096)
-def _read(path: Path, size: int, _written: int) -> Header | BrokenGGUF:
-    if size < len(MAGIC) + 20:
-        return BrokenGGUF(f"it is too short to be a GGUF file ({size} bytes)")
-    with path.open("rb") as file:
-        try:
-            return parse_header(file, size)
-        except BrokenGGUF as error:
-            return error
-
-
 def parse_header(file: BinaryIO, size: int) -> Header:
+    """The header of a file of so many bytes. Raises `BrokenGGUF`."""
+    if size < len(MAGIC) + 20:
+        raise BrokenGGUF(f"it is too short to be a GGUF file ({size} bytes)")
     cursor = _Cursor(file, size)
     if (begins := cursor.take(len(MAGIC))) != MAGIC:
         raise BrokenGGUF(f"it does not start with 'GGUF' but with {begins!r}")
