@@ -37,7 +37,7 @@ def tiny_server(tiny_models: dict[str, Path]) -> Iterator[Server]:
 
 
 def test_an_answer_has_every_field_that_llama_server_documents(fake_server: Server) -> None:
-    prompt = "field by field: what is there?"
+    prompt = "^ as no other text begins: what is there?"
     body = _complete(fake_server, prompt, n_predict=6, seed=5, stop=["zzz"])
     assert set(body) == {
         "index", "content", "tokens", "id_slot", "stop", "model", "tokens_predicted", "tokens_evaluated",
