@@ -19,6 +19,7 @@ from paddock.gateway.conversation import in_the_words_of
 from paddock.gateway.fields import GenerationFields
 from paddock.gateway.generation import start_all
 from paddock.gateway.listening import while_listening
+from paddock.gateway.metrics import MODEL
 from paddock.gateway.responses import JSON, error_event
 from paddock.gateway.sse import COMMENT, EventStream
 from paddock.types import GenerateRequest, Origin
@@ -53,11 +54,12 @@ async def respond(
     as an event. `words` are what the dialect calls fields that errors name.
     """
     model = fleet.catalogue.find(body.model)
+    request.scope[MODEL] = model.name
     origin = caller_of(request).origin
 
     async def start() -> Sequence[Generation]:
         with in_the_words_of(words):
-            return await start_all(fleet, model, [_from(origin, build) for build in requests])
+            return await start_all(fleet, model, [_from(origin, build) for build in requests], origin)
 
     if not body.stream:
 

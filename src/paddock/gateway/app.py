@@ -19,6 +19,7 @@ from paddock.gateway.admin import admin_routes
 from paddock.gateway.anthropic import anthropic_routes
 from paddock.gateway.auth import Keys
 from paddock.gateway.health import health_routes
+from paddock.gateway.metrics import HTTPCounts, metrics_routes
 from paddock.gateway.models import model_routes
 from paddock.gateway.native import native_routes
 from paddock.gateway.openai import embedding_routes, openai_routes, response_routes
@@ -44,6 +45,8 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader) -> Fa
         allow_headers=["*"],
         expose_headers=["x-request-id", "x-paddock-ignored-fields"],
     )
+    counts = app.state.http_counts = HTTPCounts()
+    app.add_middleware(counts.middleware)
     app.add_middleware(AccessLog)
     keys = Depends(Keys(settings))
     for router in native_routes(fleet, settings):
@@ -55,5 +58,6 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader) -> Fa
     app.include_router(admin_routes(fleet, reloader, max_body=settings.max_body_bytes), dependencies=[keys])
     app.include_router(model_routes(fleet, reloader), dependencies=[keys])
     app.include_router(health_routes(fleet))
-    app.openapi = OpenAPI(app, open_paths=("/health", "/v1/health"))  # type: ignore[method-assign]
+    app.include_router(metrics_routes(fleet, counts, enabled=settings.metrics))
+    app.openapi = OpenAPI(app, open_paths=("/health", "/v1/health", "/metrics"))  # type: ignore[method-assign]
     return app

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import structlog
 import uvicorn
+from fastapi import FastAPI
 
 from paddock.config import ServerSettings, Settings
 from paddock.errors import PaddockError, StartupError
@@ -40,10 +41,11 @@ def serve(
     sock = _bind(settings.server)
     fleet = Fleet(catalogue, Rules.of(settings.model_manager))
     reloader = Reloader(fleet, settings, reread or (lambda: settings))
-    config = _uvicorn_config(settings.server, fleet, reloader)
+    app = create_app(settings.server, fleet, reloader)
+    config = _uvicorn_config(settings.server, app)
     url = f"{'https' if config.is_ssl else 'http'}://{_authority(sock)}"
     with sock:
-        server = _Server(config, fleet, reloader, settings.server.shutdown_grace, lambda: on_listening(url, fleet))
+        server = _Server(config, app, fleet, reloader, settings.server.shutdown_grace, lambda: on_listening(url, fleet))
         server.run(sockets=[sock])
 
 
@@ -53,12 +55,14 @@ class _Server(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
+        app: FastAPI,
         fleet: Fleet,
         reloader: Reloader,
         grace: float,
         on_listening: Callable[[], None],
     ) -> None:
         super().__init__(config)
+        self._app = app
         self._fleet = fleet
         self._reloader = reloader
         self._reloading: asyncio.Task[None] | None = None
@@ -68,6 +72,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            self._app.state.http_counts.connections = self.server_state.connections
             self._fleet.preload()
             with contextlib.suppress(NotImplementedError):  # there are systems without
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hangup)
@@ -96,14 +101,14 @@ class _Server(uvicorn.Server):
             await self._fleet.close()
 
 
-def _uvicorn_config(settings: ServerSettings, fleet: Fleet, reloader: Reloader) -> uvicorn.Config:
+def _uvicorn_config(settings: ServerSettings, app: FastAPI) -> uvicorn.Config:
     if (settings.ssl_key_file is None) != (settings.ssl_cert_file is None):
         raise StartupError("TLS needs both ssl_key_file and ssl_cert_file")
     for file in (settings.ssl_key_file, settings.ssl_cert_file):
         if file is not None and not file.is_file():
             raise StartupError(f"the TLS file {file} does not exist")
     return uvicorn.Config(
-        create_app(settings, fleet, reloader),
+        app,
         loop="uvloop",
         http="httptools",
         ws="none",

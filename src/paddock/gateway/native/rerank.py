@@ -11,8 +11,10 @@ from pydantic import Field, PlainValidator, StringConstraints
 
 from paddock.fleet import Fleet
 from paddock.gateway.bodies import read_body
+from paddock.gateway.callers import caller_of
 from paddock.gateway.fields import LARGEST, Fields
 from paddock.gateway.listening import while_listening
+from paddock.gateway.metrics import MODEL
 from paddock.gateway.openapi import describe
 from paddock.gateway.pooled import PooledUsage, floats, usage_of
 from paddock.gateway.responses import JSON
@@ -67,10 +69,17 @@ def rerank_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     async def rerank(request: Request) -> Response:
         """The documents by their scores, the best first; `index` is a document's place in the request."""
         body = await read_body(request, RerankRequest, limit=max_body)
-        model = fleet.catalogue.find(body.model)
+        model, origin = fleet.catalogue.find(body.model), caller_of(request).origin
+        request.scope[MODEL] = model.name
         pairs = [PairPrompt(body.query, document) for document in body.documents]
         pooled = await while_listening(
-            request, fleet.pool(model, "reranking", lambda id: PoolRequest(id, [*pairs], param="documents"))
+            request,
+            fleet.pool(
+                model,
+                "reranking",
+                lambda id: PoolRequest(id, [*pairs], param="documents", origin=origin),
+                origin,
+            ),
         )
         results = [
             Ranked(

@@ -13,8 +13,10 @@ from pydantic import Field, model_validator
 from paddock.errors import InvalidRequest
 from paddock.fleet import Fleet
 from paddock.gateway.bodies import read_body
+from paddock.gateway.callers import caller_of
 from paddock.gateway.fields import Fields, Inputs, without_unsupported
 from paddock.gateway.listening import while_listening
+from paddock.gateway.metrics import MODEL
 from paddock.gateway.openapi import describe
 from paddock.gateway.pooled import PooledUsage, floats, usage_of
 from paddock.gateway.responses import JSON
@@ -57,7 +59,8 @@ def embedding_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     async def create_embeddings(request: Request) -> Response:
         """A vector for each input, of length 1 and in the order of the inputs."""
         body = await read_body(request, EmbeddingsRequest, limit=max_body)
-        model = fleet.catalogue.find(body.model)
+        model, origin = fleet.catalogue.find(body.model), caller_of(request).origin
+        request.scope[MODEL] = model.name
         if await fleet.pooling(model) == "none":
             reason = (
                 "with the pooling 'none' every token has a vector, for which there is no room here: see /embeddings"
@@ -66,7 +69,10 @@ def embedding_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
         pooled = await while_listening(
             request,
             fleet.pool(
-                model, "embedding", lambda id: PoolRequest(id, body.input, param="input", dimensions=body.dimensions)
+                model,
+                "embedding",
+                lambda id: PoolRequest(id, body.input, param="input", dimensions=body.dimensions, origin=origin),
+                origin,
             ),
         )
         written = _base64 if body.encoding_format == "base64" else floats

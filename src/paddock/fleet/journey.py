@@ -1,0 +1,75 @@
+"""A request's way through the fleet: where it has come, and when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from paddock.types import ModelKind, Origin, Timings
+from paddock.wire import Delta
+
+DONE: Final = "ok"
+LEFT: Final = "left"
+
+
+class Journey:
+    """Ends once, and is told of then. Times are of the monotonic clock; None of what never came to be."""
+
+    def __init__(self, model: str, kind: ModelKind, origin: Origin, tell: Callable[[Journey], None]) -> None:
+        self.model = model
+        self.kind = kind
+        self.origin = origin
+        self._tell = tell
+        self._unfinished = 1
+        self.began = time.monotonic()
+        self.ready: float | None = None
+        """When its model was there."""
+        self.accepted: float | None = None
+        """When its prompt was understood, and it began to wait for its turn."""
+        self.first: float | None = None
+        """When the first of an answer came."""
+        self.ended: float | None = None
+        self.outcome = LEFT
+        """`ok`, `left` where nobody waited for the end, or the code of an error."""
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
+        self.generated_tokens = 0
+        """Where an answer was broken off, as many as were heard of, at least."""
+        self._told: dict[int, int] = {}
+        self.timings = Timings()
+        """Of the answer that ended last, as its worker measured them."""
+
+    def entered(self) -> None:
+        if self.ready is None:
+            self.ready = time.monotonic()
+
+    def was_accepted(self, prompt_tokens: int, answers: int) -> None:
+        """By a worker; by another one, should the first have died."""
+        self.accepted = time.monotonic()
+        self.prompt_tokens, self.cached_tokens = prompt_tokens, 0
+        self._unfinished = answers
+        self._told.clear()
+
+    def told(self, delta: Delta) -> None:
+        if delta.progress is not None:
+            return
+        if self.first is None:
+            self.first = time.monotonic()
+        self._told[delta.index] = self._told.get(delta.index, 0) + 1
+        if delta.finish is None or delta.usage is None:
+            return
+        self._told[delta.index] = delta.usage.completion_tokens
+        self.cached_tokens = max(self.cached_tokens, delta.usage.cached_tokens)
+        self.timings = delta.timings or self.timings
+        self._unfinished -= 1
+        if not self._unfinished:
+            self.end(DONE)
+
+    def end(self, outcome: str) -> None:
+        """The first time counts."""
+        if self.ended is None:
+            self.ended = time.monotonic()
+            self.outcome = outcome
+            self.generated_tokens = sum(self._told.values())
+            self._tell(self)
