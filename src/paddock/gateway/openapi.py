@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
-_JSON, _EVENTS = "application/json", "text/event-stream"
+_JSON, _EVENTS, _TEXT = "application/json", "text/event-stream", "text/plain"
 _DEFINITIONS = "#/$defs/"
 
 
@@ -40,12 +40,15 @@ def describe(
     named: bool = False,
     error: Any = Error,
     prefix: str = "",
+    text: bool = False,
 ) -> dict[str, Any]:
     """For the decorator of a route that answers with one of these and, where asked for a stream, with such events;
-    `done`: OpenAI's mark comes after them; `named`: each is called by its type. The `prefix` tells a dialect's schemas
+    `done`: OpenAI's mark comes after them; `named`: each is called by its type; `text`: it answers with plain text. The `prefix` tells a dialect's schemas
     from others of the same name.
     """
-    content = {_JSON: {"schema": _schema(answers)}} if answers else {}
+    content: dict[str, Any] = {_JSON: {"schema": _schema(answers)}} if answers else {}
+    if text:
+        content[_TEXT] = {"schema": {"type": "string"}}
     if events:
         data: dict[str, Any] = {
             "type": "string",

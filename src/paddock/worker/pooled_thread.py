@@ -72,8 +72,6 @@ class PooledThread(NativeThread[Command | AddJob]):
                 matrices = engine.pool(inputs)
             now = time.perf_counter()
             self.counting.pooled_step(len(inputs), sum(map(len, inputs)), now - begun)
-            if self.counting.due(now):
-                self._send(self.counting.pooled_stats(packer.queued, now))
             for (job, _), vectors in zip(step, matrices, strict=True):
                 answer: Vectors = job.answer
                 request = answer.request
@@ -83,6 +81,8 @@ class PooledThread(NativeThread[Command | AddJob]):
                     width = request.dimensions or engine.info.n_embd
                     self._send(Pooled(job.id, answer.done, width, sum(map(len, job.inputs))))
                     self._post(Ended(job.id, 0))
+            if self.counting.due(now):
+                self._send(self.counting.pooled_stats(packer.queued, now))
 
     def _receive(self, engine: PooledEngine, packer: Packer) -> None:
         """Take every waiting command; with nothing to compute, sleep until one comes."""

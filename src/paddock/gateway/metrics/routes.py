@@ -11,12 +11,13 @@ from paddock.gateway.metrics.collecting import collect
 from paddock.gateway.metrics.http import HTTPCounts
 from paddock.gateway.metrics.processes import look_at
 from paddock.gateway.metrics.rendering import render
+from paddock.gateway.openapi import describe
 
 
 def metrics_routes(fleet: Fleet, http: HTTPCounts, *, enabled: bool) -> APIRouter:
     router = APIRouter(tags=["health"])
 
-    @router.get("/metrics", responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})
+    @router.get("/metrics", **describe(text=True))
     async def metrics(request: Request) -> Response:
         """Everything that is counted, of all models, for Prometheus. Loads none."""
         if not enabled:
