@@ -43,8 +43,8 @@ def describe(
     text: bool = False,
 ) -> dict[str, Any]:
     """For the decorator of a route that answers with one of these and, where asked for a stream, with such events;
-    `done`: OpenAI's mark comes after them; `named`: each is called by its type; `text`: it answers with plain text. The `prefix` tells a dialect's schemas
-    from others of the same name.
+    `done`: OpenAI's mark comes after them; `named`: each is called by its type. The `prefix` tells a dialect's schemas
+    from others of the same name. With `text` it answers with plain text.
     """
     content: dict[str, Any] = {_JSON: {"schema": _schema(answers)}} if answers else {}
     if text:

@@ -7,17 +7,18 @@ from itertools import accumulate
 from math import inf, isinf
 
 from prometheus_client import Metric, ProcessCollector
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import CollectorRegistry
 
 from paddock.gateway.metrics.collecting import Point
 from paddock.tally import Histogram
 
+# The one that everybody reads. In others the library writes llama-server's colons as underscores.
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
-def render(points: Iterable[Point], accept: str) -> tuple[bytes, str]:
-    """The text, and its type: the one that `accept` asks for, or else the oldest."""
-    encode, content_type = choose_encoder(accept)
-    return encode(_Page(points)), content_type
+
+def render(points: Iterable[Point]) -> bytes:
+    return generate_latest(_Page(points))
 
 
 class _Page(CollectorRegistry):

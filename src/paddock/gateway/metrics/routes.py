@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from fastapi.responses import Response
 
 from paddock.errors import NotSupported
@@ -10,7 +10,7 @@ from paddock.fleet import Fleet
 from paddock.gateway.metrics.collecting import collect
 from paddock.gateway.metrics.http import HTTPCounts
 from paddock.gateway.metrics.processes import look_at
-from paddock.gateway.metrics.rendering import render
+from paddock.gateway.metrics.rendering import CONTENT_TYPE, render
 from paddock.gateway.openapi import describe
 
 
@@ -18,13 +18,12 @@ def metrics_routes(fleet: Fleet, http: HTTPCounts, *, enabled: bool) -> APIRoute
     router = APIRouter(tags=["health"])
 
     @router.get("/metrics", **describe(text=True))
-    async def metrics(request: Request) -> Response:
+    async def metrics() -> Response:
         """Everything that is counted, of all models, for Prometheus. Loads none."""
         if not enabled:
             raise NotSupported("this server has no metrics: it was started with --no-metrics")
         processes = await asyncio.to_thread(look_at, [status.pid for status in fleet.status() if status.pid])
         points = collect(fleet, http, processes)
-        text, content_type = await asyncio.to_thread(render, points, request.headers.get("accept", ""))
-        return Response(text, media_type=content_type)
+        return Response(await asyncio.to_thread(render, points), media_type=CONTENT_TYPE)
 
     return router
