@@ -37,8 +37,12 @@ class Journey:
         self.generated_tokens = 0
         """Where an answer was broken off, as many as were heard of, at least."""
         self._told: dict[int, int] = {}
-        self.timings = Timings()
+        self.timings: Timings | None = None
         """Of the answer that ended last, as its worker measured them."""
+
+    @property
+    def failed(self) -> bool:
+        return self.outcome not in (DONE, LEFT)
 
     def entered(self) -> None:
         if self.ready is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -26,13 +27,18 @@ from paddock.gateway.openai import embedding_routes, openai_routes, response_rou
 from paddock.gateway.openapi import OpenAPI
 from paddock.gateway.reloading import Reloader
 from paddock.gateway.responses import on_http_exception, on_invalid_parameter, on_paddock_error
+from paddock.gateway.telemetry import open_tracing
 
 
 def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader) -> FastAPI:
+    tracing = open_tracing()
+
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
         await fleet.close()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
     app = FastAPI(title="Paddock", version=__version__, lifespan=lifespan)
     app.add_exception_handler(PaddockError, on_paddock_error)
@@ -47,6 +53,9 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader) -> Fa
     )
     counts = app.state.http_counts = HTTPCounts()
     app.add_middleware(counts.middleware)
+    if tracing is not None:
+        fleet.observe(tracing.ended)
+        app.add_middleware(tracing.middleware)
     app.add_middleware(AccessLog)
     keys = Depends(Keys(settings))
     for router in native_routes(fleet, settings):

@@ -59,13 +59,14 @@ class HTTPCounts:
             self._ended(scope, status, time.perf_counter() - begun)
 
     def _ended(self, scope: Scope, status: int, seconds: float) -> None:
-        route = _route(scope)
+        route = route_of(scope)
         self.requests[scope["method"] if scope["method"] in _METHODS else "other", route, status] += 1
         self.seconds.setdefault(route, Histogram.of(WAITS)).observe(seconds)
         if model := scope.get(MODEL):
             self.for_models[route, model] += 1
 
 
-def _route(scope: Scope) -> str:
+def route_of(scope: Scope) -> str:
+    """The template of the route that a request has taken."""
     path: str | None = getattr(scope.get("route"), "path", None)
     return path or ("other" if "endpoint" in scope else "unknown")
