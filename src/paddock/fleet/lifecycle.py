@@ -319,6 +319,7 @@ class Lifecycle:
 
     async def _bring(self, seat: Seat) -> None:
         model, begun = seat.model, time.monotonic()
+        record = self.records.of(model.name)
         _log.info("loading", model=model.name, **in_words(needs=seat.needs or {}))
         try:
             worker = await self._start_with_room(seat)
@@ -326,7 +327,7 @@ class Lifecycle:
             self._called_off(seat)
         except PaddockError as error:
             seat.failures.failed(error.message, time.monotonic())
-            self.records.of(model.name).load_failures[error.code] += 1
+            record.load_failures[error.code] += 1
             _log.error("load failed", model=model.name, error=error.message)
             seat.refuse_waiting(error)
             self._is_out(seat)

@@ -96,6 +96,9 @@ class Records:
     def of(self, name: str) -> ModelRecord:
         return self._models.setdefault(name, ModelRecord())
 
+    def find(self, name: str) -> ModelRecord | None:
+        return self._models.get(name)
+
     def __iter__(self) -> Iterator[str]:
         return iter(list(self._models))
 

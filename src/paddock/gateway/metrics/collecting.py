@@ -44,13 +44,15 @@ def collect(fleet: Fleet, http: HTTPCounts, processes: Processes) -> Points:
     statuses = {status.model.name: status for status in fleet.status()}
     # One that is not served any more keeps what it has counted.
     for name in dict.fromkeys([*statuses, *fleet.records]):
-        status, record = statuses.get(name), fleet.records.of(name)
-        worker = (name, _POOL, _REPLICA)
+        status, found = statuses.get(name), fleet.records.find(name)
+        record, worker = found or ModelRecord(), (name, _POOL, _REPLICA)
         if status is not None:
             _add_levels(points, status, record, worker, engine)
-        _add_work(points, record, worker, engine)
-        _add_requests(points, record, name)
-        _add_life(points, record, worker)
+        _add_totals(points, record, worker, engine)
+        if found is not None:  # else there would be hundreds of zeros for each of a large directory's models
+            _add_times(points, record, worker, engine)
+            _add_requests(points, record, name)
+            _add_life(points, record, worker)
     for (route, name), count in http.for_models.items():
         points.put("llama_requests_total", count, route, *engine, name, _POOL, _REPLICA)
     _add_processes(points, processes, statuses.values())
@@ -94,10 +96,10 @@ def _add_levels(
         points.put("paddock_model_memory_bytes", size, *worker, device)
 
 
-def _add_work(points: Points, record: ModelRecord, worker: tuple[str, ...], engine: tuple[str, ...]) -> None:
+def _add_totals(points: Points, record: ModelRecord, worker: tuple[str, ...], engine: tuple[str, ...]) -> None:
     tally = record.tally
     steps = tally.step_seconds.count
-    by_engine: dict[str, float | Histogram] = {
+    for name, value in {
         "llamacpp:prompt_tokens_total": tally.prompt_tokens,
         "llamacpp:prompt_tokens_cached_total": tally.cached_tokens,
         "llamacpp:prompt_seconds_total": tally.prompt_seconds,
@@ -110,26 +112,32 @@ def _add_work(points: Points, record: ModelRecord, worker: tuple[str, ...], engi
         "llamacpp:spec_decode_num_accepted_tokens_total": 0,
         "llamacpp:spec_decode_num_drafts_total": 0,
         "llama_tokens_generated_total": tally.generated_tokens,
-        "llama_request_duration_seconds": record.request_seconds,
-    }
-    by_worker: dict[str, float | Histogram] = {
-        "paddock_queue_seconds": tally.queue_seconds,
-        "paddock_inter_token_seconds": tally.inter_token_seconds,
-        "paddock_step_duration_seconds": tally.step_seconds,
-        "paddock_step_sequences": tally.step_sequences,
-        "paddock_step_tokens": tally.step_tokens,
+    }.items():
+        points.put(name, value, *engine, *worker)
+    for name, value in {
         "paddock_preemptions_total": tally.preemptions,
         "paddock_prefix_evictions_total": tally.evictions,
         "paddock_worker_cpu_seconds_total": tally.cpu_seconds,
-    }
-    for name, value in by_engine.items():
-        points.put(name, value, *engine, *worker)
-    for name, value in by_worker.items():
+    }.items():
         points.put(name, value, *worker)
     points.put("paddock_prefix_tokens_total", tally.cached_tokens, *worker, "reused")
     points.put("paddock_prefix_tokens_total", tally.prompt_tokens, *worker, "computed")
     points.put("paddock_prefix_lookups_total", tally.cache_hits, *worker, "hit")
     points.put("paddock_prefix_lookups_total", tally.cache_misses, *worker, "miss")
+
+
+def _add_times(points: Points, record: ModelRecord, worker: tuple[str, ...], engine: tuple[str, ...]) -> None:
+    tally = record.tally
+    points.put("llama_request_duration_seconds", record.request_seconds, *engine, *worker)
+    for name, histogram in {
+        "paddock_queue_seconds": tally.queue_seconds,
+        "paddock_inter_token_seconds": tally.inter_token_seconds,
+        "paddock_step_duration_seconds": tally.step_seconds,
+        "paddock_step_sequences": tally.step_sequences,
+        "paddock_step_tokens": tally.step_tokens,
+        "paddock_model_load_seconds": record.load_seconds,
+    }.items():
+        points.put(name, histogram, *worker)
 
 
 def _add_requests(points: Points, record: ModelRecord, name: str) -> None:
@@ -148,7 +156,6 @@ def _add_requests(points: Points, record: ModelRecord, name: str) -> None:
 def _add_life(points: Points, record: ModelRecord, worker: tuple[str, ...]) -> None:
     points.put("paddock_model_loads_total", record.loads, *worker)
     points.put("paddock_model_unloads_total", record.unloads, *worker)
-    points.put("paddock_model_load_seconds", record.load_seconds, *worker)
     for reason in _with(_CRASHES, record.crashes):
         points.put("paddock_model_crashes_total", record.crashes[reason], *worker, reason)
     for reason in _with(_LOAD_FAILURES, record.load_failures):
