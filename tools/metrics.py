@@ -11,8 +11,8 @@ _HEADER = """\
 # Metrics
 
 `GET /metrics` tells all of these, of all models, in Prometheus' text format. It loads no model, keeps none loaded, and
-waits for no worker. `--no-metrics` (`server.metrics: false`) turns it off. (llama-server's router wants a `?model=`; here it
-changes nothing.)
+waits for no worker. `--no-metrics` (`server.metrics: false`) turns it off. (llama-server's router wants a `?model=`;
+here it changes nothing.)
 
 Everything is counted from the start of the server. Counters of a model go on where they were when its worker is
 replaced, crashes or leaves; what a worker that is killed had counted in its last second is lost. `model_id` is the

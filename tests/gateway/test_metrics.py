@@ -208,6 +208,18 @@ def test_a_scrape_wakes_nothing_and_keeps_nothing_awake(tmp_path: Path) -> None:
         assert scrape(server)("paddock_model_loads_total") == 1
 
 
+def test_a_scrape_does_not_wait_for_a_worker() -> None:
+    with Server("-m", "fake:") as server:
+        server.chat("say: x")
+        (worker,) = server.workers()
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            assert scrape(server)("paddock_model_state", state="loaded") == 1
+            assert scrape(server)("paddock_requests_total", outcome="ok") == 1
+        finally:
+            os.kill(worker, signal.SIGCONT)
+
+
 def test_metrics_can_be_turned_off() -> None:
     with Server("-m", "fake:", "--no-metrics") as server:
         response = server.client.get("/metrics")
