@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format fuzz evaluate bench lock clean
+.PHONY: help serve test check format docs fuzz evaluate bench lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -25,6 +25,9 @@ check: $(VENV)/.installed-dev  ## Lint, format, types, import rules, unused depe
 format: $(VENV)/.installed-dev  ## Format and mend what can be mended
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.installed-dev  ## Write the documents that are made from the code
+	@$(BIN)/python tools/metrics.py
 
 fuzz: $(VENV)/.installed-dev  ## Try every route with far more odd requests than the tests do (ten minutes or so)
 	@PADDOCK_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest tests/gateway/test_schemathesis.py --timeout 3600 $(ARGS)
@@ -47,9 +50,9 @@ $(VENV)/.installed-demo: pyproject.toml constraints.txt tools/bootstrap.py
 
 # The tests' extras include the demo model, so the lighter stamp is set with it.
 $(VENV)/.installed-dev: pyproject.toml constraints.txt tools/bootstrap.py
-	@$(PYTHON) tools/bootstrap.py $(VENV) demo,clients,dev
+	@$(PYTHON) tools/bootstrap.py $(VENV) demo,otel,clients,dev
 	@touch $(VENV)/.installed-demo $@
 
 $(VENV)/.installed-evaluate: $(VENV)/.installed-dev
-	@$(PYTHON) tools/bootstrap.py $(VENV) demo,clients,dev,evaluate
+	@$(PYTHON) tools/bootstrap.py $(VENV) demo,otel,clients,dev,evaluate
 	@touch $@

@@ -162,6 +162,8 @@ class ServerSettings(_Section):
     ssl_key_file: Expanded | None = None
     ssl_cert_file: Expanded | None = None
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
+    metrics: bool = True
+    """Whether `/metrics` says what is counted."""
     slots: bool = True
     """Whether `/slots` shows what is running."""
     slot_save_path: Expanded | None = None

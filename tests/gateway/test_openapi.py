@@ -14,6 +14,7 @@ from tests.server import Server, chat_body, events
 
 JSON, EVENTS = "application/json", "text/event-stream"
 ENDLESS = ("/models/sse",)
+PLAIN = ("/metrics",)
 
 VECTORS: dict[str, Any] = {
     "/v1/embeddings": {"input": ["a", "b"]},
@@ -143,7 +144,7 @@ def test_every_route_is_described(document: dict[str, Any]) -> None:
         assert operation.get("description"), where
         responses = operation["responses"]
         assert set(responses) == {"200", "4XX", "5XX"}, where
-        assert path in ENDLESS or responses["200"]["content"][JSON]["schema"], where
+        assert path in (*ENDLESS, *PLAIN) or responses["200"]["content"][JSON]["schema"], where
         if method == "POST":
             assert operation["requestBody"]["content"][JSON]["schema"], where
     for alternative in ("/v1/chat/completions", "/v1/completions", "/completion", "/infill"):
@@ -176,7 +177,9 @@ def test_answers_are_what_is_declared(server: Server, document: dict[str, Any]) 
         _validate(response.json(), schema)
         _no_more_than(response.json(), schema, document["components"])
     seen = {(method, _described(path)) for method, path, _ in EXAMPLES}
-    elsewhere = {("POST", path) for path in ("/infill", *VECTORS, *SCORES)} | {("GET", path) for path in ENDLESS}
+    elsewhere = {("POST", path) for path in ("/infill", *VECTORS, *SCORES)} | {
+        ("GET", path) for path in (*ENDLESS, *PLAIN)
+    }
     assert {(method, path) for method, path, _ in _operations(document)} - seen == elsewhere
 
 

@@ -59,6 +59,7 @@ _SETTINGS: dict[str, str] = {
     "api_key_file": "server.api_key_file",
     "ssl_key_file": "server.ssl_key_file",
     "ssl_cert_file": "server.ssl_cert_file",
+    "metrics": "server.metrics",
     "slots": "server.slots",
     "slot_save_path": "server.slot_save_path",
     "props": "server.props",
@@ -66,9 +67,6 @@ _SETTINGS: dict[str, str] = {
     "log_disable": "server.log_disable",
     "log_level": "server.log_level",
 }
-
-# Accepted, but without effect so far: each is reported at start-up, none is dropped in silence.
-_NOT_YET = ("metrics",)
 
 
 # What to try, by what a model is for.
@@ -164,7 +162,7 @@ _SERVER = _options(
     click.option("--ssl-key-file", metavar="FILE", help="TLS private key (PEM)."),
     click.option("--ssl-cert-file", metavar="FILE", help="TLS certificate (PEM)."),
     click.option("--cors-origins", multiple=True, metavar="ORIGIN", help="Origin a browser page may ask from."),
-    click.option("--metrics", is_flag=True, default=None, help="Prometheus metrics at /metrics."),
+    click.option("--metrics/--no-metrics", default=None, help="Prometheus metrics at /metrics. [on]"),
     click.option("--slots/--no-slots", default=None, help="Slot states at /slots. [on]"),
     click.option("--props", is_flag=True, default=None, help="Allow changing properties by POST /props."),
     click.option("--webui/--no-webui", default=None, help="The web page."),
@@ -198,7 +196,6 @@ def command(config: Path | None, verbose: bool, **flags: Any) -> None:
         logs.configure(
             level=settings.server.log_level, form=settings.server.log_format, disabled=settings.server.log_disable
         )
-        _report_not_yet(given)
         from paddock.gateway import serve
 
         settings = read()
@@ -234,14 +231,6 @@ def _with_pulled(settings: Settings, name: str, token: str | None) -> Settings:
 def _to_settings(given: dict[str, Any]) -> dict[str, Any]:
     values = {_SETTINGS[name]: value for name, value in given.items() if name in _SETTINGS}
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
-
-
-def _report_not_yet(given: dict[str, Any]) -> None:
-    import structlog
-
-    for name in _NOT_YET:
-        if name in given:
-            structlog.get_logger(__name__).warning("not yet", flag="--" + name.replace("_", "-"), value=given[name])
 
 
 def _announce(settings: Settings, url: str, fleet: Fleet) -> None:

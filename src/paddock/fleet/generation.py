@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from paddock.errors import WorkerCrashed
+from paddock.errors import PaddockError, WorkerCrashed
+from paddock.fleet.journey import LEFT, Journey
 from paddock.fleet.process import Attempt, WorkerProcess
 from paddock.types import Adapters, GenerateRequest, Usage
 from paddock.wire import Delta
@@ -20,24 +21,41 @@ class Generation:
     """
 
     def __init__(
-        self, request: Callable[[int], GenerateRequest], enter: Callable[[], Awaitable[WorkerProcess]]
+        self,
+        request: Callable[[int], GenerateRequest],
+        enter: Callable[[], Awaitable[WorkerProcess]],
+        journey: Journey,
     ) -> None:
         self._request = request
         self._enter = enter
         self._attempt: Attempt | None = None
         self._retries = _RETRIES
         self._told = False
+        self._journey = journey
+        self._outcome = LEFT
 
     async def begin(self) -> None:
         """Have the request accepted by a worker. Raises why it was not."""
-        while True:
-            worker = await self._enter()
-            self._attempt = worker.generate(self._request)
-            try:
-                return await self._attempt.accepted()
-            except WorkerCrashed:
-                if not self._may_retry():
-                    raise
+        self._outcome = LEFT
+        try:
+            while not await self._try():
+                pass
+        except PaddockError as error:
+            self._outcome = error.code
+            raise
+
+    async def _try(self) -> bool:
+        worker = await self._enter()
+        self._journey.entered()
+        self._attempt = worker.generate(self._request)
+        try:
+            await self._attempt.accepted()
+        except WorkerCrashed:
+            if not self._may_retry():
+                raise
+            return False
+        self._journey.was_accepted(self._attempt.prompt_tokens, self._attempt.answers)
+        return True
 
     async def restart(self) -> bool:
         """Begin anew after the worker has died, for who has kept to himself what he was told. False: no more."""
@@ -54,17 +72,20 @@ class Generation:
         while True:
             try:
                 delta = await anext(self.attempt)
-            except WorkerCrashed:
-                if self._told or not self._may_retry():
+            except PaddockError as error:
+                if not isinstance(error, WorkerCrashed) or self._told or not self._may_retry():
+                    self._outcome = error.code
                     raise
                 await self.begin()
             else:
                 self._told = True
+                self._journey.told(delta)
                 return delta
 
     def close(self) -> None:
         """Nobody listens any more: the worker frees the request's place."""
         self._retries = 0
+        self._journey.end(self._outcome)
         if self._attempt is not None:
             self._attempt.close()
 
@@ -93,11 +114,12 @@ class Generation:
     @property
     def used(self) -> Usage:
         """The tokens so far."""
-        return self.attempt.used
+        return self._journey.used
 
     @property
     def failed(self) -> bool:
-        return self.attempt.failed
+        """Who read it was told that it had."""
+        return self._outcome != LEFT
 
     @property
     def prompt(self) -> list[tuple[int, bytes]]:

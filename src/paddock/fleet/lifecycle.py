@@ -21,11 +21,13 @@ from paddock.errors import (
 )
 from paddock.fleet.accounts import Accounts, Memory, in_words, insufficient
 from paddock.fleet.catalogue import Model
-from paddock.fleet.policy import Failures, Limits, Phase, decide
+from paddock.fleet.policy import Bytes, Failures, Limits, Phase, decide
 from paddock.fleet.process import WorkerProcess
+from paddock.fleet.records import Records
 from paddock.fleet.rules import Rules
 from paddock.fleet.seat import STATES, ModelStatus, Seat
 from paddock.fleet.starting import Starter
+from paddock.tally import Tally
 
 _log = structlog.get_logger(__name__)
 
@@ -42,6 +44,7 @@ class Lifecycle:
     def __init__(self, models: Iterable[Model], rules: Rules, memory: Memory, *, gpu: bool = False) -> None:
         self._rules = rules
         self._seats = {model.name: Seat(model) for model in models}
+        self.records = Records()
         self._stopping = False
         self._timer: asyncio.TimerHandle | None = None
         self._watchers: set[asyncio.Queue[str]] = set()
@@ -54,6 +57,10 @@ class Lifecycle:
 
     def status(self, name: str) -> ModelStatus:
         return self._seats[name].status(time.monotonic())
+
+    @property
+    def memory_limit(self) -> Bytes:
+        return self._rules.memory_limit
 
     def worker(self, name: str) -> WorkerProcess | None:
         """The worker of a model that is there."""
@@ -176,6 +183,12 @@ class Lifecycle:
 
     # ── what workers tell ────────────────────────────────────────────────────────────────────────────────────────────
 
+    def worker_counted(self, worker: WorkerProcess, tally: Tally) -> None:
+        record = self.records.of(worker.model)
+        record.counted(tally, time.monotonic())
+        if worker.levels is not None:
+            record.longest = max(record.longest, worker.levels.longest)
+
     def worker_unused(self, worker: WorkerProcess) -> None:
         seat = self._seats.get(worker.model)
         if seat is not None and seat.worker is worker and worker.alive:
@@ -192,6 +205,7 @@ class Lifecycle:
             return
         if worker.completed:
             seat.failures.succeeded()
+        self.records.of(worker.model).crashes[worker.end_cause] += 1
         seat.failures.failed(worker.end, time.monotonic())
         self._is_out(seat)
         self._act()
@@ -294,6 +308,10 @@ class Lifecycle:
     async def _follow_out(self, seat: Seat, worker: WorkerProcess) -> None:
         await worker.unused()
         await worker.stop()
+        record = self.records.of(worker.model)
+        if worker.end:
+            record.crashes[worker.end_cause] += 1
+        record.unloads += 1
         _log.info("unloaded", model=seat.model.name)
         self._accounts.changed()
         await self._look_at_memory()
@@ -302,6 +320,7 @@ class Lifecycle:
 
     async def _bring(self, seat: Seat) -> None:
         model, begun = seat.model, time.monotonic()
+        record = self.records.of(model.name)
         _log.info("loading", model=model.name, **in_words(needs=seat.needs or {}))
         try:
             worker = await self._start_with_room(seat)
@@ -309,6 +328,7 @@ class Lifecycle:
             self._called_off(seat)
         except PaddockError as error:
             seat.failures.failed(error.message, time.monotonic())
+            record.load_failures[error.code] += 1
             _log.error("load failed", model=model.name, error=error.message)
             seat.refuse_waiting(error)
             self._is_out(seat)
@@ -335,6 +355,7 @@ class Lifecycle:
 
     def _is_in(self, seat: Seat, worker: WorkerProcess, seconds: float) -> None:
         now = time.monotonic()
+        self.records.of(seat.model.name).loaded(seconds)
         seat.phase, seat.task = "in", None
         seat.loaded_at = seat.last_used = now
         seat.stays_until = now + max(self._rules.min_residence, _STAY_PER_LOAD * seconds)

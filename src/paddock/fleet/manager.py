@@ -16,16 +16,21 @@ from paddock.fleet.accounts import Memory
 from paddock.fleet.adapters import acting, acting_at_first
 from paddock.fleet.catalogue import Catalogue, Model
 from paddock.fleet.generation import Generation
+from paddock.fleet.journey import DONE, LEFT, Journey
 from paddock.fleet.kinds import kind_of
 from paddock.fleet.lifecycle import Lifecycle
 from paddock.fleet.memory import Machine
+from paddock.fleet.policy import Bytes
 from paddock.fleet.process import WorkerProcess, has_gpu
+from paddock.fleet.records import Records
 from paddock.fleet.rules import Rules
 from paddock.fleet.seat import ModelStatus
-from paddock.types import Adapters, GenerateRequest, ModelInfo, ModelKind, Pooling, PoolRequest, SlotState
+from paddock.types import Adapters, GenerateRequest, ModelInfo, ModelKind, Origin, Pooling, PoolRequest, SlotState
 from paddock.wire import Pooled, SlotAction, SlotDone, Text, TextQuestion, Tokens
 
 _log = structlog.get_logger(__name__)
+
+NOBODY = Origin()
 
 T = TypeVar("T")
 
@@ -38,24 +43,42 @@ class Fleet:
         self._lifecycle = Lifecycle(catalogue, rules or Rules(), memory or Machine(), gpu=has_gpu())
         self._adapters: dict[str, Adapters] = {}
         self._preloading: set[asyncio.Task[None]] = set()
+        self._observers: list[Callable[[Journey], None]] = []
         self.started = time.monotonic()
 
     def status(self) -> list[ModelStatus]:
         return [self._lifecycle.status(model.name) for model in self.catalogue]
 
-    async def generate(self, model: Model, request: Callable[[int], GenerateRequest]) -> Generation:
+    @property
+    def records(self) -> Records:
+        """What has happened to the models so far."""
+        return self._lifecycle.records
+
+    @property
+    def memory_limit(self) -> Bytes:
+        """The most that all models together may take, on devices where somebody has set one."""
+        return self._lifecycle.memory_limit
+
+    def observe(self, told: Callable[[Journey], None]) -> None:
+        """Be told of every request when it has ended, in the context of whoever made it."""
+        self._observers.append(told)
+
+    async def generate(
+        self, model: Model, request: Callable[[int], GenerateRequest], origin: Origin = NOBODY
+    ) -> Generation:
         """Have the model loaded if need be, and the request accepted by its worker."""
         usual = self.adapters(model)
         if (kind := kind_of(await self.pooling(model))) != "generation":
             raise InvalidRequest(f"{model.name} is served for {kind}: it does not generate text", param="model")
 
-        def with_adapters(id: int) -> GenerateRequest:
+        def completed(id: int) -> GenerateRequest:
             message = request(id)
             listed = message.adapters
             adapters = usual if listed is None else acting(model.adapters, listed, param="lora")
-            return msgspec.structs.replace(message, adapters=adapters)
+            return msgspec.structs.replace(message, adapters=adapters, origin=origin)
 
-        generation = Generation(with_adapters, lambda: self._lifecycle.enter(model.name))
+        journey = Journey(model.name, "generation", origin, self._ended)
+        generation = Generation(completed, lambda: self._lifecycle.enter(model.name), journey)
         try:
             await generation.begin()
         except BaseException:
@@ -76,7 +99,9 @@ class Fleet:
             case _:
                 return f"waiting for room for {model.name}"
 
-    async def pool(self, model: Model, kind: ModelKind, request: Callable[[int], PoolRequest]) -> Pooled:
+    async def pool(
+        self, model: Model, kind: ModelKind, request: Callable[[int], PoolRequest], origin: Origin = NOBODY
+    ) -> Pooled:
         """Have vectors made, or scores given, by a model of that kind. Who stops waiting is not computed for."""
         if (served := kind_of(await self.pooling(model))) != kind:
             raise NotSupported(
@@ -84,7 +109,22 @@ class Fleet:
                 f"or with --{kind}",
                 param="model",
             )
-        return await self._answered(model, lambda worker: worker.pool(request))
+        journey = Journey(model.name, kind, origin, self._ended)
+
+        async def pooled(worker: WorkerProcess) -> Pooled:
+            journey.entered()
+            return await worker.pool(lambda id: msgspec.structs.replace(request(id), origin=origin))
+
+        try:
+            answer = await self._answered(model, pooled)
+            journey.prompt_tokens = answer.tokens
+            journey.end(DONE)
+            return answer
+        except PaddockError as error:
+            journey.end(error.code)
+            raise
+        finally:
+            journey.end(LEFT)
 
     async def pooling(self, model: Model) -> Pooling | None:
         """How the model makes vectors; None if it generates text. Reads its file's header at most."""
@@ -172,6 +212,11 @@ class Fleet:
     async def close(self) -> None:
         await self._lifecycle.close()
         await asyncio.gather(*self._preloading, return_exceptions=True)
+
+    def _ended(self, journey: Journey) -> None:
+        self.records.of(journey.model).ended(journey)
+        for told in self._observers:
+            told(journey)
 
     async def _answered(self, model: Model, ask: Callable[[WorkerProcess], Awaitable[T]]) -> T:
         """An answer that comes all at once: of a worker that dies over it nobody need know, but of a second one."""

@@ -40,9 +40,7 @@ class Machine:
         """Bytes that could be allocated now without swapping: of the `host`, and of all GPUs together (`gpu`), where
         there are any that libllama can use. What GPUs have is believed for a few seconds.
         """
-        room = room_in_control_group()
-        free = psutil.virtual_memory().available
-        found = {"host": free if room is None else min(free, room)}
+        found = {"host": host_memory_available()}
         if (gpu := self._on_gpus()) is not None:
             found["gpu"] = gpu
         return found
@@ -85,6 +83,13 @@ def footprint(pid: int) -> Footprint | None:
     except psutil.NoSuchProcess:
         return None
     return Footprint(info.rss, info.rss - getattr(info, "shared", 0))
+
+
+def host_memory_available() -> int:
+    """Bytes that could be allocated now without swapping."""
+    room = room_in_control_group()
+    free = psutil.virtual_memory().available
+    return free if room is None else min(free, room)
 
 
 def room_in_control_group(root: Path = Path("/")) -> int | None:

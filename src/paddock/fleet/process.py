@@ -29,7 +29,8 @@ from paddock.errors import (
 from paddock.fleet.adapters import fingerprint
 from paddock.fleet.catalogue import Model
 from paddock.fleet.vigil import Vigil
-from paddock.types import Adapters, EngineOptions, GenerateRequest, ModelInfo, PoolRequest, SlotState, Usage
+from paddock.tally import Levels, Tally
+from paddock.types import Adapters, EngineOptions, GenerateRequest, ModelInfo, PoolRequest, SlotState
 from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
@@ -50,6 +51,7 @@ from paddock.wire import (
     SlotAction,
     SlotDone,
     Slots,
+    Stats,
     Step,
     Stop,
     Text,
@@ -80,8 +82,7 @@ class Attempt:
     def __init__(self, worker: WorkerProcess, request_id: int, answers: int = 1, adapters: Adapters = ()) -> None:
         self._worker = worker
         self._id = request_id
-        self._unread = answers
-        self.unfinished = answers
+        self.answers = self._unread = self.unfinished = answers
         self._events: asyncio.Queue[Accepted | Delta | PaddockError] = asyncio.Queue()
         self._over = False
         self._behind = 0
@@ -90,20 +91,6 @@ class Attempt:
         self.prompt_tokens = 0
         self.prompt: list[tuple[int, bytes]] = []
         """The prompt's tokens and their names, where the request asked for them."""
-        self.failed = False
-        """Who read it was told that it had."""
-        self._told: dict[int, int] = {}
-        self._usages: dict[int, Usage] = {}
-
-    @property
-    def used(self) -> Usage:
-        """The tokens so far. Of an answer that was broken off these are the ones that came, and what of its prompt was
-        cached nobody has said.
-        """
-        ended = self._usages.values()
-        unended = sum(told for index, told in self._told.items() if index not in self._usages)
-        cached = min((usage.cached_tokens for usage in ended), default=0)
-        return Usage(self.prompt_tokens, unended + sum(usage.completion_tokens for usage in ended), cached)
 
     @property
     def fingerprint(self) -> str:
@@ -130,7 +117,7 @@ class Attempt:
             raise StopAsyncIteration
         event = await self._events.get()
         if isinstance(event, PaddockError):
-            self._over = self.failed = True
+            self._over = True
             raise event
         assert isinstance(event, Delta), "a request is accepted once"
         self._behind -= _weight(event)
@@ -147,10 +134,6 @@ class Attempt:
     def put(self, event: Accepted | Delta | PaddockError) -> None:
         self._events.put_nowait(event)
         if isinstance(event, Delta):
-            if event.usage is not None:
-                self._usages[event.index] = event.usage
-            elif event.progress is None:
-                self._told[event.index] = self._told.get(event.index, 0) + 1
             self._behind += _weight(event)
             if self._behind > _MOST_UNREAD and not self._over:
                 self._events.put_nowait(ReadTooSlowly("the answer was not read as fast as it was written"))
@@ -162,6 +145,9 @@ class Owner(Protocol):
 
     def worker_progressed(self, worker: WorkerProcess) -> None:
         """Its loading is further than it was."""
+
+    def worker_counted(self, worker: WorkerProcess, tally: Tally) -> None:
+        """It has done this since it last said so."""
 
     def worker_unused(self, worker: WorkerProcess) -> None:
         """The last of those who used it is done."""
@@ -182,6 +168,10 @@ class WorkerProcess(asyncio.Protocol):
         """How many requests it has answered to their end."""
         self.end = ""
         """How it ended, if it did so by itself."""
+        self.end_cause = ""
+        """The same in a word: a signal's name, `exit`, `protocol`, or `hang`."""
+        self.levels: Levels | None = None
+        """How things stand in it, as it last said."""
         self._owner = owner
         self._process: asyncio.subprocess.Process | None = None
         self._transport: asyncio.Transport | None = None
@@ -334,6 +324,7 @@ class WorkerProcess(asyncio.Protocol):
                 self._on_message(message)
         except FrameError as error:
             self._problem = WorkerCrashed(f"the worker of {self.model} broke the protocol: {error}", retry_after=1)
+            self.end_cause = "protocol"
             self._kill()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -368,6 +359,9 @@ class WorkerProcess(asyncio.Protocol):
                     question.set_result(message)
             case Beat(in_step):
                 self._vigil.told(in_step)
+            case Stats(tally, levels):
+                self.levels = levels
+                self._owner.worker_counted(self, tally)
             case Loading(progress):
                 self.progress = progress
                 self._owner.worker_progressed(self)
@@ -445,7 +439,7 @@ class WorkerProcess(asyncio.Protocol):
             f"the worker of {self.model} hung and was ended: {reason}; the next request loads it again", retry_after=1
         )
         self._stopping = True
-        self.end = self._problem.message
+        self.end, self.end_cause = self._problem.message, "hang"
         self.fail_all(self._problem)
         self._kill()
 
@@ -467,7 +461,7 @@ class WorkerProcess(asyncio.Protocol):
         if not self._stopping:
             await asyncio.sleep(0)  # let the last lines of its output arrive
             _log.error("worker gone", model=self.model, status=_how(status), output=list(self._stderr))
-            self.end = error.message
+            self.end, self.end_cause = error.message, self.end_cause or _cause(status)
         self._stopping = True
         self.fail_all(error)
         self._owner.worker_gone(self)
@@ -548,6 +542,11 @@ def _built_for(*backends: str) -> bool:
     if spec is not None and spec.origin is not None:
         folders.append(Path(spec.origin).parent / "lib")
     return any(list(folder.glob(f"libggml-{backend}.*")) for folder in folders for backend in backends)
+
+
+def _cause(status: int) -> str:
+    """One of few words, whatever the status."""
+    return "exit" if status >= 0 else _how(status)
 
 
 def _how(status: int) -> str:

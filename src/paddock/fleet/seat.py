@@ -10,6 +10,7 @@ from paddock.errors import PaddockError
 from paddock.fleet.catalogue import Model
 from paddock.fleet.policy import Bytes, Failures, Phase, Standing
 from paddock.fleet.process import WorkerProcess
+from paddock.tally import Levels
 
 State = Literal["unloaded", "loading", "loaded", "unloading"]
 STATES: dict[Phase, State] = {"out": "unloaded", "loading": "loading", "in": "loaded", "leaving": "unloading"}
@@ -28,6 +29,7 @@ class ModelStatus:
     progress: float = 0.0
     """Of its loading."""
     needs: Bytes = field(default_factory=dict)
+    levels: Levels = field(default_factory=Levels)
     loaded_for: float = 0.0
     """Seconds."""
     idle_for: float = 0.0
@@ -98,6 +100,7 @@ class Seat:
             pid=worker.pid if worker is not None else None,
             progress=worker.progress if worker is not None else 0.0,
             needs=self.takes,
+            levels=(worker.levels if worker is not None else None) or Levels(),
             loaded_for=now - self.loaded_at if there else 0.0,
             idle_for=now - self.last_used if there and not self.busy else 0.0,
             failure=self.failures.reason,

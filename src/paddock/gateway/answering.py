@@ -8,7 +8,6 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol
 
-import msgspec
 from fastapi import Request
 from fastapi.responses import Response
 
@@ -22,7 +21,7 @@ from paddock.gateway.listening import while_listening
 from paddock.gateway.metering import meter_of
 from paddock.gateway.responses import JSON, error_event
 from paddock.gateway.sse import COMMENT, EventStream
-from paddock.types import GenerateRequest, Origin
+from paddock.types import GenerateRequest
 
 _PATIENCE = 2.0
 """Seconds for which a stream is held back, so that what can be refused at once is refused with a status."""
@@ -59,7 +58,7 @@ async def respond(
     async def start() -> Sequence[Generation]:
         try:
             with in_the_words_of(words):
-                generations = await start_all(fleet, model, [_from(origin, build) for build in requests])
+                generations = await start_all(fleet, model, requests, origin)
         except PaddockError:
             meter.failed()
             raise
@@ -82,10 +81,6 @@ async def respond(
         return EventStream(answer(model.name, started.result()).events(), body.sse_ping_interval, sign_of_life)
     late = _late(started, partial(answer, model.name), lambda: fleet.progress(model), request.url.path)
     return EventStream(late, body.sse_ping_interval, sign_of_life)
-
-
-def _from(origin: Origin, build: Callable[[int], GenerateRequest]) -> Callable[[int], GenerateRequest]:
-    return lambda id: msgspec.structs.replace(build(id), origin=origin)
 
 
 async def _late(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -20,6 +21,7 @@ from paddock.gateway.anthropic import anthropic_routes
 from paddock.gateway.auth import Gate
 from paddock.gateway.health import health_routes
 from paddock.gateway.limits import HEADERS
+from paddock.gateway.metrics import HTTPCounts, metrics_routes
 from paddock.gateway.models import model_routes
 from paddock.gateway.native import native_routes
 from paddock.gateway.openai import embedding_routes, openai_routes, response_routes
@@ -27,14 +29,19 @@ from paddock.gateway.openapi import OpenAPI
 from paddock.gateway.permissions import needs_of_endpoints, needs_of_routes
 from paddock.gateway.reloading import Reloader
 from paddock.gateway.responses import on_http_exception, on_invalid_parameter, on_paddock_error
+from paddock.gateway.telemetry import open_tracing
 from paddock.gateway.usage import UsageBook, usage_routes
 
 
 def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate: Gate, usage: UsageBook) -> FastAPI:
+    tracing = open_tracing()
+
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
         await fleet.close()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)
 
     app = FastAPI(title="Paddock", version=__version__, lifespan=lifespan, dependencies=[Depends(gate)])
     app.add_exception_handler(PaddockError, on_paddock_error)
@@ -47,6 +54,11 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
         allow_headers=["*"],
         expose_headers=["x-request-id", "x-paddock-ignored-fields", *HEADERS],
     )
+    counts = app.state.http_counts = HTTPCounts()
+    app.add_middleware(counts.middleware)
+    if tracing is not None:
+        fleet.observe(tracing.ended)
+        app.add_middleware(tracing.middleware)
     app.add_middleware(AccessLog)
     for router in native_routes(fleet, settings):
         app.include_router(router)
@@ -57,6 +69,7 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
     app.include_router(admin_routes(fleet, reloader, max_body=settings.max_body_bytes))
     app.include_router(model_routes(fleet, reloader))
     app.include_router(health_routes(fleet))
+    app.include_router(metrics_routes(fleet, counts, enabled=settings.metrics))
     app.include_router(usage_routes(usage))
     needs = needs_of_routes(settings)
     gate.guard(needs_of_endpoints(app.routes, needs))

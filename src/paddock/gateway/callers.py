@@ -14,6 +14,8 @@ from paddock.types import Origin
 
 CALLER: Final = "paddock.caller"
 """Where a request's scope says who asks."""
+MODEL: Final = "paddock.model"
+"""Where it says which model it is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ def model_for(request: Request, fleet: Fleet, name: str | None) -> Model:
     model = fleet.catalogue.find(name)
     if not caller_of(request).may_ask(model):
         raise PermissionDenied(f"this API key may not ask the model {model.name!r}", param="model")
+    request.scope[MODEL] = model.name
     return model
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from paddock.gateway.permissions import Need
 
-_JSON, _EVENTS = "application/json", "text/event-stream"
+_JSON, _EVENTS, _TEXT = "application/json", "text/event-stream", "text/plain"
 _DEFINITIONS = "#/$defs/"
 
 
@@ -43,12 +43,15 @@ def describe(
     named: bool = False,
     error: Any = Error,
     prefix: str = "",
+    text: bool = False,
 ) -> dict[str, Any]:
     """For the decorator of a route that answers with one of these and, where asked for a stream, with such events;
     `done`: OpenAI's mark comes after them; `named`: each is called by its type. The `prefix` tells a dialect's schemas
-    from others of the same name.
+    from others of the same name. With `text` it answers with plain text.
     """
-    content = {_JSON: {"schema": _schema(answers)}} if answers else {}
+    content: dict[str, Any] = {_JSON: {"schema": _schema(answers)}} if answers else {}
+    if text:
+        content[_TEXT] = {"schema": {"type": "string"}}
     if events:
         data: dict[str, Any] = {
             "type": "string",

@@ -26,10 +26,7 @@ async def pool(
     request: Request, fleet: Fleet, model: Model, kind: ModelKind, build: Callable[[int], PoolRequest]
 ) -> Pooled:
     """Have vectors made, or scores given, for who asks, unless they leave before."""
-    origin = caller_of(request).origin
-    pooled = await while_listening(
-        request, fleet.pool(model, kind, lambda id: msgspec.structs.replace(build(id), origin=origin))
-    )
+    pooled = await while_listening(request, fleet.pool(model, kind, build, caller_of(request).origin))
     meter_of(request).pooled(pooled.tokens)
     return pooled
 

@@ -46,10 +46,11 @@ def serve(
     sock = _bind(settings.server)
     fleet = Fleet(catalogue, Rules.of(settings.model_manager))
     reloader = Reloader(fleet, gate, settings, reread or (lambda: settings))
-    config = _uvicorn_config(settings.server, create_app(settings.server, fleet, reloader, gate, usage))
+    app = create_app(settings.server, fleet, reloader, gate, usage)
+    config = _uvicorn_config(settings.server, app)
     url = f"{'https' if config.is_ssl else 'http'}://{_authority(sock)}"
     with sock:
-        server = _Server(config, fleet, reloader, settings.server.shutdown_grace, lambda: on_listening(url, fleet))
+        server = _Server(config, app, fleet, reloader, settings.server.shutdown_grace, lambda: on_listening(url, fleet))
         server.run(sockets=[sock])
 
 
@@ -59,12 +60,14 @@ class _Server(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
+        app: FastAPI,
         fleet: Fleet,
         reloader: Reloader,
         grace: float,
         on_listening: Callable[[], None],
     ) -> None:
         super().__init__(config)
+        self._app = app
         self._fleet = fleet
         self._reloader = reloader
         self._reloading: asyncio.Task[None] | None = None
@@ -74,6 +77,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            self._app.state.http_counts.connections = self.server_state.connections
             self._fleet.preload()
             with contextlib.suppress(NotImplementedError):  # there are systems without
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hangup)

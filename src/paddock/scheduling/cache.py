@@ -56,6 +56,10 @@ class Cache:
         """Tokens in host memory."""
         self.evicted = 0
 
+    @property
+    def stored_bytes(self) -> int:
+        return self.stored * self._shape.bytes_per_token
+
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property

@@ -175,6 +175,14 @@ class Scheduler:
     def queued(self) -> int:
         return len(self._queue)
 
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def cells(self) -> int:
+        return self._shape.cells
+
     def settle(self) -> None:
         """Bring everything worth keeping that nobody uses into host memory."""
         for sequence in self.cache.parked:

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from paddock.errors import PaddockError
+from paddock.tally import Levels, Tally
 from paddock.types import (
     CallDelta,
     ChatPrompt,
@@ -22,7 +23,7 @@ from paddock.types import (
     Usage,
 )
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -244,4 +245,14 @@ class Beat(msgspec.Struct, frozen=True, tag="beat"):
     in_step: float
 
 
-ToGateway = Loading | Ready | LoadFailed | Accepted | Step | Pooled | Refused | Slots | SlotDone | Tokens | Text | Beat
+class Stats(msgspec.Struct, frozen=True, tag="stats"):
+    """What was done since the last such message, and how things stand: now and then, while something is done."""
+
+    tally: Tally
+    levels: Levels | None = None
+    """None of a worker that is about to leave."""
+
+
+ToGateway = (
+    Loading | Ready | LoadFailed | Accepted | Step | Pooled | Refused | Slots | SlotDone | Tokens | Text | Beat | Stats
+)

@@ -25,23 +25,31 @@ _ID_LETTERS = string.ascii_letters + string.digits
 
 
 class Clock:
-    """When a request's first step with a part of its prompt began, and when its first and its newest token came."""
+    """When a request was accepted, when its first step with a part of its prompt began, and when its tokens came."""
 
-    def __init__(self) -> None:
+    def __init__(self, accepted: float = 0.0) -> None:
+        self._accepted = accepted
         self._begun: float | None = None
         self._first: float | None = None
         self._newest = 0.0
 
-    def begin(self, now: float) -> None:
-        """A step that computes a part of its prompt begins. The first one counts."""
-        if self._begun is None:
-            self._begun = now
+    def begin(self, now: float) -> float | None:
+        """A step that computes a part of its prompt begins. The first one counts, and returns how long it waited."""
+        if self._begun is not None:
+            return None
+        self._begun = now
+        return max(now - self._accepted, 0.0)
 
     def tick(self, now: float) -> None:
         """A token came."""
         if self._first is None:
             self._first = now
         self._newest = now
+
+    @property
+    def newest(self) -> float | None:
+        """When the newest token came."""
+        return None if self._first is None else self._newest
 
     @property
     def ticking(self) -> bool:
@@ -64,9 +72,15 @@ class Answer:
     """One answer in the making, with its stop strings and its times. `now` is what its owner's clock says."""
 
     def __init__(
-        self, request: GenerateRequest, vocab: Vocab, reply: Reply | None = None, *, call_ids: str = ""
+        self,
+        request: GenerateRequest,
+        vocab: Vocab,
+        reply: Reply | None = None,
+        *,
+        call_ids: str = "",
+        accepted: float = 0.0,
     ) -> None:
-        """`call_ids` is what the ids of tool calls are made of."""
+        """`call_ids` is what the ids of tool calls are made of; `accepted` is when the request was."""
         self._request = request
         self._shown = reply.shown if reply is not None else frozenset()
         self._parser: ReplyParser | None = None
@@ -81,7 +95,7 @@ class Answer:
         self._reasoning_tokens = 0
         self._thinking_budget = reply.thinking_budget if reply is not None else None
         self._thought_end = reply.thought_end if reply is not None else ()
-        self.clock = Clock()
+        self.clock = Clock(accepted)
         self._stream = TextStream(request.stop)
         self._indent = IndentLimit(request.min_indent) if request.min_indent else None
         self._vocab = vocab

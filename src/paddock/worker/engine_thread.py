@@ -12,7 +12,7 @@ from paddock.engine import Engine, open_engine
 from paddock.errors import ConstraintFailed, PaddockError
 from paddock.scheduling import Plan, Progress, Request, Scheduler, StepBudget
 from paddock.types import EngineOptions
-from paddock.wire import Delta, Slots, Step
+from paddock.wire import Delta, Slots, Stats, Step
 from paddock.worker.native_thread import Died, NativeThread, Opening
 from paddock.worker.slots import slot_states
 from paddock.worker.turns import Turns
@@ -85,7 +85,7 @@ class EngineThread(NativeThread[Command]):
         options: EngineOptions,
         turns: Turns,
         post: Callable[[Event], None],
-        send: Callable[[Step | Slots], None],
+        send: Callable[[Step | Slots | Stats], None],
     ) -> None:
         super().__init__(post)
         self._model_path = model_path
@@ -120,15 +120,20 @@ class EngineThread(NativeThread[Command]):
             begun = time.perf_counter()
             engine.apply(plan.operations)
             if not plan.spans:
+                self.counting.tidied()
                 continue
             if len(plan.spans) > plan.decodes:
                 for request in plan.requests:
-                    request.answer.clock.begin(begun)
+                    if (waited := request.answer.clock.begin(begun)) is not None:
+                        self.counting.began(request, waited)
             with self._in_turn(self._turns.take() if engine.takes_turns else nullcontext()):
                 results = engine.decode(plan.spans, exact=plan.exact, adapters=plan.adapters)
             now = time.perf_counter()
             steps = scheduler.commit(plan, results, now - begun)
+            self.counting.step(plan, now - begun)
             self._publish(scheduler, self._progress(plan, now), steps, now)
+            if self.counting.due(now):
+                self._send(self.counting.stats(scheduler, now))
 
     def _let_in(self, engine: Engine, scheduler: Scheduler) -> None:
         """Slots that the last step left free are not taken again before those who wait for them had their turn."""
@@ -149,6 +154,7 @@ class EngineThread(NativeThread[Command]):
 
     def _publish(self, scheduler: Scheduler, deltas: list[Delta], steps: list[Progress], now: float) -> None:
         """Tokens → words → wire. Here, because handing them to another thread takes longer than doing it."""
+        before: dict[float | None, int] = {}
         for progress in steps:
             request, answer = progress.request, progress.request.answer
             if progress.problem:
@@ -156,7 +162,12 @@ class EngineThread(NativeThread[Command]):
                 reason = f"the answer could not be kept within its grammar: {progress.problem}"
                 self._post(Failed(request.id, ConstraintFailed(reason)))
                 continue
+            newest = answer.clock.newest
             delta = answer.advance(progress, now)
+            if progress.token is not None or progress.finish == "stop":
+                before[newest] = before.get(newest, 0) + 1
+            if newest is None and answer.clock.ticking:
+                self.counting.read(answer.clock.timings(now).prompt)
             if delta is not None:
                 deltas.append(delta)
             if tokens := answer.dictation():
@@ -165,13 +176,17 @@ class EngineThread(NativeThread[Command]):
                 scheduler.remove(request.id, request.index)
             if answer.stopped or progress.finish is not None:
                 self._post(Ended(request.id, request.index))
+        self.counting.tokens(before, now)
         if deltas:
             self._send(Step(deltas))
 
     def _receive(self, engine: Engine, scheduler: Scheduler) -> None:
         """Take every waiting command; with nothing to run, sleep until one comes."""
+        idle = scheduler.idle
+        if idle and self.counting.due(now := time.perf_counter(), idle=True):
+            self._send(self.counting.stats(scheduler, now))
         try:
-            command = self._next(wait=scheduler.idle)
+            command = self._next(wait=idle)
             while True:
                 match command:
                     case Add(request):

@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from paddock.errors import ModelLoadFailed, PaddockError
+from paddock.worker.counting import Counting
 
 Told = TypeVar("Told")
 
@@ -35,6 +36,7 @@ class NativeThread(Generic[Told]):
 
     def __init__(self, post: Callable[[Any], None]) -> None:
         self._post = post
+        self.counting = Counting()
         self._inbox: SimpleQueue[Told] = SimpleQueue()
         # A daemon, because nothing can interrupt native code: the process leaves without waiting for it.
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from queue import Empty
 from paddock.engine import PooledEngine, open_pooled_engine
 from paddock.scheduling import Job, Packer
 from paddock.types import EngineOptions, PoolRequest, SlotState
-from paddock.wire import Pooled, Slots
+from paddock.wire import Pooled, Slots, Stats
 from paddock.worker.engine_thread import Command, Ended, Event, Remove, Report
 from paddock.worker.native_thread import NativeThread
 from paddock.worker.turns import Turns
@@ -44,7 +45,7 @@ class PooledThread(NativeThread[Command | AddJob]):
         options: EngineOptions,
         turns: Turns,
         post: Callable[[Event | PooledOpened], None],
-        send: Callable[[Pooled | Slots], None],
+        send: Callable[[Pooled | Slots | Stats], None],
     ) -> None:
         super().__init__(post)
         self._model_path = model_path
@@ -65,8 +66,12 @@ class PooledThread(NativeThread[Command | AddJob]):
             step = packer.take()
             if not step:
                 continue
+            inputs = [job.inputs[index] for job, index in step]
+            begun = time.perf_counter()
             with self._in_turn(self._turns.take() if engine.takes_turns else nullcontext()):
-                matrices = engine.pool([job.inputs[index] for job, index in step])
+                matrices = engine.pool(inputs)
+            now = time.perf_counter()
+            self.counting.pooled_step(len(inputs), sum(map(len, inputs)), now - begun)
             for (job, _), vectors in zip(step, matrices, strict=True):
                 answer: Vectors = job.answer
                 request = answer.request
@@ -76,9 +81,13 @@ class PooledThread(NativeThread[Command | AddJob]):
                     width = request.dimensions or engine.info.n_embd
                     self._send(Pooled(job.id, answer.done, width, sum(map(len, job.inputs))))
                     self._post(Ended(job.id, 0))
+            if self.counting.due(now):
+                self._send(self.counting.pooled_stats(packer.queued, now))
 
     def _receive(self, engine: PooledEngine, packer: Packer) -> None:
         """Take every waiting command; with nothing to compute, sleep until one comes."""
+        if packer.idle and self.counting.due(now := time.perf_counter(), idle=True):
+            self._send(self.counting.pooled_stats(0, now))
         try:
             command = self._next(wait=packer.idle)
             while True:

@@ -194,6 +194,8 @@ class Worker:
             case Ping():
                 self._outbox.send(Beat(self._engine.in_step if self._engine is not None else 0.0))
             case Stop():
+                if self._engine is not None:
+                    self._outbox.send(self._engine.counting.last())
                 _leave(0)
 
     # ── the other threads ────────────────────────────────────────────────────────────────────────────────────────────
@@ -303,6 +305,7 @@ class Worker:
         assert self._opened is not None, "a prompt was prepared, so the engine is open"
         engine, tokens = self._opened.engine, outcome.tokens
         self._outbox.send(Accepted(request.id, len(tokens), outcome.names))
+        now = time.perf_counter()
         seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed
         self._live[request.id] = request.n
         digest = hashlib.sha256(array("i", tokens)).hexdigest() if outcome.reply is not None else ""
@@ -316,7 +319,9 @@ class Worker:
                         list(tokens),
                         engine.sampler(sampling, tokens, outcome.grammar),
                         request.max_tokens if request.max_tokens is not None else engine.info.n_ctx,
-                        answer=Answer(request, engine.vocab, outcome.reply, call_ids=f"{seed + index} {digest}"),
+                        answer=Answer(
+                            request, engine.vocab, outcome.reply, call_ids=f"{seed + index} {digest}", accepted=now
+                        ),
                         index=index,
                         namespace=request.origin.tenant if request.cache_prompt else None,
                         wanted_slot=request.id_slot,
@@ -356,7 +361,8 @@ class Worker:
         self._sock.setblocking(True)
         self._sock.settimeout(2)
         try:
-            self._sock.sendall(self._outbox.take() + encode(LoadFailed(Problem.of(error))))
+            counted = b"" if self._engine is None else encode(self._engine.counting.last())
+            self._sock.sendall(self._outbox.take() + counted + encode(LoadFailed(Problem.of(error))))
         except OSError:
             pass
         _leave(1)

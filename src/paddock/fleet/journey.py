@@ -1,0 +1,84 @@
+"""A request's way through the fleet: where it has come, and when."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from paddock.types import ModelKind, Origin, Timings, Usage
+from paddock.wire import Delta
+
+DONE: Final = "ok"
+LEFT: Final = "left"
+
+
+class Journey:
+    """Ends once, and is told of then. Times are of the monotonic clock; None of what never came to be."""
+
+    def __init__(self, model: str, kind: ModelKind, origin: Origin, tell: Callable[[Journey], None]) -> None:
+        self.model = model
+        self.kind = kind
+        self.origin = origin
+        self._tell = tell
+        self._unfinished = 1
+        self.began = time.monotonic()
+        self.ready: float | None = None
+        """When its model was there."""
+        self.accepted: float | None = None
+        """When its prompt was understood, and it began to wait for its turn."""
+        self.first: float | None = None
+        """When the first of an answer came."""
+        self.ended: float | None = None
+        self.outcome = LEFT
+        """`ok`, `left` where nobody waited for the end, or the code of an error."""
+        self.prompt_tokens = 0
+        self._told: dict[int, int] = {}
+        self._cached: int | None = None
+        self.timings: Timings | None = None
+        """Of the answer that ended last, as its worker measured them."""
+
+    @property
+    def failed(self) -> bool:
+        return self.outcome not in (DONE, LEFT)
+
+    @property
+    def used(self) -> Usage:
+        """The tokens so far. Of an answer that was broken off these are the ones that were heard of, at least, and what
+        of its prompt was known before nobody has said.
+        """
+        return Usage(self.prompt_tokens, sum(self._told.values()), self._cached or 0)
+
+    def entered(self) -> None:
+        if self.ready is None:
+            self.ready = time.monotonic()
+
+    def was_accepted(self, prompt_tokens: int, answers: int) -> None:
+        """By a worker; by another one, should the first have died."""
+        self.accepted = time.monotonic()
+        self.prompt_tokens, self._cached = prompt_tokens, None
+        self._unfinished = answers
+        self._told.clear()
+
+    def told(self, delta: Delta) -> None:
+        if delta.progress is not None:
+            return
+        if self.first is None:
+            self.first = time.monotonic()
+        self._told[delta.index] = self._told.get(delta.index, 0) + 1
+        if delta.finish is None or delta.usage is None:
+            return
+        self._told[delta.index] = delta.usage.completion_tokens
+        cached = delta.usage.cached_tokens
+        self._cached = cached if self._cached is None else min(cached, self._cached)
+        self.timings = delta.timings or self.timings
+        self._unfinished -= 1
+        if not self._unfinished:
+            self.end(DONE)
+
+    def end(self, outcome: str) -> None:
+        """The first time counts."""
+        if self.ended is None:
+            self.ended = time.monotonic()
+            self.outcome = outcome
+            self._tell(self)

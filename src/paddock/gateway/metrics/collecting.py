@@ -1,0 +1,195 @@
+"""From what was counted to points of the declared families: quick, on the event loop, and without asking anybody."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from paddock import __version__
+from paddock.fleet import Fleet, ModelRecord, ModelStatus
+from paddock.gateway.metrics.families import FAMILIES, Family
+from paddock.gateway.metrics.http import HTTPCounts
+from paddock.gateway.metrics.processes import Processes
+from paddock.tally import Histogram
+
+_POOL, _REPLICA = "default", "0"
+_STATES = ("unloaded", "loading", "loaded", "unloading")
+# There from the start, so that the first one shows as an increase.
+_CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "exit", "hang", "protocol")
+_LOAD_FAILURES = ("illegal_instruction", "model_load_failed", "out_of_memory")
+ANONYMOUS: Final = "anonymous"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    family: Family
+    labels: tuple[str, ...]
+    value: float | Histogram
+
+
+class Points(list[Point]):
+    def put(self, name: str, value: float | Histogram, *labels: str) -> None:
+        family = FAMILIES[name]
+        assert len(labels) == len(family.labels), f"{name} has the labels {family.labels}"
+        self.append(Point(family, labels, value.copy() if isinstance(value, Histogram) else value))
+
+
+def collect(fleet: Fleet, http: HTTPCounts, processes: Processes) -> Points:
+    points = Points()
+    engine = ("llama.cpp", _engine_version())
+    statuses = {status.model.name: status for status in fleet.status()}
+    # One that is not served any more keeps what it has counted.
+    for name in dict.fromkeys([*statuses, *fleet.records]):
+        status, found = statuses.get(name), fleet.records.find(name)
+        record, worker = found or ModelRecord(), (name, _POOL, _REPLICA)
+        if status is not None:
+            _add_levels(points, status, record, worker, engine)
+        _add_totals(points, record, worker, engine)
+        if found is not None:  # else there would be hundreds of zeros for each of a large directory's models
+            _add_times(points, record, worker, engine)
+            _add_requests(points, record, name)
+            _add_life(points, record, worker)
+    for (route, name), count in http.for_models.items():
+        points.put("llama_requests_total", count, route, *engine, name, _POOL, _REPLICA)
+    _add_processes(points, processes, statuses.values())
+    for device, limit in fleet.memory_limit.items():
+        points.put("paddock_memory_limit_bytes", limit, device)
+    _add_http(points, http)
+    points.put("paddock_build_info", 1, __version__, platform.python_version(), *engine)
+    return points
+
+
+def _add_levels(
+    points: Points, status: ModelStatus, record: ModelRecord, worker: tuple[str, ...], engine: tuple[str, ...]
+) -> None:
+    levels = status.levels
+    processing = min(status.running, status.slots)
+    prompt_speed, speed = record.speeds(time.monotonic())
+    for name, value in {
+        "llamacpp:requests_processing": processing,
+        "llamacpp:requests_deferred": status.running - processing + status.waiting,
+        "llamacpp:prompt_tokens_seconds": prompt_speed,
+        "llamacpp:predicted_tokens_seconds": speed,
+        "llamacpp:kv_cache_tokens": levels.cells_used,
+        "llamacpp:kv_cache_usage_ratio": levels.cells_used / levels.cells if levels.cells else 0.0,
+        "llama_slots_processing": processing,
+    }.items():
+        points.put(name, value, *engine, *worker)
+    for name, value in {
+        "paddock_slots": status.slots,
+        "paddock_running_requests": levels.running,
+        "paddock_queued_requests": levels.queued,
+        "paddock_prefix_memory_bytes": levels.stored_bytes,
+        "paddock_prefix_memory_tokens": levels.stored_tokens,
+        "paddock_cache_cells": levels.cells,
+        "paddock_cache_cells_used": levels.cells_used,
+        "paddock_model_waiting_requests": status.waiting,
+    }.items():
+        points.put(name, value, *worker)
+    for state in _STATES:
+        points.put("paddock_model_state", status.state == state, *worker, state)
+    for device, size in status.needs.items():
+        points.put("paddock_model_memory_bytes", size, *worker, device)
+
+
+def _add_totals(points: Points, record: ModelRecord, worker: tuple[str, ...], engine: tuple[str, ...]) -> None:
+    tally = record.tally
+    steps = tally.step_seconds.count
+    for name, value in {
+        "llamacpp:prompt_tokens_total": tally.prompt_tokens,
+        "llamacpp:prompt_tokens_cached_total": tally.cached_tokens,
+        "llamacpp:prompt_seconds_total": tally.prompt_seconds,
+        "llamacpp:tokens_predicted_total": tally.generated_tokens,
+        "llamacpp:tokens_predicted_seconds_total": tally.inter_token_seconds.sum,
+        "llamacpp:n_decode_total": steps,
+        "llamacpp:n_tokens_max": record.longest,
+        "llamacpp:n_busy_slots_per_decode": tally.step_sequences.sum / max(steps, 1),
+        "llamacpp:spec_decode_num_draft_tokens_total": 0,
+        "llamacpp:spec_decode_num_accepted_tokens_total": 0,
+        "llamacpp:spec_decode_num_drafts_total": 0,
+        "llama_tokens_generated_total": tally.generated_tokens,
+    }.items():
+        points.put(name, value, *engine, *worker)
+    for name, value in {
+        "paddock_preemptions_total": tally.preemptions,
+        "paddock_prefix_evictions_total": tally.evictions,
+        "paddock_worker_cpu_seconds_total": tally.cpu_seconds,
+    }.items():
+        points.put(name, value, *worker)
+    points.put("paddock_prefix_tokens_total", tally.cached_tokens, *worker, "reused")
+    points.put("paddock_prefix_tokens_total", tally.prompt_tokens, *worker, "computed")
+    points.put("paddock_prefix_lookups_total", tally.cache_hits, *worker, "hit")
+    points.put("paddock_prefix_lookups_total", tally.cache_misses, *worker, "miss")
+
+
+def _add_times(points: Points, record: ModelRecord, worker: tuple[str, ...], engine: tuple[str, ...]) -> None:
+    tally = record.tally
+    points.put("llama_request_duration_seconds", record.request_seconds, *engine, *worker)
+    for name, histogram in {
+        "paddock_queue_seconds": tally.queue_seconds,
+        "paddock_inter_token_seconds": tally.inter_token_seconds,
+        "paddock_step_duration_seconds": tally.step_seconds,
+        "paddock_step_sequences": tally.step_sequences,
+        "paddock_step_tokens": tally.step_tokens,
+        "paddock_model_load_seconds": record.load_seconds,
+    }.items():
+        points.put(name, histogram, *worker)
+
+
+def _add_requests(points: Points, record: ModelRecord, name: str) -> None:
+    for key, usage in record.keys.items():
+        key = key or ANONYMOUS
+        for outcome, count in usage.outcomes.items():
+            points.put("paddock_requests_total", count, name, key, outcome)
+        points.put("paddock_prompt_tokens_total", usage.prompt_tokens, name, key)
+        points.put("paddock_cached_prompt_tokens_total", usage.cached_tokens, name, key)
+        points.put("paddock_generated_tokens_total", usage.generated_tokens, name, key)
+    points.put("paddock_model_wait_seconds", record.wait_seconds, name)
+    points.put("paddock_time_to_first_token_seconds", record.first_token_seconds, name)
+    points.put("paddock_request_duration_seconds", record.request_seconds, name)
+
+
+def _add_life(points: Points, record: ModelRecord, worker: tuple[str, ...]) -> None:
+    points.put("paddock_model_loads_total", record.loads, *worker)
+    points.put("paddock_model_unloads_total", record.unloads, *worker)
+    for reason in _with(_CRASHES, record.crashes):
+        points.put("paddock_model_crashes_total", record.crashes[reason], *worker, reason)
+    for reason in _with(_LOAD_FAILURES, record.load_failures):
+        points.put("paddock_model_load_failures_total", record.load_failures[reason], *worker, reason)
+
+
+def _add_processes(points: Points, processes: Processes, statuses: Iterable[ModelStatus]) -> None:
+    points.put("paddock_memory_available_bytes", processes.available, "host")
+    for status in statuses:
+        process = processes.workers.get(status.pid or 0)
+        if process is not None:
+            worker = (status.model.name, _POOL, _REPLICA)
+            points.put("paddock_worker_resident_memory_bytes", process.resident, *worker)
+            points.put("paddock_worker_own_memory_bytes", process.own, *worker)
+            points.put("paddock_worker_open_fds", process.open_fds, *worker)
+
+
+def _add_http(points: Points, http: HTTPCounts) -> None:
+    for (method, route, status), count in http.requests.items():
+        points.put("paddock_http_requests_total", count, method, route, str(status))
+    for route, seconds in http.seconds.items():
+        points.put("paddock_http_request_duration_seconds", seconds, route)
+    points.put("paddock_http_requests_in_progress", http.in_progress)
+    points.put("paddock_http_streams", http.streams)
+    points.put("paddock_http_connections", len(http.connections))
+
+
+def _with(known: tuple[str, ...], found: Mapping[str, int]) -> list[str]:
+    return list(dict.fromkeys([*known, *found]))
+
+
+def _engine_version() -> str:
+    """Of the binding that workers load llama.cpp by: known without loading it."""
+    try:
+        return version("llama-cpp-python")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,40 @@
+"""What the kernel knows of our processes. Asked on a thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import psutil
+
+from paddock.fleet import host_memory_available
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    resident: int
+    own: int
+    """Without pages of files, which could be dropped and read again."""
+    open_fds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    available: int
+    """Bytes that could be allocated on this machine."""
+    workers: dict[int, Process]
+
+
+def look_at(pids: Iterable[int]) -> Processes:
+    """Those that there still are."""
+    found = {pid: process for pid in pids if (process := _look(pid)) is not None}
+    return Processes(host_memory_available(), found)
+
+
+def _look(pid: int) -> Process | None:
+    try:
+        process = psutil.Process(pid)
+        memory = process.memory_info()
+        return Process(memory.rss, memory.rss - getattr(memory, "shared", 0), process.num_fds())
+    except psutil.Error:
+        return None

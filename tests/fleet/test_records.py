@@ -1,0 +1,106 @@
+"""Counts that outlive workers: a property, and real ones that are killed and unloaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.fleet.journey import Journey
+from paddock.fleet.records import ModelRecord
+from paddock.tally import Histogram, Tally
+from paddock.types import Origin, Timings, Usage
+from paddock.wire import Delta
+
+
+class _Worker:
+    """Counts, tells now and then, and may die with something untold."""
+
+    def __init__(self) -> None:
+        self.untold = Tally()
+
+    def work(self, amount: int) -> None:
+        self.untold.generated_tokens += amount
+        self.untold.step_seconds.observe(amount / 100)
+
+    def tell(self) -> Tally:
+        tally, self.untold = self.untold, Tally()
+        return tally
+
+
+def _numbers(record: ModelRecord) -> list[float]:
+    found: list[float] = []
+    for value in msgspec.structs.astuple(record.tally):
+        found += [*value.counts, value.sum] if isinstance(value, Histogram) else [value]
+    return found
+
+
+@given(st.lists(st.sampled_from(["work", "tell", "die", "leave"]) | st.integers(0, 50)))
+def test_nothing_goes_backwards_whatever_becomes_of_the_workers(events: list[Any]) -> None:
+    record, worker, before = ModelRecord(), _Worker(), _numbers(ModelRecord())
+    for now, event in enumerate(events):
+        match event:
+            case "tell":
+                record.counted(worker.tell(), now)
+            case "die":
+                worker = _Worker()
+            case "leave":
+                record.counted(worker.tell(), now)
+                worker = _Worker()
+            case int():
+                worker.work(event)
+        after = _numbers(record)
+        assert all(new >= old for new, old in zip(after, before, strict=True))
+        before = after
+
+
+def test_speeds_are_of_the_last_minute() -> None:
+    record = ModelRecord()
+    tally = Tally(prompt_tokens=100, prompt_seconds=0.5)
+    tally.inter_token_seconds.observe(0.1, 10)
+    record.counted(tally, 1000.0)
+    assert record.speeds(1059.0) == (200.0, 10.0)
+    assert record.speeds(1061.0) == (0.0, 0.0)
+
+
+# ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _journey(record: ModelRecord, key: str = "") -> Journey:
+    return Journey("m", "generation", Origin(key=key), record.ended)
+
+
+def test_a_request_is_counted_once_for_its_key_with_what_it_used() -> None:
+    record = ModelRecord()
+    journey = _journey(record, "team")
+    journey.entered()
+    journey.was_accepted(7, answers=2)
+    journey.told(Delta(1, "a"))
+    journey.told(Delta(1, "b", 1, "stop", Usage(7, 3, cached_tokens=5), timings=Timings(0.1, 0.2)))
+    assert not record.keys
+    journey.told(Delta(1, "c", 0, "length", Usage(7, 4, cached_tokens=2)))
+    journey.end("left")
+    usage = record.keys["team"]
+    assert usage.outcomes == {"ok": 1}
+    assert (usage.prompt_tokens, usage.cached_tokens, usage.generated_tokens) == (7, 2, 7)
+    assert record.request_seconds.count == record.first_token_seconds.count == record.wait_seconds.count == 1
+
+
+def test_of_an_answer_that_was_broken_off_what_was_heard_of_counts() -> None:
+    record = ModelRecord()
+    journey = _journey(record)
+    journey.was_accepted(7, answers=1)
+    for text in "abc":
+        journey.told(Delta(1, text))
+    journey.end("left")
+    assert record.keys[""].outcomes == {"left": 1}
+    assert record.keys[""].generated_tokens == 3
+
+
+def test_who_never_came_to_a_worker_has_no_times_of_it() -> None:
+    record = ModelRecord()
+    _journey(record).end("model_load_failed")
+    assert record.keys[""].outcomes == {"model_load_failed": 1}
+    assert (record.wait_seconds.count, record.first_token_seconds.count, record.request_seconds.count) == (0, 0, 1)
