@@ -66,7 +66,8 @@ def _prometheus(folder: Path, target: str) -> Iterator[Prometheus]:
             def scraping() -> bool:
                 assert process.poll() is None, (folder / "log").read_text()
                 try:
-                    return prometheus.values("paddock_build_info") == [1.0]
+                    ready = prometheus.client.get(f"http://127.0.0.1:{port}/-/ready").status_code == 200
+                    return ready and prometheus.values("paddock_build_info") == [1.0]
                 except httpx.TransportError:
                     return False
 
