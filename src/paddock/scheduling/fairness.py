@@ -96,6 +96,11 @@ class _Accounts(Generic[Item]):
             return None
         return min(heads, key=lambda found: (*found[0].standing, found[1].arrival))[1]
 
+    @property
+    def active(self) -> int:
+        """How many keys wait or run."""
+        return sum(bool(account.places or account.waiting) for account in self._by_key.values())
+
     def __iter__(self) -> Iterator[Item]:
         return chain.from_iterable(account.waiting for account in self._waited_for())
 
@@ -129,6 +134,11 @@ class FairQueue(Generic[Item]):
 
     def __len__(self) -> int:
         return len(self._interactive) + len(self._batch)
+
+    @property
+    def parties(self) -> int:
+        """How many there are who wait or run and have nothing to do with each other."""
+        return self._interactive.active + self._batch.active
 
     # ── waiting ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -22,6 +22,8 @@ from paddock.types import Adapters, CacheShape, FinishReason, Operation, Piece, 
 GRID = 128
 # To tell how likely a prompt's token was takes a row as wide as the vocabulary: no more of them than this in a step.
 _JUDGED_AT_ONCE = 128
+# For so many seconds of computing a key that has shared the model is expected to come again.
+_MEMORY = 10.0
 # After so many steps without a token for the oldest prompt it goes first, whosever turn it would be.
 _PATIENCE = 3
 # A shared prefix that somebody is computing right now is worth waiting for if it saves at least this many tokens.
@@ -100,6 +102,9 @@ class Scheduler:
         self._prefixes = [SlotPrefix()] * slots
         self._arrivals = 0
         self._lanes = Lanes(together)
+        self._seconds = 0.0
+        """Spent in steps so far."""
+        self._contended_until = 0.0
         self._passed_over = 0
         """Steps since the oldest prompt got something."""
         self.preemptions = 0
@@ -144,6 +149,7 @@ class Scheduler:
         """Record what the step computed and chose, span by span; `None` where nothing was chosen."""
         if seconds and plan.spans and not plan.exact:
             self._budget.observe(decodes=plan.decodes, prompt_tokens=plan.prompt_tokens, seconds=seconds)
+        self._seconds += seconds
         progress: list[Progress] = []
         for span, request, result in zip(plan.spans, plan.requests, results, strict=True):
             if span.start < request.prompt_size:
@@ -436,19 +442,22 @@ class Scheduler:
         # Answers that cannot share this step wait for its end as those do that can.
         answering = sum(request.generating for request in self._running)
         left = min(quick if short else self._budget.prompt_tokens(decodes=answering), room)
-        oldest = min(prompts, key=lambda request: request.arrival)
         turns = self._turns(prompts)
-        first = [request for request in prompts if turns[request] == 0 or self._passed_over >= _PATIENCE]
-        needed = sum(request.reach for request in first)
-        if len(first) < len(prompts) and needed <= min(quick, left):
-            # They get done in this step, so it is not made longer by parts of what others have to read.
-            left = min(left, 2 * needed)
-            prompts = [request for request in prompts if request in first or request.reach <= needed]
-        share = dict.fromkeys(prompts, 0)
-        judged = _JUDGED_AT_ONCE
+        oldest = min(prompts, key=lambda request: request.arrival)
+        first = [oldest] if self._passed_over >= _PATIENCE else [request for request in prompts if turns[request] == 0]
+        if self._is_contended():
+            left = min(left, self._budget.brief_tokens())
+            whole = min(
+                (request for request in first if not request.stay), key=lambda request: request.reach, default=None
+            )
+            if whole is not None and left < whole.reach <= min(quick, room):
+                # A short prompt is not cut, nor held up by parts of others.
+                prompts, first, left = [whole], [whole], whole.reach
         half = (min(first, key=lambda request: request.arrival), (left + 1) // 2)
         # Of about the same length, they go by sequence: streams next to each other are computed together.
         others = sorted(prompts, key=lambda request: (turns[request], request.pending.bit_length(), request.sequence))
+        share = dict.fromkeys(prompts, 0)
+        judged = _JUDGED_AT_ONCE
         for request, most in [half, *((request, left) for request in others)]:
             more = min(request.reach - share[request], most, left)
             if self._judges(request):
@@ -460,6 +469,12 @@ class Scheduler:
             left -= more
         self._passed_over = 0 if share.get(oldest) else self._passed_over + 1
         return [(request, count) for request, count in share.items() if count > 0]
+
+    def _is_contended(self) -> bool:
+        """Whether several keys share the model, or did a moment ago: they may come again at any time."""
+        if self._queue.parties > 1:
+            self._contended_until = self._seconds + _MEMORY
+        return self._seconds < self._contended_until
 
     def _turns(self, prompts: list[Request]) -> dict[Request, int]:
         """Which key's turn it is, from 0 on. Who waits for what another computes lends it their turn."""
