@@ -152,6 +152,41 @@ def test_layers_are_a_number_or_left_to_us(tmp_path: Path) -> None:
 
 def test_an_error_never_shows_a_key(tmp_path: Path) -> None:
     assert "hunter2" not in problem(tmp_path, {"server": {"api_keys": {"hunter2": 1}}})
+    for keys in (
+        "hunter2",
+        ["hunter2"],
+        {"a": "hunter2"},
+        {"a": {"key": "hunter2", "hash": "hunter2"}},
+        {"a": {"key": "hunter2", "models": "hunter2"}},
+        {"a": {"key": "hunter2", "models": [3], "weight": "hunter2"}},
+        {"a b": {"key": "hunter2"}},
+    ):
+        assert "hunter2" not in problem(tmp_path, {"server": {"keys": keys}})
+    assert "hunter2" not in repr(load(tmp_path, {"server": {"keys": {"a": {"key": "hunter2"}}}}))
+
+
+def test_what_is_said_of_one_key(tmp_path: Path) -> None:
+    def said(**settings: Any) -> str:
+        return problem(tmp_path, {"server": {"keys": {"anna": settings}}})
+
+    assert said(key="a", modells=[]).startswith("unknown setting 'modells' of the key 'anna' in ")
+    assert "weight of the key 'anna' in" in said(key="a", weight=0)
+    assert "requests_per_minute of the key 'anna' in" in said(key="a", requests_per_minute=0)
+    assert "priority of the key 'anna' in" in said(key="a", priority="high")
+    assert "tenant of the key 'anna' in" in said(key="a", tenant="a/b")
+    assert "sha256: and 64 hexadecimal digits" in said(hash="sha256:12")
+    assert "either key or hash is needed" in said()
+    assert "either key or hash is needed" in said(key="a", hash="sha256:" + "0" * 64)
+    assert "an admin key may ask every model" in said(key="a", admin=True, models=["x"])
+    environ = {"PADDOCK_SERVER__KEYS": '{"anna": {"key": "a", "tenant": "acme"}}'}
+    assert load(tmp_path, environ=environ).server.keys["anna"].tenant == "acme"
+
+
+def test_nothing_is_said_twice(tmp_path: Path) -> None:
+    twice = '{"anna": {"key": "a"}, "anna": {"key": "b"}}'
+    assert problem(tmp_path, '{"server": {"keys": ' + twice + "}}").endswith("has 'anna' twice in one object")
+    said = problem(tmp_path, environ={"PADDOCK_SERVER__KEYS": twice})
+    assert said == "PADDOCK_SERVER__KEYS has 'anna' twice in one object"
 
 
 _json = st.recursive(

@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_origin
 
 from dotenv import dotenv_values
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 
 from paddock.errors import SettingsError
 
@@ -35,6 +44,18 @@ def _upper(value: Any) -> Any:
 def _template(value: str) -> str:
     if "{" not in value:
         raise ValueError("the text of a template is wanted; the names of llama.cpp's own are not known here")
+    return value
+
+
+def checked_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", value):
+        raise ValueError("a name has letters, digits and . _ @ - only, at most 64 of them")
+    return value
+
+
+def _hash(value: str) -> str:
+    if not re.fullmatch(r"sha256:[0-9a-f]{64}", value):
+        raise ValueError("sha256: and 64 hexadecimal digits are expected, as `paddock keys new` writes them")
     return value
 
 
@@ -92,6 +113,36 @@ class _Section(BaseModel):
 _ALTERNATIVES = (frozenset({"chat_template", "chat_template_file"}), frozenset({"embedding", "reranking", "pooling"}))
 
 
+class KeySettings(_Section):
+    """One who may ask: by which key, for what, and how much."""
+
+    key: str | None = Field(None, min_length=1, repr=False)
+    hash: Annotated[str, AfterValidator(_hash)] | None = None
+    """Instead of the key itself; `paddock keys new` makes both."""
+    models: list[str] | None = None
+    """Names, aliases or patterns (`llama-*`) of those that may be asked; unless given, all of them."""
+    admin: bool = False
+    tenant: Annotated[str, AfterValidator(checked_name)] | None = None
+    """Prefixes are shared within a tenant only; those without one have the same."""
+    share_prefixes: bool = True
+    """Otherwise with nobody, not even within the tenant."""
+    priority: Literal["interactive", "batch"] = "interactive"
+    weight: float = Field(1.0, gt=0, le=1000)
+    """How large the share is beside others'."""
+    requests_per_minute: int | None = Field(None, ge=1)
+    tokens_per_minute: int | None = Field(None, ge=1)
+    """Of prompts and answers together."""
+    concurrent_requests: int | None = Field(None, ge=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> KeySettings:
+        if (self.key is None) == (self.hash is None):
+            raise ValueError("either key or hash is needed")
+        if self.admin and self.models is not None:
+            raise ValueError("admin and models exclude each other: an admin key may ask every model")
+        return self
+
+
 class ServerSettings(_Section):
     """How the server is reached and what it says."""
 
@@ -103,6 +154,11 @@ class ServerSettings(_Section):
     log_disable: bool = False
     api_keys: list[str] = []
     api_key_file: Expanded | None = None
+    """These and those of `api_keys` are admin keys without limits."""
+    keys: dict[Annotated[str, AfterValidator(checked_name)], KeySettings] = {}
+    """By name, those who may ask."""
+    metrics_key: bool = False
+    """Whether `/metrics` needs a key, where there are any."""
     ssl_key_file: Expanded | None = None
     ssl_cert_file: Expanded | None = None
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
@@ -262,7 +318,7 @@ def nearest(name: str, known: Iterator[str] | list[str]) -> str:
 
 def _read_json(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_text("utf-8"))
+        content = json.loads(file.read_text("utf-8"), object_pairs_hook=_without_repetition)
     except FileNotFoundError:
         raise SettingsError(f"the configuration file {file} does not exist") from None
     except OSError as error:
@@ -271,8 +327,23 @@ def _read_json(file: Path) -> dict[str, Any]:
         raise SettingsError(f"{file} is not UTF-8 text: byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise SettingsError(f"{file}, line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except _Repeated as error:
+        raise SettingsError(f"{file} has {error.args[0]!r} twice in one object") from None
     if not isinstance(content, dict):
         raise SettingsError(f"{file} must hold a JSON object, not a {type(content).__name__}")
+    return content
+
+
+class _Repeated(Exception):
+    pass
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object as JSON has it; of two values under one name Python would drop the first in silence."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _Repeated(next(name for name in names if names.count(name) > 1))
     return content
 
 
@@ -304,9 +375,11 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             found[key] = [value]
         else:
             try:
-                found[key] = json.loads(value)
+                found[key] = json.loads(value, object_pairs_hook=_without_repetition)
             except json.JSONDecodeError as error:
                 raise SettingsError(f"{name} is not a JSON {kind}: {error.msg}, column {error.colno}") from None
+            except _Repeated as error:
+                raise SettingsError(f"{name} has {error.args[0]!r} twice in one object") from None
     return found
 
 
@@ -345,19 +418,27 @@ def _container(key: str) -> Literal["list", "object"] | None:
     return "list" if origin is list else "object" if origin is dict else None
 
 
+_NAMED: dict[tuple[str, ...], tuple[str, type[_Section]]] = {
+    ("model_manager", "models"): ("model", NamedModel),
+    ("server", "keys"): ("key", KeySettings),
+}
+
+
 def _explain(problem: Any, origin: Mapping[str, str]) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     where = origin.get(key) or origin.get(".".join(key.split(".")[:2])) or origin.get(key.split(".")[0])
     if where is None:
         where = next((at for known, at in origin.items() if known.startswith(f"{key}.")), "the settings")
-    if problem["loc"][:2] == ("model_manager", "models") and len(problem["loc"]) == 4:
-        _, _, model, name = problem["loc"]
-        key = f"{name} of the model {model!r}"
+    secret = problem["loc"][:2] == ("server", "keys") or "api_key" in key
+    named = _NAMED.get(problem["loc"][:2])
+    if named is not None and len(problem["loc"]) in (3, 4):
+        what, schema = named
+        owner, name = f"the {what} {problem['loc'][2]!r}", str(problem["loc"][-1])
+        key = f"{name} of {owner}" if len(problem["loc"]) == 4 and name in schema.model_fields else owner
         if problem["type"] == "extra_forbidden":
-            known = list(NamedModel.model_fields)
-            return f"unknown setting {name!r} of the model {model!r} in {where}{nearest(str(name), known)}"
+            return f"unknown setting {name!r} of {owner} in {where}{nearest(name, list(schema.model_fields))}"
     elif problem["type"] == "extra_forbidden":
         known = _known_keys() if "." in key else list(Settings.model_fields)
         return f"unknown setting {key!r} in {where}{nearest(key, known)}"
-    got = "" if "api_key" in key else f" (got {problem['input']!r})"
+    got = "" if secret else f" (got {problem['input']!r})"
     return f"{key} in {where}: {problem['msg'].removeprefix('Value error, ')}{got}"

@@ -103,6 +103,14 @@ class AuthenticationError(PaddockError):
     code = "invalid_api_key"
 
 
+class PermissionDenied(PaddockError):
+    """The key is known, but may not do that."""
+
+    status = 403
+    type = "permission_error"
+    code = "permission_denied"
+
+
 class NotFound(PaddockError):
     status = 404
     type = "invalid_request_error"
@@ -117,6 +125,14 @@ class MethodNotAllowed(PaddockError):
     status = 405
     type = "invalid_request_error"
     code = "method_not_allowed"
+
+
+class RateLimitExceeded(PaddockError):
+    """A key has had all that it may have for now."""
+
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
 
 
 class RequestTooLarge(PaddockError):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import shlex
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import pytest
 
 from paddock.cli.serve import _to_settings, command
 from paddock.config import Settings, load_settings
+from tests.server import Server
 
 # Every llama-server command line of the documents Paddock answers to, with the name of the program replaced.
 SEED_COMMANDS = """
@@ -64,6 +66,7 @@ def test_flags_become_settings() -> None:
     ]
     manager = _settings("paddock serve --lora a --lora-init-without-apply").model_manager
     assert manager.adapters == [(Path("a"), 0.0)]
+    assert _settings("paddock serve --api-key a,b --api-key c").server.api_keys == ["a", "b", "c"]
     manager = _settings("paddock serve --embeddings --pooling cls --rerank").model_manager
     assert (manager.embedding, manager.pooling, manager.reranking) == (True, "cls", True)
 
@@ -97,6 +100,9 @@ def test_what_cannot_start_says_so_in_one_line(tmp_path: Path) -> None:
             (("-m", "fake:", "--port", "99999"), "server.port"),
             (("-m", "fake:", "--ssl-key-file", "key.pem"), "both ssl_key_file and ssl_cert_file"),
             (("-m", "fake:", "--api-key-file", "none.txt"), "none.txt"),
+            (("-m", "fake:", "--api-key", ""), "an API key is empty"),
+            (("-m", "fake:", "--api-key", "a,"), "an API key is empty"),
+            (("-m", "fake:", "--api-key", "a,a"), "'api-key-1' and 'api-key-2' are the same"),
             (("-m", "fake:", "--slot-save-path", "nowhere"), "nowhere does not exist"),
             (("-m", "fake:", "--reranking", "--pooling", "mean"), "contradict"),
             (("-m", "fake:", "--lora", "none.gguf"), f"the adapter {tmp_path}/none.gguf cannot be read: No such file"),
@@ -127,3 +133,29 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+# ── who can reach it ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _said(*args: str) -> list[str]:
+    with Server("-m", "fake:", *args) as server:
+        server.stop()
+        return server.output
+
+
+def test_a_server_that_anybody_can_reach_says_so() -> None:
+    warned = _said("--host", "0.0.0.0")
+    assert any("WARNING: no API key is asked for" in line for line in warned)
+    assert any("--api-key" in line for line in warned)
+    assert len(warned) >= 5, "it cannot be missed"
+    assert any("WARNING" in line for line in _said("--host", "::"))
+    for args in (("--host", "0.0.0.0", "--api-key", "a"), ("--host", "localhost"), ()):
+        assert not any("WARNING" in line for line in _said(*args))
+
+
+def test_so_does_its_json_log() -> None:
+    lines = [json.loads(line) for line in _said("--host", "0.0.0.0", "--log-format", "json") if line.startswith("{")]
+    (warning,) = [line for line in lines if line["level"] == "warning"]
+    assert warning["message"] == "no API key is asked for"
+    assert "--api-key" in warning["cure"]

@@ -39,6 +39,8 @@ EXAMPLES: list[tuple[str, str, Any]] = [
     ("POST", "/v1/chat/completions", chat_body("say: x", n=2, logprobs=True, top_logprobs=2)),
     ("POST", "/admin/load", {"model": "fake"}),
     ("GET", "/admin/status", None),
+    ("GET", "/admin/usage", None),
+    ("GET", "/v1/usage", None),
     ("POST", "/admin/reload", None),
     ("POST", "/admin/unload", {"model": "all"}),
     ("POST", "/models/load", {"model": "fake"}),

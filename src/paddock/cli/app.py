@@ -9,6 +9,7 @@ from paddock import __version__
 _COMMANDS = {
     "serve": "Serve models over HTTP (OpenAI- and llama.cpp-compatible).",
     "pull": "Download a model from the Hugging Face hub.",
+    "keys": "Make API keys.",
     "models": "List the models that would be served, and the memory they would take.",
 }
 

@@ -101,8 +101,8 @@ def _layers(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
 
 
 def _comma_separated(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """One with a comma in it stands in quotes, as llama-server has it."""
-    return tuple(item for row in csv.reader(values) for item in row)
+    """One with a comma in it stands in quotes, as llama-server has it. An empty one is one too, and a mistake."""
+    return tuple(item for row in csv.reader(values) for item in row or [""])
 
 
 _MODELS = _options(
@@ -158,8 +158,9 @@ _LIFECYCLE = _options(
 _SERVER = _options(
     click.option("--host", metavar="ADDRESS", help="Address to listen on. [127.0.0.1]"),
     click.option("--port", type=int, metavar="N", help="Port to listen on; 0: any free one. [8080]"),
-    click.option("--api-key", multiple=True, metavar="KEY", help="Require one of these keys (repeatable)."),
-    click.option("--api-key-file", metavar="FILE", help="Require one of the keys in this file, one per line."),
+    click.option("--api-key", multiple=True, callback=_comma_separated, metavar="KEY,...",
+                 help="Require one of these keys, which may do everything (repeatable)."),
+    click.option("--api-key-file", metavar="FILE", help="The same for the keys in this file, one per line."),
     click.option("--ssl-key-file", metavar="FILE", help="TLS private key (PEM)."),
     click.option("--ssl-cert-file", metavar="FILE", help="TLS certificate (PEM)."),
     click.option("--cors-origins", multiple=True, metavar="ORIGIN", help="Origin a browser page may ask from."),
@@ -167,7 +168,7 @@ _SERVER = _options(
     click.option("--slots/--no-slots", default=None, help="Slot states at /slots. [on]"),
     click.option("--props", is_flag=True, default=None, help="Allow changing properties by POST /props."),
     click.option("--webui/--no-webui", default=None, help="The web page."),
-)
+)  # fmt: skip
 _LOGGING = _options(
     click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Configuration file (JSON)."),
     click.option("--log-format", type=click.Choice(["text", "json"]), help="text on stderr, or json on stdout. [text]"),
@@ -251,7 +252,9 @@ def _announce(settings: Settings, url: str, fleet: Fleet) -> None:
     names = [model.name for model in models]
     what = names[0] if len(names) == 1 else f"{len(names)} models"
     named = "" if len(names) == 1 else f'"model":"{names[0]}",' if names else ""
-    key = ' -H "Authorization: Bearer $KEY"' if settings.server.api_keys or settings.server.api_key_file else ""
+    server = settings.server
+    locked = bool(server.api_keys or server.api_key_file or server.keys)
+    key = ' -H "Authorization: Bearer $KEY"' if locked else ""
     kind = models[0].kind() if models else None
     path, example = _EXAMPLES[kind or "generation"]
     line = f"Serving {what} on {url}  try: curl {url}{path}{key} -d '{{{named}{example}}}'"
@@ -259,3 +262,23 @@ def _announce(settings: Settings, url: str, fleet: Fleet) -> None:
         structlog.get_logger(__name__).info(line, url=url, models=names)
     elif not settings.server.log_disable:
         click.echo(line)
+    if not locked:
+        _warn_if_exposed(settings, url)
+
+
+def _warn_if_exposed(settings: Settings, url: str) -> None:
+    """Without keys only this machine should get through. Said even where nothing is logged: it can be fatal."""
+    import ipaddress
+    from urllib.parse import urlsplit
+
+    import structlog
+
+    host = urlsplit(url).hostname or ""
+    if ipaddress.ip_address(host).is_loopback:
+        return
+    problem = f"whoever reaches {url} may use this server, stop its models and change its settings"
+    cure = "set a key with --api-key, or one for each user with `paddock keys new`, or listen on 127.0.0.1"
+    if settings.server.log_format == "json":
+        structlog.get_logger(__name__).warning("no API key is asked for", problem=problem, cure=cure, url=url)
+    rule = "!" * 100
+    click.echo(f"{rule}\n  WARNING: no API key is asked for:\n  {problem}.\n  Cure: {cure}.\n{rule}", err=True)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from paddock.errors import WorkerCrashed
 from paddock.fleet.process import Attempt, WorkerProcess
-from paddock.types import Adapters, GenerateRequest
+from paddock.types import Adapters, GenerateRequest, Usage
 from paddock.wire import Delta
 
 _RETRIES = 1
@@ -89,6 +89,15 @@ class Generation:
     @property
     def prompt_tokens(self) -> int:
         return self.attempt.prompt_tokens
+
+    @property
+    def used(self) -> Usage:
+        """The tokens so far."""
+        return self.attempt.used
+
+    @property
+    def failed(self) -> bool:
+        return self.attempt.failed
 
     @property
     def prompt(self) -> list[tuple[int, bytes]]:

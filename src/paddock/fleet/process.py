@@ -29,7 +29,7 @@ from paddock.errors import (
 from paddock.fleet.adapters import fingerprint
 from paddock.fleet.catalogue import Model
 from paddock.fleet.vigil import Vigil
-from paddock.types import Adapters, EngineOptions, GenerateRequest, ModelInfo, PoolRequest, SlotState
+from paddock.types import Adapters, EngineOptions, GenerateRequest, ModelInfo, PoolRequest, SlotState, Usage
 from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
@@ -90,6 +90,20 @@ class Attempt:
         self.prompt_tokens = 0
         self.prompt: list[tuple[int, bytes]] = []
         """The prompt's tokens and their names, where the request asked for them."""
+        self.failed = False
+        """Who read it was told that it had."""
+        self._told: dict[int, int] = {}
+        self._usages: dict[int, Usage] = {}
+
+    @property
+    def used(self) -> Usage:
+        """The tokens so far. Of an answer that was broken off these are the ones that came, and what of its prompt was
+        cached nobody has said.
+        """
+        ended = self._usages.values()
+        unended = sum(told for index, told in self._told.items() if index not in self._usages)
+        cached = min((usage.cached_tokens for usage in ended), default=0)
+        return Usage(self.prompt_tokens, unended + sum(usage.completion_tokens for usage in ended), cached)
 
     @property
     def fingerprint(self) -> str:
@@ -116,7 +130,7 @@ class Attempt:
             raise StopAsyncIteration
         event = await self._events.get()
         if isinstance(event, PaddockError):
-            self._over = True
+            self._over = self.failed = True
             raise event
         assert isinstance(event, Delta), "a request is accepted once"
         self._behind -= _weight(event)
@@ -133,6 +147,10 @@ class Attempt:
     def put(self, event: Accepted | Delta | PaddockError) -> None:
         self._events.put_nowait(event)
         if isinstance(event, Delta):
+            if event.usage is not None:
+                self._usages[event.index] = event.usage
+            elif event.progress is None:
+                self._told[event.index] = self._told.get(event.index, 0) + 1
             self._behind += _weight(event)
             if self._behind > _MOST_UNREAD and not self._over:
                 self._events.put_nowait(ReadTooSlowly("the answer was not read as fast as it was written"))

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddock.errors import PaddockError
 from paddock.gateway.bodies import IGNORED
+from paddock.gateway.metering import METER, Meter
 from paddock.gateway.responses import error_event, error_response
 
 _log = structlog.get_logger(__name__)
@@ -38,6 +39,8 @@ class AccessLog:
                 headers["x-request-id"] = request_id
                 if ignored := scope.get(IGNORED):
                     headers["x-paddock-ignored-fields"] = ignored
+                if METER in scope:
+                    headers.update(scope[METER].headers())
             elif message["type"] == "http.response.body":
                 finished = not message.get("more_body", False)
             await send(message)
@@ -56,6 +59,9 @@ class AccessLog:
                     {"type": "http.response.body", "body": error_event(error, scope["path"]), "more_body": False}
                 )
         finally:
+            if METER in scope:
+                meter: Meter = scope[METER]
+                meter.close(status)
             write = _log.debug if scope["path"] in _QUIET else _log.info
             write(
                 "request",

@@ -14,11 +14,12 @@ from fastapi.responses import Response
 
 from paddock.errors import PaddockError
 from paddock.fleet import Fleet, Generation
-from paddock.gateway.callers import caller_of
+from paddock.gateway.callers import caller_of, model_for
 from paddock.gateway.conversation import in_the_words_of
 from paddock.gateway.fields import GenerationFields
 from paddock.gateway.generation import start_all
 from paddock.gateway.listening import while_listening
+from paddock.gateway.metering import meter_of
 from paddock.gateway.responses import JSON, error_event
 from paddock.gateway.sse import COMMENT, EventStream
 from paddock.types import GenerateRequest, Origin
@@ -52,12 +53,18 @@ async def respond(
     A stream whose model takes its time to load begins with comments that say how far it is; what goes wrong then comes
     as an event. `words` are what the dialect calls fields that errors name.
     """
-    model = fleet.catalogue.find(body.model)
-    origin = caller_of(request).origin
+    model = model_for(request, fleet, body.model)
+    origin, meter = caller_of(request).origin, meter_of(request)
 
     async def start() -> Sequence[Generation]:
-        with in_the_words_of(words):
-            return await start_all(fleet, model, [_from(origin, build) for build in requests])
+        try:
+            with in_the_words_of(words):
+                generations = await start_all(fleet, model, [_from(origin, build) for build in requests])
+        except PaddockError:
+            meter.failed()
+            raise
+        meter.generating(generations)
+        return generations
 
     if not body.stream:
 

@@ -17,23 +17,26 @@ from paddock.fleet import Fleet
 from paddock.gateway.access import AccessLog
 from paddock.gateway.admin import admin_routes
 from paddock.gateway.anthropic import anthropic_routes
-from paddock.gateway.auth import Keys
+from paddock.gateway.auth import Gate
 from paddock.gateway.health import health_routes
+from paddock.gateway.limits import HEADERS
 from paddock.gateway.models import model_routes
 from paddock.gateway.native import native_routes
 from paddock.gateway.openai import embedding_routes, openai_routes, response_routes
 from paddock.gateway.openapi import OpenAPI
+from paddock.gateway.permissions import needs_of_endpoints, needs_of_routes
 from paddock.gateway.reloading import Reloader
 from paddock.gateway.responses import on_http_exception, on_invalid_parameter, on_paddock_error
+from paddock.gateway.usage import UsageBook, usage_routes
 
 
-def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader) -> FastAPI:
+def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate: Gate, usage: UsageBook) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
         await fleet.close()
 
-    app = FastAPI(title="Paddock", version=__version__, lifespan=lifespan)
+    app = FastAPI(title="Paddock", version=__version__, lifespan=lifespan, dependencies=[Depends(gate)])
     app.add_exception_handler(PaddockError, on_paddock_error)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(RequestValidationError, on_invalid_parameter)
@@ -42,18 +45,20 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader) -> Fa
         allow_origins=settings.cors_origins,
         allow_methods=["GET", "POST", "OPTIONS"],
         allow_headers=["*"],
-        expose_headers=["x-request-id", "x-paddock-ignored-fields"],
+        expose_headers=["x-request-id", "x-paddock-ignored-fields", *HEADERS],
     )
     app.add_middleware(AccessLog)
-    keys = Depends(Keys(settings))
     for router in native_routes(fleet, settings):
-        app.include_router(router, dependencies=[keys])
-    app.include_router(openai_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
-    app.include_router(response_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
-    app.include_router(anthropic_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
-    app.include_router(embedding_routes(fleet, max_body=settings.max_body_bytes), dependencies=[keys])
-    app.include_router(admin_routes(fleet, reloader, max_body=settings.max_body_bytes), dependencies=[keys])
-    app.include_router(model_routes(fleet, reloader), dependencies=[keys])
+        app.include_router(router)
+    app.include_router(openai_routes(fleet, max_body=settings.max_body_bytes))
+    app.include_router(response_routes(fleet, max_body=settings.max_body_bytes))
+    app.include_router(anthropic_routes(fleet, max_body=settings.max_body_bytes))
+    app.include_router(embedding_routes(fleet, max_body=settings.max_body_bytes))
+    app.include_router(admin_routes(fleet, reloader, max_body=settings.max_body_bytes))
+    app.include_router(model_routes(fleet, reloader))
     app.include_router(health_routes(fleet))
-    app.openapi = OpenAPI(app, open_paths=("/health", "/v1/health"))  # type: ignore[method-assign]
+    app.include_router(usage_routes(usage))
+    needs = needs_of_routes(settings)
+    gate.guard(needs_of_endpoints(app.routes, needs))
+    app.openapi = OpenAPI(app, needs)  # type: ignore[method-assign]
     return app

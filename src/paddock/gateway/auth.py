@@ -2,47 +2,76 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
+import time
+from collections.abc import Mapping
+from typing import Any
 
 from fastapi import Request
 
-from paddock.config import ServerSettings
-from paddock.errors import AuthenticationError, StartupError
-from paddock.gateway.callers import CALLER, NOBODY, Caller
+from paddock.errors import AuthenticationError
+from paddock.gateway.callers import CALLER, NOBODY, Caller, must_be_admin
+from paddock.gateway.keys import Key, digest
+from paddock.gateway.limits import Limits, Rates
+from paddock.gateway.metering import METER, Meter
+from paddock.gateway.permissions import Need
+from paddock.gateway.usage import UsageBook
 
 
-class Keys:
-    """A FastAPI dependency that lets a request through or raises. Without keys everybody may ask."""
+class Gate:
+    """A FastAPI dependency of every route, which lets a request through or raises. Without keys everybody may ask."""
 
-    def __init__(self, settings: ServerSettings) -> None:
-        keys = list(settings.api_keys)
-        if settings.api_key_file is not None:
-            try:
-                lines = settings.api_key_file.read_text("utf-8").splitlines()
-            except (OSError, UnicodeDecodeError) as error:
-                raise StartupError(f"cannot read the API key file {settings.api_key_file}: {error}") from None
-            keys += [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-        if any(not key for key in keys):
-            raise StartupError("an API key is empty: it would lock nobody out")
-        self._hashes = [_hash(key) for key in keys]
+    def __init__(self, keys: list[Key], usage: UsageBook) -> None:
+        self._keys: list[Key] = []
+        self._usage = usage
+        self._limits: dict[str, Limits] = {}
+        self._needs: Mapping[Any, Need] = {}
+        self.replace(keys)
+
+    def guard(self, needs: Mapping[Any, Need]) -> None:
+        """What each endpoint asks for."""
+        self._needs = needs
+
+    @property
+    def has_keys(self) -> bool:
+        return bool(self._keys)
+
+    def replace(self, keys: list[Key]) -> None:
+        """From now on these are the keys. Who has been let in stays, and what a name has used is not forgotten."""
+        now = time.monotonic()
+        self._keys = keys
+        for key in keys:
+            self._limits_of(key.caller.name).change(key.rates, now)
+            self._usage.of(key.caller.name)
 
     async def __call__(self, request: Request) -> None:
-        if not self._hashes:
-            request.scope[CALLER] = NOBODY
+        need = self._needs[request.scope["endpoint"]]
+        if need == "open":
             return
+        request.scope[CALLER] = caller = self._identify(request)
+        if need == "admin":
+            must_be_admin(request)
+        elif request.method == "POST":
+            meter = request.scope[METER] = Meter(self._limits_of(caller.name), self._usage.of(caller.name))
+            meter.admit()
+
+    def _identify(self, request: Request) -> Caller:
+        if not self._keys:
+            return NOBODY
         presented = request.headers.get("x-api-key") or ""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             presented = token.strip()
         if not presented:
             raise AuthenticationError("an API key is required: send it as 'Authorization: Bearer KEY'")
-        digest = _hash(presented)
+        shown = digest(presented.encode("latin-1"))  # of the bytes as they came
         # Every key is compared, so that the time taken tells nothing about which one was near.
-        if not sum(hmac.compare_digest(digest, known) for known in self._hashes):
+        found = [key for key in self._keys if hmac.compare_digest(shown, key.digest)]
+        if not found:
             raise AuthenticationError("this API key is not known here")
-        request.scope[CALLER] = Caller()
+        return found[0].caller
 
-
-def _hash(key: str) -> bytes:
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+    def _limits_of(self, name: str) -> Limits:
+        if name not in self._limits:
+            self._limits[name] = Limits(Rates(), time.monotonic())
+        return self._limits[name]

@@ -6,10 +6,11 @@ import asyncio
 from typing import Literal
 
 import msgspec
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from paddock.fleet import Description, Fleet, ModelStatus
+from paddock.gateway.callers import caller_of, model_for, must_be_admin
 from paddock.gateway.openapi import describe
 from paddock.gateway.reloading import Reloader
 from paddock.gateway.responses import JSON
@@ -71,16 +72,18 @@ def model_routes(fleet: Fleet, reloader: Reloader) -> APIRouter:
 
     @router.get("/models", **describe(ModelList))
     @router.get("/v1/models", **describe(ModelList))
-    async def list_models(reload: bool = False) -> Response:
-        """Every model that can be asked for, loaded or not; `?reload=1` reads the directory again first."""
+    async def list_models(request: Request, reload: bool = False) -> Response:
+        """Every model that may be asked, loaded or not; `?reload=1`, for admins, reads the directory again first."""
         if reload:
+            must_be_admin(request)
             await reloader.reload()
-        return JSON(ModelList(data=await cards(fleet.status())))
+        caller = caller_of(request)
+        return JSON(ModelList(data=await cards([status for status in fleet.status() if caller.may_ask(status.model)])))
 
     @router.get("/v1/models/{id:path}", **describe(ModelCard))
-    async def show_model(id: str) -> Response:
+    async def show_model(request: Request, id: str) -> Response:
         """One of them, by its name or another name for it."""
-        model = fleet.catalogue.find(id)
+        model = model_for(request, fleet, id)
         (card,) = await cards([status for status in fleet.status() if status.model.name == model.name])
         return JSON(card)
 

@@ -5,12 +5,15 @@ Routes answer with bytes that msgspec has encoded, of which FastAPI knows nothin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
+
+from paddock.gateway.permissions import Need
 
 _JSON, _EVENTS = "application/json", "text/event-stream"
 _DEFINITIONS = "#/$defs/"
@@ -95,9 +98,9 @@ def _schema(alternatives: tuple[Any, ...]) -> dict[str, Any]:
 class OpenAPI:
     """The application's description, made when it is first asked for."""
 
-    def __init__(self, app: FastAPI, *, open_paths: tuple[str, ...]) -> None:
+    def __init__(self, app: FastAPI, needs: Mapping[str, Need]) -> None:
         self._app = app
-        self._open_paths = open_paths
+        self._needs = needs
         self._document: dict[str, Any] | None = None
 
     def __call__(self) -> dict[str, Any]:
@@ -110,13 +113,23 @@ class OpenAPI:
             )
             schemas = document.setdefault("components", {}).setdefault("schemas", {})
             document["paths"] = _hoisted(document["paths"], schemas)
-            # Asked for where the server was started with keys.
-            document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-            document["security"] = [{"key": []}, {}]
-            for path in self._open_paths:
-                document["paths"][path]["get"]["security"] = []
+            document["components"]["securitySchemes"] = {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+            }
+            for path, operations in document["paths"].items():
+                for method, operation in operations.items():
+                    operation["security"] = _security(self._needs[f"{method.upper()} {path}"])
             self._document = document
         return self._document
+
+
+def _security(need: Need) -> list[dict[str, list[str]]]:
+    """One of the two ways to show a key; nothing, too, where the server has no keys."""
+    if need == "open":
+        return []
+    roles = ["admin"] if need == "admin" else []
+    return [{"bearer": roles}, {"header": roles}, {}]
 
 
 def _hoisted(part: Any, schemas: dict[str, Any]) -> Any:

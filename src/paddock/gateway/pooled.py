@@ -4,15 +4,34 @@ from __future__ import annotations
 
 import sys
 from array import array
+from collections.abc import Callable
 
 import msgspec
+from fastapi import Request
 
+from paddock.fleet import Fleet, Model
+from paddock.gateway.callers import caller_of
+from paddock.gateway.listening import while_listening
+from paddock.gateway.metering import meter_of
+from paddock.types import ModelKind, PoolRequest
 from paddock.wire import Pooled
 
 
 class PooledUsage(msgspec.Struct, kw_only=True):
     prompt_tokens: int
     total_tokens: int
+
+
+async def pool(
+    request: Request, fleet: Fleet, model: Model, kind: ModelKind, build: Callable[[int], PoolRequest]
+) -> Pooled:
+    """Have vectors made, or scores given, for who asks, unless they leave before."""
+    origin = caller_of(request).origin
+    pooled = await while_listening(
+        request, fleet.pool(model, kind, lambda id: msgspec.structs.replace(build(id), origin=origin))
+    )
+    meter_of(request).pooled(pooled.tokens)
+    return pooled
 
 
 def usage_of(pooled: Pooled) -> PooledUsage:

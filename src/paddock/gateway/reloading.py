@@ -11,8 +11,13 @@ import structlog
 from paddock.config import Settings
 from paddock.errors import InvalidRequest, StartupError
 from paddock.fleet import Fleet, Rules, open_catalogue
+from paddock.gateway.auth import Gate
+from paddock.gateway.keys import Key, read_keys
 
 _log = structlog.get_logger(__name__)
+
+_AT_ONCE = frozenset({"keys", "api_keys", "api_key_file"})
+"""Settings of the server that take effect with a reload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +31,9 @@ class Reloaded:
 class Reloader:
     """Applies the difference, or nothing at all."""
 
-    def __init__(self, fleet: Fleet, settings: Settings, reread: Callable[[], Settings]) -> None:
+    def __init__(self, fleet: Fleet, gate: Gate, settings: Settings, reread: Callable[[], Settings]) -> None:
         self._fleet = fleet
+        self._gate = gate
         self._settings = settings
         self._reread = reread
         self._lock = asyncio.Lock()
@@ -37,6 +43,7 @@ class Reloader:
         async with self._lock:
             try:
                 settings = await asyncio.to_thread(self._reread)
+                keys = await asyncio.to_thread(self._read_keys, settings)
                 verbose = settings.server.log_level == "DEBUG"
                 catalogue = await asyncio.to_thread(open_catalogue, settings.model_manager, verbose=verbose)
             except StartupError as error:
@@ -44,8 +51,21 @@ class Reloader:
                 raise InvalidRequest(f"nothing was changed: {error.message}") from None
             for note in catalogue.notes:
                 _log.warning(note)
+            self._gate.replace(keys)
             changed = self._fleet.reload(catalogue, Rules.of(settings.model_manager))
             before, after = self._settings.server, settings.server
-            restart = [name for name in type(after).model_fields if getattr(after, name) != getattr(before, name)]
+            restart = [
+                name
+                for name in type(after).model_fields
+                if name not in _AT_ONCE and getattr(after, name) != getattr(before, name)
+            ]
             _log.info("reloaded", changed=changed, restart_needed=restart)
             return Reloaded(changed, [f"server.{name}" for name in restart])
+
+    def _read_keys(self, settings: Settings) -> list[Key]:
+        keys = read_keys(settings.server)
+        if self._gate.has_keys and not keys:
+            raise StartupError(
+                "there is no API key any more: a server that asks for keys does so until it is restarted"
+            )
+        return keys

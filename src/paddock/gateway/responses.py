@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -49,7 +50,7 @@ def error_body(error: PaddockError, path: str) -> dict[str, Any]:
 def error_response(error: PaddockError, path: str) -> Response:
     headers: dict[str, str] = {}
     if error.retry_after is not None:
-        headers["Retry-After"] = str(max(1, round(error.retry_after)))
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return JSON(error_body(error, path), status_code=error.status, headers=headers)

@@ -11,12 +11,16 @@ from collections.abc import Callable
 
 import structlog
 import uvicorn
+from fastapi import FastAPI
 
 from paddock.config import ServerSettings, Settings
 from paddock.errors import PaddockError, StartupError
 from paddock.fleet import Fleet, Rules, open_catalogue
 from paddock.gateway.app import create_app
+from paddock.gateway.auth import Gate
+from paddock.gateway.keys import read_keys
 from paddock.gateway.reloading import Reloader
+from paddock.gateway.usage import UsageBook
 
 _log = structlog.get_logger(__name__)
 
@@ -37,10 +41,12 @@ def serve(
     folder = settings.server.slot_save_path
     if folder is not None and not folder.is_dir():
         raise StartupError(f"the folder for saved slots {folder} does not exist")
+    usage = UsageBook()
+    gate = Gate(read_keys(settings.server), usage)
     sock = _bind(settings.server)
     fleet = Fleet(catalogue, Rules.of(settings.model_manager))
-    reloader = Reloader(fleet, settings, reread or (lambda: settings))
-    config = _uvicorn_config(settings.server, fleet, reloader)
+    reloader = Reloader(fleet, gate, settings, reread or (lambda: settings))
+    config = _uvicorn_config(settings.server, create_app(settings.server, fleet, reloader, gate, usage))
     url = f"{'https' if config.is_ssl else 'http'}://{_authority(sock)}"
     with sock:
         server = _Server(config, fleet, reloader, settings.server.shutdown_grace, lambda: on_listening(url, fleet))
@@ -96,14 +102,14 @@ class _Server(uvicorn.Server):
             await self._fleet.close()
 
 
-def _uvicorn_config(settings: ServerSettings, fleet: Fleet, reloader: Reloader) -> uvicorn.Config:
+def _uvicorn_config(settings: ServerSettings, app: FastAPI) -> uvicorn.Config:
     if (settings.ssl_key_file is None) != (settings.ssl_cert_file is None):
         raise StartupError("TLS needs both ssl_key_file and ssl_cert_file")
     for file in (settings.ssl_key_file, settings.ssl_cert_file):
         if file is not None and not file.is_file():
             raise StartupError(f"the TLS file {file} does not exist")
     return uvicorn.Config(
-        create_app(settings, fleet, reloader),
+        app,
         loop="uvloop",
         http="httptools",
         ws="none",

@@ -25,6 +25,7 @@ from paddock.gateway.admin.schema import (
     UnloadRequest,
 )
 from paddock.gateway.bodies import read_body
+from paddock.gateway.callers import Caller, caller_of
 from paddock.gateway.openapi import Success, describe
 from paddock.gateway.reloading import Reloader
 from paddock.gateway.responses import JSON
@@ -112,17 +113,18 @@ def admin_routes(fleet: Fleet, reloader: Reloader, *, max_body: int) -> APIRoute
         return JSON(Success())
 
     @router.get("/models/sse", **describe(events=(ModelEvent,)))
-    async def watch() -> Response:
+    async def watch(request: Request) -> Response:
         """What happens to models, as events, for as long as one listens. The first ones tell how they are now."""
-        return EventStream(_events(fleet))
+        return EventStream(_events(fleet, caller_of(request)))
 
     return router
 
 
-async def _events(fleet: Fleet) -> AsyncGenerator[bytes]:
+async def _events(fleet: Fleet, caller: Caller) -> AsyncGenerator[bytes]:
     async with aclosing(fleet.watch()) as watching:
         async for status in watching:
-            yield _event(status)
+            if caller.may_ask(status.model):
+                yield _event(status)
 
 
 def _event(status: ModelStatus) -> bytes:

@@ -11,6 +11,7 @@ from paddock.gateway.anthropic.answer import PATH, PING, MessageAnswer, to_gener
 from paddock.gateway.anthropic.request import CountTokensRequest, MessagesRequest
 from paddock.gateway.anthropic.schema import Event, Failure, Message, TokenCount
 from paddock.gateway.bodies import read_body
+from paddock.gateway.callers import model_for
 from paddock.gateway.conversation import count_tokens, in_the_words_of
 from paddock.gateway.openapi import describe
 from paddock.gateway.responses import JSON
@@ -42,7 +43,7 @@ def anthropic_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     async def count_message_tokens(request: Request) -> Response:
         """How many tokens a request's conversation has. Generates nothing."""
         body = await read_body(request, CountTokensRequest, limit=max_body)
-        model = fleet.catalogue.find(body.model)
+        model = model_for(request, fleet, body.model)
         with in_the_words_of(_WORDS):
             return JSON(TokenCount(await count_tokens(fleet, model, body.prompt())))
 

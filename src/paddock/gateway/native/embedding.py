@@ -12,10 +12,10 @@ from pydantic import Field, model_validator
 from paddock.errors import InvalidRequest
 from paddock.fleet import Fleet
 from paddock.gateway.bodies import read_body
+from paddock.gateway.callers import model_for
 from paddock.gateway.fields import Fields, Inputs
-from paddock.gateway.listening import while_listening
 from paddock.gateway.openapi import describe
-from paddock.gateway.pooled import floats
+from paddock.gateway.pooled import floats, pool
 from paddock.gateway.responses import JSON
 from paddock.types import PoolRequest
 
@@ -49,14 +49,15 @@ def native_embedding_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     async def embed(request: Request) -> Response:
         """For each input its vector, or without pooling those of its tokens."""
         body = await read_body(request, NativeEmbeddingRequest, limit=max_body)
-        model = fleet.catalogue.find(body.model)
+        model = model_for(request, fleet, body.model)
         param = "input" if body.content is None else "content"
         inputs = body.content or body.input or []
-        pooled = await while_listening(
+        pooled = await pool(
             request,
-            fleet.pool(
-                model, "embedding", lambda id: PoolRequest(id, inputs, param=param, normalize=body.embd_normalize)
-            ),
+            fleet,
+            model,
+            "embedding",
+            lambda id: PoolRequest(id, inputs, param=param, normalize=body.embd_normalize),
         )
         return JSON(
             [

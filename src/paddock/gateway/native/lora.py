@@ -9,6 +9,7 @@ from pydantic import RootModel
 
 from paddock.fleet import Fleet
 from paddock.gateway.bodies import read_body
+from paddock.gateway.callers import model_for
 from paddock.gateway.fields import LoraScale
 from paddock.gateway.openapi import Success, describe
 from paddock.gateway.responses import JSON
@@ -30,9 +31,9 @@ def lora_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     router = APIRouter(tags=["native"])
 
     @router.get("/lora-adapters", **describe(list[LoraAdapter]))
-    async def list_adapters(model: str | None = None) -> Response:
+    async def list_adapters(request: Request, model: str | None = None) -> Response:
         """The adapters of a model, loaded or not."""
-        found = fleet.catalogue.find(model)
+        found = model_for(request, fleet, model)
         scales = dict(fleet.adapters(found))
         return JSON(
             [

@@ -14,6 +14,7 @@ from paddock.config import ServerSettings
 from paddock.errors import NotSupported
 from paddock.fleet import Fleet, Model
 from paddock.gateway.bodies import read_body
+from paddock.gateway.callers import model_for
 from paddock.gateway.native.settings import generation_settings
 from paddock.gateway.openapi import Success, describe
 from paddock.gateway.responses import JSON
@@ -83,9 +84,9 @@ def props_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
     router = APIRouter(tags=["native"])
 
     @router.get("/props", **describe(Props))
-    async def show_props(model: str | None = None) -> Response:
+    async def show_props(request: Request, model: str | None = None) -> Response:
         """What a model is and how it is served. Of one that is not loaded, only what is known without loading it."""
-        found = fleet.catalogue.find(model)
+        found = model_for(request, fleet, model)
         info = fleet.info(found)
         usual = generation_settings(SamplingParams(), max_tokens=-1, adapters=fleet.adapters(found))
         return JSON(_props(found, info, await fleet.kind(found), usual, settings))

@@ -11,10 +11,10 @@ from pydantic import Field, PlainValidator, StringConstraints
 
 from paddock.fleet import Fleet
 from paddock.gateway.bodies import read_body
+from paddock.gateway.callers import model_for
 from paddock.gateway.fields import LARGEST, Fields
-from paddock.gateway.listening import while_listening
 from paddock.gateway.openapi import describe
-from paddock.gateway.pooled import PooledUsage, floats, usage_of
+from paddock.gateway.pooled import PooledUsage, floats, pool, usage_of
 from paddock.gateway.responses import JSON
 from paddock.types import PairPrompt, PoolRequest
 
@@ -67,11 +67,9 @@ def rerank_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     async def rerank(request: Request) -> Response:
         """The documents by their scores, the best first; `index` is a document's place in the request."""
         body = await read_body(request, RerankRequest, limit=max_body)
-        model = fleet.catalogue.find(body.model)
+        model = model_for(request, fleet, body.model)
         pairs = [PairPrompt(body.query, document) for document in body.documents]
-        pooled = await while_listening(
-            request, fleet.pool(model, "reranking", lambda id: PoolRequest(id, [*pairs], param="documents"))
-        )
+        pooled = await pool(request, fleet, model, "reranking", lambda id: PoolRequest(id, [*pairs], param="documents"))
         results = [
             Ranked(
                 index=index,

@@ -11,6 +11,7 @@ from pydantic import Field, PlainValidator
 
 from paddock.fleet import Fleet
 from paddock.gateway.bodies import read_body
+from paddock.gateway.callers import model_for
 from paddock.gateway.fields import Fields
 from paddock.gateway.openai.chat import to_generate
 from paddock.gateway.openai.schema import ChatCompletionRequest
@@ -74,7 +75,7 @@ def text_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
         """The tokens that a text is read as."""
         body = await read_body(request, TokenizeRequest, limit=max_body)
         answer = await fleet.ask(
-            fleet.catalogue.find(body.model),
+            model_for(request, fleet, body.model),
             lambda id: Tokenize(id, body.content, body.add_special, body.parse_special, body.with_pieces),
         )
         assert isinstance(answer, Tokens), "the answer to this question"
@@ -87,7 +88,7 @@ def text_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     async def detokenize(request: Request) -> Response:
         """The text that tokens stand for."""
         body = await read_body(request, DetokenizeRequest, limit=max_body)
-        answer = await fleet.ask(fleet.catalogue.find(body.model), lambda id: Detokenize(id, body.tokens))
+        answer = await fleet.ask(model_for(request, fleet, body.model), lambda id: Detokenize(id, body.tokens))
         return JSON(Detokenized(_text(answer)))
 
     @router.post("/apply-template", **describe(Rendered, body=ChatCompletionRequest))
@@ -96,7 +97,7 @@ def text_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
         body = await read_body(request, ChatCompletionRequest, limit=max_body)
         prompt = to_generate(body, 0).prompt
         assert isinstance(prompt, ChatPrompt), "of a chat request"
-        answer = await fleet.ask(fleet.catalogue.find(body.model), lambda id: Render(id, prompt))
+        answer = await fleet.ask(model_for(request, fleet, body.model), lambda id: Render(id, prompt))
         return JSON(Rendered(_text(answer)))
 
     return router

@@ -13,10 +13,10 @@ from pydantic import Field, model_validator
 from paddock.errors import InvalidRequest
 from paddock.fleet import Fleet
 from paddock.gateway.bodies import read_body
+from paddock.gateway.callers import model_for
 from paddock.gateway.fields import Fields, Inputs, without_unsupported
-from paddock.gateway.listening import while_listening
 from paddock.gateway.openapi import describe
-from paddock.gateway.pooled import PooledUsage, floats, usage_of
+from paddock.gateway.pooled import PooledUsage, floats, pool, usage_of
 from paddock.gateway.responses import JSON
 from paddock.types import PoolRequest
 
@@ -57,17 +57,18 @@ def embedding_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     async def create_embeddings(request: Request) -> Response:
         """A vector for each input, of length 1 and in the order of the inputs."""
         body = await read_body(request, EmbeddingsRequest, limit=max_body)
-        model = fleet.catalogue.find(body.model)
+        model = model_for(request, fleet, body.model)
         if await fleet.pooling(model) == "none":
             reason = (
                 "with the pooling 'none' every token has a vector, for which there is no room here: see /embeddings"
             )
             raise InvalidRequest(reason, param="model")
-        pooled = await while_listening(
+        pooled = await pool(
             request,
-            fleet.pool(
-                model, "embedding", lambda id: PoolRequest(id, body.input, param="input", dimensions=body.dimensions)
-            ),
+            fleet,
+            model,
+            "embedding",
+            lambda id: PoolRequest(id, body.input, param="input", dimensions=body.dimensions),
         )
         written = _base64 if body.encoding_format == "base64" else floats
         return JSON(

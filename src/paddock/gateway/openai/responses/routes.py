@@ -8,6 +8,7 @@ from fastapi import Response as HTTPResponse
 from paddock.fleet import Fleet
 from paddock.gateway.answering import respond
 from paddock.gateway.bodies import read_body
+from paddock.gateway.callers import model_for
 from paddock.gateway.conversation import count_tokens, in_the_words_of
 from paddock.gateway.openai.responses.answer import ResponseAnswer, to_generate
 from paddock.gateway.openai.responses.request import ResponseRequest
@@ -34,7 +35,7 @@ def response_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     async def count_input_tokens(request: Request) -> HTTPResponse:
         """How many tokens a request's input has. Takes the body of one; generates nothing."""
         body = await read_body(request, ResponseRequest, limit=max_body)
-        model = fleet.catalogue.find(body.model)
+        model = model_for(request, fleet, body.model)
         with in_the_words_of(_WORDS):
             return JSON(InputTokens(input_tokens=await count_tokens(fleet, model, body.prompt())))
 

@@ -1,0 +1,75 @@
+"""One request to a model, as its key is charged for it, however it ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from fastapi import Request
+
+from paddock.errors import RateLimitExceeded
+from paddock.fleet import Generation
+from paddock.gateway.limits import Limits
+from paddock.gateway.usage import KeyUsage
+
+METER: Final = "paddock.meter"
+"""Where the scope of a request to a model has its meter."""
+
+
+class Meter:
+    """Made when the request comes and closed by the outermost layer, whoever ended it."""
+
+    def __init__(self, limits: Limits, usage: KeyUsage) -> None:
+        self._limits = limits
+        self._usage = usage
+        self._admitted = False
+        self._failed = False
+        self._generations: Sequence[Generation] = ()
+
+    def admit(self) -> None:
+        """Raises `RateLimitExceeded` where the key has had enough for now."""
+        self._usage.requests += 1
+        try:
+            self._limits.admit(time.monotonic())
+        except RateLimitExceeded:
+            self._usage.rate_limited += 1
+            raise
+        self._admitted = True
+
+    def generating(self, generations: Sequence[Generation]) -> None:
+        """Their prompts are charged now, their answers at the end."""
+        self._generations = generations
+        self._charge(sum(generation.used.prompt_tokens for generation in generations))
+
+    def pooled(self, tokens: int) -> None:
+        self._usage.prompt_tokens += tokens
+        self._charge(tokens)
+
+    def failed(self) -> None:
+        """It has, though the client was told a status that does not say so."""
+        self._failed = True
+
+    def headers(self) -> dict[str, str]:
+        return self._limits.headers(time.monotonic())
+
+    def close(self, status: int) -> None:
+        """The answer has ended, with this status."""
+        self._failed = self._failed or status >= 400 or any(generation.failed for generation in self._generations)
+        self._usage.errors += self._failed
+        used = [generation.used for generation in self._generations]
+        self._usage.prompt_tokens += sum(usage.prompt_tokens for usage in used)
+        self._usage.cached_tokens += sum(usage.cached_tokens for usage in used)
+        completion = sum(usage.completion_tokens for usage in used)
+        self._usage.completion_tokens += completion
+        self._charge(completion)
+        if self._admitted:
+            self._limits.release()
+
+    def _charge(self, tokens: int) -> None:
+        self._limits.charge(tokens, time.monotonic())
+
+
+def meter_of(request: Request) -> Meter:
+    meter: Meter = request.scope[METER]
+    return meter

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.server import Server
+
+
+def _keys(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "paddock", "keys", *args], capture_output=True, text=True, timeout=60)
+
+
+def test_a_new_key_opens_the_server_that_knows_its_hash(tmp_path: Path) -> None:
+    made = {
+        name: _keys("new", name, *more).stdout.splitlines() for name, more in (("anna", ()), ("boss", ("--admin",)))
+    }
+    (anna, anna_entry), (boss, boss_entry) = made.values()
+    assert anna != boss
+    entries = json.loads("{" + anna_entry + "}")["keys"] | json.loads("{" + boss_entry + "}")["keys"]
+    assert anna not in anna_entry
+    (tmp_path / "c.json").write_text(json.dumps({"server": {"keys": entries}}))
+    with Server("-m", "fake:", "--config", str(tmp_path / "c.json")) as server:
+        for key, models, status in ((anna, 200, 403), (boss, 200, 200), (anna[:-1], 401, 401)):
+            headers = {"authorization": f"Bearer {key}"}
+            assert server.client.get("/v1/models", headers=headers).status_code == models
+            assert server.client.get("/admin/status", headers=headers).status_code == status
+
+
+def test_a_name_that_cannot_be() -> None:
+    done = _keys("new", "an na")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "paddock: 'an na': a name has letters, digits and . _ @ - only, at most 64 of them\n"

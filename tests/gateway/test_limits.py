@@ -1,0 +1,161 @@
+"""The arithmetic of limits: no clock, no server."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.errors import RateLimitExceeded
+from paddock.gateway.limits import HEADERS, Bucket, Limits, Rates, duration
+
+rates = st.integers(1, 10_000)
+gaps = st.floats(0, 200, allow_nan=False)
+starts = st.floats(0, 1e7, allow_nan=False)
+
+
+def _admitted(limits: Limits, now: float) -> bool:
+    try:
+        limits.admit(now)
+    except RateLimitExceeded:
+        return False
+    return True
+
+
+def _refusal(limits: Limits, now: float) -> RateLimitExceeded:
+    with pytest.raises(RateLimitExceeded) as caught:
+        limits.admit(now)
+    return caught.value
+
+
+@given(rates, starts, st.lists(gaps, max_size=200))
+def test_no_more_requests_than_a_bucket_and_its_refill(rate: int, now: float, waits: list[float]) -> None:
+    limits = Limits(Rates(requests_per_minute=rate), now)
+    admitted: list[float] = []
+    for wait in waits:
+        now += wait
+        if _admitted(limits, now):
+            admitted.append(now)
+    for first, begun in enumerate(admitted):
+        for last in range(first, len(admitted)):
+            allowed = rate + rate * (admitted[last] - begun) / 60
+            assert last - first + 1 <= allowed + 1e-3
+
+
+@given(rates, starts)
+def test_a_minute_holds_what_it_says(rate: int, now: float) -> None:
+    limits = Limits(Rates(requests_per_minute=rate), now)
+    assert all(_admitted(limits, now) for _ in range(rate))
+    refusal = _refusal(limits, now)
+    assert refusal.retry_after is not None
+    assert 0 < refusal.retry_after <= 60 / rate + 1e-6
+    assert sum(_admitted(limits, now + 61) for _ in range(rate + 1)) == rate
+
+
+@given(rates, starts, st.lists(st.tuples(gaps, st.integers(0, 50_000)), max_size=50))
+def test_who_waits_as_long_as_told_is_let_in(rate: int, now: float, used: list[tuple[float, int]]) -> None:
+    limits = Limits(Rates(tokens_per_minute=rate, requests_per_minute=rate), now)
+    for wait, tokens in used:
+        now += wait
+        if not _admitted(limits, now):
+            told = _refusal(limits, now).retry_after
+            assert told is not None and told > 0
+            limits.admit(now + told)
+            now += told
+        limits.charge(tokens, now)
+
+
+@given(rates, starts, st.integers(1, 10**9))
+def test_a_debt_of_tokens_is_waited_for(rate: int, now: float, tokens: int) -> None:
+    limits = Limits(Rates(tokens_per_minute=rate), now)
+    limits.admit(now)
+    limits.charge(tokens, now)
+    assert _admitted(limits, now) is (tokens < rate)
+    if tokens >= rate:
+        wait = (tokens - rate + 1) * 60 / rate
+        assert _refusal(limits, now).retry_after == pytest.approx(wait)
+        assert not _admitted(limits, now + wait * 0.999 - 0.001)
+
+
+@given(st.integers(1, 20), st.lists(st.booleans(), max_size=100))
+def test_as_many_at_once_as_allowed(most: int, coming: list[bool]) -> None:
+    limits = Limits(Rates(concurrent_requests=most), 0)
+    running = 0
+    for comes in coming:
+        if comes:
+            assert _admitted(limits, 0) is (running < most)
+            running = min(most, running + 1)
+        elif running:
+            limits.release()
+            running -= 1
+        assert limits.running == running
+
+
+@given(st.sampled_from(["requests_per_minute", "tokens_per_minute", "concurrent_requests"]), starts)
+def test_who_is_refused_has_used_nothing(limit: str, now: float) -> None:
+    limits = Limits(Rates(**{"requests_per_minute": 100, "tokens_per_minute": 100, limit: 1}), now)
+    limits.admit(now)
+    limits.charge(1, now)
+    before = limits.headers(now), limits.running
+    _refusal(limits, now)
+    assert (limits.headers(now), limits.running) == before
+
+
+def test_without_limits_everything_passes_and_nothing_is_told() -> None:
+    limits = Limits(Rates(), 0)
+    for _ in range(1000):
+        limits.admit(0)
+        limits.charge(10**9, 0)
+    assert limits.headers(0) == {}
+
+
+def test_headers_are_openais() -> None:
+    limits = Limits(Rates(requests_per_minute=60, tokens_per_minute=6000), 0)
+    limits.admit(0)
+    limits.charge(6600, 0)
+    assert limits.headers(0.5) == {
+        "x-ratelimit-limit-requests": "60",
+        "x-ratelimit-remaining-requests": "59",
+        "x-ratelimit-reset-requests": "500ms",
+        "x-ratelimit-limit-tokens": "6000",
+        "x-ratelimit-remaining-tokens": "0",
+        "x-ratelimit-reset-tokens": "1m5.5s",
+    }
+    assert set(limits.headers(1)) == set(HEADERS)
+
+
+def test_changed_rates_hold_at_once_and_others_stay() -> None:
+    limits = Limits(Rates(requests_per_minute=2, tokens_per_minute=100), 0)
+    limits.admit(0)
+    limits.charge(500, 0)
+    limits.change(Rates(requests_per_minute=1, tokens_per_minute=100), 0)
+    assert limits.headers(0)["x-ratelimit-remaining-requests"] == "1"
+    assert "tokens" in _refusal(limits, 0).message, "a debt is not forgiven by a reload"
+    limits.change(Rates(concurrent_requests=1), 0)
+    assert "at once" in _refusal(limits, 0).message, "who was let in is still counted"
+    limits.release()
+    limits.admit(0)
+
+
+@given(rates, starts, gaps, st.integers(0, 10**6))
+def test_a_clock_that_goes_back_gives_nothing(rate: int, now: float, gap: float, amount: int) -> None:
+    bucket = Bucket(rate, now)
+    bucket.take(amount, now)
+    level = bucket.level(now)
+    assert bucket.level(now - gap) == level
+    bucket.take(0, now - gap)
+    assert bucket.level(now) == level
+
+
+_GO = re.compile(r"(?:(\d+)m)?(\d+(?:\.\d{1,3})?)s|(\d+)ms")
+
+
+@given(st.floats(0, 1e6, allow_nan=False))
+def test_durations_are_never_too_short(seconds: float) -> None:
+    match = _GO.fullmatch(duration(seconds))
+    assert match is not None, duration(seconds)
+    minutes, whole, thousandths = (float(part or 0) for part in match.groups())
+    told = 60 * minutes + whole + thousandths / 1000
+    assert seconds - 1e-6 <= told <= seconds + 0.0011

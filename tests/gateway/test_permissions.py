@@ -1,0 +1,137 @@
+"""An audit of every route: which needs nothing, a key, or an admin's key. None can be forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from paddock.config import ServerSettings, Settings
+from paddock.fleet import Catalogue, Fleet
+from paddock.gateway.app import create_app
+from paddock.gateway.auth import Gate
+from paddock.gateway.permissions import Need, needs_of_endpoints, needs_of_routes
+from paddock.gateway.reloading import Reloader
+from paddock.gateway.usage import UsageBook
+from tests.server import Server
+
+NEEDS = needs_of_routes(ServerSettings())
+USER, ADMIN = {"authorization": "Bearer user"}, {"authorization": "Bearer boss"}
+# Declared, and there once it is served.
+METRICS = "GET /metrics"
+
+
+def _app() -> FastAPI:
+    async def create() -> FastAPI:
+        settings, usage = Settings(), UsageBook()
+        fleet, gate = Fleet(Catalogue([])), Gate([], usage)
+        return create_app(settings.server, fleet, Reloader(fleet, gate, settings, lambda: settings), gate, usage)
+
+    return asyncio.run(create())
+
+
+def _routes(app: FastAPI) -> set[str]:
+    """What the application answers to, by method and path, of all kinds of routes."""
+    contexts = iter_route_contexts(app.routes)
+    return {f"{method} {route.path_format}" for route in contexts for method in route.methods or {"*"}}
+
+
+@pytest.fixture(scope="module")
+def app() -> FastAPI:
+    return _app()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    file = tmp_path_factory.mktemp("keys") / "config.json"
+    keys = {"user": {"key": "user"}, "boss": {"key": "boss", "admin": True}}
+    file.write_text(json.dumps({"server": {"keys": keys}}))
+    with Server("-m", "fake:", "--props", "--config", str(file)) as server:
+        yield server
+
+
+def test_every_route_is_declared_and_no_other(app: FastAPI) -> None:
+    routes = _routes(app)
+    heads = {route for route in routes if route.startswith("HEAD ")}
+    assert {route.replace("HEAD", "GET") for route in heads} <= {r for r, need in NEEDS.items() if need == "open"}
+    assert routes - heads - {METRICS} == NEEDS.keys() - {METRICS}
+
+
+def test_a_route_without_a_declaration_is_not_served(app: FastAPI) -> None:
+    new = _app()
+    new.get("/admin/new")(lambda: None)
+    with pytest.raises(LookupError, match="GET /admin/new"):
+        needs_of_endpoints(new.routes, NEEDS)
+    with pytest.raises(LookupError, match="do not reach"):
+        needs_of_endpoints([Route("/slots", PlainTextResponse("slots"), methods=["GET"])], NEEDS)
+    with pytest.raises(LookupError, match=r"POST /props"):
+        needs_of_endpoints(app.routes, {name: need for name, need in NEEDS.items() if name != "POST /props"})
+
+
+def test_one_function_has_one_need(app: FastAPI) -> None:
+    with pytest.raises(LookupError, match="same function"):
+        needs_of_endpoints(app.routes, NEEDS | {"GET /v1/health": "key"})
+
+
+def _status(server: Server, route: str, headers: dict[str, str]) -> int:
+    method, path = route.split(" ")
+    path = path.replace("{id}", "fake").replace("{id_slot}", "0")
+    with server.client.stream(method, path, headers=headers) as response:  # some have no end
+        return response.status_code
+
+
+@pytest.mark.parametrize("route", sorted(NEEDS.keys() - {METRICS}))
+def test_what_is_declared_is_asked_for(server: Server, route: str) -> None:
+    refused: dict[Need, tuple[bool, bool, bool]] = {
+        "open": (False, False, False),
+        "key": (True, False, False),
+        "admin": (True, True, False),
+    }
+    seen = [_status(server, route, headers) for headers in ({}, USER, ADMIN)]
+    assert [status in (401, 403) for status in seen] == list(refused[NEEDS[route]]), (route, seen)
+    assert seen[0] != 403, "who shows no key is asked for one"
+    assert seen[1] != 401, "who has shown one is not asked again"
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE"])
+def test_other_methods_answer_nothing_without_a_key(server: Server, method: str) -> None:
+    for path in sorted({route.split(" ")[1] for route in NEEDS.keys() - {METRICS}}):
+        status = _status(server, f"{method} {path}", {})
+        documents = method == "HEAD" and path in ("/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect")
+        assert status == (200 if documents else 405), (method, path)
+
+
+def test_openapi_says_the_same(server: Server) -> None:
+    document: dict[str, Any] = server.client.get("/openapi.json").json()
+    schemes = document["components"]["securitySchemes"]
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            need = NEEDS[f"{method.upper()} {path}"]
+            asked = [scheme for scheme in operation["security"] if scheme]
+            assert {name for scheme in asked for name in scheme} == (set() if need == "open" else set(schemes))
+            assert all(roles == (["admin"] if need == "admin" else []) for scheme in asked for roles in scheme.values())
+
+
+def test_metrics_are_open_unless_the_settings_say_otherwise() -> None:
+    assert needs_of_routes(ServerSettings())[METRICS] == "open"
+    assert needs_of_routes(ServerSettings(metrics_key=True))[METRICS] == "key"
+
+
+def test_without_keys_all_is_open(fake_server: Server) -> None:
+    for route in ("GET /admin/status", "GET /slots", "GET /admin/usage", "GET /v1/models"):
+        assert _status(fake_server, route, {}) == 200
+
+
+def test_an_admin_reads_the_directory_again(tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text('{"server": {"keys": {"user": {"key": "user"}}, "api_keys": ["boss"]}}')
+    with Server("-m", "fake:", "--config", str(tmp_path / "c.json")) as server:
+        assert server.client.get("/models?reload=1", headers=USER).status_code == 403
+        assert server.client.get("/models?reload=1", headers=ADMIN).status_code == 200
