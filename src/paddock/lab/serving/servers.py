@@ -81,8 +81,9 @@ def entrants(values: tuple[str, ...], *, paddock: bool) -> list[Entrant]:
 
 
 def write_keys(path: Path) -> None:
-    """A configuration with the keys."""
-    path.write_text(json.dumps({"server": {"keys": {key: {"key": key} for key in (USUAL_KEY, OTHER_KEY)}}}))
+    """A configuration with the keys, which may do everything."""
+    keys = {name: {"key": key, "admin": True} for name, key in (("usual", USUAL_KEY), ("other", OTHER_KEY))}
+    path.write_text(json.dumps({"server": {"keys": keys}}))
 
 
 @contextmanager
