@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paddock.config import load_settings
 from paddock.lab.serving.client import _CONTENT, CHAT, Address, Answer, Response, _request
 from paddock.lab.serving.report import Better, Measure, Row, Table, as_json, compare, ratio, summary
 from paddock.lab.serving.scenarios import Session, Settings, longest_gap
@@ -138,7 +139,7 @@ def test_servers_are_named_and_their_commands_filled_in() -> None:
 
 def test_what_is_asked_is_asked_with_the_key(tmp_path: Path) -> None:
     write_keys(tmp_path / "keys.json")
-    keys = load_settings(tmp_path / "keys.json", {}).server.keys
+    keys = load_settings(file=tmp_path / "keys.json").server.keys
     assert [said.key for said in keys.values()] == [USUAL_KEY, OTHER_KEY]
     head, _, body = _request(Address("h", 1, USUAL_KEY), CHAT, {"n": 1}, "close").partition(b"\r\n\r\n")
     assert f"Authorization: Bearer {USUAL_KEY}".encode() in head.split(b"\r\n")

@@ -41,7 +41,7 @@ class Desk:
         return guest
 
     def serve(self) -> Guest | None:
-        guest = self.queue.first(lambda _: True)
+        guest = self.queue.first()
         assert (guest is None) == (len(self.queue) == 0), "nobody waits while the desk is free"
         if guest is not None:
             self.queue.take(guest)

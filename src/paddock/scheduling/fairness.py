@@ -90,7 +90,7 @@ class _Accounts(Generic[Item]):
             account.served = max(account.served, level)
         account.insert(item)
 
-    def first(self, ready: Callable[[Item], bool]) -> Item | None:
+    def first(self, ready: Callable[[Item], bool] = lambda _: True) -> Item | None:
         heads = [(account, head) for account in self._waited_for() if (head := account.first(ready)) is not None]
         if not heads:
             return None
@@ -145,7 +145,7 @@ class FairQueue(Generic[Item]):
     def add(self, item: Item) -> None:
         self._class_of(item).add(item)
 
-    def first(self, ready: Callable[[Item], bool]) -> Item | None:
+    def first(self, ready: Callable[[Item], bool] = lambda _: True) -> Item | None:
         """Whose turn it is among those that are ready."""
         return self._interactive.first(ready) or self._batch.first(ready)
 
@@ -155,7 +155,7 @@ class FairQueue(Generic[Item]):
         if item.batch:
             self._since_batch = 0
             return
-        oldest = self._batch.first(lambda _: True)
+        oldest = self._batch.first()
         if oldest is None:
             return
         self._since_batch += 1

@@ -23,7 +23,7 @@ import msgspec
 
 from paddock.engine import Engine
 from paddock.errors import InvalidRequest, ModelLoadFailed, PaddockError, QueueFull
-from paddock.scheduling import Job, Request, has_place
+from paddock.scheduling import FairQueue, Job, Request, has_place
 from paddock.types import EngineOptions, GenerateRequest, Origin, PoolRequest
 from paddock.wire import (
     PROTOCOL_VERSION,
@@ -99,6 +99,17 @@ class _Prompt:
     reply: Reply | None
 
 
+@dataclass(slots=True, eq=False)
+class _Unprepared:
+    """A request whose prompt, or inputs, nobody has looked at yet."""
+
+    request: GenerateRequest | PoolRequest
+    key: str
+    weight: float
+    batch: bool
+    arrival: int
+
+
 @dataclass(slots=True)
 class _Live:
     """A request that has not ended yet."""
@@ -120,8 +131,11 @@ class Worker:
         self._selector = selectors.DefaultSelector()
         self._selector.register(sock, selectors.EVENT_READ)
         self._selector.register(self._wake_in, selectors.EVENT_READ)
-        # One thread, so that prompts are prepared in the order they came and a long one delays no running stream.
+        # One thread, so that prompts of a key are prepared in the order they came and a long one delays no stream.
         self._preparing = ThreadPoolExecutor(1, thread_name_prefix="prompts")
+        self._unprepared: FairQueue[_Unprepared] = FairQueue()
+        self._is_preparing = False
+        self._arrivals = 0
         self._turns = turns
         self._options = EngineOptions()
         self._engine: EngineThread | PooledThread | None = None
@@ -182,12 +196,8 @@ class Worker:
                 thread = EngineThread if options.pooling is None else PooledThread
                 self._engine = thread(model_path, options, turns, self._post, self._outbox.send)
                 self._engine.start()
-            case Generate(request):
-                if self._enter(request):
-                    self._preparing.submit(self._prepare, request)
-            case Pool(pooling):
-                if self._enter(pooling):
-                    self._preparing.submit(self._prepare_inputs, pooling)
+            case Generate(request) | Pool(request):
+                self._enter(request)
             case Abort(id):
                 self._live.pop(id, None)
                 self._tell_engine(Remove(id))
@@ -262,8 +272,10 @@ class Worker:
                     self._end(id)
                 case _Prepared(request, outcome):
                     self._admit(request, outcome)
+                    self._prepare_next()
                 case _PreparedInputs(pooling, inputs):
                     self._admit_inputs(pooling, inputs)
+                    self._prepare_next()
                 case Failed(id, error):
                     if self._live.pop(id, None) is not None:
                         self._outbox.send(Refused(id, Problem.of(error)))
@@ -291,18 +303,34 @@ class Worker:
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _enter(self, request: GenerateRequest | PoolRequest) -> bool:
-        """Whether there is room for one more request of this key."""
+    def _enter(self, request: GenerateRequest | PoolRequest) -> None:
+        """Take it, unless there is no room for one more of this key."""
         limit, origin = self._n_slots + self._options.max_queue, request.origin
         present = [(live.origin.key, live.origin.weight) for live in self._live.values()]
-        if has_place(origin.key, origin.weight, present, limit):
-            self._live[request.id] = _Live(origin)
-            return True
-        full = f"{len(present)} requests are running or waiting already"
-        if len(present) < limit:
-            full += ", and this key has its share of them"
-        self._outbox.send(Refused(request.id, Problem.of(QueueFull(full, retry_after=self._next_place()))))
-        return False
+        if not has_place(origin.key, origin.weight, present, limit):
+            full = f"{len(present)} requests are running or waiting already"
+            if len(present) < limit:
+                full += ", and this key has its share of them"
+            self._outbox.send(Refused(request.id, Problem.of(QueueFull(full, retry_after=self._next_place()))))
+            return
+        self._live[request.id] = _Live(origin)
+        self._arrivals += 1
+        self._unprepared.add(_Unprepared(request, origin.key, origin.weight, origin.batch, self._arrivals))
+        if not self._is_preparing:
+            self._prepare_next()
+
+    def _prepare_next(self) -> None:
+        """Have the next prompt prepared; keys take turns, so that nobody waits for another's long ones."""
+        waiting = self._unprepared.first()
+        self._is_preparing = waiting is not None
+        if waiting is None:
+            return
+        self._unprepared.take(waiting)
+        self._unprepared.charge(waiting, 1)
+        if isinstance(waiting.request, GenerateRequest):
+            self._preparing.submit(self._prepare, waiting.request)
+        else:
+            self._preparing.submit(self._prepare_inputs, waiting.request)
 
     def _admit(self, request: GenerateRequest, outcome: _Prompt | PaddockError) -> None:
         if request.id not in self._live:
