@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddock.errors import PaddockError
 from paddock.gateway.bodies import IGNORED
-from paddock.gateway.metering import METER, Meter
+from paddock.gateway.metering import METER
 from paddock.gateway.responses import error_event, error_response
 
 _log = structlog.get_logger(__name__)
@@ -60,8 +60,7 @@ class AccessLog:
                 )
         finally:
             if METER in scope:
-                meter: Meter = scope[METER]
-                meter.close(status)
+                scope[METER].close(status)
             write = _log.debug if scope["path"] in _QUIET else _log.info
             write(
                 "request",

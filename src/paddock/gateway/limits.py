@@ -14,9 +14,7 @@ _SOON = 1.0
 _GRAIN = 1e-6
 """So much may be missing by rounding."""
 _HEADER = "x-ratelimit-{}-{}"
-HEADERS = tuple(
-    _HEADER.format(what, of) for of in ("requests", "tokens") for what in ("limit", "remaining", "reset")
-)  # fmt: skip
+HEADERS = tuple(_HEADER.format(what, of) for of in ("requests", "tokens") for what in ("limit", "remaining", "reset"))
 
 
 @dataclass(frozen=True, slots=True)
