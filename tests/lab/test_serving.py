@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import json
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.lab.serving.client import _CONTENT, Address, Answer, Response
+from paddock.config import load_settings
+from paddock.lab.serving.client import _CONTENT, CHAT, Address, Answer, Response, _request
 from paddock.lab.serving.report import Better, Measure, Row, Table, as_json, compare, ratio, summary
 from paddock.lab.serving.scenarios import Session, Settings, longest_gap
-from paddock.lab.serving.servers import entrants
+from paddock.lab.serving.servers import OTHER_KEY, USUAL_KEY, entrants, write_keys
 
 _DELTAS = [{"role": "assistant", "content": None}, {"content": "Grüße"}, {"content": ' "content":"'}, {}]
 _USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}}
@@ -133,6 +135,16 @@ def test_servers_are_named_and_their_commands_filled_in() -> None:
     assert (named.name, unnamed.name, url.name) == ("np8", "peer2", "peer3")
     assert named.command({"model": "a b.gguf"}) == ["run", "-m", "a b.gguf", "--x", '{"a": 1}']
     assert (named.is_url, url.is_url) == (False, True)
+
+
+def test_what_is_asked_is_asked_with_the_key(tmp_path: Path) -> None:
+    write_keys(tmp_path / "keys.json")
+    keys = load_settings(file=tmp_path / "keys.json").server.keys
+    assert [said.key for said in keys.values()] == [USUAL_KEY, OTHER_KEY]
+    head, _, body = _request(Address("h", 1, USUAL_KEY), CHAT, {"n": 1}, "close").partition(b"\r\n\r\n")
+    assert f"Authorization: Bearer {USUAL_KEY}".encode() in head.split(b"\r\n")
+    assert json.loads(body) == {"n": 1}
+    assert b"Authorization" not in _request(Address("h", 1), CHAT, {}, "close")
 
 
 def test_servers_get_the_same_words_but_for_how_they_begin() -> None:

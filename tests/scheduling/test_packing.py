@@ -60,6 +60,36 @@ def test_a_question_need_not_wait_for_a_library(library: list[int], others: list
     assert all(steps[id] <= id + 1 for id in range(1, len(others) + 1))
 
 
+@given(
+    st.lists(sizes, min_size=1, max_size=12),
+    st.lists(st.integers(1, TOKENS), min_size=1, max_size=6),
+    st.booleans(),
+)
+def test_a_key_need_not_wait_for_the_libraries_of_another(
+    libraries: list[list[int]], asked: list[int], late: bool
+) -> None:
+    """It gets as much as the other, and one input more or less: however many requests that one sends."""
+    packer = Packer(tokens=TOKENS, inputs=INPUTS)
+    for id, library in enumerate(libraries):
+        packer.add(Job(id, [[id] * size for size in library], key="library"))
+    if late:
+        packer.take()
+    packer.add(Job(99, [[99] * size for size in asked], key="reader"))
+    had: Counter[str] = Counter()
+    while had["reader"] < sum(asked):
+        for job, index in packer.take():
+            had[job.key] += len(job.inputs[index])
+        if not packer.idle:
+            assert had["library"] <= had["reader"] + 4 * TOKENS
+
+
+def test_what_nobody_waits_for_fills_the_gaps_and_comes_last() -> None:
+    packer = Packer(tokens=TOKENS, inputs=INPUTS)
+    packer.add(Job(0, [[0] * 4] * 3, batch=True))
+    packer.add(Job(1, [[1] * 12] * 2))
+    assert [[job.id for job, _ in packer.take()] for _ in range(3)] == [[1, 0], [1, 0], [0]]
+
+
 def test_those_who_come_together_share_a_step() -> None:
     packer = Packer(tokens=TOKENS, inputs=INPUTS)
     for id in range(INPUTS):

@@ -448,7 +448,9 @@ def test_a_slot_shows_its_request_and_then_its_last() -> None:
 
 
 class Arrivals(RuleBasedStateMachine):
-    """Requests come, run, are cancelled and crowd each other out, and slots are saved, restored and erased."""
+    """Requests of several keys come, run, are cancelled, crowd each other out and make way for each other, and slots
+    are saved, restored and erased.
+    """
 
     whole = False
     ids = Bundle("ids")
@@ -461,11 +463,12 @@ class Arrivals(RuleBasedStateMachine):
         self.adapters: dict[int, Adapters] = {}
         self.cancelled: set[int] = set()
 
-    @rule(target=ids, text=Texts, adapters=Sets, shared=st.booleans())
-    def arrive(self, text: str, adapters: Adapters, shared: bool) -> int:
+    @rule(target=ids, text=Texts, adapters=Sets, shared=st.booleans(), key=st.sampled_from("abc"), batch=st.booleans())
+    def arrive(self, text: str, adapters: Adapters, shared: bool, key: str, batch: bool) -> int:
         id = len(self.texts)
         self.texts[id], self.adapters[id] = text, adapters
-        self.house.ask(id, text, adapters=adapters, namespace="" if shared else None)
+        namespace = "" if shared else None
+        self.house.ask(id, text, adapters=adapters, namespace=namespace, key=key, weight=ord(key) - 96, batch=batch)
         return id
 
     @rule(id=ids)

@@ -1,8 +1,9 @@
 """Pure decisions on token ids: which requests run, where their prefixes lie, and what goes into the next step."""
 
 from paddock.scheduling.budget import StepBudget
+from paddock.scheduling.fairness import FairQueue, has_place
 from paddock.scheduling.packing import Job, Packer
 from paddock.scheduling.request import Progress, Request
 from paddock.scheduling.scheduler import Plan, Scheduler, Slot
 
-__all__ = ["Job", "Packer", "Plan", "Progress", "Request", "Scheduler", "Slot", "StepBudget"]
+__all__ = ["FairQueue", "Job", "Packer", "Plan", "Progress", "Request", "Scheduler", "Slot", "StepBudget", "has_place"]

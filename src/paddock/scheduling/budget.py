@@ -28,6 +28,9 @@ class StepBudget:
     """Answers take a sixteenth of the time while prompts are computed: a step with few of them is dear."""
     floor_seconds: float = 0.25
     """A pause that does no harm, so prompts need not be cut finer: small chunks cost more for each token."""
+    brief_stretch: float = 2.0
+    brief_seconds: float = 0.04
+    """The same while others share the model than those whose prompts these are."""
     _generating: float = 0.0
     _token: float = 0.0
 
@@ -50,6 +53,12 @@ class StepBudget:
             return min(_SMALLEST * 2, self.largest)
         target = max(self.floor_seconds, self.stretch * self._generating)
         return min(self.largest, _whole_tiles(max(_SMALLEST, int((target - self._generating) / self._token))))
+
+    def brief_tokens(self) -> int:
+        """A chunk that takes no more time than the answers of a step, for the sake of those whose prompt it is not."""
+        target = max(self.brief_seconds, self.brief_stretch * self._generating)
+        affordable = int((target - self._generating) / self._token) if self._token else 0
+        return min(self.largest, max(_SMALLEST, affordable))
 
 
 def _whole_tiles(count: int) -> int:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from typing import Any
+
+from paddock.scheduling.fairness import FairQueue
+
+# So many inputs that do not fit into what is left of a step are enough to know that it is full.
+_LOOKED_AT = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -15,20 +19,28 @@ class Job:
     inputs: list[list[int]]
     answer: Any = None
     """What its owner makes of the results; nothing to the packer."""
+    key: str = ""
+    """For whom it is: those of one key take turns, and keys share the model by weight."""
+    weight: float = 1.0
+    batch: bool = False
+    """Nobody waits for the answer."""
     taken: int = 0
+    arrival: int = 0
 
 
 class Packer:
-    """One queue for all. Requests take turns input by input, so that a question need not wait for a library.
+    """One queue for all. Keys take turns by what was computed for them, and the requests of one input by input, so
+    that a question need not wait for a library.
 
     A step is filled up to so many `tokens`; a longer input has one to itself. Who does not fit into what is left of a
-    step is the first of the next one: so none waits forever, and shorter ones fill the gap meanwhile.
+    step is the first of its key in the next one: so none waits forever, and shorter ones fill the gap meanwhile.
     """
 
     def __init__(self, *, tokens: int, inputs: int) -> None:
         self._tokens = tokens
         self._inputs = inputs
-        self._jobs: deque[Job] = deque()
+        self._jobs: FairQueue[Job] = FairQueue()
+        self._arrivals = 0
 
     @property
     def idle(self) -> bool:
@@ -45,27 +57,34 @@ class Packer:
 
     def add(self, job: Job) -> None:
         assert job.inputs, "a request without inputs is answered by nobody"
-        self._jobs.append(job)
+        self._arrivals += 1
+        job.arrival = self._arrivals
+        self._jobs.add(job)
 
     def remove(self, id: int) -> None:
         """Nobody waits for it any more; an unknown id may be one that is done."""
-        self._jobs = deque(job for job in self._jobs if job.id != id)
+        for job in [job for job in self._jobs if job.id == id]:
+            self._jobs.remove(job)
 
     def take(self) -> list[tuple[Job, int]]:
         """The next step: requests and which of their inputs. Each input is handed out once, a request's in order."""
         step: list[tuple[Job, int]] = []
-        passed: list[Job] = []
+        passed: set[Job] = set()
         room = self._tokens
-        while self._jobs and len(step) < self._inputs:
-            job = self._jobs.popleft()
+        while len(step) < self._inputs and len(passed) < _LOOKED_AT:
+            job = self._jobs.first(lambda job: job not in passed)
+            if job is None:
+                break
             size = len(job.inputs[job.taken])
             if size > room and step:
-                passed.append(job)
+                passed.add(job)
                 continue
             step.append((job, job.taken))
             room -= size
             job.taken += 1
+            self._jobs.charge(job, size)
             if job.taken < len(job.inputs):
-                self._jobs.append(job)
-        self._jobs.extendleft(reversed(passed))
+                self._jobs.rotate(job)
+            else:
+                self._jobs.take(job)
         return step

@@ -8,6 +8,11 @@ from typing import Any
 
 from paddock.types import Adapters, FinishReason
 
+# Who had to step back once keeps its next place until it has come this much further, or has regained what it lost.
+_RESIDENCE = 32
+# With no more than this left to say an answer is better brought to its end.
+_NEARLY_DONE = 16
+
 
 @dataclass(slots=True, eq=False)
 class Request:
@@ -29,6 +34,11 @@ class Request:
     """What acts on it besides the model's own weights: computed under one set, a token is of no use under another."""
     prompt_probs: int = -1
     """Every prompt token's probability is wanted, and those of so many likelier ones; -1: none is."""
+    key: str = ""
+    """For whom it is: those of one key wait for each other, and keys share the model by weight."""
+    weight: float = 1.0
+    batch: bool = False
+    """Nobody waits for the answer."""
 
     prompt_size: int = 0
     arrival: int = 0
@@ -39,7 +49,11 @@ class Request:
     cached: int = 0
     """How many prompt tokens it did not have to compute."""
     judged: int = 0
-    """After how many of the tokens it is known how likely the next one was."""
+    """After how many of the tokens it is known how likely the next one was: as far as it has ever come."""
+    resumed: int = 0
+    """How far it had come when it last got a place."""
+    lost: int = 0
+    """And how much of that it had to compute again."""
     leader: Request | None = None
     """Another request that is computing a prefix of this one, up to `awaited` tokens."""
     awaited: int = 0
@@ -60,6 +74,18 @@ class Request:
     def reach(self) -> int:
         """How many tokens its next chunk may hold."""
         return min((stop for stop in self.stops if stop > self.computed), default=len(self.tokens)) - self.computed
+
+    @property
+    def stay(self) -> int:
+        """How many tokens further it has come since it has its place."""
+        return self.judged - self.resumed
+
+    @property
+    def may_step_back(self) -> bool:
+        """Whether that would not waste more than it is worth."""
+        if self.generating and self.max_tokens - self.produced <= _NEARLY_DONE:
+            return False
+        return not self.preempted or self.stay >= max(_RESIDENCE, self.lost)
 
     @property
     def produced(self) -> int:

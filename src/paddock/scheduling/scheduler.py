@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import msgspec
 
 from paddock.scheduling.budget import StepBudget
 from paddock.scheduling.cache import Cache
+from paddock.scheduling.fairness import FairQueue
 from paddock.scheduling.lanes import Lanes
 from paddock.scheduling.prefix_tree import common_prefix
 from paddock.scheduling.request import Progress, Request
@@ -22,6 +22,10 @@ from paddock.types import Adapters, CacheShape, FinishReason, Operation, Piece, 
 GRID = 128
 # To tell how likely a prompt's token was takes a row as wide as the vocabulary: no more of them than this in a step.
 _JUDGED_AT_ONCE = 128
+# For so many seconds of computing a key that has shared the model is expected to come again.
+_MEMORY = 10.0
+# After so many steps without a token for the oldest prompt it goes first, whosever turn it would be.
+_PATIENCE = 3
 # A shared prefix that somebody is computing right now is worth waiting for if it saves at least this many tokens.
 _WORTH_WAITING = 8
 # Where memory can only be copied as it stands, a prompt must pause for it: a step more, worth this many tokens.
@@ -91,13 +95,18 @@ class Scheduler:
         self._continuous = continuous
         self._together = together
         self._budget = budget or StepBudget(largest=n_batch)
-        self._queue: deque[Request] = deque()
+        self._queue: FairQueue[Request] = FairQueue()
         self._running: list[Request] = []
         self._slots: list[Request | None] = [None] * slots
         self._previous: list[Request | None] = [None] * slots
         self._prefixes = [SlotPrefix()] * slots
         self._arrivals = 0
         self._lanes = Lanes(together)
+        self._seconds = 0.0
+        """Spent in steps so far."""
+        self._contended_until = 0.0
+        self._passed_over = 0
+        """Steps since the oldest prompt got something."""
         self.preemptions = 0
 
     # ── in and out ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -111,7 +120,7 @@ class Scheduler:
             request.namespace = None
         self._arrivals += 1
         request.arrival = self._arrivals
-        self._queue.append(request)
+        self._queue.add(request)
 
     def remove(self, request_id: int, index: int | None = None) -> None:
         """Let go of a request, wherever it is. An unknown id has already ended, which is fine."""
@@ -121,8 +130,8 @@ class Scheduler:
 
         for request in [request for request in self._running if meant(request)]:
             self._release(request)
-        if any(map(meant, self._queue)):
-            self._queue = deque(request for request in self._queue if not meant(request))
+        for request in [request for request in self._queue if meant(request)]:
+            self._queue.remove(request)
 
     def schedule(self) -> Plan | None:
         """The next step; one without spans only tidies the cache. None when there is nothing to do."""
@@ -140,12 +149,14 @@ class Scheduler:
         """Record what the step computed and chose, span by span; `None` where nothing was chosen."""
         if seconds and plan.spans and not plan.exact:
             self._budget.observe(decodes=plan.decodes, prompt_tokens=plan.prompt_tokens, seconds=seconds)
+        self._seconds += seconds
         progress: list[Progress] = []
         for span, request, result in zip(plan.spans, plan.requests, results, strict=True):
             if span.start < request.prompt_size:
                 self.cache.advance(request.sequence, span.tokens)
             else:
                 self.cache.grow(request.sequence, len(span.tokens))
+            self._queue.charge(request, len(span.tokens))
             request.computed += len(span.tokens)
             request.judged = max(request.judged, request.computed)
             if self._snapshots is not None and request.computed in request.stops:
@@ -226,23 +237,38 @@ class Scheduler:
     # ── who runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _admit(self) -> None:
-        for request in list(self._queue):
-            if not self._continuous and self._running:
+        while self._continuous or not self._running:
+            request = self._queue.first(self._may_be_placed)
+            if request is None:
                 return
-            slot = self._free_slot(request.wanted_slot)
-            if slot is None:
-                if request.wanted_slot is None:
-                    return  # every place is taken
-                continue  # it waits for its own place, and nobody waits for it
-            if not self._has_room(request):
-                return
-            self._queue.remove(request)
+            while (slot := self._place_for(request)) is None:
+                if not self._make_way(request):
+                    return
+            self._queue.take(request)
+            self._queue.enter(request)
             self._slots[slot] = request
             request.slot = slot
             request.sequence = slot if self._shape.unified else self._free_sequence()
             self._running.append(request)
             self._lanes.enter(request)
             self._begin(request)
+
+    def _may_be_placed(self, request: Request) -> bool:
+        """Who waits for a place of its own is waited for by nobody."""
+        return request.wanted_slot is None or self.is_free(request.wanted_slot)
+
+    def _place_for(self, request: Request) -> int | None:
+        slot = self._free_slot(request.wanted_slot)
+        return slot if slot is not None and self._has_room(request) else None
+
+    def _make_way(self, request: Request) -> bool:
+        """Have somebody step back who has more than their share, for one who has less."""
+        if self._shape.unified and request.deterministic and len(self._running) > 1:
+            return False  # it runs alone, so no single place is of use to it
+        guest = self._queue.who_makes_way(request, self._running)
+        if guest is not None:
+            self._step_back(guest)
+        return guest is not None
 
     def _free_slot(self, wanted: int | None) -> int | None:
         if wanted is not None:
@@ -283,6 +309,7 @@ class Scheduler:
         leader, shared = self._leader(request)
         limit = self._reusable(request)
         known = self.cache.lookup(self._namespace(request), request.tokens, limit)
+        request.resumed, request.lost = request.judged, 0
         if leader is not None and shared >= known + self._worth_waiting:
             request.leader, request.awaited = leader, shared
             if self._snapshots is not None:
@@ -292,6 +319,8 @@ class Scheduler:
         if request.deterministic:
             limit = min(limit, known // GRID * GRID)
         request.computed = self.cache.enter(request.sequence, self._namespace(request), request.tokens, limit)
+        request.resumed = max(request.judged, request.computed)
+        request.lost = request.resumed - request.computed
         self._plan_stops(request)
         if not request.preempted:
             request.cached = min(request.computed, request.prompt_size)
@@ -388,7 +417,7 @@ class Scheduler:
         decodes = [request for request in lane if request.generating]
         prompts = [request for request in lane if not request.generating]
         while self._shape.unified and self.cache.free < len(decodes):
-            victim = self._preempt_youngest()
+            victim = self._free_cells()
             for among in (decodes, prompts):
                 if victim in among:
                     among.remove(victim)
@@ -403,12 +432,12 @@ class Scheduler:
 
     def _chunks(self, prompts: list[Request], *, decodes: int) -> list[tuple[Request, int]]:
         """Share the step's prompt tokens out: half to the oldest, so that it gets done, the rest to the shortest, so
-        that a question need not wait for a book.
+        that a question need not wait for a book. Among several keys, those of the key whose turn it is go first.
         """
         room = self._n_batch - decodes
         if self._shape.unified:
             while not decodes and self.cache.free == 0 and sum(other.computed > 0 for other in self._running) > 1:
-                victim = self._preempt_youngest()
+                victim = self._free_cells()
                 if victim in prompts:
                     prompts.remove(victim)
             room = min(room, self.cache.free - decodes)
@@ -421,12 +450,22 @@ class Scheduler:
         # Answers that cannot share this step wait for its end as those do that can.
         answering = sum(request.generating for request in self._running)
         left = min(quick if short else self._budget.prompt_tokens(decodes=answering), room)
+        turns = self._turns(prompts)
         oldest = min(prompts, key=lambda request: request.arrival)
+        first = [oldest] if self._passed_over >= _PATIENCE else [request for request in prompts if turns[request] == 0]
+        if self._is_contended():
+            left = min(left, self._budget.brief_tokens())
+            whole = min(
+                (request for request in first if not request.stay), key=lambda request: request.reach, default=None
+            )
+            if whole is not None and left < whole.reach <= min(quick, room):
+                # A short prompt is not cut, nor held up by parts of others.
+                prompts, first, left = [whole], [whole], whole.reach
+        half = (min(first, key=lambda request: request.arrival), (left + 1) // 2)
+        # Of about the same length, they go by sequence: streams next to each other are computed together.
+        others = sorted(prompts, key=lambda request: (turns[request], request.pending.bit_length(), request.sequence))
         share = dict.fromkeys(prompts, 0)
         judged = _JUDGED_AT_ONCE
-        half = (oldest, (left + 1) // 2)
-        # Of about the same length, they go by sequence: streams next to each other are computed together.
-        others = sorted(prompts, key=lambda request: (request.pending.bit_length(), request.sequence))
         for request, most in [half, *((request, left) for request in others)]:
             more = min(request.reach - share[request], most, left)
             if self._judges(request):
@@ -436,7 +475,26 @@ class Scheduler:
                 more = min(more, request.judged - request.computed - share[request])
             share[request] += more
             left -= more
+        self._passed_over = 0 if share.get(oldest) else self._passed_over + 1
         return [(request, count) for request, count in share.items() if count > 0]
+
+    def _is_contended(self) -> bool:
+        """Whether several keys share the model, or did a moment ago: they may come again at any time."""
+        if self._queue.parties > 1:
+            self._contended_until = self._seconds + _MEMORY
+        return self._seconds < self._contended_until
+
+    def _turns(self, prompts: list[Request]) -> dict[Request, int]:
+        """Which key's turn it is, from 0 on. Who waits for what another computes lends it their turn."""
+        standings = {request: self._queue.standing(request) for request in prompts}
+        for follower in self._running:
+            leader = follower
+            while leader.leader is not None:
+                leader = leader.leader
+            if leader in standings:
+                standings[leader] = min(standings[leader], self._queue.standing(follower))
+        order = sorted(set(standings.values()))
+        return {request: order.index(standing) for request, standing in standings.items()}
 
     @staticmethod
     def _judges(request: Request) -> bool:
@@ -483,17 +541,22 @@ class Scheduler:
             return "length"
         return None
 
-    def _preempt_youngest(self) -> Request:
-        """Send the youngest running request back to the queue. What it computed is kept as long as memory allows."""
-        request = max((r for r in self._running if r.computed), key=lambda request: request.arrival)
+    def _free_cells(self) -> Request:
+        """Send a running request back to the queue because cells are short."""
+        request = self._queue.last(request for request in self._running if request.computed)
+        self._step_back(request)
+        return request
+
+    def _step_back(self, request: Request) -> None:
+        """A running request waits again. What it computed is kept as long as memory allows."""
+        begun = request.leader is None
         self._release(request)
         request.computed = 0
         request.stops.clear()
-        request.preempted += 1
-        self.preemptions += 1
-        older = sum(waiting.arrival < request.arrival for waiting in self._queue)
-        self._queue.insert(older, request)
-        return request
+        if begun:
+            request.preempted += 1
+            self.preemptions += 1
+        self._queue.add(request)
 
     def _release(self, request: Request) -> None:
         if request.leader is None:
@@ -511,6 +574,7 @@ class Scheduler:
         request.leader = None
         self._slots[request.slot] = None
         self._running.remove(request)
+        self._queue.leave(request)
 
 
 def _shared_by(what: Request | SlotPrefix) -> str:

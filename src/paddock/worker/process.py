@@ -23,8 +23,8 @@ import msgspec
 
 from paddock.engine import Engine
 from paddock.errors import InvalidRequest, ModelLoadFailed, PaddockError, QueueFull
-from paddock.scheduling import Job, Request
-from paddock.types import EngineOptions, GenerateRequest, PoolRequest
+from paddock.scheduling import FairQueue, Job, Request, has_place
+from paddock.types import EngineOptions, GenerateRequest, Origin, PoolRequest
 from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
@@ -99,6 +99,26 @@ class _Prompt:
     reply: Reply | None
 
 
+@dataclass(slots=True, eq=False)
+class _Unprepared:
+    """A request whose prompt, or inputs, nobody has looked at yet."""
+
+    request: GenerateRequest | PoolRequest
+    key: str
+    weight: float
+    batch: bool
+    arrival: int
+
+
+@dataclass(slots=True)
+class _Live:
+    """A request that has not ended yet."""
+
+    origin: Origin
+    answers: int = 0
+    """How many of them are not complete; 0 while its prompt is being prepared."""
+
+
 class Worker:
     def __init__(self, sock: socket.socket, turns: int) -> None:
         sock.setblocking(False)
@@ -111,8 +131,11 @@ class Worker:
         self._selector = selectors.DefaultSelector()
         self._selector.register(sock, selectors.EVENT_READ)
         self._selector.register(self._wake_in, selectors.EVENT_READ)
-        # One thread, so that prompts are prepared in the order they came and a long one delays no running stream.
+        # One thread, so that prompts of a key are prepared in the order they came and a long one delays no stream.
         self._preparing = ThreadPoolExecutor(1, thread_name_prefix="prompts")
+        self._unprepared: FairQueue[_Unprepared] = FairQueue()
+        self._is_preparing = False
+        self._arrivals = 0
         self._turns = turns
         self._options = EngineOptions()
         self._engine: EngineThread | PooledThread | None = None
@@ -123,8 +146,7 @@ class Worker:
         self._slot_actions: SlotActions | None = None
         self._questions: TextQuestions | None = None
         self._outbox = Outbox(sock, self._wake)
-        self._live: dict[int, int] = {}
-        """Request id → how many of its answers are not complete; 0 while its prompt is being prepared."""
+        self._live: dict[int, _Live] = {}
         self._ends: deque[float] = deque(maxlen=_REMEMBERED_ENDS)
         self._reported = 0.0
 
@@ -174,12 +196,8 @@ class Worker:
                 thread = EngineThread if options.pooling is None else PooledThread
                 self._engine = thread(model_path, options, turns, self._post, self._outbox.send)
                 self._engine.start()
-            case Generate(request):
-                if self._enter(request.id):
-                    self._preparing.submit(self._prepare, request)
-            case Pool(pooling):
-                if self._enter(pooling.id):
-                    self._preparing.submit(self._prepare_inputs, pooling)
+            case Generate(request) | Pool(request):
+                self._enter(request)
             case Abort(id):
                 self._live.pop(id, None)
                 self._tell_engine(Remove(id))
@@ -256,8 +274,10 @@ class Worker:
                     self._end(id)
                 case _Prepared(request, outcome):
                     self._admit(request, outcome)
+                    self._prepare_next()
                 case _PreparedInputs(pooling, inputs):
                     self._admit_inputs(pooling, inputs)
+                    self._prepare_next()
                 case Failed(id, error):
                     if self._live.pop(id, None) is not None:
                         self._outbox.send(Refused(id, Problem.of(error)))
@@ -285,15 +305,34 @@ class Worker:
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _enter(self, id: int) -> bool:
-        """Whether there is room for one more request."""
-        limit = self._n_slots + self._options.max_queue
-        if len(self._live) >= limit:
-            error = QueueFull(f"{limit} requests are running or waiting already", retry_after=self._next_place())
-            self._outbox.send(Refused(id, Problem.of(error)))
-            return False
-        self._live[id] = 0
-        return True
+    def _enter(self, request: GenerateRequest | PoolRequest) -> None:
+        """Take it, unless there is no room for one more of this key."""
+        limit, origin = self._n_slots + self._options.max_queue, request.origin
+        present = [(live.origin.key, live.origin.weight) for live in self._live.values()]
+        if not has_place(origin.key, origin.weight, present, limit):
+            full = f"{len(present)} requests are running or waiting already"
+            if len(present) < limit:
+                full += ", and this key has its share of them"
+            self._outbox.send(Refused(request.id, Problem.of(QueueFull(full, retry_after=self._next_place()))))
+            return
+        self._live[request.id] = _Live(origin)
+        self._arrivals += 1
+        self._unprepared.add(_Unprepared(request, origin.key, origin.weight, origin.batch, self._arrivals))
+        if not self._is_preparing:
+            self._prepare_next()
+
+    def _prepare_next(self) -> None:
+        """Have the next prompt prepared; keys take turns, so that nobody waits for another's long ones."""
+        waiting = self._unprepared.first()
+        self._is_preparing = waiting is not None
+        if waiting is None:
+            return
+        self._unprepared.take(waiting)
+        self._unprepared.charge(waiting, 1)
+        if isinstance(waiting.request, GenerateRequest):
+            self._preparing.submit(self._prepare, waiting.request)
+        else:
+            self._preparing.submit(self._prepare_inputs, waiting.request)
 
     def _admit(self, request: GenerateRequest, outcome: _Prompt | PaddockError) -> None:
         if request.id not in self._live:
@@ -307,7 +346,7 @@ class Worker:
         self._outbox.send(Accepted(request.id, len(tokens), outcome.names))
         now = time.perf_counter()
         seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed
-        self._live[request.id] = request.n
+        self._live[request.id].answers = request.n
         digest = hashlib.sha256(array("i", tokens)).hexdigest() if outcome.reply is not None else ""
         for index in range(request.n):
             # Each answer draws its own numbers; the first the same as if it were alone.
@@ -328,6 +367,9 @@ class Worker:
                         deterministic=request.deterministic or self._options.deterministic,
                         adapters=request.adapters or (),
                         prompt_probs=request.prompt_probs,
+                        key=request.origin.key,
+                        weight=request.origin.weight,
+                        batch=request.origin.batch,
                     )
                 )
             )
@@ -340,15 +382,21 @@ class Worker:
             self._outbox.send(Refused(request.id, Problem.of(outcome)))
             return
         assert isinstance(self._engine, PooledThread), "inputs were prepared for it"
-        self._live[request.id] = 1
-        self._engine.tell(AddJob(Job(request.id, outcome, Vectors(request))))
+        self._live[request.id].answers = 1
+        origin = request.origin
+        job = Job(request.id, outcome, Vectors(request), key=origin.key, weight=origin.weight, batch=origin.batch)
+        self._engine.tell(AddJob(job))
 
     def _end(self, id: int) -> None:
-        left = self._live.get(id, 0) - 1
-        if left > 0:
-            self._live[id] = left
-        elif self._live.pop(id, None) is not None:
+        live = self._live.get(id)
+        if live is None:
+            return
+        live.answers -= 1
+        if live.answers <= 0:
+            del self._live[id]
             self._ends.append(time.monotonic())
+            if not self._live:
+                self._ends.clear()  # how long nobody asks says nothing about how long an answer takes
 
     def _next_place(self) -> float:
         """Seconds until a place is free, judged by how the last requests ended one after another."""

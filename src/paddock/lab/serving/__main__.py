@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import tempfile
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -14,12 +15,12 @@ import click
 from paddock.lab.serving.bench import Bench, say
 from paddock.lab.serving.report import as_json, summary
 from paddock.lab.serving.scenarios import SCENARIOS, Settings
-from paddock.lab.serving.servers import Entrant, Server, StartFailed, entrants, running
+from paddock.lab.serving.servers import Entrant, Server, StartFailed, entrants, running, write_keys
 
-_PADDOCK = "{python} -m paddock serve -m {model} -c {ctx} -t {threads} -fa on -np 8 --port {port}"
+_PADDOCK = "{python} -m paddock serve -m {model} -c {ctx} -t {threads} -fa on -np 8 --port {port} --config {keys}"
 _NAMES = [*SCENARIOS, "memory", "neighbours"]
-# The others need servers that are started differently.
-_USUAL = [name for name in _NAMES if name not in ("open64", "swap")]
+# The others take long, or need servers that are started differently.
+_USUAL = [name for name in _NAMES if name not in ("open64", "swap", "fairness")]
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -29,7 +30,12 @@ _USUAL = [name for name in _NAMES if name not in ("open64", "swap")]
 @click.option("--paddock", multiple=True, metavar="[NAME=]COMMAND", default=[_PADDOCK], show_default=True)
 @click.option("--peer", multiple=True, metavar="[NAME=]COMMAND|URL", help="A peer to compare with (repeatable).")
 @click.option(
-    "--scenario", "chosen", multiple=True, type=click.Choice(_NAMES), default=_USUAL, help="[all but open64 and swap]"
+    "--scenario",
+    "chosen",
+    multiple=True,
+    type=click.Choice(_NAMES),
+    default=_USUAL,
+    help="[all but open64, swap and fairness]",
 )
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
 @click.option("--conversations", default=100, show_default=True, help="How many `revisit` has.")
@@ -47,8 +53,8 @@ def main(
 ) -> None:  # fmt: skip
     """Serve the same loads with Paddock and its peers, interleaved, and compare.
 
-    Commands may use {python}, {model}, {ctx}, {threads} and {port}, and must listen on 127.0.0.1:{port}.
-    All servers stay up; one at a time is under load.
+    Commands may use {python}, {model}, {ctx}, {threads}, {port} and {keys}, a configuration with the API keys that are
+    sent, and must listen on 127.0.0.1:{port}. All servers stay up; one at a time is under load.
     """
     # So that a terminated benchmark stops its servers too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -71,6 +77,9 @@ def main(
             )
 
     with ExitStack() as stack:
+        keys = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="paddock-lab-"))) / "keys.json"
+        write_keys(keys)
+        values["keys"] = str(keys)
         servers = [_start(stack, bench, entrant) for entrant in entered]
         bench.idle(servers)
         for number in range(rounds):

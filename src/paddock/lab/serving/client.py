@@ -23,6 +23,8 @@ class ChatFailed(Exception):
 class Address:
     host: str
     port: int
+    key: str = ""
+    """Sent along, if any."""
 
 
 @dataclass
@@ -200,9 +202,7 @@ async def repeat(address: Address, path: str, body: dict[str, Any], *, connectio
 
 
 async def get(address: Address, path: str) -> dict[str, Any]:
-    return await _exchange(
-        address, f"GET {path} HTTP/1.1\r\nHost: {address.host}\r\nConnection: close\r\n\r\n".encode()
-    )
+    return await _exchange(address, f"{_head(address, 'GET', path)}Connection: close\r\n\r\n".encode())
 
 
 async def post(address: Address, path: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -252,7 +252,12 @@ async def _whole(reader: asyncio.StreamReader) -> bytes:
 def _request(address: Address, path: str, body: dict[str, Any], connection: str) -> bytes:
     content = json.dumps(body).encode()
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: {address.host}:{address.port}\r\nAccept: */*\r\n"
+        f"{_head(address, 'POST', path)}Accept: */*\r\n"
         f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\nConnection: {connection}\r\n\r\n"
     )
     return head.encode() + content
+
+
+def _head(address: Address, method: str, path: str) -> str:
+    key = f"Authorization: Bearer {address.key}\r\n" if address.key else ""
+    return f"{method} {path} HTTP/1.1\r\nHost: {address.host}:{address.port}\r\n{key}"

@@ -7,13 +7,14 @@ import random
 import statistics
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 from paddock.lab.serving.client import CHAT, COMPLETIONS, Address, Answer, get, post, repeat, stream
 from paddock.lab.serving.report import Better, Measure
+from paddock.lab.serving.servers import OTHER_KEY
 
 Message = dict[str, str]
 
@@ -32,6 +33,7 @@ _SHORT_QUESTION = 12
 _SHORT_PROMPT = 10
 _RUNNING = 3
 _MANY = 64
+_FLOOD = 50
 
 
 @dataclass(frozen=True)
@@ -243,6 +245,41 @@ async def swap(session: Session) -> list[Measure]:
     return [_seconds("first token of an unloaded model, median", statistics.median(waits))]
 
 
+async def fairness(session: Session) -> list[Measure]:
+    """One key sends fifty long requests at once; another a short one each second, alone and then beside the flood."""
+    count, tokens = session.settings.scaled(20), session.settings.scaled(256)
+    other = Session(replace(session.address, key=OTHER_KEY), session.settings, session.seed, session.answers)
+    alone = await _each_second(other, count)
+    under_way = asyncio.Event()
+    prompts = [[user(session.words(session.settings.scaled(1000)))] for _ in range(session.settings.scaled(_FLOOD))]
+    flood = [asyncio.create_task(session.ask(prompt, tokens, lambda _: under_way.set())) for prompt in prompts]
+    try:
+        await under_way.wait()
+        beside = await _each_second(other, count)
+        answered = sum(task.done() for task in flood)
+    finally:
+        for task in flood:
+            task.cancel()
+        await asyncio.gather(*flood, return_exceptions=True)
+    medians = [statistics.median(answer.first_token for answer in answers) for answers in (alone, beside)]
+    return [
+        _seconds("alone: first token, median", medians[0]),
+        _seconds("beside a flood: first token, median", medians[1]),
+        _seconds("beside a flood: first token, longest", max(answer.first_token for answer in beside)),
+        Measure("beside a flood / alone", "x", Better.LOWER, medians[1] / medians[0]),
+        Measure("of the flood answered meanwhile", "", Better.NEITHER, answered),
+    ]
+
+
+async def _each_second(session: Session, count: int) -> list[Answer]:
+    async with asyncio.TaskGroup() as group:
+        tasks = []
+        for _ in range(count):
+            tasks.append(group.create_task(session.ask([user(session.words(_SHORT_QUESTION))], 8)))
+            await asyncio.sleep(1)
+    return [task.result() for task in tasks]
+
+
 async def _state(address: Address, name: str) -> str:
     cards = (await get(address, "/models"))["data"]
     return next(str(card["status"]["value"]) for card in cards if card["id"] == name)
@@ -261,6 +298,7 @@ SCENARIOS: dict[str, Scenario] = {
     "tokenize": tokenize,
     "open64": open64,
     "swap": swap,
+    "fairness": fairness,
 }
 
 

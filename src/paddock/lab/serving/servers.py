@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -26,6 +27,8 @@ from paddock.lab.serving.client import Address
 _NAMED = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
 _HOST = "127.0.0.1"
 _STOP_SECONDS = 15
+USUAL_KEY, OTHER_KEY = "sk-lab-usual", "sk-lab-other"
+"""Everything is asked with the first one, unless two are to be told apart. Servers without keys do not mind."""
 
 
 class StartFailed(Exception):
@@ -77,11 +80,17 @@ def entrants(values: tuple[str, ...], *, paddock: bool) -> list[Entrant]:
     return found
 
 
+def write_keys(path: Path) -> None:
+    """A configuration with the keys, which may do everything."""
+    keys = {name: {"key": key, "admin": True} for name, key in (("usual", USUAL_KEY), ("other", OTHER_KEY))}
+    path.write_text(json.dumps({"server": {"keys": keys}}))
+
+
 @contextmanager
 def running(entrant: Entrant, values: Mapping[str, str], start_seconds: float) -> Iterator[Server]:
     if entrant.is_url:
         url = urlsplit(entrant.source)
-        server = Server(entrant, Address(url.hostname or _HOST, url.port or 80))
+        server = Server(entrant, Address(url.hostname or _HOST, url.port or 80, USUAL_KEY))
         _wait_until_healthy(server, None, start_seconds)
         yield server
         return
@@ -91,7 +100,7 @@ def running(entrant: Entrant, values: Mapping[str, str], start_seconds: float) -
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
-        server = Server(entrant, Address(_HOST, port), psutil.Process(process.pid))
+        server = Server(entrant, Address(_HOST, port, USUAL_KEY), psutil.Process(process.pid))
         try:
             try:
                 _wait_until_healthy(server, process, start_seconds)

@@ -1,0 +1,27 @@
+"""Requests that make way for another key, with libllama on tiny models of every kind of memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.engine.house import House
+
+PROMPTS = [" ".join(f"the {n} of {name} and in an{n}" for n in range(20)) for name in ("mare", "foal", "horse")]
+
+
+@pytest.mark.parametrize("kind", ["llama", "sliding_window", "recurrent", "hybrid"])
+def test_a_deterministic_answer_goes_on_to_the_same_bytes(tiny_models: dict[str, Path], kind: str) -> None:
+    alone = House(tiny_models[kind], parallel=2, kv_unified=False)
+    expected = [alone.alone(id, text, max_tokens=60, deterministic=True) for id, text in enumerate(PROMPTS)]
+    alone.close()
+    house = House(tiny_models[kind], parallel=2, kv_unified=False)
+    flood = [house.ask(id, PROMPTS[id], max_tokens=60, deterministic=True, key="flood") for id in range(2)]
+    while not all(len(house.answers[id]) > 20 for id in range(2)):
+        house.step()
+    house.ask(2, PROMPTS[2], max_tokens=60, deterministic=True, key="other")
+    house.run()
+    assert [request.preempted for request in flood] == [0, 1]
+    assert [house.answers[id] for id in range(3)] == expected
+    house.close()

@@ -1,0 +1,178 @@
+"""Several keys share a model: a flood of one does not keep another waiting, and no tenant sees another's prefixes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.server import Server, chat_body, events, wait_for
+
+CHAT = "/v1/chat/completions"
+KEYS: dict[str, dict[str, Any]] = {
+    "boss": {"admin": True, "tenant": "house"},
+    "flood": {},
+    "other": {},
+    "night": {"priority": "batch"},
+    "anna": {"tenant": "garden"},
+    "ben": {"tenant": "stable"},
+    "carl": {"tenant": "stable"},
+}
+
+
+def _server(folder: Path, *args: str) -> Server:
+    keys = {name: {**said, "key": name} for name, said in KEYS.items()}
+    config = folder / "config.json"
+    config.write_text(json.dumps({"server": {"keys": keys, "shutdown_grace": 0}}))
+    return Server("--config", str(config), *args)
+
+
+def _post(server: Server, key: str, path: str, body: Any, **options: Any) -> httpx.Response:
+    headers = {"authorization": f"Bearer {key}"}
+    return httpx.post(f"{server.url}{path}", json=body, headers=headers, timeout=120, **options)
+
+
+def _chat(server: Server, key: str, text: str, **options: Any) -> dict[str, Any]:
+    response = _post(server, key, CHAT, chat_body(text, **options))
+    assert response.status_code == 200, response.text
+    body: dict[str, Any] = response.json()
+    return body
+
+
+def _cached(answer: dict[str, Any]) -> int:
+    return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+
+def _running(server: Server) -> int:
+    slots = httpx.get(f"{server.url}/slots", headers={"authorization": "Bearer boss"}).json()
+    return sum(bool(slot["is_processing"]) for slot in slots)
+
+
+class Crowd:
+    """Requests under way, each answered in a thread of its own; the order in which the answers were complete."""
+
+    def __init__(self, server: Server, pool: ThreadPoolExecutor) -> None:
+        self._server = server
+        self._pool = pool
+        self.order: list[str] = []
+
+    def ask(self, key: str, text: str) -> Any:
+        return self._pool.submit(self._answer, key, text)
+
+    def _answer(self, key: str, text: str) -> str:
+        headers = {"authorization": f"Bearer {key}"}
+        body = chat_body(f"say: {text}", stream=True)
+        with httpx.stream("POST", f"{self._server.url}{CHAT}", json=body, headers=headers, timeout=120) as response:
+            chunks = [json.loads(data) for _, data in events(response) if data != "[DONE]"]
+        self.order.append(key)
+        return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"])
+
+
+@pytest.mark.parametrize("layout", ["-kvu", "-no-kvu"])
+def test_a_flood_does_not_keep_another_key_waiting(tmp_path: Path, layout: str) -> None:
+    with _server(tmp_path, "-m", "fake:delay=0.005", "-np", "2", layout) as server, ThreadPoolExecutor(20) as pool:
+        crowd = Crowd(server, pool)
+        flood = [crowd.ask("flood", f"{number} " + "x" * 300) for number in range(12)]
+        wait_for(lambda: _running(server) == 2, 20, "every place to be taken")
+        other = crowd.ask("other", "hello")
+        assert other.result() == "hello"
+        # Who stepped back for it goes on where they were.
+        assert [answer.result() for answer in flood] == [f"{number} " + "x" * 300 for number in range(12)]
+        assert crowd.order.index("other") < 4, "two were under way, and one of these may have been at its end"
+
+
+def test_what_nobody_waits_for_makes_way(tmp_path: Path) -> None:
+    with _server(tmp_path, "-m", "fake:delay=0.005", "-np", "2") as server, ThreadPoolExecutor(20) as pool:
+        crowd = Crowd(server, pool)
+        night = [crowd.ask("night", f"{number} " + "x" * 300) for number in range(6)]
+        wait_for(lambda: _running(server) == 2, 20, "every place to be taken")
+        day = [crowd.ask(key, f"{number} " + "y" * 40) for number, key in enumerate(["flood", "flood", "other"])]
+        assert [answer.result() for answer in day] == [f"{number} " + "y" * 40 for number in range(3)]
+        assert [answer.result() for answer in night] == [f"{number} " + "x" * 300 for number in range(6)]
+        assert crowd.order.count("night") - crowd.order[: crowd.order.index("other")].count("night") >= 2
+
+
+def test_vectors_are_made_for_all_keys_in_turn(tmp_path: Path) -> None:
+    with (
+        _server(tmp_path, "-m", "fake:delay=0.1", "--embedding", "-np", "4") as server,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        order: list[str] = []
+
+        def embed(key: str, inputs: list[str]) -> None:
+            assert _post(server, key, "/v1/embeddings", {"input": inputs}).status_code == 200
+            order.append(key)
+
+        libraries = [pool.submit(embed, "flood", ["hay"] * 200) for _ in range(4)]
+        wait_for(lambda: _running(server) == 1, 20, "them to be under way")
+        pool.submit(embed, "other", ["a question"]).result()
+        for library in libraries:
+            library.result()
+        assert order[0] == "other"
+
+
+def test_a_full_queue_has_a_place_for_a_key_that_has_none(tmp_path: Path) -> None:
+    args = ("-m", "fake:delay=0.01", "-np", "1", "--max-queue", "1")
+    with _server(tmp_path, *args) as server, ExitStack() as flood:
+        body, headers = chat_body(f"say: {'x' * 200}", stream=True), {"authorization": "Bearer flood"}
+        for _ in range(2):
+            stream = httpx.stream("POST", f"{server.url}{CHAT}", json=body, headers=headers, timeout=120)
+            assert flood.enter_context(stream).status_code == 200, "it runs, or waits"
+        refused = _post(server, "flood", CHAT, chat_body("say: hi"))
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_full")
+        assert int(refused.headers["retry-after"]) >= 1
+        assert _chat(server, "other", "say: hello")["choices"][0]["message"]["content"] == "hello"
+
+
+# ── tenants ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module", params=["llama", "hybrid"])
+def tenants(
+    request: pytest.FixtureRequest, tiny_models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("tenants")
+    args = ("-m", str(tiny_models[request.param]), "-np", "3", "-t", "1", "--slot-save-path", str(folder))
+    with _server(folder, *args) as server:
+        yield server
+
+
+TEMPLATE = 20
+"""Tokens that every conversation begins with, at most."""
+
+
+def test_a_tenants_prefixes_are_its_own(tenants: Server) -> None:
+    ask: dict[str, Any] = {"text": "the mare and the foal " * 20, "max_tokens": 2}
+    assert _cached(_chat(tenants, "anna", id_slot=1, **ask)) <= TEMPLATE
+    assert _cached(_chat(tenants, "anna", **ask)) > 4 * TEMPLATE
+    assert _cached(_chat(tenants, "ben", id_slot=1, **ask)) <= TEMPLATE
+    assert _cached(_chat(tenants, "carl", **ask)) > 4 * TEMPLATE, "whose tenant is the same as ben's"
+
+
+def test_a_prompt_that_comes_from_two_tenants_at_once_is_computed_twice(tenants: Server) -> None:
+    prompt = "one horse by the brook " * 20
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(lambda key: _chat(tenants, key, prompt, max_tokens=2), ["anna", "ben"]))
+    assert all(_cached(answer) <= TEMPLATE for answer in answers)
+
+
+def test_a_restored_slot_is_of_no_use_to_another_tenant(tmp_path: Path) -> None:
+    def act(action: str) -> None:
+        params = {"action": action}
+        response = _post(server, "boss", "/slots/0", {"filename": "a.bin"}, params=params)
+        assert response.status_code == 200, response.text
+
+    prompt = "say: " + "x" * 200
+    with _server(tmp_path, "-m", "fake:", "-np", "2", "--slot-save-path", str(tmp_path)) as server:
+        size = _chat(server, "anna", prompt, id_slot=0)["usage"]["prompt_tokens"]
+        act("save")
+    with _server(tmp_path, "-m", "fake:", "-np", "2", "--slot-save-path", str(tmp_path)) as server:
+        act("restore")
+        assert _cached(_chat(server, "ben", prompt, id_slot=0)) == 0
+        assert _cached(_chat(server, "anna", prompt, id_slot=1)) == size - 1

@@ -1,0 +1,249 @@
+"""Several keys on one model: who floods it waits for itself, and prefixes are known to their own tenant only."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.scheduling import Plan, Request, Scheduler, StepBudget
+from paddock.types import CacheShape, Sampled
+from tests.scheduling.test_scheduler import House, Texts, _alone
+
+Layouts = pytest.mark.parametrize(("unified", "whole"), [(True, False), (False, False), (True, True), (False, True)])
+
+
+# ── places ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@Layouts
+def test_one_of_a_flood_steps_back_for_another_key_and_loses_nothing(unified: bool, whole: bool) -> None:
+    house = House(parallel=3, kv_unified=unified, whole=whole)
+    flood = [house.ask(id, f"{id}" * 70, key="flood") for id in range(6)]
+    while not house.answers[2, 0]:
+        house.step()
+    other = house.ask(10, "a question", max_tokens=5, key="other")
+    house.step()
+    assert other.slot >= 0
+    assert [request.preempted for request in flood] == [0, 0, 1, 0, 0, 0], "the youngest that ran"
+    house.run()
+    assert next(iter(house.finished)) == (10, 0)
+    for id in range(6):
+        assert house.text(id) == _alone(f"{id}" * 70)[0]
+
+
+def test_a_key_alone_is_served_in_order_and_sends_nobody_back() -> None:
+    house = House(parallel=2)
+    for id in range(6):
+        house.ask(id, f"{id}" * 20, key="one")
+    house.run()
+    assert house.scheduler.preemptions == 0
+    assert [id for id, _ in house.finished] == sorted(id for id, _ in house.finished)
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_with_a_single_place_keys_take_turns(unified: bool) -> None:
+    house = House(parallel=1, kv_unified=unified, n_ctx=2048)
+    house.ask(1, "<|im_start|>user\nsay: " + "x" * 1000 + "<|im_end|>\n<|im_start|>assistant\n", key="long")
+    for _ in range(100):
+        house.step()
+    house.ask(2, "short", key="short")
+    house.run()
+    assert [*house.finished] == [(2, 0), (1, 0)]
+    assert house.text(1) == "x" * 1000
+
+
+def test_cells_that_run_out_are_the_floods_loss() -> None:
+    house = House(n_ctx=300, parallel=4)
+    for id in range(3):
+        house.ask(id, f"{id}" * 66, key="flood")
+    other = house.ask(10, "z" * 66, key="other")
+    house.run()
+    assert house.scheduler.preemptions > 0
+    assert other.preempted == 0, "though it was the youngest"
+
+
+@given(
+    st.lists(st.tuples(Texts, st.sampled_from("abc"), st.booleans(), st.integers(0, 9)), min_size=1, max_size=10),
+    st.sampled_from([160, 512]),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+def test_everybody_gets_their_answer_whoever_makes_way(
+    asked: list[tuple[str, str, bool, int]], n_ctx: int, unified: bool, deterministic: bool, whole: bool
+) -> None:
+    house = House(n_ctx=n_ctx, parallel=2, kv_unified=unified, whole=whole)
+    for id, (text, key, batch, pause) in enumerate(asked):
+        house.ask(id, text, key=key, batch=batch, deterministic=deterministic)
+        for _ in range(pause):
+            house.step()
+    house.run()
+    for id, (text, *_) in enumerate(asked):
+        assert (house.text(id), house.finished[id, 0]) == _alone(text, n_ctx=n_ctx)
+
+
+def test_what_nobody_waits_for_is_answered_last() -> None:
+    house = House(parallel=2)
+    for id in range(3):
+        house.ask(id, f"{id}" * 30, key="night", batch=True)
+    for id in range(10, 14):
+        house.ask(id, f"{id}" * 10, key="day")
+    house.run()
+    assert [id for id, _ in house.finished][-3:] == [0, 1, 2]
+
+
+# ── time ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Clocked:
+    """A scheduler whose steps take what they take on two cores with a small model, on a clock of its own."""
+
+    def __init__(self, *, unified: bool) -> None:
+        shape = CacheShape(cells=16384, unified=unified, bytes_per_token=1000, ram_bytes=1 << 30)
+        self.scheduler = Scheduler(
+            shape=shape, n_ctx=16384 if unified else 2048, slots=8, n_batch=2048, end_tokens=frozenset(),
+            budget=StepBudget(largest=2048),
+        )  # fmt: skip
+        self.now = 0.0
+        self.first: dict[Request, float] = {}
+        self._random = random.Random(0)
+        self._ids = iter(range(1000))
+
+    def ask(self, key: str, size: int, max_tokens: int) -> Request:
+        tokens = [self._random.randrange(1 << 20) for _ in range(size)]
+        request = Request(next(self._ids), tokens, object(), max_tokens, key=key, namespace=key)
+        self.scheduler.add(request)
+        return request
+
+    def run_until(self, moment: float) -> None:
+        while self.now < moment:
+            plan = self.scheduler.schedule()
+            if plan is None:
+                self.now = moment
+            elif plan.spans:
+                seconds = self._seconds(plan)
+                self.now += seconds
+                results = [Sampled(1) if span.sampler is not None else None for span in plan.spans]
+                for progress in self.scheduler.commit(plan, results, seconds):
+                    self.first.setdefault(progress.request, self.now)
+
+    @staticmethod
+    def _seconds(plan: Plan) -> float:
+        tokens = [(span.start, len(span.tokens)) for span in plan.spans if len(span.tokens) > 1]
+        answers = len(plan.spans) - len(tokens)
+        return 0.006 + 0.0025 * answers + sum(count * (0.002 + 3.3e-6 * start) for start, count in tokens)
+
+
+def _short_ones(clocked: Clocked, count: int) -> float:
+    """The median time to the first token of short requests, one each second or so."""
+    times = []
+    for number in range(count):
+        clocked.run_until(clocked.now + 1)
+        came = clocked.now - 0.013 * (number % 5)  # while a step was under way
+        request = clocked.ask("short", 24, 8)
+        while request not in clocked.first:
+            clocked.run_until(clocked.now + 0.001)
+        times.append(clocked.first[request] - came)
+    return statistics.median(times)
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_a_flood_makes_another_key_wait_at_most_twice_as_long(unified: bool) -> None:
+    alone = _short_ones(Clocked(unified=unified), 20)
+    clocked = Clocked(unified=unified)
+    flood = [clocked.ask("flood", 1000, 256) for _ in range(50)]
+    assert _short_ones(clocked, 40) <= 2 * alone
+    assert sum(request in clocked.first for request in flood) > 8, "which comes on nevertheless"
+
+
+# ── prompts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_short_prompt_is_read_at_once_and_whole() -> None:
+    clocked = Clocked(unified=True)
+    for _ in range(4):
+        clocked.ask("flood", 1000, 1)
+    clocked.run_until(2.0)
+    clocked.ask("other", 40, 1)
+    plan = clocked.scheduler.schedule()
+    assert plan is not None
+    assert [(request.key, len(span.tokens)) for request, span in zip(plan.requests, plan.spans, strict=True)] == [
+        ("other", 40)
+    ]
+
+
+def test_a_long_prompt_of_one_key_is_read_to_its_end_however_many_short_ones_come() -> None:
+    clocked = Clocked(unified=True)
+    long = clocked.ask("patient", 600, 1)
+    for number in range(400):
+        clocked.ask(f"hasty {number % 20}", 40, 1)
+        clocked.run_until(clocked.now + 0.05)
+    assert long in clocked.first
+
+
+def test_who_waits_for_a_prefix_lends_its_turn_to_whom_it_waits_for() -> None:
+    house = House(batch=16, parallel=4)
+    house.ask(1, "a" * 200, max_tokens=1, key="slow")
+    house.ask(2, "b" * 300, max_tokens=1, key="slow")
+    house.step()
+    waiting = house.ask(3, "b" * 299 + "c", max_tokens=1, key="quick")
+    house.run()
+    assert waiting.cached >= 290
+    assert [id for id, _ in house.finished].index(3) < 2
+
+
+# ── tenants ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@Layouts
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_prefix_is_known_to_its_own_tenant_only(unified: bool, whole: bool, deterministic: bool) -> None:
+    """From cells that run, from host memory, and from one who is just computing it."""
+
+    def ask(id: int, tenant: str) -> Request:
+        return house.ask(id, "p" * 300, max_tokens=3, namespace=tenant, deterministic=deterministic)
+
+    house = House(kv_unified=unified, whole=whole, n_ctx=2048, cache_ram_bytes=16 << 20)
+    requests: dict[str, list[Request]] = {"anna": [], "ben": []}
+    for round in range(3):
+        for number, tenant in enumerate(["anna", "ben", "anna", "ben"]):
+            requests[tenant].append(ask(10 * round + number, tenant))
+        if round:
+            house.run()
+        else:
+            house.step()
+    for own in requests.values():
+        assert own[0].cached == 0
+        assert all(request.cached >= 256 for request in own[1:])
+
+
+@given(Texts, st.booleans())
+def test_a_saved_slot_is_known_to_its_own_tenant_only(text: str, unified: bool) -> None:
+    first, second = House(kv_unified=unified), House(kv_unified=unified)
+    first.ask(1, text, max_tokens=1, wanted_slot=0, namespace="anna")
+    first.run()
+    second.restore(0, *first.save(0))
+    theirs = second.ask(1, text, max_tokens=1, wanted_slot=0, namespace="ben")
+    second.run()
+    assert second.save(0)[0].namespace == "ben"
+    own = second.ask(2, text, max_tokens=1, namespace="anna")
+    second.run()
+    assert (theirs.cached, own.cached) == (0, own.prompt_size - 1)
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_nobody_pays_for_a_strangers_prefix_either(unified: bool) -> None:
+    """What two tenants have in common is computed for each of them, so that no time tells of the other."""
+    house = House(kv_unified=unified)
+    computed: list[Any] = []
+    for tenant in ("anna", "ben"):
+        before = house.computed
+        house.ask(1, "p" * 200, max_tokens=1, namespace=tenant)
+        house.run()
+        computed.append(house.computed - before)
+    assert computed[0] == computed[1] == 201
