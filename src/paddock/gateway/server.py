@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import sys
@@ -16,6 +17,7 @@ from paddock.config import ServerSettings, Settings
 from paddock.errors import PaddockError, StartupError
 from paddock.fleet import Fleet, Rules, open_catalogue
 from paddock.gateway.app import create_app
+from paddock.gateway.notify import Notifier
 from paddock.gateway.reloading import Reloader
 
 _log = structlog.get_logger(__name__)
@@ -42,8 +44,14 @@ def serve(
     reloader = Reloader(fleet, settings, reread or (lambda: settings))
     config = _uvicorn_config(settings.server, fleet, reloader)
     url = f"{'https' if config.is_ssl else 'http'}://{_authority(sock)}"
+    notifier = Notifier.from_environment(os.environ)
+
+    def listening() -> None:
+        on_listening(url, fleet)
+        notifier.ready(listening_on=url)
+
     with sock:
-        server = _Server(config, fleet, reloader, settings.server.shutdown_grace, lambda: on_listening(url, fleet))
+        server = _Server(config, fleet, reloader, notifier, settings.server.shutdown_grace, listening)
         server.run(sockets=[sock])
 
 
@@ -55,6 +63,7 @@ class _Server(uvicorn.Server):
         config: uvicorn.Config,
         fleet: Fleet,
         reloader: Reloader,
+        notifier: Notifier,
         grace: float,
         on_listening: Callable[[], None],
     ) -> None:
@@ -62,6 +71,8 @@ class _Server(uvicorn.Server):
         self._fleet = fleet
         self._reloader = reloader
         self._reloading: asyncio.Task[None] | None = None
+        self._notifier = notifier
+        self._beating: asyncio.Task[None] | None = None
         self._grace = grace
         self._on_listening = on_listening
 
@@ -71,16 +82,20 @@ class _Server(uvicorn.Server):
             self._fleet.preload()
             with contextlib.suppress(NotImplementedError):  # there are systems without
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hangup)
+            self._beating = asyncio.ensure_future(self._notifier.keep_alive())
             self._on_listening()
 
     def _on_hangup(self) -> None:
         self._reloading = asyncio.ensure_future(self._reload())
 
     async def _reload(self) -> None:
+        self._notifier.reloading()
         with contextlib.suppress(PaddockError):  # which has been logged
             await self._reloader.reload()
+        self._notifier.ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._notifier.stopping()
         draining = asyncio.ensure_future(self._drain())
         await super().shutdown(sockets)
         await draining
