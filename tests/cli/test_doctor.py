@@ -274,14 +274,9 @@ def test_speed() -> None:
 
 
 def test_open_files_and_disk(tmp_path: Path) -> None:
-    assert check_open_files(1024, 524288) == Finding(
-        "warning",
-        "limits",
-        "at most 1024 files can be open, which is about as many connections",
-        "ulimit -n 65536 before starting it; `paddock service install` does so (LimitNOFILE)",
-    )
-    assert "ulimit -n 2048" in check_open_files(1024, 2048).cure
-    assert check_open_files(65536, 65536).level == check_open_files(-1, -1).level == "ok"
+    few = check_open_files(1024)
+    assert few.level == "warning" and "LimitNOFILE" in few.cure
+    assert check_open_files(524288).level == check_open_files(-1).level == "ok"
     assert check_space(tmp_path, 200 << 20).level == "warning"
     assert check_space(tmp_path, 20 * GIB).level == "ok"
 

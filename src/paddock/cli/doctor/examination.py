@@ -54,7 +54,7 @@ def _machine(settings: Settings, build: Build) -> Iterator[Finding]:
         layers != 0 for layers in (manager.n_gpu_layers, *(each.n_gpu_layers for each in manager.models.values()))
     )
     yield from check_gpu(build, gpu_here(), built_for_gpu=has_gpu(), wanted=wanted, devices_open=nvidia_open())
-    yield check_open_files(*resource.getrlimit(resource.RLIMIT_NOFILE))
+    yield check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     for folder in (manager.models_directory, settings.server.slot_save_path):
         if folder is not None and folder.is_dir():
             yield check_space(folder, shutil.disk_usage(folder).free)

@@ -83,14 +83,13 @@ def check_space(folder: Path, free: int) -> Finding:
     return Finding("ok", "disk", f"{size(free)} are free where {folder} is")
 
 
-def check_open_files(soft: int, hard: int) -> Finding:
-    """Each connection is one, and each worker a few."""
-    if 0 <= soft < 4096:
+def check_open_files(most: int) -> Finding:
+    """Each connection is one, and each worker a few. The server asks for as many as it may have."""
+    if 0 <= most < 4096:
         return Finding(
             "warning",
             "limits",
-            f"at most {soft} files can be open, which is about as many connections",
-            f"ulimit -n {hard if 0 <= hard < 65536 else 65536} before starting it; "
-            "`paddock service install` does so (LimitNOFILE)",
+            f"at most {most} files can be open, which is about as many connections",
+            "raise the limit where it is started: LimitNOFILE=65536, as `paddock service install` does",
         )
-    return Finding("ok", "limits", f"{'any number of' if soft < 0 else soft} files can be open at once")
+    return Finding("ok", "limits", f"{'any number of' if most < 0 else most} files can be open at once")
