@@ -154,3 +154,22 @@ def test_what_a_gpu_needs_is_left_open() -> None:
         text = Unit(("/usr/bin/true",), system=system).text()
         for closed in ("PrivateDevices", "ProtectClock", "DeviceAllow", "MemoryDenyWriteExecute"):
             assert closed not in text
+
+
+@pytest.mark.skipif(shutil.which("systemctl") is None, reason="there is no systemctl here")
+@pytest.mark.parametrize(("system", "target"), [(True, "multi-user.target"), (False, "default.target")])
+def test_it_can_be_enabled_and_disabled(tmp_path: Path, system: bool, target: str) -> None:
+    """By systemctl itself, on files alone: `--root` asks no systemd that runs."""
+    units = tmp_path / "etc" / "systemd" / ("system" if system else "user")
+    units.mkdir(parents=True)
+    (units / "llama-cpp-server.service").write_text(Unit(("/usr/bin/true",), system=system).text())
+
+    def control(word: str) -> str:
+        command = ["systemctl", f"--root={tmp_path}", *([] if system else ["--global"]), word, "llama-cpp-server"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.strip()
+
+    control("enable")
+    assert (units / f"{target}.wants" / "llama-cpp-server.service").is_symlink()
+    assert control("is-enabled") == "enabled"
+    control("disable")
+    assert control("is-enabled") == "disabled"

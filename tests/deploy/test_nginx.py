@@ -94,7 +94,7 @@ def test_a_client_that_leaves_nginx_leaves_the_server(sample: httpx.Client, serv
 
 
 def _streams(client: httpx.Client, server: Server) -> None:
-    """The first word is there while the last is not: less than nginx would gather is sent in all."""
+    """The first words are there while the last are not."""
     with client.stream("POST", "/v1/chat/completions", json=_question()) as response:
         assert response.status_code == 200
         stream = events(response)
