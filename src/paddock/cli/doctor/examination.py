@@ -74,7 +74,7 @@ def _server(settings: ServerSettings, file: Path | None) -> Iterator[Finding]:
     keys = bool(settings.api_keys or settings.api_key_file)
     yield look_at_port(settings.host, settings.port)
     yield check_exposure(settings.host, keys=keys, tls=settings.ssl_cert_file is not None)
-    yield from check_cors(settings.cors_origins, keys=keys)
+    yield check_cors(settings.cors_origins, keys=keys)
     yield from check_tls(settings.ssl_cert_file, settings.ssl_key_file)
     yield from check_slots(settings.slot_save_path)
     if settings.api_key_file is not None:
