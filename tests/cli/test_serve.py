@@ -26,9 +26,12 @@ paddock serve -m model.gguf --parallel 8
 paddock serve -m model.gguf --cont-batching
 paddock serve -m model.gguf --flash-attn
 paddock serve -m model.gguf -ngl 45
+paddock serve -m model.gguf -ngl 80
 paddock serve -m model.gguf -ngl 999 --verbose
 paddock serve -m model.gguf --api-key "your-secret-key"
 paddock serve -m llama-2-7b-chat.gguf --port 8080
+paddock serve -m llama-2-13b-instruct.gguf --port 8081
+paddock serve -m codellama-7b.gguf --port 8082
 paddock serve -m model.gguf --log-format json
 paddock serve -m /models/llama-2-7b-chat.Q4_K_M.gguf --host 0.0.0.0 --port 8080 -c 4096 -ngl 35 --parallel 8 --cont-batching --flash-attn --metrics --log-format json --api-key secret
 paddock serve --model models/Meta-Llama-3.1-8B-Instruct-Q8_0.gguf --ctx-size 32768 --n-gpu-layers -1 --port 8000 --cache-type-k f16 --cache-type-v f16

@@ -11,6 +11,8 @@ _COMMANDS = {
     "pull": "Download a model from the Hugging Face hub.",
     "keys": "Make API keys.",
     "models": "List the models that would be served, and the memory they would take.",
+    "doctor": "Find what is wrong here, and what helps.",
+    "service": "Run it as a systemd service: install, uninstall, status.",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import sys
@@ -19,6 +20,7 @@ from paddock.fleet import Fleet, Rules, open_catalogue
 from paddock.gateway.app import create_app
 from paddock.gateway.auth import Gate
 from paddock.gateway.keys import read_keys
+from paddock.gateway.notify import Notifier
 from paddock.gateway.reloading import Reloader
 from paddock.gateway.usage import UsageBook
 
@@ -49,8 +51,14 @@ def serve(
     app = create_app(settings.server, fleet, reloader, gate, usage)
     config = _uvicorn_config(settings.server, app)
     url = f"{'https' if config.is_ssl else 'http'}://{_authority(sock)}"
+    notifier = Notifier.from_environment(os.environ)
+
+    def listening() -> None:
+        on_listening(url, fleet)
+        notifier.ready(listening_on=url)
+
     with sock:
-        server = _Server(config, app, fleet, reloader, settings.server.shutdown_grace, lambda: on_listening(url, fleet))
+        server = _Server(config, app, fleet, reloader, notifier, settings.server.shutdown_grace, listening)
         server.run(sockets=[sock])
 
 
@@ -63,6 +71,7 @@ class _Server(uvicorn.Server):
         app: FastAPI,
         fleet: Fleet,
         reloader: Reloader,
+        notifier: Notifier,
         grace: float,
         on_listening: Callable[[], None],
     ) -> None:
@@ -71,6 +80,8 @@ class _Server(uvicorn.Server):
         self._fleet = fleet
         self._reloader = reloader
         self._reloading: asyncio.Task[None] | None = None
+        self._notifier = notifier
+        self._beating: asyncio.Task[None] | None = None
         self._grace = grace
         self._on_listening = on_listening
 
@@ -81,16 +92,20 @@ class _Server(uvicorn.Server):
             self._fleet.preload()
             with contextlib.suppress(NotImplementedError):  # there are systems without
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hangup)
+            self._beating = asyncio.ensure_future(self._notifier.keep_alive())
             self._on_listening()
 
     def _on_hangup(self) -> None:
         self._reloading = asyncio.ensure_future(self._reload())
 
     async def _reload(self) -> None:
+        self._notifier.reloading()
         with contextlib.suppress(PaddockError):  # which has been logged
             await self._reloader.reload()
+        self._notifier.ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._notifier.stopping()
         draining = asyncio.ensure_future(self._drain())
         await super().shutdown(sockets)
         await draining

@@ -1,0 +1,26 @@
+"""What a check finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Level = Literal["ok", "warning", "problem"]
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    level: Level
+    about: str
+    text: str
+    cure: str = ""
+    """What to do about it; with `ok`, what could be done."""
+
+
+def size(value: int) -> str:
+    number, unit = float(value), 0
+    while number >= 1024 and unit < len(_UNITS) - 1:
+        number, unit = number / 1024, unit + 1
+    return f"{number:.{0 if unit == 0 or number >= 100 else 1}f} {_UNITS[unit]}"

@@ -1,0 +1,57 @@
+"""Telling systemd how we are, as sd_notify(3) has it: a datagram of `NAME=value` lines to the socket it names."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import MutableMapping
+
+import structlog
+
+_log = structlog.get_logger(__name__)
+_MICROSECONDS = 1_000_000
+
+
+class Notifier:
+    """Says nothing where nobody asked to be told."""
+
+    def __init__(self, address: str | None = None, watchdog: float | None = None) -> None:
+        self._address = address
+        self._watchdog = watchdog
+
+    @classmethod
+    def from_environment(cls, environ: MutableMapping[str, str]) -> Notifier:
+        """The variables are taken out: they were meant for this process, and not for its workers."""
+        address = environ.pop("NOTIFY_SOCKET", None)
+        period, process = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
+        watched = period.isdigit() and int(period) > 0 and process in ("", str(os.getpid()))
+        return cls(address, int(period) / _MICROSECONDS if watched else None)
+
+    def ready(self, *, listening_on: str | None = None) -> None:
+        """At first with an address, and again after each `reloading`."""
+        self._tell("READY=1", *(() if listening_on is None else (f"STATUS=Listening on {listening_on}",)))
+
+    def reloading(self) -> None:
+        self._tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+    def stopping(self) -> None:
+        self._tell("STOPPING=1", "STATUS=Finishing what is under way")
+
+    async def keep_alive(self) -> None:
+        """Twice in each period, for as long as the event loop that runs this goes round."""
+        while self._address is not None and self._watchdog is not None:
+            self._tell("WATCHDOG=1")
+            await asyncio.sleep(self._watchdog / 2)
+
+    def _tell(self, *lines: str) -> None:
+        if self._address is None:
+            return
+        # A name that begins with @ has no place in the file system: the kernel wants it with a zero byte instead.
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
+                sock.sendto("\n".join(lines).encode(), address)
+        except OSError as error:  # whoever listens there; requests are served all the same
+            _log.warning("systemd cannot be told", what=lines[0], error=error.strerror)

@@ -1,0 +1,17 @@
+"""`python -m paddock.worker.build` prints how libllama was built as JSON. It may die of it, which tells as much."""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+
+from paddock.engine.build import build
+
+
+def main() -> None:
+    sys.stdout.write(msgspec.json.encode(build()).decode() + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""`paddock service`, with a home of its own and a systemctl that writes down what it is asked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paddock.cli.unit import Unit
+
+_STUB = """#!/bin/sh
+echo "$@" >> "$STUB_LOG"
+case "$*" in *fails*) exit 5 ;; *status*) exit 3 ;; esac
+"""
+
+
+class _Machine:
+    """Where services are installed: a home folder and what systemctl was asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "home"
+        self.log = folder / "log"
+        programs = folder / "bin"
+        for each in (self.home, programs):
+            each.mkdir()
+        (programs / "systemctl").write_text(_STUB)
+        (programs / "systemctl").chmod(0o755)
+        self.config = self.home / "my config.json"
+        self.config.write_text('{"server": {"shutdown_grace": 40}, "model_manager": {"model": "fake:"}}')
+        ours = {key: value for key, value in os.environ.items() if key != "XDG_CONFIG_HOME"}
+        self._env = {
+            **ours, "HOME": str(self.home), "STUB_LOG": str(self.log), "PATH": f"{programs}:{os.environ['PATH']}",
+        }  # fmt: skip
+        self.unit = self.home / ".config" / "systemd" / "user" / "paddock.service"
+
+    def service(self, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "paddock", "service", *args],
+            capture_output=True, text=True, timeout=60, env={**self._env, **environment}, cwd=self.home,
+        )  # fmt: skip
+
+    def asked(self) -> list[str]:
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        self.log.unlink(missing_ok=True)
+        return lines
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> _Machine:
+    return _Machine(tmp_path)
+
+
+def test_it_comes_and_goes(machine: _Machine) -> None:
+    done = machine.service("install", "--config", "my config.json")
+    assert done.returncode == 0, done.stderr
+    assert machine.asked() == ["--user daemon-reload", "--user enable --now paddock"]
+    assert "journalctl --user -u paddock -f" in done.stdout
+    text = machine.unit.read_text()
+    assert f'ExecStart="{sys.executable}" "-m" "paddock" "serve" "--config" "{machine.config}"\n' in text
+    assert f"WorkingDirectory={machine.home}\n" in text
+    assert "TimeoutStopSec=60\n" in text, "longer than answers have to finish"
+
+    assert machine.service("install", "--config", "my config.json").returncode == 0
+    assert machine.asked()[-1] == "--user restart paddock", "what runs is the unit that was written last"
+
+    assert machine.service("status").returncode == 3, "as systemctl says"
+    assert machine.asked() == ["--user --no-pager status paddock"]
+
+    done = machine.service("uninstall")
+    assert done.returncode == 0, done.stderr
+    assert machine.asked() == ["--user disable --now paddock", "--user daemon-reload"]
+    assert not machine.unit.exists()
+    assert machine.config.exists()
+
+
+def test_under_another_name(machine: _Machine) -> None:
+    """So the commands of somebody who had another server stay the same."""
+    assert machine.service("install", "--config", "my config.json", "--name", "llama-cpp-server").returncode == 0
+    assert machine.asked()[-1] == "--user enable --now llama-cpp-server"
+    assert machine.unit.with_name("llama-cpp-server.service").exists()
+
+
+def test_printing_changes_nothing(machine: _Machine) -> None:
+    done = machine.service("install", "--print", PADDOCK_CONFIG=str(machine.config))
+    assert f'"{machine.config}"' in done.stdout
+    assert machine.asked() == []
+    assert not machine.unit.exists()
+
+
+def test_what_cannot_be_is_one_line(machine: _Machine) -> None:
+    (machine.home / "bad.json").write_text('{"server": {"prot": 1}}')
+    (machine.home / "none.json").write_text('{"model_manager": {"models_directory": "nowhere"}}')
+    for args, why in (
+        (("install", "--config", "bad.json"), "did you mean"),
+        (("install", "--config", "none.json"), "nowhere does not exist"),
+        (("install", "--config", "my config.json", "--name", "a/b"), "cannot be a service's name"),
+        (("install", "--config", "my config.json", "--account", "me"), "with --system"),
+        (("install", "--config", "my config.json", "--name", "fails"), "enable --now fails failed with status 5"),
+        (("uninstall",), "not a unit of ours, or not there"),
+    ):
+        done = machine.service(*args)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("paddock: ") and why in done.stderr and done.stderr.count("\n") == 1
+    done = machine.service("install", "--config", "my config.json", PATH=str(machine.home))
+    assert "there is no systemctl here" in done.stderr
+    assert not machine.unit.exists()
+
+
+def test_somebody_elses_unit_is_left_alone(machine: _Machine) -> None:
+    machine.unit.parent.mkdir(parents=True)
+    machine.unit.write_text("[Service]\nExecStart=/usr/bin/something-else\n")
+    for args in (("install", "--config", "my config.json"), ("uninstall",)):
+        done = machine.service(*args)
+        assert done.returncode == 1 and "not a unit of ours" in done.stderr
+    assert "something-else" in machine.unit.read_text()
+    assert machine.asked() == []
+
+
+def test_a_user_that_is_made_up_must_get_at_everything(machine: _Machine) -> None:
+    machine.config.chmod(0o600)
+    done = machine.service("install", "--system", "--print", "--config", "my config.json")
+    assert done.returncode == 1 and "is closed to the user" in done.stderr
+    done = machine.service("install", "--system", "--print", "--config", "my config.json", "--account", "me")
+    assert done.returncode == 0, done.stderr
+    assert "User=me\n" in done.stdout and "DynamicUser" not in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
+@pytest.mark.parametrize("system", [False, True])
+@pytest.mark.parametrize("account", [None, "root"])
+def test_systemd_finds_nothing_wrong_with_it(tmp_path: Path, system: bool, account: str | None) -> None:
+    odd = tmp_path / 'a "b" $c %h \\d'
+    odd.mkdir()
+    unit = Unit(
+        (sys.executable, "-m", "paddock", "serve", "--config", str(odd / "config.json")), folder=odd, system=system,
+        account=account, groups=("video",), writable=(odd,),
+    )  # fmt: skip
+    file = tmp_path / "paddock.service"
+    file.write_text(unit.text())
+    done = subprocess.run(
+        ["systemd-analyze", *([] if system else ["--user"]), "verify", str(file)],
+        capture_output=True, text=True, timeout=60, env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_a_gpu_needs_is_left_open() -> None:
+    """Each of these is good advice elsewhere; here a driver would fail, and answers come from the CPU."""
+    for system in (False, True):
+        text = Unit(("/usr/bin/true",), system=system).text()
+        for closed in ("PrivateDevices", "ProtectClock", "DeviceAllow", "MemoryDenyWriteExecute"):
+            assert closed not in text
+
+
+@pytest.mark.skipif(shutil.which("systemctl") is None, reason="there is no systemctl here")
+@pytest.mark.parametrize(("system", "target"), [(True, "multi-user.target"), (False, "default.target")])
+def test_it_can_be_enabled_and_disabled(tmp_path: Path, system: bool, target: str) -> None:
+    """By systemctl itself, on files alone: `--root` asks no systemd that runs."""
+    units = tmp_path / "etc" / "systemd" / ("system" if system else "user")
+    units.mkdir(parents=True)
+    (units / "llama-cpp-server.service").write_text(Unit(("/usr/bin/true",), system=system).text())
+
+    def control(word: str) -> str:
+        command = ["systemctl", f"--root={tmp_path}", *([] if system else ["--global"]), word, "llama-cpp-server"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.strip()
+
+    control("enable")
+    assert (units / f"{target}.wants" / "llama-cpp-server.service").is_symlink()
+    assert control("is-enabled") == "enabled"
+    control("disable")
+    assert control("is-enabled") == "disabled"

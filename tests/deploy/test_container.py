@@ -1,0 +1,122 @@
+"""What goes into the image, and how it says that it is healthy; without building it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from paddock.cli.serve import command as serve
+from tests.certificates import make_certificate
+from tests.server import Server, wait_for
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+
+
+def _instructions() -> list[tuple[str, str]]:
+    """Of the Dockerfile, with lines that go on joined and comments left out."""
+    lines = [line for line in (DEPLOY / "Dockerfile").read_text().splitlines() if not line.lstrip().startswith("#")]
+    text = "\n".join(lines).replace("\\\n", " ")
+    return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in text.splitlines()) if word]
+
+
+def test_the_dockerfile_says_what_an_operator_expects() -> None:
+    instructions = _instructions()
+    assert {word for word, _ in instructions} <= {
+        *("ARG", "FROM", "RUN", "ENV", "WORKDIR", "COPY", "USER", "EXPOSE", "STOPSIGNAL"),
+        *("HEALTHCHECK", "ENTRYPOINT", "CMD"),
+    }
+    last = max(index for index, (word, _) in enumerate(instructions) if word == "FROM")
+    said = dict(instructions[last:])
+    assert said["USER"] == "10001:10001"
+    assert said["STOPSIGNAL"] == "SIGTERM"
+    assert json.loads(said["ENTRYPOINT"]) == ["paddock"]
+    first, *args = json.loads(said["CMD"])
+    assert first == "serve"
+    assert serve.make_context("serve", args).params["models_dir"] == "/models"
+    assert "/opt/paddock/healthcheck.py" in said["HEALTHCHECK"]
+    assert not re.search(r"(?i)(key|token|password|secret)=", (DEPLOY / "Dockerfile").read_text())
+    assert "build-essential" not in " ".join(rest for _, rest in instructions[last:]), "no compiler where it runs"
+
+
+def test_all_that_is_copied_is_sent_along_and_nothing_else() -> None:
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*" in lines
+    sent = {line[1:] for line in lines if line.startswith("!")}
+    copied = {
+        source
+        for word, rest in _instructions()
+        if word == "COPY" and not rest.startswith("--from")
+        for source in rest.split()[:-1]
+    }
+    assert copied == sent
+    assert all((ROOT / source).exists() for source in copied)
+
+
+def _merged(*names: str) -> dict[str, Any]:
+    services: dict[str, Any] = {}
+    for name in names:
+        for service, said in yaml.safe_load((DEPLOY / name).read_text())["services"].items():
+            services.setdefault(service, {}).update(said)
+    return services
+
+
+@pytest.mark.parametrize("names", [("compose.yaml",), ("compose.yaml", "compose.cuda.yaml")])
+def test_compose_closes_what_can_be_closed(names: tuple[str, ...]) -> None:
+    services = _merged(*names)
+    assert services.keys() == {"paddock", "prometheus", "grafana"}
+    for service in services.values():
+        assert service["read_only"] and service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    first, *args = services["paddock"]["command"]
+    assert first == "serve" and serve.make_context("serve", args).params["log_format"] == "json"
+
+
+def test_what_compose_mounts_of_ours_can_be_read() -> None:
+    scrape = yaml.safe_load((DEPLOY / "compose" / "prometheus.yml").read_text())
+    assert scrape["scrape_configs"][0]["static_configs"][0]["targets"] == ["paddock:8080"]
+    for name in ("grafana-datasource.yml", "grafana-dashboards.yml"):
+        assert yaml.safe_load((DEPLOY / "compose" / name).read_text())["apiVersion"] == 1
+
+
+# ── health ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _health(url: str, *args: str, **environ: str) -> int:
+    port = url.rpartition(":")[2]
+    done = subprocess.run(
+        [sys.executable, str(DEPLOY / "healthcheck.py"), *args],
+        env={**os.environ, "PADDOCK_SERVER__PORT": port, **environ}, capture_output=True, timeout=30,
+    )  # fmt: skip
+    return done.returncode
+
+
+def test_healthy_and_not() -> None:
+    with Server("-m", "fake:") as server:
+        assert _health(server.url) == _health(server.url, "--alive") == 0
+    assert _health(server.url) == _health(server.url, "--alive") == 1, "nobody is there any more"
+
+
+def test_a_server_that_loads_is_alive_but_not_ready() -> None:
+    with Server("-m", "fake:load=20") as server:
+        assert server.client.post("/models/load", json={"model": "fake"}).status_code == 200
+        wait_for(lambda: server.client.get("/health").status_code == 503, 10, "the load to begin")
+        assert _health(server.url) == 1
+        assert _health(server.url, "--alive") == 0
+
+
+def test_over_tls(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    with Server("-m", "fake:", "--ssl-cert-file", str(certificate), "--ssl-key-file", str(key)) as server:
+        assert server.url.startswith("https://")
+        assert _health(server.url, PADDOCK_SERVER__SSL_CERT_FILE=str(certificate)) == 0
+        assert _health(server.url) == 1
