@@ -35,3 +35,15 @@ def test_prompts_that_get_dearer_get_smaller_chunks() -> None:
         sizes.append(chunk)
         budget.observe(decodes=2, prompt_tokens=chunk, seconds=0.02 + chunk * 0.001 * (1 + position))
     assert sizes[-1] < max(sizes)
+
+
+@given(st.integers(0, 16), st.floats(1e-3, 0.2), st.floats(1e-5, 0.05))
+def test_a_brief_chunk_takes_no_more_time_than_the_answers(decodes: int, answering: float, token: float) -> None:
+    budget = StepBudget(largest=512)
+    assert budget.brief_tokens() == 8
+    for _ in range(20):
+        budget.observe(decodes=decodes, prompt_tokens=0, seconds=answering)
+        budget.observe(decodes=decodes, prompt_tokens=64, seconds=answering + 64 * token)
+    chunk = budget.brief_tokens()
+    assert 8 <= chunk <= 512
+    assert chunk == 8 or chunk * token <= max(budget.brief_seconds, 2 * answering)

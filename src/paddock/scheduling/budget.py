@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 _SMOOTHING = 0.3
 _SMALLEST = 16
+_BRIEFEST = 8
 # Attention on the CPU takes queries in tiles of this many, a quarter faster than one by one.
 _TILE = 64
 
@@ -29,7 +30,7 @@ class StepBudget:
     floor_seconds: float = 0.25
     """A pause that does no harm, so prompts need not be cut finer: small chunks cost more for each token."""
     brief_stretch: float = 2.0
-    brief_seconds: float = 0.04
+    brief_seconds: float = 0.03
     """The same while others share the model than those whose prompts these are."""
     _generating: float = 0.0
     _token: float = 0.0
@@ -58,7 +59,7 @@ class StepBudget:
         """A chunk that takes no more time than the answers of a step, for the sake of those whose prompt it is not."""
         target = max(self.brief_seconds, self.brief_stretch * self._generating)
         affordable = int((target - self._generating) / self._token) if self._token else 0
-        return min(self.largest, max(_SMALLEST, affordable))
+        return min(self.largest, max(_BRIEFEST, affordable))
 
 
 def _whole_tiles(count: int) -> int:

@@ -24,6 +24,8 @@ GRID = 128
 _JUDGED_AT_ONCE = 128
 # For so many seconds of computing a key that has shared the model is expected to come again.
 _MEMORY = 10.0
+# So short a prompt is never cut for the sake of others, however long they have to wait for it.
+_SHORT = 64
 # After so many steps without a token for the oldest prompt it goes first, whosever turn it would be.
 _PATIENCE = 3
 # A shared prefix that somebody is computing right now is worth waiting for if it saves at least this many tokens.
@@ -458,7 +460,7 @@ class Scheduler:
             whole = min(
                 (request for request in first if not request.stay), key=lambda request: request.reach, default=None
             )
-            if whole is not None and left < whole.reach <= min(quick, room):
+            if whole is not None and left < whole.reach <= min(max(quick, _SHORT), room):
                 # A short prompt is not cut, nor held up by parts of others.
                 prompts, first, left = [whole], [whole], whole.reach
         half = (min(first, key=lambda request: request.arrival), (left + 1) // 2)
