@@ -106,6 +106,19 @@ class ServerSettings(_Section):
     ssl_key_file: Expanded | None = None
     ssl_cert_file: Expanded | None = None
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
+    max_header_bytes: int = Field(64 * 1024, ge=1024)
+    max_header_count: int = Field(100, ge=16)
+    max_url_bytes: int = Field(8 * 1024, ge=256)
+    max_connections: int = Field(4096, gt=0)
+    """Open at once. When there are as many, those without a request under way make room, the longest quiet first."""
+    header_timeout: float = Field(20, gt=0)
+    """Seconds for the head of a request, and for its first byte on a new connection."""
+    body_timeout: float = Field(20, gt=0)
+    """Seconds for a body; each 500 bytes that have come give one more."""
+    write_timeout: float = Field(60, gt=0)
+    """Seconds for which a client may leave unread what would be sent to it."""
+    keep_alive_timeout: int = Field(75, gt=0)
+    """Seconds between two requests on one connection."""
     slots: bool = True
     """Whether `/slots` shows what is running."""
     slot_save_path: Expanded | None = None

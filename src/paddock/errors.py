@@ -97,10 +97,34 @@ class ReadTooSlowly(PaddockError):
     code = "read_too_slowly"
 
 
+class RequestTimeout(PaddockError):
+    """A request that was begun was not sent to its end."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "request_timeout"
+
+
 class AuthenticationError(PaddockError):
     status = 401
     type = "authentication_error"
     code = "invalid_api_key"
+
+
+class HostNotAllowed(PaddockError):
+    """The server is asked by a name that is not its own, as happens when a web page has its own name point here."""
+
+    status = 403
+    type = "permission_error"
+    code = "host_not_allowed"
+
+
+class OriginNotAllowed(PaddockError):
+    """A web page from elsewhere asks."""
+
+    status = 403
+    type = "permission_error"
+    code = "origin_not_allowed"
 
 
 class NotFound(PaddockError):
@@ -125,6 +149,18 @@ class RequestTooLarge(PaddockError):
     code = "request_too_large"
 
 
+class URITooLong(PaddockError):
+    status = 414
+    type = "invalid_request_error"
+    code = "uri_too_long"
+
+
+class HeadersTooLarge(PaddockError):
+    status = 431
+    type = "invalid_request_error"
+    code = "headers_too_large"
+
+
 class NotSupported(PaddockError):
     """This server, or this model, does not do that at all."""
 
@@ -142,6 +178,10 @@ class Unavailable(PaddockError):
     status = 503
     type = "unavailable_error"
     code = "unavailable"
+
+
+class TooManyConnections(Unavailable):
+    code = "too_many_connections"
 
 
 class QueueFull(PaddockError):

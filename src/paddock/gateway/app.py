@@ -34,6 +34,7 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader) -> Fa
         await fleet.close()
 
     app = FastAPI(title="Paddock", version=__version__, lifespan=lifespan)
+    app.state.body_timeout = settings.body_timeout
     app.add_exception_handler(PaddockError, on_paddock_error)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(RequestValidationError, on_invalid_parameter)

@@ -5,6 +5,7 @@ A field that nobody here has heard of is left out, and named in the response (se
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -14,13 +15,22 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
 from paddock.config import nearest
-from paddock.errors import InvalidJSON, InvalidRequest, PaddockError, RequestTooLarge, UnsupportedParameter
+from paddock.errors import (
+    InvalidJSON,
+    InvalidRequest,
+    PaddockError,
+    RequestTimeout,
+    RequestTooLarge,
+    UnsupportedParameter,
+)
 
 Body = TypeVar("Body", bound=BaseModel)
 
 IGNORED = "paddock.ignored_fields"
 """Where the request's scope says, ready for a header, what was left out of its body."""
 _MOST_NAMES, _LONGEST_NAME = 16, 80
+_SLOWEST = 500
+"""Bytes in a second that a body must bring, once its first seconds are over."""
 
 
 async def read_body(
@@ -52,17 +62,27 @@ async def read_body(
 
 
 async def _read(request: Request, limit: int) -> bytes:
+    patience: float = request.app.state.body_timeout
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise RequestTooLarge(f"the body has {declared} bytes; the limit is {limit}")
     body = bytearray()
+    begun = asyncio.get_running_loop().time()
     try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > limit:
-                raise RequestTooLarge(f"the body has more than {limit} bytes")
+        async with asyncio.timeout_at(begun + patience) as deadline:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limit:
+                    raise RequestTooLarge(f"the body has more than {limit} bytes")
+                deadline.reschedule(begun + patience + len(body) / _SLOWEST)
     except ClientDisconnect:
         raise InvalidRequest("the client went away while sending the body") from None
+    except TimeoutError:
+        seconds = asyncio.get_running_loop().time() - begun
+        raise RequestTimeout(
+            f"{len(body)} bytes of the body came in {seconds:.1f} s; "
+            f"it may take {patience:g} s, and one more for every {_SLOWEST} bytes"
+        ) from None
     return bytes(body)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import signal
 import socket
 import sys
@@ -16,11 +17,15 @@ from paddock.config import ServerSettings, Settings
 from paddock.errors import PaddockError, StartupError
 from paddock.fleet import Fleet, Rules, open_catalogue
 from paddock.gateway.app import create_app
+from paddock.gateway.protocol import ConnectionLimits, bounded_protocol
 from paddock.gateway.reloading import Reloader
 
 _log = structlog.get_logger(__name__)
 
 _BACKLOG = 2048
+_MOST_FILES = 65536
+_OTHER_FILES = 256
+"""Kept for everything that is no connection: workers, models' headers, connections that are being refused."""
 
 
 def serve(
@@ -105,18 +110,40 @@ def _uvicorn_config(settings: ServerSettings, fleet: Fleet, reloader: Reloader) 
     return uvicorn.Config(
         create_app(settings, fleet, reloader),
         loop="uvloop",
-        http="httptools",
+        http=bounded_protocol(_connection_limits(settings)),
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
         backlog=_BACKLOG,
+        timeout_keep_alive=settings.keep_alive_timeout,
         # The fleet ends the streams when their grace is over; this is for connections that even then do not close.
         timeout_graceful_shutdown=int(settings.shutdown_grace) + 5,
         ssl_keyfile=str(settings.ssl_key_file) if settings.ssl_key_file else None,
         ssl_certfile=str(settings.ssl_cert_file) if settings.ssl_cert_file else None,
     )
+
+
+def _connection_limits(settings: ServerSettings) -> ConnectionLimits:
+    return ConnectionLimits(
+        connections=min(settings.max_connections, _files_allowed() - _OTHER_FILES),
+        header_bytes=settings.max_header_bytes,
+        header_count=settings.max_header_count,
+        url_bytes=settings.max_url_bytes,
+        header_timeout=settings.header_timeout,
+        write_timeout=settings.write_timeout,
+    )
+
+
+def _files_allowed() -> int:
+    """How many files may be open, a connection being one, once as many are allowed as can be had without asking."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return wanted if soft == resource.RLIM_INFINITY else soft
 
 
 def _bind(settings: ServerSettings) -> socket.socket:
@@ -132,6 +159,8 @@ def _bind(settings: ServerSettings) -> socket.socket:
         if sys.platform != "win32":
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
+        # Inherited by every connection: a peer that vanished is noticed also while nothing is sent.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         # Listening now, not later: another process that asks for this port is refused from here on.
         sock.listen(_BACKLOG)
     except OSError as error:
