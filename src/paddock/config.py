@@ -51,6 +51,12 @@ def _size(value: Any) -> Any:
     return int(number * 1024 ** " kmgt".index(unit[:1].replace("b", " ") or " "))
 
 
+def _origin(value: str) -> str:
+    if not re.fullmatch(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]*/?", value, re.IGNORECASE):
+        raise ValueError("an origin is expected, such as http://localhost:3000, without a path; or *")
+    return value.rstrip("/")
+
+
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
 """In bytes. As with memory in general, a G is 1024 M."""
 
@@ -97,10 +103,16 @@ class ServerSettings(_Section):
 
     host: str = "127.0.0.1"
     port: int = Field(8080, ge=0, le=65535)
-    cors_origins: list[str] = ["http://localhost:5000"]
+    cors_origins: list[Annotated[str, AfterValidator(_origin)]] = ["http://localhost:5000"]
+    """Web pages that may ask, as `http://host:port`; `*`: all of them."""
+    allowed_hosts: list[str] = []
+    """Names by which it may be asked, besides addresses and names without a dot; `*`: any. Unless given, it may be
+    asked by any name where others than this machine can reach it."""
     log_level: Annotated[LogLevel, BeforeValidator(_upper)] = "INFO"
     log_format: Literal["text", "json"] = "text"
     log_disable: bool = False
+    log_prompts: bool = False
+    """Whether the log has the bodies of requests, prompts and all."""
     api_keys: list[str] = []
     api_key_file: Expanded | None = None
     ssl_key_file: Expanded | None = None

@@ -27,6 +27,8 @@ class Generation:
         self._attempt: Attempt | None = None
         self._retries = _RETRIES
         self._told = False
+        self.ends: list[Delta] = []
+        """The last delta of each answer that is complete."""
 
     async def begin(self) -> None:
         """Have the request accepted by a worker. Raises why it was not."""
@@ -44,6 +46,7 @@ class Generation:
         if not self._may_retry():
             return False
         self._told = False
+        self.ends.clear()
         await self.begin()
         return True
 
@@ -60,6 +63,8 @@ class Generation:
                 await self.begin()
             else:
                 self._told = True
+                if delta.finish is not None:
+                    self.ends.append(delta)
                 return delta
 
     def close(self) -> None:

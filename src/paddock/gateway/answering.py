@@ -19,6 +19,8 @@ from paddock.gateway.conversation import in_the_words_of
 from paddock.gateway.fields import GenerationFields
 from paddock.gateway.generation import start_all
 from paddock.gateway.listening import while_listening
+from paddock.gateway.outcomes import note_generations, note_model
+from paddock.gateway.request_ids import REQUEST_ID
 from paddock.gateway.responses import JSON, error_event
 from paddock.gateway.sse import COMMENT, EventStream
 from paddock.types import GenerateRequest, Origin
@@ -54,10 +56,13 @@ async def respond(
     """
     model = fleet.catalogue.find(body.model)
     origin = caller_of(request).origin
+    note_model(request, model.name)
 
     async def start() -> Sequence[Generation]:
         with in_the_words_of(words):
-            return await start_all(fleet, model, [_from(origin, build) for build in requests])
+            generations = await start_all(fleet, model, [_from(origin, build) for build in requests])
+        note_generations(request, model.name, generations)
+        return generations
 
     if not body.stream:
 
@@ -78,7 +83,7 @@ async def respond(
 
 
 def _from(origin: Origin, build: Callable[[int], GenerateRequest]) -> Callable[[int], GenerateRequest]:
-    return lambda id: msgspec.structs.replace(build(id), origin=origin)
+    return lambda id: msgspec.structs.replace(build(id), origin=origin, request_id=REQUEST_ID.get())
 
 
 async def _late(

@@ -18,6 +18,7 @@ from paddock.gateway.access import AccessLog
 from paddock.gateway.admin import admin_routes
 from paddock.gateway.anthropic import anthropic_routes
 from paddock.gateway.auth import Keys
+from paddock.gateway.browsers import Browsers, is_loopback
 from paddock.gateway.health import health_routes
 from paddock.gateway.models import model_routes
 from paddock.gateway.native import native_routes
@@ -45,7 +46,8 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader) -> Fa
         allow_headers=["*"],
         expose_headers=["x-request-id", "x-paddock-ignored-fields"],
     )
-    app.add_middleware(AccessLog)
+    app.add_middleware(Browsers, settings=settings)
+    app.add_middleware(AccessLog, headers=_headers(settings), log_prompts=settings.log_prompts)
     keys = Depends(Keys(settings))
     for router in native_routes(fleet, settings):
         app.include_router(router, dependencies=[keys])
@@ -58,3 +60,18 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader) -> Fa
     app.include_router(health_routes(fleet))
     app.openapi = OpenAPI(app, open_paths=("/health", "/v1/health"))  # type: ignore[method-assign]
     return app
+
+
+def _headers(settings: ServerSettings) -> dict[str, str]:
+    """What every response says, unless it says otherwise itself."""
+    headers = {
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+        "Referrer-Policy": "no-referrer",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Cache-Control": "no-store",
+    }
+    # Not of this machine's own name, by which other servers are reached without TLS.
+    if settings.ssl_cert_file is not None and not is_loopback(settings.host):
+        headers["Strict-Transport-Security"] = "max-age=31536000"
+    return headers

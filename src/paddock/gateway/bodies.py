@@ -28,6 +28,8 @@ Body = TypeVar("Body", bound=BaseModel)
 
 IGNORED = "paddock.ignored_fields"
 """Where the request's scope says, ready for a header, what was left out of its body."""
+BODY = "paddock.body"
+"""Where it has the body itself, if it is there already: somebody wants to log it."""
 _MOST_NAMES, _LONGEST_NAME = 16, 80
 _SLOWEST = 500
 """Bytes in a second that a body must bring, once its first seconds are over."""
@@ -41,6 +43,8 @@ async def read_body(
     Fields that the schema does not know are ignored, by the path to them, unless it must be `exact`.
     """
     data = await _read(request, limit)
+    if BODY in request.scope:
+        request.scope[BODY] = data
     if optional and not data:
         data = b"{}"
     try:

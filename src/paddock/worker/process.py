@@ -64,6 +64,7 @@ from paddock.worker.engine_thread import (
     Report,
 )
 from paddock.worker.inputs import InputReader
+from paddock.worker.logs import log_error
 from paddock.worker.native_thread import Died, Opening
 from paddock.worker.outbox import Outbox
 from paddock.worker.pooled_thread import AddJob, PooledOpened, PooledThread, Vectors
@@ -153,7 +154,7 @@ class Worker:
             for message in self._reader.feed(data):
                 self._on_message(message)
         except FrameError as error:
-            sys.stderr.write(f"{error}\n")
+            sys.stderr.write(f"<3>{error}\n")
             _leave(1)
 
     def _flush(self) -> None:
@@ -232,6 +233,7 @@ class Worker:
         except PaddockError as error:
             outcome = error
         except Exception as error:
+            log_error("a prompt could not be prepared", request_id=request.request_id)
             outcome = PaddockError(f"the prompt could not be prepared: {type(error).__name__}: {error}")
         self._post(_Prepared(request, outcome))
 
@@ -244,6 +246,7 @@ class Worker:
         except PaddockError as error:
             outcome = error
         except Exception as error:
+            log_error("inputs could not be prepared")
             outcome = PaddockError(f"the inputs could not be prepared: {type(error).__name__}: {error}")
         self._post(_PreparedInputs(request, outcome))
 

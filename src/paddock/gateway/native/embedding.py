@@ -15,6 +15,7 @@ from paddock.gateway.bodies import read_body
 from paddock.gateway.fields import Fields, Inputs
 from paddock.gateway.listening import while_listening
 from paddock.gateway.openapi import describe
+from paddock.gateway.outcomes import note_pooled
 from paddock.gateway.pooled import floats
 from paddock.gateway.responses import JSON
 from paddock.types import PoolRequest
@@ -58,6 +59,7 @@ def native_embedding_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
                 model, "embedding", lambda id: PoolRequest(id, inputs, param=param, normalize=body.embd_normalize)
             ),
         )
+        note_pooled(request, model.name, pooled)
         return JSON(
             [
                 NativeEmbedding(index=index, embedding=_rows(floats(data), pooled.width))

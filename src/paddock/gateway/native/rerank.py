@@ -14,6 +14,7 @@ from paddock.gateway.bodies import read_body
 from paddock.gateway.fields import LARGEST, Fields
 from paddock.gateway.listening import while_listening
 from paddock.gateway.openapi import describe
+from paddock.gateway.outcomes import note_pooled
 from paddock.gateway.pooled import PooledUsage, floats, usage_of
 from paddock.gateway.responses import JSON
 from paddock.types import PairPrompt, PoolRequest
@@ -72,6 +73,7 @@ def rerank_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
         pooled = await while_listening(
             request, fleet.pool(model, "reranking", lambda id: PoolRequest(id, [*pairs], param="documents"))
         )
+        note_pooled(request, model.name, pooled)
         results = [
             Ranked(
                 index=index,

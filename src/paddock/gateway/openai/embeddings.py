@@ -16,6 +16,7 @@ from paddock.gateway.bodies import read_body
 from paddock.gateway.fields import Fields, Inputs, without_unsupported
 from paddock.gateway.listening import while_listening
 from paddock.gateway.openapi import describe
+from paddock.gateway.outcomes import note_pooled
 from paddock.gateway.pooled import PooledUsage, floats, usage_of
 from paddock.gateway.responses import JSON
 from paddock.types import PoolRequest
@@ -69,6 +70,7 @@ def embedding_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
                 model, "embedding", lambda id: PoolRequest(id, body.input, param="input", dimensions=body.dimensions)
             ),
         )
+        note_pooled(request, model.name, pooled)
         written = _base64 if body.encoding_format == "base64" else floats
         return JSON(
             EmbeddingList(
