@@ -73,7 +73,7 @@ def test_prompts_are_logged_on_demand() -> None:
 
 @pytest.mark.parametrize("presented", ["a b", "x" * 200, "-", "é"])
 def test_a_request_id_that_is_not_sane_is_replaced(fake_server: Server, presented: str) -> None:
-    response = fake_server.client.get("/health", headers={"x-request-id": presented.encode()})
+    response = fake_server.client.get("/health", headers=[(b"x-request-id", presented.encode())])
     assert response.headers["x-request-id"].startswith("req_")
 
 

@@ -19,6 +19,7 @@ from paddock.fleet import Fleet, Rules, open_catalogue
 from paddock.gateway.app import create_app
 from paddock.gateway.protocol import ConnectionLimits, bounded_protocol
 from paddock.gateway.reloading import Reloader
+from paddock.gateway.tls import Certificate
 
 _log = structlog.get_logger(__name__)
 
@@ -42,13 +43,16 @@ def serve(
     folder = settings.server.slot_save_path
     if folder is not None and not folder.is_dir():
         raise StartupError(f"the folder for saved slots {folder} does not exist")
+    certificate = Certificate.of(settings.server)
     sock = _bind(settings.server)
     fleet = Fleet(catalogue, Rules.of(settings.model_manager))
     reloader = Reloader(fleet, settings, reread or (lambda: settings))
-    config = _uvicorn_config(settings.server, fleet, reloader)
+    config = _uvicorn_config(settings.server, fleet, reloader, certificate)
     url = f"{'https' if config.is_ssl else 'http'}://{_authority(sock)}"
     with sock:
-        server = _Server(config, fleet, reloader, settings.server.shutdown_grace, lambda: on_listening(url, fleet))
+        server = _Server(
+            config, fleet, reloader, settings.server.shutdown_grace, lambda: on_listening(url, fleet), certificate
+        )
         server.run(sockets=[sock])
 
 
@@ -62,6 +66,7 @@ class _Server(uvicorn.Server):
         reloader: Reloader,
         grace: float,
         on_listening: Callable[[], None],
+        certificate: Certificate | None,
     ) -> None:
         super().__init__(config)
         self._fleet = fleet
@@ -69,6 +74,8 @@ class _Server(uvicorn.Server):
         self._reloading: asyncio.Task[None] | None = None
         self._grace = grace
         self._on_listening = on_listening
+        self._certificate = certificate
+        self._watching: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -76,9 +83,13 @@ class _Server(uvicorn.Server):
             self._fleet.preload()
             with contextlib.suppress(NotImplementedError):  # there are systems without
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hangup)
+            if self._certificate is not None:
+                self._watching = asyncio.ensure_future(self._certificate.watch())
             self._on_listening()
 
     def _on_hangup(self) -> None:
+        if self._certificate is not None:
+            self._certificate.renew()
         self._reloading = asyncio.ensure_future(self._reload())
 
     async def _reload(self) -> None:
@@ -86,6 +97,8 @@ class _Server(uvicorn.Server):
             await self._reloader.reload()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
         draining = asyncio.ensure_future(self._drain())
         await super().shutdown(sockets)
         await draining
@@ -101,12 +114,9 @@ class _Server(uvicorn.Server):
             await self._fleet.close()
 
 
-def _uvicorn_config(settings: ServerSettings, fleet: Fleet, reloader: Reloader) -> uvicorn.Config:
-    if (settings.ssl_key_file is None) != (settings.ssl_cert_file is None):
-        raise StartupError("TLS needs both ssl_key_file and ssl_cert_file")
-    for file in (settings.ssl_key_file, settings.ssl_cert_file):
-        if file is not None and not file.is_file():
-            raise StartupError(f"the TLS file {file} does not exist")
+def _uvicorn_config(
+    settings: ServerSettings, fleet: Fleet, reloader: Reloader, certificate: Certificate | None
+) -> uvicorn.Config:
     return uvicorn.Config(
         create_app(settings, fleet, reloader),
         loop="uvloop",
@@ -120,8 +130,7 @@ def _uvicorn_config(settings: ServerSettings, fleet: Fleet, reloader: Reloader) 
         timeout_keep_alive=settings.keep_alive_timeout,
         # The fleet ends the streams when their grace is over; this is for connections that even then do not close.
         timeout_graceful_shutdown=int(settings.shutdown_grace) + 5,
-        ssl_keyfile=str(settings.ssl_key_file) if settings.ssl_key_file else None,
-        ssl_certfile=str(settings.ssl_cert_file) if settings.ssl_cert_file else None,
+        ssl_context_factory=(lambda *_: certificate.context) if certificate is not None else None,
     )
 
 
