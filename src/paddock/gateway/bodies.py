@@ -23,6 +23,7 @@ from paddock.errors import (
     RequestTooLarge,
     UnsupportedParameter,
 )
+from paddock.gateway.sizes import MOST_MISTAKES, refuse_bulk, too_deep
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -47,6 +48,7 @@ async def read_body(
         request.scope[BODY] = data
     if optional and not data:
         data = b"{}"
+    refuse_bulk(data, getattr(schema, "token_lists", frozenset()))
     try:
         return schema.model_validate_json(data)
     except ValidationError as error:
@@ -91,6 +93,8 @@ async def _read(request: Request, limit: int) -> bytes:
 
 
 def _problems(error: ValidationError) -> list[Any]:
+    if error.error_count() > MOST_MISTAKES:  # each of which would have to be made a sentence of
+        raise InvalidRequest(f"{error.error_count()} values in the body are wrong or unknown: too many to name them")
     return error.errors(include_url=False, include_input=False)
 
 
@@ -122,6 +126,8 @@ def _explain(problems: list[Any], schema: type[BaseModel]) -> PaddockError:
     param = _joined([part for part in problem["loc"] if isinstance(part, int) or part.isidentifier()])
     message = problem["msg"].removeprefix("Value error, ")
     match problem["type"]:
+        case "json_invalid" if problem["ctx"]["error"].startswith("recursion limit"):
+            return too_deep()
         case "json_invalid":
             return InvalidJSON(f"the body is not valid JSON: {problem['ctx']['error']}")
         case "extra_forbidden":

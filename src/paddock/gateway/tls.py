@@ -57,9 +57,7 @@ class Certificate:
         else:
             _log.info("the certificate was renewed", file=str(self._files[0]))
 
-    def _hand_over(
-        self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: ssl.SSLContext
-    ) -> None:
+    def _hand_over(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _from: ssl.SSLContext) -> None:
         connection.context = self._current
 
     def _stamp(self) -> tuple[tuple[int, int, int] | None, ...]:
