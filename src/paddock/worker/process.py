@@ -15,13 +15,13 @@ import sys
 import time
 from array import array
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from paddock.engine import Engine
 from paddock.errors import InvalidRequest, ModelLoadFailed, PaddockError, QueueFull
 from paddock.scheduling import Job, Request
 from paddock.types import EngineOptions, GenerateRequest, PoolRequest
@@ -52,6 +52,7 @@ from paddock.wire import (
     reader_for_worker,
 )
 from paddock.worker.answers import Answer
+from paddock.worker.constraints import Compiler
 from paddock.worker.engine_thread import (
     Add,
     Command,
@@ -75,6 +76,8 @@ from paddock.worker.turns import Turns
 
 _PROGRESS_STEP = 0.02
 _REMEMBERED_ENDS = 16
+_COMPILED_AT_ONCE = 2
+T = TypeVar("T")
 
 
 @dataclass(slots=True, frozen=True)
@@ -114,6 +117,8 @@ class Worker:
         self._selector.register(self._wake_in, selectors.EVENT_READ)
         # One thread, so that prompts are prepared in the order they came and a long one delays no running stream.
         self._preparing = ThreadPoolExecutor(1, thread_name_prefix="prompts")
+        self._constraining = ThreadPoolExecutor(_COMPILED_AT_ONCE, thread_name_prefix="constraints")
+        self._compiler: Compiler | None = None
         self._turns = turns
         self._options = EngineOptions()
         self._engine: EngineThread | PooledThread | None = None
@@ -218,24 +223,37 @@ class Worker:
 
     def _prepare(self, request: GenerateRequest) -> None:
         """Runs on the prompt thread."""
-        outcome: _Prompt | PaddockError
+        assert self._prompts is not None, "the gateway sends no request before Ready"
+        prompts = self._prompts
+        read = self._attempt(request, lambda: prompts.read(request))
+        if isinstance(read, Read) and read.constraint is not None:
+            self._constraining.submit(self._complete, request, read)  # which nobody else's prompt waits for
+        else:
+            self._complete(request, read)
+
+    def _complete(self, request: GenerateRequest, read: Read | PaddockError) -> None:
+        outcome = read if isinstance(read, PaddockError) else self._attempt(request, lambda: self._ready(request, read))
+        self._post(_Prepared(request, outcome))
+
+    def _ready(self, request: GenerateRequest, read: Read) -> _Prompt:
+        assert self._opened is not None, "prompts are read when the engine is open"
+        assert self._compiler is not None, "which gives it its work"
+        vocab = self._opened.engine.vocab
+        return _Prompt(
+            read.tokens,
+            names=[(token, vocab.name(token)) for token in read.tokens] if request.echo else None,
+            grammar=_compiled(self._compiler, read),
+            reply=read.reply,
+        )
+
+    def _attempt(self, request: GenerateRequest, work: Callable[[], T]) -> T | PaddockError:
         try:
-            assert self._prompts is not None, "the gateway sends no request before Ready"
-            assert self._opened is not None, "and it is ready when the engine is open"
-            engine = self._opened.engine
-            read = self._prompts.read(request)
-            outcome = _Prompt(
-                read.tokens,
-                names=[(token, engine.vocab.name(token)) for token in read.tokens] if request.echo else None,
-                grammar=_compiled(engine, read),
-                reply=read.reply,
-            )
+            return work()
         except PaddockError as error:
-            outcome = error
+            return error
         except Exception as error:
             log_error("a prompt could not be prepared", request_id=request.request_id)
-            outcome = PaddockError(f"the prompt could not be prepared: {type(error).__name__}: {error}")
-        self._post(_Prepared(request, outcome))
+            return PaddockError(f"the prompt could not be prepared: {type(error).__name__}: {error}")
 
     def _prepare_inputs(self, request: PoolRequest) -> None:
         """Runs on the prompt thread too."""
@@ -270,6 +288,7 @@ class Worker:
                     info = opened.engine.info
                     self._opened = opened
                     self._n_slots = info.n_slots
+                    self._compiler = Compiler(opened.engine.compile)
                     self._prompts = PromptReader(opened.engine.vocab, info)
                     self._slot_actions = SlotActions(opened.engine, self._tell_engine, self._outbox.send)
                     self._questions = TextQuestions(opened.engine, self._prompts, self._outbox.send)
@@ -365,11 +384,11 @@ class Worker:
         _leave(1)
 
 
-def _compiled(engine: Engine, read: Read) -> Any:
+def _compiled(compiler: Compiler, read: Read) -> Any:
     if read.constraint is None:
         return None
     try:
-        return engine.compile(read.constraint)
+        return compiler.compile(read.constraint)
     except InvalidRequest:
         if read.is_optional:
             return None
