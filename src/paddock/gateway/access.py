@@ -26,7 +26,7 @@ class AccessLog:
 
     def __init__(self, app: ASGIApp, headers: dict[str, str], *, log_prompts: bool) -> None:
         self._app = app
-        self._headers = headers
+        self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         self._log_prompts = log_prompts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -45,8 +45,8 @@ class AccessLog:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers["x-request-id"] = request_id
-                for name, value in self._headers.items():
-                    headers.setdefault(name, value)
+                said = {name for name, _ in message["headers"]}
+                headers.raw.extend(header for header in self._headers if header[0] not in said)
                 if ignored := scope.get(IGNORED):
                     headers["x-paddock-ignored-fields"] = ignored
             elif message["type"] == "http.response.body":

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from functools import lru_cache
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -29,6 +30,7 @@ class Browsers:
         self._app = app
         self._origins = frozenset(origin.rstrip("/").lower() for origin in settings.cors_origins)
         self._hosts = frozenset(host.lower() for host in settings.allowed_hosts)
+        self._is_ours = lru_cache(maxsize=256)(self._answers_to)
         self._check_host = "*" not in self._hosts and (bool(self._hosts) or is_loopback(settings.host))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,7 +67,7 @@ class Browsers:
             return None
         return OriginNotAllowed("a page from elsewhere may not ask this server")
 
-    def _is_ours(self, authority: str) -> bool:
+    def _answers_to(self, authority: str) -> bool:
         """Nobody can own an address, or a name without a dot, so whoever asks by one means this machine."""
         match = _AUTHORITY.fullmatch(authority.lower())
         if match is None:
