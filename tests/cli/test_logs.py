@@ -6,6 +6,7 @@ import json
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -145,6 +146,15 @@ def test_what_prevents_a_start_is_json_too() -> None:
     line = json.loads(done.stdout)
     assert (line["level"], done.stderr) == ("critical", b"")
     assert "/no/such.gguf" in line["message"]
+
+
+def test_what_libllama_says_has_levels_and_a_model(tiny_models: dict[str, Path]) -> None:
+    with Server("-m", str(tiny_models["llama"]), "--log-format", "json", "-v", "-c", "256") as server:
+        assert server.client.post("/completion", json={"prompt": "a", "n_predict": 1}).status_code == 200
+        lines = [line for line in _lines(server) if line.get("pid")]
+    assert any("llama_context" in line["message"] and line["level"] == "debug" for line in lines)
+    assert {line["model"] for line in lines} == {"llama"}
+    assert not any(line["message"].startswith("<") or not line["message"] for line in lines)
 
 
 def test_the_last_words_of_a_worker_are_in_the_line_of_its_crash() -> None:

@@ -135,8 +135,15 @@ def _uvicorn_config(
 
 
 def _connection_limits(settings: ServerSettings) -> ConnectionLimits:
+    connections = min(settings.max_connections, max(1, _files_allowed() - _OTHER_FILES))
+    if connections < settings.max_connections:
+        _log.warning(
+            "fewer connections than max_connections, because of the limit of open files",
+            max_connections=settings.max_connections,
+            possible=connections,
+        )
     return ConnectionLimits(
-        connections=min(settings.max_connections, _files_allowed() - _OTHER_FILES),
+        connections=connections,
         header_bytes=settings.max_header_bytes,
         header_count=settings.max_header_count,
         url_bytes=settings.max_url_bytes,
