@@ -158,3 +158,15 @@ def test_quiet_connections_make_room() -> None:
             answer = opened.enter_context(Wire(server.url)).answer()
             assert (answer.status, answer.code) == (503, "too_many_connections")
             assert answer.headers["retry-after"] == "1"
+
+
+def test_requests_that_are_sent_ahead_are_answered_in_turn() -> None:
+    """While one is under way the connection is not idle, however long it takes."""
+    with Server("-m", "fake:delay=0.05", env={"PADDOCK_SERVER__KEEP_ALIVE_TIMEOUT": "1"}) as server:
+        with Wire(server.url) as wire:
+            asked = [post(_CHAT, chat_body(f"say: {letter * 40}")) for letter in "abc"]
+            wire.send(asked[0] + asked[1] + asked[2][:20])
+            for letter in "ab":
+                answer = wire.answer()
+                assert answer.json()["choices"][0]["message"]["content"] == letter * 40
+            assert wire.send(asked[2][20:]).answer().status == 200

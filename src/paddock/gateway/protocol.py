@@ -151,12 +151,14 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
         if self.transport.is_closing():
             self._see_off()
-        elif not self._body_complete and self.expect_100_continue:
-            self._close()  # whether the body will still come nobody knows
-        elif not self._body_complete and not self.pipeline:
-            self._after("linger", _LINGER, self._close)
-        elif not self.pipeline:
+        elif not self.cycle.response_complete:
+            self._unset_keepalive_if_required()  # a request that was sent ahead is under way
+        elif self._body_complete or self._in_head:
             self._wait_for_another()
+        elif self.expect_100_continue:
+            self._close()  # whether the body will still come nobody knows
+        else:
+            self._after("linger", _LINGER, self._close)
 
     def timeout_keep_alive_handler(self) -> None:
         super().timeout_keep_alive_handler()
