@@ -72,6 +72,12 @@ def _size(value: Any) -> Any:
     return int(number * 1024 ** " kmgt".index(unit[:1].replace("b", " ") or " "))
 
 
+def _origin(value: str) -> str:
+    if not re.fullmatch(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]*/?", value, re.IGNORECASE):
+        raise ValueError("an origin is expected, such as http://localhost:3000, without a path; or *")
+    return value.rstrip("/")
+
+
 Size = Annotated[int, BeforeValidator(_size), Field(gt=0)]
 """In bytes. As with memory in general, a G is 1024 M."""
 
@@ -148,10 +154,16 @@ class ServerSettings(_Section):
 
     host: str = "127.0.0.1"
     port: int = Field(8080, ge=0, le=65535)
-    cors_origins: list[str] = ["http://localhost:5000"]
+    cors_origins: list[Annotated[str, AfterValidator(_origin)]] = ["http://localhost:5000"]
+    """Web pages that may ask, as `http://host:port`; `*`: all of them."""
+    allowed_hosts: list[str] = []
+    """Names by which it may be asked, besides addresses and names without a dot; `*`: any. Unless given, it may be
+    asked by any name where others than this machine can reach it."""
     log_level: Annotated[LogLevel, BeforeValidator(_upper)] = "INFO"
     log_format: Literal["text", "json"] = "text"
     log_disable: bool = False
+    log_prompts: bool = False
+    """Whether the log has the bodies of requests, prompts and all."""
     api_keys: list[str] = []
     api_key_file: Expanded | None = None
     """These and those of `api_keys` are admin keys without limits."""
@@ -162,6 +174,19 @@ class ServerSettings(_Section):
     ssl_key_file: Expanded | None = None
     ssl_cert_file: Expanded | None = None
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
+    max_header_bytes: int = Field(64 * 1024, ge=1024)
+    max_header_count: int = Field(100, ge=16)
+    max_url_bytes: int = Field(8 * 1024, ge=256)
+    max_connections: int = Field(4096, gt=0)
+    """Open at once. When there are as many, those without a request under way make room, the longest quiet first."""
+    header_timeout: float = Field(20, gt=0)
+    """Seconds for the head of a request, and for its first byte on a new connection."""
+    body_timeout: float = Field(20, gt=0)
+    """Seconds for a body; each 500 bytes that have come give one more."""
+    write_timeout: float = Field(60, gt=0)
+    """Seconds for which a client may leave unread what would be sent to it."""
+    keep_alive_timeout: int = Field(75, gt=0)
+    """Seconds between two requests on one connection."""
     metrics: bool = True
     """Whether `/metrics` says what is counted."""
     slots: bool = True

@@ -97,6 +97,14 @@ class ReadTooSlowly(PaddockError):
     code = "read_too_slowly"
 
 
+class RequestTimeout(PaddockError):
+    """A request that was begun was not sent to its end."""
+
+    status = 408
+    type = "invalid_request_error"
+    code = "request_timeout"
+
+
 class AuthenticationError(PaddockError):
     status = 401
     type = "authentication_error"
@@ -109,6 +117,22 @@ class PermissionDenied(PaddockError):
     status = 403
     type = "permission_error"
     code = "permission_denied"
+
+
+class HostNotAllowed(PaddockError):
+    """The server is asked by a name that is not its own, as happens when a web page has its own name point here."""
+
+    status = 403
+    type = "permission_error"
+    code = "host_not_allowed"
+
+
+class OriginNotAllowed(PaddockError):
+    """A web page from elsewhere asks."""
+
+    status = 403
+    type = "permission_error"
+    code = "origin_not_allowed"
 
 
 class NotFound(PaddockError):
@@ -141,6 +165,18 @@ class RequestTooLarge(PaddockError):
     code = "request_too_large"
 
 
+class URITooLong(PaddockError):
+    status = 414
+    type = "invalid_request_error"
+    code = "uri_too_long"
+
+
+class HeadersTooLarge(PaddockError):
+    status = 431
+    type = "invalid_request_error"
+    code = "headers_too_large"
+
+
 class NotSupported(PaddockError):
     """This server, or this model, does not do that at all."""
 
@@ -158,6 +194,10 @@ class Unavailable(PaddockError):
     status = 503
     type = "unavailable_error"
     code = "unavailable"
+
+
+class TooManyConnections(Unavailable):
+    code = "too_many_connections"
 
 
 class QueueFull(PaddockError):

@@ -193,6 +193,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     max_seconds: float = 0.0
     """After so long an answer ends with its next line; 0: it may take as long as it takes."""
     origin: Origin = Origin()
+    request_id: str = ""
+    """What the log calls it."""
 
 
 class PairPrompt(msgspec.Struct, frozen=True, tag="pair"):

@@ -238,3 +238,25 @@ def test_nothing_that_the_official_suite_calls_invalid_can_be_said() -> None:
                 over = said and (state.complete or not state.forbidden()[BYTES_END])
                 assert example["valid"] or not over, (file.name, group["description"], example)
     assert taken > 150
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"patternProperties": {f"^{number}-": {} for number in range(65)}}, "65 patternProperties; at most 64"),
+        (
+            {"allOf": [{"patternProperties": {f"^{n}{m}-": {} for m in range(40)}} for n in "ab"]},
+            "80 patternProperties",
+        ),
+        ({"type": "integer", "multipleOf": 999983}, "999983; at most 50000"),
+        ({"items": [{"multipleOf": 0.30011}, {"multipleOf": 29989}]}, "60000; at most 50000"),
+    ],
+)
+def test_what_would_take_minutes_is_refused_at_once(schema: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        _compile("json_schema", json.dumps(schema), BYTES)
+
+
+@pytest.mark.parametrize("multiple", [0.01, 5, 86400, 1000000, 1e-5])
+def test_multiples_that_people_ask_for(multiple: float) -> None:
+    assert not _compile("json_schema", json.dumps({"type": "number", "multipleOf": multiple}), BYTES).problem

@@ -26,3 +26,21 @@ def test_what_libllama_says_tells_why_it_failed(
     error = library.load_failure("cannot load x.gguf")
     assert type(error) is kind
     assert error.message == f"cannot load x.gguf: {line or 'libllama gave no reason'}"
+
+
+@pytest.mark.parametrize("verbose", [True, False])
+def test_lines_are_written_with_their_level(capsys: pytest.CaptureFixture[str], verbose: bool) -> None:
+    log = library.NativeLog()
+    log.verbose = verbose
+    for level, text in (
+        (2, b"loading "),
+        (5, b"."),
+        (5, b"."),
+        (3, b"beware\tof\n"),
+        (4, b"bro"),
+        (5, b"ken\n"),
+        (2, b"\n"),
+    ):
+        log._on_line(level, text, None)
+    assert capsys.readouterr().err == ("<7>loading ..\n" if verbose else "") + "<4>beware of\n<3>broken\n"
+    assert list(log.errors) == ["broken"]

@@ -3,34 +3,91 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
-from typing import Literal
+from types import TracebackType
+from typing import Any, Literal, TextIO
 
 import structlog
 
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
 
 def configure(*, level: str, form: Literal["text", "json"], disabled: bool) -> None:
-    """Everything logs through structlog; this decides once, at start-up, what becomes of it."""
+    """Everything logs through structlog; this decides once, at start-up, what becomes of it. What libraries log by
+    Python's own means, and what nobody caught, goes the same way.
+    """
+    logging.basicConfig(handlers=[logging.NullHandler() if disabled else _Forward()], level=level, force=True)
+    logging.captureWarnings(True)
     if disabled:
         structlog.configure(processors=[_drop])
         return
+    sys.excepthook = _log_uncaught
     stamp = structlog.processors.TimeStamper(fmt="iso", utc=True, key="timestamp")
     shared: list[structlog.typing.Processor] = [structlog.processors.add_log_level, stamp]
     if form == "json":
         finish: list[structlog.typing.Processor] = [
             structlog.processors.format_exc_info,
             structlog.processors.EventRenamer("message"),
-            structlog.processors.JSONRenderer(ensure_ascii=False),
+            structlog.processors.JSONRenderer(ensure_ascii=False, default=str),
         ]
     else:
         plain = structlog.dev.plain_traceback
-        finish = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain, pad_event_to=24)]
+        finish = [
+            _one_line,
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain, pad_event_to=24),
+        ]
     structlog.configure(
         processors=[*shared, *finish],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level)),
-        logger_factory=structlog.PrintLoggerFactory(sys.stdout if form == "json" else sys.stderr),
+        logger_factory=_Lines(sys.stdout if form == "json" else sys.stderr),
         cache_logger_on_first_use=True,
     )
+
+
+class _Lines:
+    """Makes the one logger that writes. A log that nobody takes any more, as of a pipe that broke, stops no server."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def __call__(self, *_: Any) -> _Lines:
+        return self
+
+    def msg(self, line: str) -> None:
+        try:
+            self._file.buffer.write(line.encode("utf-8", "backslashreplace") + b"\n")
+            self._file.buffer.flush()
+        except (OSError, ValueError):
+            pass
+
+    debug = info = warning = error = critical = exception = msg
+
+
+class _Forward(logging.Handler):
+    """What libraries log. uvicorn tells at `INFO` what happens each time: for us that is detail."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        routine = record.levelno == logging.INFO and record.name.startswith("uvicorn")
+        level = logging.DEBUG if routine else record.levelno
+        error = record.exc_info[1] if record.exc_info else None
+        structlog.get_logger(record.name).log(level, record.getMessage(), logger=record.name, exc_info=error)
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, at)
+    else:
+        structlog.get_logger(__name__).critical("uncaught error", exc_info=error)
+
+
+def _one_line(_logger: object, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Nobody can write a line of his own into the log by what he asks for."""
+    return {key: _UNPRINTABLE.sub(_escaped, value) if isinstance(value, str) else value for key, value in event.items()}
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return repr(match[0])[1:-1]
 
 
 def _drop(_logger: object, _name: str, _event: structlog.typing.EventDict) -> structlog.typing.EventDict:

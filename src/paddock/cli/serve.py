@@ -55,6 +55,7 @@ _SETTINGS: dict[str, str] = {
     "host": "server.host",
     "port": "server.port",
     "cors_origins": "server.cors_origins",
+    "allowed_hosts": "server.allowed_hosts",
     "api_key": "server.api_keys",
     "api_key_file": "server.api_key_file",
     "ssl_key_file": "server.ssl_key_file",
@@ -65,6 +66,7 @@ _SETTINGS: dict[str, str] = {
     "props": "server.props",
     "log_format": "server.log_format",
     "log_disable": "server.log_disable",
+    "log_prompts": "server.log_prompts",
     "log_level": "server.log_level",
 }
 
@@ -161,7 +163,10 @@ _SERVER = _options(
     click.option("--api-key-file", metavar="FILE", help="The same for the keys in this file, one per line."),
     click.option("--ssl-key-file", metavar="FILE", help="TLS private key (PEM)."),
     click.option("--ssl-cert-file", metavar="FILE", help="TLS certificate (PEM)."),
-    click.option("--cors-origins", multiple=True, metavar="ORIGIN", help="Origin a browser page may ask from."),
+    click.option("--cors-origins", multiple=True, callback=_comma_separated, metavar="ORIGIN,...",
+                 help="Origin a browser page may ask from (repeatable); *: any."),
+    click.option("--allowed-hosts", multiple=True, callback=_comma_separated, metavar="NAME,...",
+                 help="Name it may be asked by, behind a proxy (repeatable); *: any."),
     click.option("--metrics/--no-metrics", default=None, help="Prometheus metrics at /metrics. [on]"),
     click.option("--slots/--no-slots", default=None, help="Slot states at /slots. [on]"),
     click.option("--props", is_flag=True, default=None, help="Allow changing properties by POST /props."),
@@ -170,6 +175,7 @@ _SERVER = _options(
 _LOGGING = _options(
     click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Configuration file (JSON)."),
     click.option("--log-format", type=click.Choice(["text", "json"]), help="text on stderr, or json on stdout. [text]"),
+    click.option("--log-prompts", is_flag=True, default=None, help="Log the bodies of requests, prompts and all."),
     click.option("--log-disable", is_flag=True, default=None, help="No log."),
     click.option("-v", "--verbose", is_flag=True, help="Log everything, also what libllama says."),
 )
@@ -180,10 +186,13 @@ _LOGGING = _options(
 def command(config: Path | None, verbose: bool, **flags: Any) -> None:
     """Serve models over HTTP. Without -m or --models-dir the small demo model is served."""
     # Not before now: `--help` should not wait for pydantic, FastAPI and uvicorn.
+    import structlog
+
     from paddock.cli import logs
     from paddock.config import load_settings
 
     given = {name: value for name, value in flags.items() if value is not None and value != ()}
+    form = given.get("log_format")
     if verbose:
         given["log_level"] = "DEBUG"
 
@@ -193,15 +202,18 @@ def command(config: Path | None, verbose: bool, **flags: Any) -> None:
 
     try:
         settings = load_settings(file=config, flags=_to_settings(given))
-        logs.configure(
-            level=settings.server.log_level, form=settings.server.log_format, disabled=settings.server.log_disable
-        )
+        form = settings.server.log_format
+        logs.configure(level=settings.server.log_level, form=form, disabled=settings.server.log_disable)
         from paddock.gateway import serve
 
         settings = read()
         serve(settings, lambda url, fleet: _announce(settings, url, fleet), read)
     except StartupError as error:
-        click.echo(f"paddock: {error.message}", err=True)
+        if form == "json":
+            logs.configure(level="CRITICAL", form="json", disabled=False)
+            structlog.get_logger(__name__).critical(error.message)
+        else:
+            click.echo(f"paddock: {error.message}", err=True)
         sys.exit(1)
 
 

@@ -5,8 +5,10 @@ for. Needs nothing of a model but its vocabulary.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +26,9 @@ _LARGEST_SOURCE = 1 << 16
 # llguidance recurses from definition to definition, and a native stack that overflows ends the process. More than this
 # many levels overflow the usual 8 MiB; the threads of a worker have eight times that.
 _DEEPEST = 2000
+# Time and memory grow with the square of the first and with the second, before any limit of llguidance's is asked.
+_MOST_PATTERNS = 64
+_LARGEST_MULTIPLES = 50_000
 # As llama.cpp has it: without a bound small models go on indenting for ever.
 _WHITESPACE = r" |\n{1,2}[ \t]{0,20}"
 _UNSATISFIABLE = "NoExtensionBias"
@@ -78,7 +83,7 @@ class Grammar:
 
 
 class GrammarSource:
-    """Compiles constraints for one vocabulary. Used by one thread."""
+    """Compiles constraints for one vocabulary. Safe to use from any thread."""
 
     def __init__(self, vocab: Vocab, n_vocab: int) -> None:
         self._vocab = vocab
@@ -196,11 +201,29 @@ def _schema(source: str) -> str:
         raise _Refused("a schema must be an object" if schema is not False else "nothing satisfies the schema false")
     if "x-guidance" in schema:
         raise _Refused("'x-guidance' could loosen the schema, so it is not taken")
+    _refuse_costly(schema)
     references = {str(value) for name, value in _pairs(schema) if name == "$ref"}
     _refuse_depth(_depth(schema), 1 + len(references))
     # What it does not know it then refuses, rather than leave it out.
     strict: Any = {"lenient": False, "coerce_one_of": False, "whitespace_pattern": _WHITESPACE}
     return str(LLMatcher.grammar_from_json_schema(schema, overrides=strict))
+
+
+def _refuse_costly(schema: dict[str, Any]) -> None:
+    pairs = list(_pairs(schema))
+    patterns = sum(len(value) for name, value in pairs if name == "patternProperties" and isinstance(value, dict))
+    if patterns > _MOST_PATTERNS:
+        raise _Refused(f"it has {patterns} patternProperties; at most {_MOST_PATTERNS} are taken")
+    multiples = sum(_digits(value) for name, value in pairs if name == "multipleOf")
+    if multiples > _LARGEST_MULTIPLES:
+        raise _Refused(f"its multipleOf, without zeros, come to {multiples}; at most {_LARGEST_MULTIPLES} are taken")
+
+
+def _digits(number: Any) -> int:
+    """What is left of a number without its point and the zeros around."""
+    if type(number) not in (int, float) or not math.isfinite(number):
+        return 0
+    return int("".join(map(str, Decimal(repr(number)).as_tuple().digits)).rstrip("0") or "0")
 
 
 def _lark(source: str) -> str:

@@ -11,18 +11,23 @@ import llama_cpp.llama_cpp as lib
 
 from paddock.errors import ModelLoadFailed, OutOfMemory
 
-_ERROR, _CONTINUED = 4, 5
+_INFO, _WARNING, _ERROR, _CONTINUED = 2, 3, 4, 5
+# ggml's levels as sd-daemon(3) writes them before a line, which is how the gateway knows them.
+_PREFIXES = {_INFO: "<7>", _WARNING: "<4>", _ERROR: "<3>"}
 # What its parts say when they are given no memory; there is no other way to know.
 _NO_MEMORY = ("failed to allocate", "unable to allocate", "cannot allocate memory", "out of memory", "std::bad_alloc")
 
 
 class NativeLog:
-    """Passes libllama's log lines to stderr (errors only, unless verbose) and remembers the last errors."""
+    """Passes libllama's log lines to stderr, each with its level (warnings and errors only, unless verbose), and
+    remembers the last errors.
+    """
 
     def __init__(self) -> None:
         self.verbose = False
         self.errors: deque[str] = deque(maxlen=8)
         self._level = 0
+        self._line = ""
         # libllama keeps this pointer for the life of the process: losing the reference is a segfault later.
         self._callback = lib.llama_log_callback(self._on_line)
 
@@ -31,12 +36,22 @@ class NativeLog:
 
     def _on_line(self, level: int, text: bytes, _data: Any) -> None:
         if level != _CONTINUED:
+            self._tell()
             self._level = level
-        line = text.decode("utf-8", "replace")
-        if self._level == _ERROR and line.strip():
-            self.errors.append(line.strip())
-        if self.verbose or self._level == _ERROR:
-            sys.stderr.write(line)
+        self._line += text.decode("utf-8", "replace")
+        if self._line.endswith("\n"):
+            self._tell()
+
+    def _tell(self) -> None:
+        """A line is complete, or another one begins."""
+        line, self._line = self._line.strip(), ""
+        if not line:
+            return
+        if self._level == _ERROR:
+            self.errors.append(line)
+        if self.verbose or self._level >= _WARNING:
+            prefix = _PREFIXES.get(self._level, "<7>")
+            sys.stderr.write("".join(f"{prefix}{part}\n" for part in line.replace("\t", " ").splitlines()))
 
 
 log = NativeLog()

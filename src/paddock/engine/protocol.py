@@ -84,7 +84,9 @@ class Engine(Protocol):
         ...
 
     def compile(self, constraint: Constraint) -> Any:
-        """Make a constraint ready for `sampler`, or raise `InvalidRequest`. It may take a while: one thread's work."""
+        """Make a constraint ready for `sampler`, or raise `InvalidRequest`. It may take a while. Safe to call from any
+        thread.
+        """
         ...
 
     def sampler(self, params: SamplingParams, prompt: Sequence[int], grammar: Any = None) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from paddock.errors import PaddockError, WorkerCrashed
 from paddock.fleet.journey import LEFT, Journey
 from paddock.fleet.process import Attempt, WorkerProcess
-from paddock.types import Adapters, GenerateRequest, Usage
+from paddock.types import Adapters, FinishReason, GenerateRequest, Usage
 from paddock.wire import Delta
 
 _RETRIES = 1
@@ -115,6 +115,11 @@ class Generation:
     def used(self) -> Usage:
         """The tokens so far."""
         return self._journey.used
+
+    @property
+    def finish_reasons(self) -> frozenset[FinishReason]:
+        """Of its answers that are complete."""
+        return frozenset(self._journey.finishes)
 
     @property
     def failed(self) -> bool:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from paddock.types import ModelKind, Origin, Timings, Usage
+from paddock.types import FinishReason, ModelKind, Origin, Timings, Usage
 from paddock.wire import Delta
 
 DONE: Final = "ok"
@@ -35,6 +35,7 @@ class Journey:
         self.prompt_tokens = 0
         self._told: dict[int, int] = {}
         self._cached: int | None = None
+        self.finishes: list[FinishReason] = []
         self.timings: Timings | None = None
         """Of the answer that ended last, as its worker measured them."""
 
@@ -59,6 +60,7 @@ class Journey:
         self.prompt_tokens, self._cached = prompt_tokens, None
         self._unfinished = answers
         self._told.clear()
+        self.finishes.clear()
 
     def told(self, delta: Delta) -> None:
         if delta.progress is not None:
@@ -69,6 +71,7 @@ class Journey:
         if delta.finish is None or delta.usage is None:
             return
         self._told[delta.index] = delta.usage.completion_tokens
+        self.finishes.append(delta.finish)
         cached = delta.usage.cached_tokens
         self._cached = cached if self._cached is None else min(cached, self._cached)
         self.timings = delta.timings or self.timings

@@ -28,6 +28,7 @@ from paddock.errors import (
 )
 from paddock.fleet.adapters import fingerprint
 from paddock.fleet.catalogue import Model
+from paddock.fleet.output import understand
 from paddock.fleet.vigil import Vigil
 from paddock.tally import Levels, Tally
 from paddock.types import Adapters, EngineOptions, GenerateRequest, ModelInfo, PoolRequest, SlotState
@@ -190,6 +191,7 @@ class WorkerProcess(asyncio.Protocol):
         self._stopping = False
         self._killed = False
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
+        self._following: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -223,7 +225,7 @@ class WorkerProcess(asyncio.Protocol):
                     pass_fds=(theirs.fileno(), self._turns.fileno()), start_new_session=True, env=environment(options),
                     stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
                 )  # fmt: skip
-            self._keep(self._follow_output())
+            self._following = self._keep(self._follow_output())
             await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
         except OSError as error:
             ours.close()
@@ -459,7 +461,8 @@ class WorkerProcess(asyncio.Protocol):
             self._ready.set_exception(self._problem or self._why_not_loaded(status))
             self._ready.exception()  # retrieved, should nobody be waiting any more
         if not self._stopping:
-            await asyncio.sleep(0)  # let the last lines of its output arrive
+            if self._following is not None:  # the last lines of its output
+                await asyncio.wait({self._following}, timeout=_EXIT_WAIT)
             _log.error("worker gone", model=self.model, status=_how(status), output=list(self._stderr))
             self.end, self.end_cause = error.message, self.end_cause or _cause(status)
         self._stopping = True
@@ -478,9 +481,9 @@ class WorkerProcess(asyncio.Protocol):
         assert self._process is not None, "spawned before it is followed"
         assert self._process.stdout is not None, "spawned with a pipe"
         while line := await _line(self._process.stdout):
-            text = line.decode("utf-8", "replace").rstrip()
-            self._stderr.append(text)
-            _log.debug("worker output", model=self.model, line=text)
+            level, message, fields = understand(line.decode("utf-8", "replace").rstrip())
+            self._stderr.append(message)
+            getattr(_log, level)(message, model=self.model, pid=self.pid, **fields)
 
     def _send(self, message: ToWorker) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -492,10 +495,11 @@ class WorkerProcess(asyncio.Protocol):
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
-    def _keep(self, coroutine: Coroutine[None, None, None]) -> None:
+    def _keep(self, coroutine: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def _weight(delta: Delta) -> int:

@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-import secrets
 import time
+from typing import Any
 
 import structlog
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddock.errors import PaddockError
-from paddock.gateway.bodies import IGNORED
+from paddock.gateway.bodies import BODY, IGNORED
+from paddock.gateway.callers import CALLER, MODEL, NOBODY
 from paddock.gateway.metering import METER
+from paddock.gateway.request_ids import REQUEST_ID, request_id_from
 from paddock.gateway.responses import error_event, error_response
 
 _log = structlog.get_logger(__name__)
 _QUIET = frozenset({"/health", "/v1/health", "/metrics"})
+_LONGEST_PROMPT = 100_000
 
 
 class AccessLog:
-    def __init__(self, app: ASGIApp) -> None:
+    """`headers` are those that every response has. With `log_prompts` the bodies of requests are logged too."""
+
+    def __init__(self, app: ASGIApp, headers: dict[str, str], *, log_prompts: bool) -> None:
         self._app = app
+        self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        self._log_prompts = log_prompts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = f"req_{secrets.token_hex(8)}"
+        request_id = request_id_from(Headers(scope=scope).get("x-request-id"))
+        REQUEST_ID.set(request_id)
         begun = time.perf_counter()
         status = 0
         finished = False
@@ -37,6 +45,8 @@ class AccessLog:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers["x-request-id"] = request_id
+                said = {name for name, _ in message["headers"]}
+                headers.raw.extend(header for header in self._headers if header[0] not in said)
                 if ignored := scope.get(IGNORED):
                     headers["x-paddock-ignored-fields"] = ignored
                 if METER in scope:
@@ -47,6 +57,8 @@ class AccessLog:
 
         # The parts of a stream need none of what the layers in between do for a response.
         scope["paddock.send_part"] = send
+        if self._log_prompts:
+            scope[BODY] = b""
         try:
             await self._app(scope, receive, watch)
         except Exception:
@@ -69,4 +81,19 @@ class AccessLog:
                 status=status or "client left",
                 duration_ms=round((time.perf_counter() - begun) * 1000, 1),
                 request_id=request_id,
+                **_more(scope),
             )
+
+
+def _more(scope: Scope) -> dict[str, Any]:
+    """Who asked and what became of it, as far as it came to that."""
+    fields: dict[str, Any] = {}
+    if name := scope.get(CALLER, NOBODY).name:
+        fields["key"] = name
+    if model := scope.get(MODEL):
+        fields["model"] = model
+    if METER in scope:
+        fields |= scope[METER].told()
+    if body := scope.get(BODY):
+        fields["body"] = body[:_LONGEST_PROMPT].decode("utf-8", "replace")
+    return fields

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any, Protocol
 
+import msgspec
 from fastapi import Request
 from fastapi.responses import Response
 
@@ -19,6 +20,7 @@ from paddock.gateway.fields import GenerationFields
 from paddock.gateway.generation import start_all
 from paddock.gateway.listening import while_listening
 from paddock.gateway.metering import meter_of
+from paddock.gateway.request_ids import REQUEST_ID
 from paddock.gateway.responses import JSON, error_event
 from paddock.gateway.sse import COMMENT, EventStream
 from paddock.types import GenerateRequest
@@ -58,7 +60,7 @@ async def respond(
     async def start() -> Sequence[Generation]:
         try:
             with in_the_words_of(words):
-                generations = await start_all(fleet, model, requests, origin)
+                generations = await start_all(fleet, model, [_named(build) for build in requests], origin)
         except PaddockError:
             meter.failed()
             raise
@@ -81,6 +83,11 @@ async def respond(
         return EventStream(answer(model.name, started.result()).events(), body.sse_ping_interval, sign_of_life)
     late = _late(started, partial(answer, model.name), lambda: fleet.progress(model), request.url.path)
     return EventStream(late, body.sse_ping_interval, sign_of_life)
+
+
+def _named(build: Callable[[int], GenerateRequest]) -> Callable[[int], GenerateRequest]:
+    """The same with the name by which logs call the request."""
+    return lambda id: msgspec.structs.replace(build(id), request_id=REQUEST_ID.get())
 
 
 async def _late(

@@ -19,6 +19,7 @@ from paddock.gateway.access import AccessLog
 from paddock.gateway.admin import admin_routes
 from paddock.gateway.anthropic import anthropic_routes
 from paddock.gateway.auth import Gate
+from paddock.gateway.browsers import Browsers, is_loopback
 from paddock.gateway.health import health_routes
 from paddock.gateway.limits import HEADERS
 from paddock.gateway.metrics import HTTPCounts, metrics_routes
@@ -44,6 +45,7 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
             await asyncio.to_thread(tracing.close)
 
     app = FastAPI(title="Paddock", version=__version__, lifespan=lifespan, dependencies=[Depends(gate)])
+    app.state.body_timeout = settings.body_timeout
     app.add_exception_handler(PaddockError, on_paddock_error)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(RequestValidationError, on_invalid_parameter)
@@ -54,12 +56,13 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
         allow_headers=["*"],
         expose_headers=["x-request-id", "x-paddock-ignored-fields", *HEADERS],
     )
+    app.add_middleware(Browsers, settings=settings)
     counts = app.state.http_counts = HTTPCounts()
     app.add_middleware(counts.middleware)
     if tracing is not None:
         fleet.observe(tracing.ended)
         app.add_middleware(tracing.middleware)
-    app.add_middleware(AccessLog)
+    app.add_middleware(AccessLog, headers=_headers(settings), log_prompts=settings.log_prompts)
     for router in native_routes(fleet, settings):
         app.include_router(router)
     app.include_router(openai_routes(fleet, max_body=settings.max_body_bytes))
@@ -75,3 +78,18 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
     gate.guard(needs_of_endpoints(app.routes, needs))
     app.openapi = OpenAPI(app, needs)  # type: ignore[method-assign]
     return app
+
+
+def _headers(settings: ServerSettings) -> dict[str, str]:
+    """What every response says, unless it says otherwise itself."""
+    headers = {
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+        "Referrer-Policy": "no-referrer",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Cache-Control": "no-store",
+    }
+    # Not of this machine's own name, by which other servers are reached without TLS.
+    if settings.ssl_cert_file is not None and not is_loopback(settings.host):
+        headers["Strict-Transport-Security"] = "max-age=31536000"
+    return headers

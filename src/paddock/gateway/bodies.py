@@ -5,6 +5,7 @@ A field that nobody here has heard of is left out, and named in the response (se
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -14,13 +15,25 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
 from paddock.config import nearest
-from paddock.errors import InvalidJSON, InvalidRequest, PaddockError, RequestTooLarge, UnsupportedParameter
+from paddock.errors import (
+    InvalidJSON,
+    InvalidRequest,
+    PaddockError,
+    RequestTimeout,
+    RequestTooLarge,
+    UnsupportedParameter,
+)
+from paddock.gateway.sizes import MOST_MISTAKES, refuse_bulk, too_deep
 
 Body = TypeVar("Body", bound=BaseModel)
 
 IGNORED = "paddock.ignored_fields"
 """Where the request's scope says, ready for a header, what was left out of its body."""
+BODY = "paddock.body"
+"""Where it has the body itself, if it is there already: somebody wants to log it."""
 _MOST_NAMES, _LONGEST_NAME = 16, 80
+_SLOWEST = 500
+"""Bytes in a second that a body must bring, once its first seconds are over."""
 
 
 async def read_body(
@@ -31,8 +44,11 @@ async def read_body(
     Fields that the schema does not know are ignored, by the path to them, unless it must be `exact`.
     """
     data = await _read(request, limit)
+    if BODY in request.scope:
+        request.scope[BODY] = data
     if optional and not data:
         data = b"{}"
+    refuse_bulk(data, getattr(schema, "token_lists", frozenset()))
     try:
         return schema.model_validate_json(data)
     except ValidationError as error:
@@ -52,21 +68,33 @@ async def read_body(
 
 
 async def _read(request: Request, limit: int) -> bytes:
+    patience: float = request.app.state.body_timeout
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise RequestTooLarge(f"the body has {declared} bytes; the limit is {limit}")
     body = bytearray()
+    begun = asyncio.get_running_loop().time()
     try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > limit:
-                raise RequestTooLarge(f"the body has more than {limit} bytes")
+        async with asyncio.timeout_at(begun + patience) as deadline:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limit:
+                    raise RequestTooLarge(f"the body has more than {limit} bytes")
+                deadline.reschedule(begun + patience + len(body) / _SLOWEST)
     except ClientDisconnect:
         raise InvalidRequest("the client went away while sending the body") from None
+    except TimeoutError:
+        seconds = asyncio.get_running_loop().time() - begun
+        raise RequestTimeout(
+            f"{len(body)} bytes of the body came in {seconds:.1f} s; "
+            f"it may take {patience:g} s, and one more for every {_SLOWEST} bytes"
+        ) from None
     return bytes(body)
 
 
 def _problems(error: ValidationError) -> list[Any]:
+    if error.error_count() > MOST_MISTAKES:  # each of which would have to be made a sentence of
+        raise InvalidRequest(f"{error.error_count()} values in the body are wrong or unknown: too many to name them")
     return error.errors(include_url=False, include_input=False)
 
 
@@ -98,6 +126,8 @@ def _explain(problems: list[Any], schema: type[BaseModel]) -> PaddockError:
     param = _joined([part for part in problem["loc"] if isinstance(part, int) or part.isidentifier()])
     message = problem["msg"].removeprefix("Value error, ")
     match problem["type"]:
+        case "json_invalid" if problem["ctx"]["error"].startswith("recursion limit"):
+            return too_deep()
         case "json_invalid":
             return InvalidJSON(f"the body is not valid JSON: {problem['ctx']['error']}")
         case "extra_forbidden":

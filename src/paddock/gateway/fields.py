@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from pydantic import (
@@ -19,6 +20,18 @@ from pydantic import (
 
 from paddock.config import LARGEST_SCALE
 from paddock.errors import InvalidRequest, UnsupportedParameter
+from paddock.gateway.sizes import (
+    LARGEST_CONSTRAINT,
+    LONGEST_BREAKER,
+    LONGEST_STOP,
+    MOST_ADAPTERS,
+    MOST_BIASES,
+    MOST_BREAKERS,
+    MOST_INPUTS,
+    MOST_PROMPTS,
+    MOST_SAMPLERS,
+    MOST_STOPS,
+)
 from paddock.types import (
     Constraint,
     GenerateRequest,
@@ -37,14 +50,18 @@ LARGEST = 2**31 - 1
 class Fields(BaseModel):
     # Strict: "0.7" is not a temperature. No infinities: JSON has none, but some clients write them.
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    token_lists: ClassVar[Set[str]] = frozenset()
+    """The fields that may hold whole contexts as lists of tokens."""
 
 
 def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-_Stops = list[Annotated[str, StringConstraints(min_length=1)]]
-StopStrings = Annotated[_Stops, BeforeValidator(_as_list, json_schema_input_type=str | _Stops), Field(max_length=32)]
+_Stops = list[Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_STOP)]]
+StopStrings = Annotated[
+    _Stops, BeforeValidator(_as_list, json_schema_input_type=str | _Stops), Field(max_length=MOST_STOPS)
+]
 
 
 _LARGEST_BIAS = 1000
@@ -76,20 +93,17 @@ def _biases(value: Any) -> Any:
 LogitBias = Annotated[
     list[tuple[int, Annotated[float, AllowInfNan(True)]]],
     BeforeValidator(_biases, json_schema_input_type=dict[str, float | bool] | list[tuple[int | str, float | bool]]),
-    Field(max_length=1024),
+    Field(max_length=MOST_BIASES),
 ]
 
 
-_MOST_PROMPTS = 256
-
-
-def _prompts(value: Any, most: int = _MOST_PROMPTS) -> list[Prompt]:
+def _prompts(value: Any, most: int = MOST_PROMPTS) -> list[Prompt]:
     """A text, token ids, both in one list, or a list of such prompts: a list with a number in it is one prompt."""
     one = not isinstance(value, list) or any(type(part) is int for part in value)
-    prompts = [_prompt(part) for part in ([value] if one else value)]
-    if not 0 < len(prompts) <= most:
-        raise ValueError(f"{len(prompts)} prompts; from 1 to {most} are taken")
-    return prompts
+    values = [value] if one else value
+    if not 0 < len(values) <= most:
+        raise ValueError(f"{len(values)} prompts; from 1 to {most} are taken")
+    return [_prompt(part) for part in values]
 
 
 def _prompt(value: Any) -> Prompt:
@@ -113,12 +127,9 @@ Prompts = Annotated[
 """One prompt or several, as `paddock.types.Prompt`s."""
 
 
-_MOST_INPUTS = 2048
-
-
 def _inputs(value: Any) -> list[Prompt]:
-    """The same, to make vectors of; there is none of nothing. OpenAI takes as many at once."""
-    inputs = _prompts(value, _MOST_INPUTS)
+    """The same, to make vectors of; there is none of nothing."""
+    inputs = _prompts(value, MOST_INPUTS)
     for place, prompt in enumerate(inputs, 1):
         if prompt in (TextPrompt(""), TokenPrompt([])):
             raise ValueError(f"number {place} of {len(inputs)} is empty")
@@ -154,12 +165,14 @@ class SamplingFields(Fields):
     dry_base: float | None = Field(None, ge=1)
     dry_allowed_length: int | None = Field(None, ge=0, le=LARGEST)
     dry_penalty_last_n: int | None = Field(None, ge=-1, le=LARGEST)
-    dry_sequence_breakers: list[str] | None = Field(None, max_length=64)
+    dry_sequence_breakers: list[Annotated[str, StringConstraints(max_length=LONGEST_BREAKER)]] | None = Field(
+        None, max_length=MOST_BREAKERS
+    )
     mirostat: Literal[0, 1, 2] | None = None
     mirostat_tau: float | None = Field(None, ge=0)
     mirostat_eta: float | None = Field(None, ge=0)
     min_keep: int | None = Field(None, ge=0, le=LARGEST)
-    samplers: list[SamplerName] | None = None
+    samplers: list[SamplerName] | None = Field(None, max_length=MOST_SAMPLERS)
     logit_bias: LogitBias | None = None
     ignore_eos: bool | None = None
     seed: int | None = Field(None, ge=-(2**63), lt=2**64)
@@ -234,11 +247,11 @@ class GenerationFields(SamplingFields):
     cache_prompt: bool | None = None
     id_slot: int | None = Field(None, ge=-1, le=LARGEST)
     deterministic: bool | None = None
-    lora: list[LoraScale] | None = Field(None, max_length=256)
+    lora: list[LoraScale] | None = Field(None, max_length=MOST_ADAPTERS)
     """The adapters that are to act, and no others; an empty list leaves it to the model's scales."""
-    grammar: str | None = None
+    grammar: str | None = Field(None, max_length=LARGEST_CONSTRAINT)
     json_schema: dict[str, Any] | bool | None = None
-    regex: str | None = None
+    regex: str | None = Field(None, max_length=LARGEST_CONSTRAINT)
     """Paddock's own."""
 
     def constraints(self) -> list[Constraint]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from fastapi import Request
 
@@ -26,6 +26,7 @@ class Meter:
         self._admitted = False
         self._failed = False
         self._generations: Sequence[Generation] = ()
+        self._pooled: int | None = None
 
     def admit(self) -> None:
         """Raises `RateLimitExceeded` where the key has had enough for now."""
@@ -43,6 +44,7 @@ class Meter:
         self._charge(sum(generation.used.prompt_tokens for generation in generations))
 
     def pooled(self, tokens: int) -> None:
+        self._pooled = tokens
         self._usage.prompt_tokens += tokens
         self._charge(tokens)
 
@@ -52,6 +54,21 @@ class Meter:
 
     def headers(self) -> dict[str, str]:
         return self._limits.headers(time.monotonic())
+
+    def told(self) -> dict[str, Any]:
+        """What the log says of it."""
+        if self._pooled is not None:
+            return {"prompt_tokens": self._pooled}
+        if not self._generations:
+            return {}
+        used = [generation.used for generation in self._generations]
+        reasons = {reason for generation in self._generations for reason in generation.finish_reasons}
+        return {
+            "prompt_tokens": sum(usage.prompt_tokens for usage in used),
+            "cached_tokens": sum(usage.cached_tokens for usage in used),
+            "completion_tokens": sum(usage.completion_tokens for usage in used),
+            "finish_reason": ",".join(sorted(reasons)) or None,
+        }
 
     def close(self, status: int) -> None:
         """The answer has ended, with this status."""

@@ -28,6 +28,7 @@ class ErrorDetail(msgspec.Struct):
 
 class Error(msgspec.Struct):
     error: ErrorDetail
+    request_id: str
 
 
 class Success(msgspec.Struct):

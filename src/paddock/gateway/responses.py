@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from paddock.errors import InvalidRequest, MethodNotAllowed, NotFound, PaddockError
+from paddock.gateway.request_ids import REQUEST_ID
 
 _encode = msgspec.json.Encoder().encode
 
@@ -44,7 +45,7 @@ def error_body(error: PaddockError, path: str) -> dict[str, Any]:
     if path.startswith(_ANTHROPIC):
         kind = _ANTHROPIC_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
         body = {"type": "error", "error": body["error"] | {"type": kind}}
-    return body
+    return body | {"request_id": REQUEST_ID.get()}
 
 
 def error_response(error: PaddockError, path: str) -> Response:

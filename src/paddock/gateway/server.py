@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import socket
 import sys
@@ -21,12 +22,17 @@ from paddock.gateway.app import create_app
 from paddock.gateway.auth import Gate
 from paddock.gateway.keys import read_keys
 from paddock.gateway.notify import Notifier
+from paddock.gateway.protocol import ConnectionLimits, bounded_protocol
 from paddock.gateway.reloading import Reloader
+from paddock.gateway.tls import Certificate
 from paddock.gateway.usage import UsageBook
 
 _log = structlog.get_logger(__name__)
 
 _BACKLOG = 2048
+_MOST_FILES = 65536
+_OTHER_FILES = 256
+"""Kept for everything that is no connection: workers, models' headers, connections that are being refused."""
 
 
 def serve(
@@ -45,11 +51,12 @@ def serve(
         raise StartupError(f"the folder for saved slots {folder} does not exist")
     usage = UsageBook()
     gate = Gate(read_keys(settings.server), usage)
+    certificate = Certificate.of(settings.server)
     sock = _bind(settings.server)
     fleet = Fleet(catalogue, Rules.of(settings.model_manager))
     reloader = Reloader(fleet, gate, settings, reread or (lambda: settings))
     app = create_app(settings.server, fleet, reloader, gate, usage)
-    config = _uvicorn_config(settings.server, app)
+    config = _uvicorn_config(settings.server, app, certificate)
     url = f"{'https' if config.is_ssl else 'http'}://{_authority(sock)}"
     notifier = Notifier.from_environment(os.environ)
 
@@ -58,7 +65,7 @@ def serve(
         notifier.ready(listening_on=url)
 
     with sock:
-        server = _Server(config, app, fleet, reloader, notifier, settings.server.shutdown_grace, listening)
+        server = _Server(config, app, fleet, reloader, notifier, settings.server.shutdown_grace, listening, certificate)
         server.run(sockets=[sock])
 
 
@@ -74,6 +81,7 @@ class _Server(uvicorn.Server):
         notifier: Notifier,
         grace: float,
         on_listening: Callable[[], None],
+        certificate: Certificate | None,
     ) -> None:
         super().__init__(config)
         self._app = app
@@ -84,6 +92,8 @@ class _Server(uvicorn.Server):
         self._beating: asyncio.Task[None] | None = None
         self._grace = grace
         self._on_listening = on_listening
+        self._certificate = certificate
+        self._watching: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -93,9 +103,13 @@ class _Server(uvicorn.Server):
             with contextlib.suppress(NotImplementedError):  # there are systems without
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hangup)
             self._beating = asyncio.ensure_future(self._notifier.keep_alive())
+            if self._certificate is not None:
+                self._watching = asyncio.ensure_future(self._certificate.watch())
             self._on_listening()
 
     def _on_hangup(self) -> None:
+        if self._certificate is not None:
+            self._certificate.renew()
         self._reloading = asyncio.ensure_future(self._reload())
 
     async def _reload(self) -> None:
@@ -106,6 +120,8 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._notifier.stopping()
+        if self._watching is not None:
+            self._watching.cancel()
         draining = asyncio.ensure_future(self._drain())
         await super().shutdown(sockets)
         await draining
@@ -121,27 +137,50 @@ class _Server(uvicorn.Server):
             await self._fleet.close()
 
 
-def _uvicorn_config(settings: ServerSettings, app: FastAPI) -> uvicorn.Config:
-    if (settings.ssl_key_file is None) != (settings.ssl_cert_file is None):
-        raise StartupError("TLS needs both ssl_key_file and ssl_cert_file")
-    for file in (settings.ssl_key_file, settings.ssl_cert_file):
-        if file is not None and not file.is_file():
-            raise StartupError(f"the TLS file {file} does not exist")
+def _uvicorn_config(settings: ServerSettings, app: FastAPI, certificate: Certificate | None) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="uvloop",
-        http="httptools",
+        http=bounded_protocol(_connection_limits(settings)),
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
         backlog=_BACKLOG,
+        timeout_keep_alive=settings.keep_alive_timeout,
         # The fleet ends the streams when their grace is over; this is for connections that even then do not close.
         timeout_graceful_shutdown=int(settings.shutdown_grace) + 5,
-        ssl_keyfile=str(settings.ssl_key_file) if settings.ssl_key_file else None,
-        ssl_certfile=str(settings.ssl_cert_file) if settings.ssl_cert_file else None,
+        ssl_context_factory=(lambda *_: certificate.context) if certificate is not None else None,
     )
+
+
+def _connection_limits(settings: ServerSettings) -> ConnectionLimits:
+    connections = min(settings.max_connections, max(1, _files_allowed() - _OTHER_FILES))
+    if connections < settings.max_connections:
+        _log.warning(
+            "fewer connections than max_connections, because of the limit of open files",
+            max_connections=settings.max_connections,
+            possible=connections,
+        )
+    return ConnectionLimits(
+        connections=connections,
+        header_bytes=settings.max_header_bytes,
+        header_count=settings.max_header_count,
+        url_bytes=settings.max_url_bytes,
+        header_timeout=settings.header_timeout,
+        write_timeout=settings.write_timeout,
+    )
+
+
+def _files_allowed() -> int:
+    """How many files may be open, a connection being one, once as many are allowed as can be had without asking."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        return wanted
+    return wanted if soft == resource.RLIM_INFINITY else soft
 
 
 def _bind(settings: ServerSettings) -> socket.socket:
@@ -157,6 +196,8 @@ def _bind(settings: ServerSettings) -> socket.socket:
         if sys.platform != "win32":
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
+        # Inherited by every connection: a peer that vanished is noticed also while nothing is sent.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         # Listening now, not later: another process that asks for this port is refused from here on.
         sock.listen(_BACKLOG)
     except OSError as error:

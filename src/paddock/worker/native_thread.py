@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from paddock.errors import ModelLoadFailed, PaddockError
 from paddock.worker.counting import Counting
+from paddock.worker.logs import log_error
 
 Told = TypeVar("Told")
 
@@ -64,7 +64,7 @@ class NativeThread(Generic[Told]):
         except PaddockError as error:
             self._post(Died(error))
         except Exception as error:
-            traceback.print_exc()
+            log_error("the engine failed")
             self._post(Died(ModelLoadFailed(f"the engine failed: {type(error).__name__}: {error}")))
 
     def _next(self, *, wait: bool) -> Told:

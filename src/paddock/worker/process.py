@@ -15,13 +15,13 @@ import sys
 import time
 from array import array
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from paddock.engine import Engine
 from paddock.errors import InvalidRequest, ModelLoadFailed, PaddockError, QueueFull
 from paddock.scheduling import FairQueue, Job, Request, has_place
 from paddock.types import EngineOptions, GenerateRequest, Origin, PoolRequest
@@ -52,6 +52,7 @@ from paddock.wire import (
     reader_for_worker,
 )
 from paddock.worker.answers import Answer
+from paddock.worker.constraints import Compiler
 from paddock.worker.engine_thread import (
     Add,
     Command,
@@ -64,6 +65,7 @@ from paddock.worker.engine_thread import (
     Report,
 )
 from paddock.worker.inputs import InputReader
+from paddock.worker.logs import log_error
 from paddock.worker.native_thread import Died, Opening
 from paddock.worker.outbox import Outbox
 from paddock.worker.pooled_thread import AddJob, PooledOpened, PooledThread, Vectors
@@ -74,6 +76,8 @@ from paddock.worker.turns import Turns
 
 _PROGRESS_STEP = 0.02
 _REMEMBERED_ENDS = 16
+_COMPILED_AT_ONCE = 2
+T = TypeVar("T")
 
 
 @dataclass(slots=True, frozen=True)
@@ -86,6 +90,14 @@ class _Prepared:
 class _PreparedInputs:
     request: PoolRequest
     outcome: list[list[int]] | PaddockError
+
+
+@dataclass(slots=True, frozen=True)
+class _Unoccupied:
+    """The prompt thread can take the next one."""
+
+
+_Posted = Event | PooledOpened | _Prepared | _PreparedInputs | _Unoccupied
 
 
 @dataclass(slots=True, frozen=True)
@@ -124,7 +136,7 @@ class Worker:
         sock.setblocking(False)
         self._sock = sock
         self._reader = reader_for_worker()
-        self._posted: deque[Event | PooledOpened | _Prepared | _PreparedInputs] = deque()
+        self._posted: deque[_Posted] = deque()
         self._wake_in, self._wake_out = os.pipe()
         os.set_blocking(self._wake_in, False)
         os.set_blocking(self._wake_out, False)
@@ -136,6 +148,8 @@ class Worker:
         self._unprepared: FairQueue[_Unprepared] = FairQueue()
         self._is_preparing = False
         self._arrivals = 0
+        self._constraining = ThreadPoolExecutor(_COMPILED_AT_ONCE, thread_name_prefix="constraints")
+        self._compiler: Compiler | None = None
         self._turns = turns
         self._options = EngineOptions()
         self._engine: EngineThread | PooledThread | None = None
@@ -175,7 +189,7 @@ class Worker:
             for message in self._reader.feed(data):
                 self._on_message(message)
         except FrameError as error:
-            sys.stderr.write(f"{error}\n")
+            sys.stderr.write(f"<3>{error}\n")
             _leave(1)
 
     def _flush(self) -> None:
@@ -218,7 +232,7 @@ class Worker:
 
     # ── the other threads ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _post(self, event: Event | PooledOpened | _Prepared | _PreparedInputs) -> None:
+    def _post(self, event: _Posted) -> None:
         """Hand something to this thread. Called from the others; never blocks."""
         self._posted.append(event)
         self._wake()
@@ -237,23 +251,38 @@ class Worker:
 
     def _prepare(self, request: GenerateRequest) -> None:
         """Runs on the prompt thread."""
-        outcome: _Prompt | PaddockError
-        try:
-            assert self._prompts is not None, "the gateway sends no request before Ready"
-            assert self._opened is not None, "and it is ready when the engine is open"
-            engine = self._opened.engine
-            read = self._prompts.read(request)
-            outcome = _Prompt(
-                read.tokens,
-                names=[(token, engine.vocab.name(token)) for token in read.tokens] if request.echo else None,
-                grammar=_compiled(engine, read),
-                reply=read.reply,
-            )
-        except PaddockError as error:
-            outcome = error
-        except Exception as error:
-            outcome = PaddockError(f"the prompt could not be prepared: {type(error).__name__}: {error}")
+        assert self._prompts is not None, "the gateway sends no request before Ready"
+        prompts = self._prompts
+        read = self._attempt(request, lambda: prompts.read(request))
+        if isinstance(read, Read) and read.constraint is not None:
+            self._constraining.submit(self._complete, request, read)  # which nobody else's prompt waits for
+        else:
+            self._complete(request, read)
+        self._post(_Unoccupied())
+
+    def _complete(self, request: GenerateRequest, read: Read | PaddockError) -> None:
+        outcome = read if isinstance(read, PaddockError) else self._attempt(request, lambda: self._ready(request, read))
         self._post(_Prepared(request, outcome))
+
+    def _ready(self, request: GenerateRequest, read: Read) -> _Prompt:
+        assert self._opened is not None, "prompts are read when the engine is open"
+        assert self._compiler is not None, "which gives it its work"
+        vocab = self._opened.engine.vocab
+        return _Prompt(
+            read.tokens,
+            names=[(token, vocab.name(token)) for token in read.tokens] if request.echo else None,
+            grammar=_compiled(self._compiler, read),
+            reply=read.reply,
+        )
+
+    def _attempt(self, request: GenerateRequest, work: Callable[[], T]) -> T | PaddockError:
+        try:
+            return work()
+        except PaddockError as error:
+            return error
+        except Exception as error:
+            log_error("a prompt could not be prepared", request_id=request.request_id)
+            return PaddockError(f"the prompt could not be prepared: {type(error).__name__}: {error}")
 
     def _prepare_inputs(self, request: PoolRequest) -> None:
         """Runs on the prompt thread too."""
@@ -264,8 +293,10 @@ class Worker:
         except PaddockError as error:
             outcome = error
         except Exception as error:
+            log_error("inputs could not be prepared")
             outcome = PaddockError(f"the inputs could not be prepared: {type(error).__name__}: {error}")
         self._post(_PreparedInputs(request, outcome))
+        self._post(_Unoccupied())
 
     def _handle_posted(self) -> None:
         while self._posted:
@@ -274,9 +305,9 @@ class Worker:
                     self._end(id)
                 case _Prepared(request, outcome):
                     self._admit(request, outcome)
-                    self._prepare_next()
                 case _PreparedInputs(pooling, inputs):
                     self._admit_inputs(pooling, inputs)
+                case _Unoccupied():
                     self._prepare_next()
                 case Failed(id, error):
                     if self._live.pop(id, None) is not None:
@@ -289,6 +320,7 @@ class Worker:
                     info = opened.engine.info
                     self._opened = opened
                     self._n_slots = info.n_slots
+                    self._compiler = Compiler(opened.engine.compile)
                     self._prompts = PromptReader(opened.engine.vocab, info)
                     self._slot_actions = SlotActions(opened.engine, self._tell_engine, self._outbox.send)
                     self._questions = TextQuestions(opened.engine, self._prompts, self._outbox.send)
@@ -416,11 +448,11 @@ class Worker:
         _leave(1)
 
 
-def _compiled(engine: Engine, read: Read) -> Any:
+def _compiled(compiler: Compiler, read: Read) -> Any:
     if read.constraint is None:
         return None
     try:
-        return engine.compile(read.constraint)
+        return compiler.compile(read.constraint)
     except InvalidRequest:
         if read.is_optional:
             return None

@@ -16,6 +16,7 @@ from paddock.gateway.fields import (
     schema_constraint,
     without_unsupported,
 )
+from paddock.gateway.sizes import MOST_MESSAGES, MOST_PARTS, MOST_TOOLS
 from paddock.types import ChatPrompt, Constraint, Tool
 
 # ── blocks ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -57,7 +58,7 @@ class ToolUseBlock(_Block):
 
 
 _Texts = Annotated[
-    Annotated[str, Tag("(text)")] | Annotated[list[TextBlock], Tag("(blocks)")],
+    Annotated[str, Tag("(text)")] | Annotated[list[TextBlock], Tag("(blocks)"), Field(max_length=MOST_PARTS)],
     Discriminator(lambda value: "(blocks)" if isinstance(value, list) else "(text)"),
 ]
 
@@ -104,7 +105,7 @@ def _joined(content: str | list[TextBlock]) -> str:
 class UserMessage(Fields):
     role: Literal["user"]
     content: Annotated[
-        Annotated[str, Tag("(words)")] | Annotated[list[_UserBlock], Tag("(blocks)")],
+        Annotated[str, Tag("(words)")] | Annotated[list[_UserBlock], Tag("(blocks)"), Field(max_length=MOST_PARTS)],
         Discriminator(lambda value: "(blocks)" if isinstance(value, list) else "(words)"),
     ]
 
@@ -120,7 +121,8 @@ class UserMessage(Fields):
 class AssistantMessage(Fields):
     role: Literal["assistant"]
     content: Annotated[
-        Annotated[str, Tag("(words)")] | Annotated[list[_AssistantBlock], Tag("(blocks)")],
+        Annotated[str, Tag("(words)")]
+        | Annotated[list[_AssistantBlock], Tag("(blocks)"), Field(max_length=MOST_PARTS)],
         Discriminator(lambda value: "(blocks)" if isinstance(value, list) else "(words)"),
     ]
 
@@ -218,9 +220,9 @@ _LABELS = (
 class PromptFields(GenerationFields):
     """What is read, as far as it can be counted without an answer."""
 
-    messages: list[_Message] = Field(min_length=1)
+    messages: list[_Message] = Field(min_length=1, max_length=MOST_MESSAGES)
     system: _Texts | None = None
-    tools: list[ToolDefinition] | None = Field(None, max_length=256)
+    tools: list[ToolDefinition] | None = Field(None, max_length=MOST_TOOLS)
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None

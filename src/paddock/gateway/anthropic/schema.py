@@ -61,6 +61,7 @@ class Failure(msgspec.Struct, tag_field="type", tag="error"):
     """An error as everywhere in this server, with Anthropic's types."""
 
     error: ErrorDetail
+    request_id: str
 
 
 class TokenCount(msgspec.Struct):

@@ -21,6 +21,8 @@ from paddock.types import PoolRequest
 
 
 class NativeEmbeddingRequest(Fields):
+    token_lists = frozenset({"content", "input"})
+
     content: Inputs | None = None
     input: Inputs | None = None
     """Another name for `content`."""

@@ -16,9 +16,8 @@ from paddock.gateway.fields import LARGEST, Fields
 from paddock.gateway.openapi import describe
 from paddock.gateway.pooled import PooledUsage, floats, pool, usage_of
 from paddock.gateway.responses import JSON
+from paddock.gateway.sizes import MOST_DOCUMENTS
 from paddock.types import PairPrompt, PoolRequest
-
-_MOST_DOCUMENTS = 2048
 
 
 def _text(value: Any) -> str:
@@ -34,7 +33,7 @@ Document = Annotated[str, PlainValidator(_text, json_schema_input_type=str | dic
 
 class RerankRequest(Fields):
     query: Annotated[str, StringConstraints(min_length=1)]
-    documents: list[Document] = Field(min_length=1, max_length=_MOST_DOCUMENTS)
+    documents: list[Document] = Field(min_length=1, max_length=MOST_DOCUMENTS)
     model: str | None = None
     top_n: int | None = Field(None, ge=1, le=LARGEST)
     return_documents: bool | None = None

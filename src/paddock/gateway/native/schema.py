@@ -8,6 +8,7 @@ import msgspec
 from pydantic import Field
 
 from paddock.gateway.fields import LARGEST, Fields, GenerationFields, Prompts
+from paddock.gateway.sizes import MOST_ANSWERS, MOST_FILES, MOST_RESPONSE_FIELDS
 from paddock.gateway.timings import NativeProgress, NativeTimings
 
 # ── in ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -20,10 +21,10 @@ class NativeFields(GenerationFields):
     max_tokens: int | None = Field(None, ge=-1, le=LARGEST)
     """Another name for `n_predict`."""
     n_probs: int | None = Field(None, ge=0, le=1024)
-    n_cmpl: int | None = Field(None, ge=1, le=128)
+    n_cmpl: int | None = Field(None, ge=1, le=MOST_ANSWERS)
     return_tokens: bool | None = None
     t_max_predict_ms: int | None = Field(None, ge=0, le=LARGEST)
-    response_fields: list[str] | None = Field(None, max_length=256)
+    response_fields: list[str] | None = Field(None, max_length=MOST_RESPONSE_FIELDS)
 
     @property
     def limit(self) -> int:
@@ -33,6 +34,8 @@ class NativeFields(GenerationFields):
 
 
 class NativeCompletionRequest(NativeFields):
+    token_lists = frozenset({"prompt"})
+
     prompt: Prompts
 
 
@@ -46,7 +49,7 @@ class ExtraFile(Fields):
 class InfillRequest(NativeFields):
     input_prefix: str
     input_suffix: str
-    input_extra: list[ExtraFile] = Field([], max_length=256)
+    input_extra: list[ExtraFile] = Field([], max_length=MOST_FILES)
     prompt: str = ""
     """Follows the prefix."""
 

@@ -12,16 +12,14 @@ from pydantic import Field, PlainValidator
 from paddock.fleet import Fleet
 from paddock.gateway.bodies import read_body
 from paddock.gateway.callers import model_for
-from paddock.gateway.fields import Fields
+from paddock.gateway.fields import LARGEST, Fields
 from paddock.gateway.openai.chat import to_generate
 from paddock.gateway.openai.schema import ChatCompletionRequest
 from paddock.gateway.openapi import describe
 from paddock.gateway.responses import JSON
+from paddock.gateway.sizes import MOST_TOKENS
 from paddock.types import ChatPrompt
 from paddock.wire import Detokenize, Render, Text, Tokenize, Tokens
-
-_MOST_PARTS = 2**20
-_LARGEST_TOKEN = 2**31 - 1
 
 
 def _parts(value: Any) -> list[str | int]:
@@ -29,14 +27,16 @@ def _parts(value: Any) -> list[str | int]:
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, list) or not all(type(part) in (int, str) for part in parts):
         raise ValueError("a text, or a list of texts and token ids")
-    if len(parts) > _MOST_PARTS:
-        raise ValueError(f"{len(parts)} parts; {_MOST_PARTS} at most are read at once")
-    if not all(0 <= part <= _LARGEST_TOKEN for part in parts if type(part) is int):
+    if len(parts) > MOST_TOKENS:
+        raise ValueError(f"{len(parts)} parts; {MOST_TOKENS} at most are read at once")
+    if not all(0 <= part <= LARGEST for part in parts if type(part) is int):
         raise ValueError("a token id is out of range")
     return parts
 
 
 class TokenizeRequest(Fields):
+    token_lists = frozenset({"content"})
+
     content: Annotated[list[Any], PlainValidator(_parts, json_schema_input_type=str | list[str | int])]
     add_special: bool = False
     parse_special: bool = True
@@ -45,7 +45,9 @@ class TokenizeRequest(Fields):
 
 
 class DetokenizeRequest(Fields):
-    tokens: list[Annotated[int, Field(ge=0, le=_LARGEST_TOKEN)]] = Field(max_length=_MOST_PARTS)
+    token_lists = frozenset({"tokens"})
+
+    tokens: list[Annotated[int, Field(ge=0, le=LARGEST)]] = Field(max_length=MOST_TOKENS, fail_fast=True)
     model: str | None = None
 
 

@@ -25,6 +25,8 @@ _LABELS = ("user",)
 
 
 class EmbeddingsRequest(Fields):
+    token_lists = frozenset({"input"})
+
     input: Inputs
     model: str | None = None
     encoding_format: Literal["float", "base64"] | None = None

@@ -11,6 +11,7 @@ from paddock.errors import InvalidRequest
 from paddock.gateway.conversation import Effort, JSONObject, ToolUse, thinks
 from paddock.gateway.fields import LARGEST, Fields, GenerationFields, Prompts, schema_constraint, without_unsupported
 from paddock.gateway.openai.tools import FunctionTool, MadeCall, NamedToolChoice, ToolChoice
+from paddock.gateway.sizes import MOST_ANSWERS, MOST_CALLS, MOST_MESSAGES, MOST_PARTS, MOST_TOOLS
 from paddock.gateway.timings import NativeProgress, NativeTimings
 from paddock.types import ChatPrompt, Constraint, TextPrompt
 
@@ -25,7 +26,7 @@ class TextPart(Fields):
 # A discriminated union, so that an error is about the branch the client meant. The tags become part of pydantic's
 # path; not being identifiers they are left out of the `param` we report.
 Content = Annotated[
-    Annotated[str, Tag("(text)")] | Annotated[list[TextPart], Tag("(parts)")],
+    Annotated[str, Tag("(text)")] | Annotated[list[TextPart], Tag("(parts)"), Field(max_length=MOST_PARTS)],
     Discriminator(lambda value: "(parts)" if isinstance(value, list) else "(text)"),
 ]
 
@@ -35,7 +36,7 @@ class Message(Fields):
     content: Content | None = None
     name: str | None = None
     reasoning_content: str | None = None
-    tool_calls: list[MadeCall] | None = None
+    tool_calls: list[MadeCall] | None = Field(None, max_length=MOST_CALLS)
     tool_call_id: str | None = None
     refusal: str | None = None
 
@@ -131,7 +132,7 @@ class OpenAIFields(GenerationFields):
 
     stream_options: StreamOptions | None = None
     max_tokens: int | None = Field(None, ge=-1, le=LARGEST)
-    n: int | None = Field(None, ge=1, le=128)
+    n: int | None = Field(None, ge=1, le=MOST_ANSWERS)
     response_format: ResponseFormat | None = None
 
     def constraints(self) -> list[Constraint]:
@@ -156,11 +157,11 @@ class OpenAIFields(GenerationFields):
 
 
 class ChatCompletionRequest(OpenAIFields):
-    messages: list[Message] = Field(min_length=1)
+    messages: list[Message] = Field(min_length=1, max_length=MOST_MESSAGES)
     max_completion_tokens: int | None = Field(None, ge=-1, le=LARGEST)
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
-    tools: list[FunctionTool] | None = Field(None, max_length=256)
+    tools: list[FunctionTool] | None = Field(None, max_length=MOST_TOOLS)
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Effort | None = None
@@ -253,11 +254,13 @@ class ChatCompletionRequest(OpenAIFields):
 
 
 class CompletionRequest(OpenAIFields):
+    token_lists = frozenset({"prompt"})
+
     prompt: Prompts
     suffix: str | None = None
     echo: bool | None = None
     logprobs: int | None = Field(None, ge=0, le=5)
-    best_of: int | None = Field(None, ge=1, le=128)
+    best_of: int | None = Field(None, ge=1, le=MOST_ANSWERS)
 
     @property
     def answers(self) -> int:

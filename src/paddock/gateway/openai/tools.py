@@ -9,16 +9,17 @@ from pydantic import Discriminator, Tag, model_validator
 
 from paddock.gateway.conversation import NO_PARAMETERS, FunctionName, JSONObject, portable
 from paddock.gateway.fields import Fields
+from paddock.gateway.sizes import is_too_deep
 from paddock.types import Tool
 
 
 def call_arguments(text: str) -> dict[str, Any] | None:
-    """What an earlier call was made with, from its JSON; None where that is no object."""
+    """What an earlier call was made with, from its JSON; None where that is no object, or one that is too deep."""
     try:
         found = portable(msgspec.json.decode(text or "{}"))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return found if isinstance(found, dict) and not is_too_deep(found) else None
 
 
 class CalledFunction(Fields):

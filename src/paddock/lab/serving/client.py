@@ -187,6 +187,7 @@ async def stream(
     try:
         await exchange.finished
     finally:
+        exchange.finished.cancel()  # should nobody wait for it any more
         transport.close()
     return exchange.answer
 

@@ -47,6 +47,7 @@ from paddock.gateway.openai.responses.schema import (
     TextDone,
 )
 from paddock.gateway.parts import Change, Part, Parts
+from paddock.gateway.request_ids import REQUEST_ID
 from paddock.gateway.timings import timings_of
 from paddock.types import GenerateRequest, SamplingParams, Usage
 from paddock.wire import Delta
@@ -109,7 +110,14 @@ class ResponseAnswer:
                     yield self._written(*told)
             except PaddockError as error:
                 body = error.body()["error"]
-                yield self._written(ErrorEvent(code=error.code, message=error.message, param=error.param, error=body))
+                failure = ErrorEvent(
+                    code=error.code,
+                    message=error.message,
+                    param=error.param,
+                    error=body,
+                    request_id=REQUEST_ID.get(),
+                )
+                yield self._written(failure)
 
     def _written(self, *events: Event) -> bytes:
         written = bytearray()

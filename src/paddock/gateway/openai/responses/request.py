@@ -10,6 +10,7 @@ from paddock.gateway.conversation import NO_PARAMETERS, Effort, FunctionName, JS
 from paddock.gateway.fields import LARGEST, Fields, GenerationFields, schema_constraint, without_unsupported
 from paddock.gateway.openai.schema import LABELS
 from paddock.gateway.openai.tools import call_arguments
+from paddock.gateway.sizes import MOST_MESSAGES, MOST_PARTS, MOST_TOOLS
 from paddock.types import ChatPrompt, Constraint, Tool
 
 # ── items ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -37,7 +38,7 @@ _Part = Annotated[
     Discriminator(lambda part: "(refusal)" if _get(part, "type") == "refusal" else "(text)"),
 ]
 _Content = Annotated[
-    Annotated[str, Tag("(text)")] | Annotated[list[_Part], Tag("(parts)")],
+    Annotated[str, Tag("(text)")] | Annotated[list[_Part], Tag("(parts)"), Field(max_length=MOST_PARTS)],
     Discriminator(lambda value: "(parts)" if isinstance(value, list) else "(text)"),
 ]
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -90,8 +91,8 @@ class ThoughtText(Fields):
 
 class ReasoningItem(Fields):
     type: Literal["reasoning"]
-    summary: list[ThoughtText] = Field([])
-    content: list[ThoughtText] | None = None
+    summary: list[ThoughtText] = Field([], max_length=MOST_PARTS)
+    content: list[ThoughtText] | None = Field(None, max_length=MOST_PARTS)
     encrypted_content: str | None = None
     """Another server's; nobody here can read it."""
     id: str | None = None
@@ -119,7 +120,8 @@ Item = Annotated[
     ),
 ]
 Input = Annotated[
-    Annotated[str, Tag("(text)")] | Annotated[list[Item], Tag("(items)"), Field(min_length=1)],
+    Annotated[str, Tag("(text)")]
+    | Annotated[list[Item], Tag("(items)"), Field(min_length=1, max_length=MOST_MESSAGES)],
     Discriminator(lambda value: "(items)" if isinstance(value, list) else "(text)"),
 ]
 
@@ -247,7 +249,7 @@ class ResponseRequest(GenerationFields):
     input: Input
     instructions: str | None = None
     max_output_tokens: int | None = Field(None, ge=1, le=LARGEST)
-    tools: list[ResponseTool] | None = Field(None, max_length=256)
+    tools: list[ResponseTool] | None = Field(None, max_length=MOST_TOOLS)
     tool_choice: _Choice | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None

@@ -215,6 +215,7 @@ class ErrorEvent(_Event, kw_only=True, tag_field="type", tag="error"):
     message: str
     param: str | None
     error: dict[str, Any]
+    request_id: str
 
 
 Event = (

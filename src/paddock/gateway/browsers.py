@@ -1,0 +1,116 @@
+"""Web pages that ask: from here, from where the operator allows it, and from nowhere else.
+
+A browser sends requests for any page, also to servers that only its own machine can reach. It says on whose behalf
+(`Origin`, `Sec-Fetch-Site`), so pages of strangers are refused, whether or not they could read the answer. A page can
+also have its own name resolve to this machine and so count as from here: where only this machine can ask, names that a
+stranger could own are refused.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from functools import lru_cache
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from paddock.config import ServerSettings
+from paddock.errors import HostNotAllowed, OriginNotAllowed, PaddockError
+from paddock.gateway.responses import error_response
+
+_AUTHORITY = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\[\]:]*)(?::(?P<port>\d*))?")
+_DEFAULT_PORTS = {"http": "80", "https": "443"}
+
+
+class Browsers:
+    """The layer that refuses them."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        self._app = app
+        self._origins = frozenset(origin.rstrip("/").lower() for origin in settings.cors_origins)
+        self._hosts = frozenset(host.lower() for host in settings.allowed_hosts)
+        self._is_ours = lru_cache(maxsize=256)(self._answers_to)
+        self._check_host = "*" not in self._hosts and (bool(self._hosts) or is_loopback(settings.host))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        problem = self._problem(scope) if scope["type"] == "http" else None
+        if problem is None:
+            await self._app(scope, receive, send)
+        else:
+            await error_response(problem, scope["path"])(scope, receive, send)
+
+    def _problem(self, scope: Scope) -> PaddockError | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host")
+        if self._check_host and host is not None and not self._is_ours(host):
+            return HostNotAllowed(
+                f"this server does not answer to the name {host[:200]!r}: to change that, name it in "
+                "server.allowed_hosts (--allowed-hosts)"
+            )
+        origin = headers.get("origin")
+        if origin is None:
+            return self._refuse_without_origin(headers, scope["method"])
+        if "*" in self._origins or origin.lower() in self._origins or _same(origin, headers):
+            return None
+        return OriginNotAllowed(
+            f"pages of {origin[:200]} may not ask this server: to change that, name it in server.cors_origins "
+            "(--cors-origins)"
+        )
+
+    def _refuse_without_origin(self, headers: Headers, method: str) -> PaddockError | None:
+        """What pages can send without saying whose they are: images, scripts, forms. A followed link is no harm."""
+        site = headers.get("sec-fetch-site", "none")
+        if site in ("none", "same-origin") or "*" in self._origins:
+            return None
+        if method in ("GET", "HEAD") and headers.get("sec-fetch-mode") == "navigate":
+            return None
+        return OriginNotAllowed("a page from elsewhere may not ask this server")
+
+    def _answers_to(self, authority: str) -> bool:
+        """Nobody can own an address, or a name without a dot, so whoever asks by one means this machine."""
+        match = _AUTHORITY.fullmatch(authority.lower())
+        if match is None:
+            return False
+        name = match["host"].rstrip(".")
+        return (
+            "." not in name
+            or name.endswith(".localhost")
+            or _is_address(name)
+            or any(
+                name == host or (host.startswith("*.") and name.endswith(host.removeprefix("*")))
+                for host in self._hosts
+            )
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a server that listens there."""
+    if _is_address(host):
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    return host == "localhost" or host.endswith(".localhost")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _same(origin: str, headers: Headers) -> bool:
+    """Whether a page comes from this server. Behind a proxy the name it is known by may be in another header, which a
+    page from elsewhere cannot set without asking first. The scheme may be the proxy's too.
+    """
+    scheme, _, authority = origin.lower().partition("://")
+    default = _DEFAULT_PORTS.get(scheme)
+    if default is None:
+        return False
+    here = (headers.get("host"), headers.get("x-forwarded-host"))
+    return any(_joined(authority, default) == _joined(name.lower(), default) for name in here if name)
+
+
+def _joined(authority: str, default_port: str) -> tuple[str, str] | None:
+    match = _AUTHORITY.fullmatch(authority)
+    return (match["host"], match["port"] or default_port) if match is not None else None

@@ -1,0 +1,97 @@
+"""How much of anything a request may hold. docs/api.md has the same numbers for those who ask.
+
+Bodies are measured before they are validated: what is wrong with each of a million values would take minutes to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Any, Final
+
+import msgspec
+
+from paddock.errors import InvalidJSON, InvalidRequest
+
+DEEPEST: Final = 200
+"""Levels of lists and objects in a body, which is what its parser takes."""
+MOST_VALUES: Final = 100_000
+"""Entries of all lists and objects in a body together, without lists of tokens."""
+MOST_TOKENS: Final = 2**20
+"""Entries of all lists of tokens in a body together."""
+MOST_MISTAKES: Final = 1000
+
+MOST_MESSAGES: Final = 8192
+MOST_PARTS: Final = 1024
+"""Of one message."""
+MOST_CALLS: Final = 256
+"""In one message."""
+MOST_TOOLS: Final = 256
+MOST_PROMPTS: Final = 256
+MOST_INPUTS: Final = 2048
+"""To make vectors of. OpenAI takes as many."""
+MOST_DOCUMENTS: Final = 2048
+MOST_ANSWERS: Final = 128
+MOST_STOPS: Final = 32
+LONGEST_STOP: Final = 1024
+MOST_BIASES: Final = 1024
+MOST_BREAKERS: Final = 64
+LONGEST_BREAKER: Final = 256
+MOST_SAMPLERS: Final = 32
+MOST_ADAPTERS: Final = 256
+MOST_FILES: Final = 256
+MOST_RESPONSE_FIELDS: Final = 256
+LARGEST_CONSTRAINT: Final = 2**16
+"""Characters of a schema, grammar or regular expression."""
+
+_SMALL = 4096
+"""Bytes of a body that cannot hold enough of anything to be measured."""
+
+
+def refuse_bulk(data: bytes, token_lists: Set[str]) -> None:
+    """Raise `InvalidRequest` for a body that holds too much. `token_lists` are the fields that may hold more of it."""
+    if len(data) <= _SMALL:
+        return
+    try:
+        content = msgspec.json.decode(data)
+    except RecursionError:
+        raise too_deep() from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return  # which is for the parser to explain
+    if not isinstance(content, dict):
+        _counted("", content, MOST_VALUES)
+        return
+    count = 0
+    for name, value in content.items():
+        if name in token_lists:
+            _counted(name, value, MOST_TOKENS)
+        else:
+            count = _counted(name, value, MOST_VALUES, count)
+
+
+def too_deep() -> InvalidJSON:
+    return InvalidJSON(f"the body is nested more than {DEEPEST} levels deep")
+
+
+def is_too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(DEEPEST):
+        entries = [entry for inner in level for entry in (inner.values() if isinstance(inner, dict) else inner)]
+        level = [entry for entry in entries if type(entry) in (list, dict)]
+        if not level:
+            return False
+    return True
+
+
+def _counted(name: str, value: Any, most: int, before: int = 0) -> int:
+    """How many values there are with those of this field."""
+    count = before + 1
+    pending = [value]
+    while pending:
+        inner = pending.pop()
+        entries = inner.values() if isinstance(inner, dict) else inner if isinstance(inner, list) else ()
+        count += len(entries)
+        if count > most:
+            where = f"{name}: with what is in it the" if name else "the"
+            raise InvalidRequest(f"{where} body holds more than {most} values", param=name or None)
+        pending += [entry for entry in entries if type(entry) in (list, dict)]
+    return count

@@ -1,0 +1,103 @@
+"""TLS, with a certificate that may be renewed while everything runs."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import NoReturn
+
+import structlog
+
+from paddock.config import ServerSettings
+from paddock.errors import StartupError
+
+_log = structlog.get_logger(__name__)
+_EVERY = 5.0
+"""Seconds between two looks at the files."""
+
+
+class Certificate:
+    """The pair of files, and the context that new connections are greeted with. Open ones keep theirs."""
+
+    def __init__(self, cert_file: Path, key_file: Path) -> None:
+        """Raises `StartupError` unless the two are a pair."""
+        self._files = (cert_file, key_file)
+        self._seen = self._stamp()
+        self._current = self._load()
+        # Each new connection is handed over to the current context before it is shown any certificate.
+        self.context = self._load()
+        self.context.sni_callback = self._hand_over
+
+    @classmethod
+    def of(cls, settings: ServerSettings) -> Certificate | None:
+        cert_file, key_file = settings.ssl_cert_file, settings.ssl_key_file
+        if cert_file is None and key_file is None:
+            return None
+        if cert_file is None or key_file is None:
+            raise StartupError("TLS needs both ssl_key_file and ssl_cert_file")
+        return cls(cert_file, key_file)
+
+    async def watch(self) -> None:
+        """Look at the files from time to time, for ever."""
+        while True:
+            await asyncio.sleep(_EVERY)
+            self.renew()
+
+    def renew(self) -> None:
+        """Use what the files hold now, if they have changed and are a pair; else all stays as it is."""
+        stamp = self._stamp()
+        if stamp == self._seen:
+            return
+        self._seen = stamp
+        try:
+            self._current = self._load()
+        except StartupError as error:
+            _log.error("the certificate was not renewed", error=error.message)
+        else:
+            _log.info("the certificate was renewed", file=str(self._files[0]))
+
+    def _hand_over(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _from: ssl.SSLContext) -> None:
+        connection.context = self._current
+
+    def _stamp(self) -> tuple[tuple[int, int, int] | None, ...]:
+        return tuple(_identity(file) for file in self._files)
+
+    def _load(self) -> ssl.SSLContext:
+        cert_file, key_file = self._files
+        for what, file in (("certificate", cert_file), ("key", key_file)):
+            try:
+                file.read_bytes()
+            except OSError as error:
+                raise StartupError(f"cannot read the TLS {what} {file}: {error.strerror}") from None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        try:
+            context.load_cert_chain(cert_file, key_file, password=_no_password)
+        except _Encrypted:
+            raise StartupError(f"the TLS key {key_file} is encrypted: one without a password is needed") from None
+        except ssl.SSLError as error:
+            if error.reason == "KEY_VALUES_MISMATCH":
+                raise StartupError(f"the TLS key {key_file} is not that of the certificate {cert_file}") from None
+            reason = error.reason or "not understood"
+            raise StartupError(
+                f"{cert_file} and {key_file} are not a certificate and its key in PEM form: {reason}"
+            ) from None
+        return context
+
+
+class _Encrypted(Exception):
+    pass
+
+
+def _no_password() -> NoReturn:
+    raise _Encrypted  # rather than ask for one on the terminal
+
+
+def _identity(file: Path) -> tuple[int, int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -1,0 +1,61 @@
+"""Constraints compiled within a time, however long they would take."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from paddock.errors import InvalidRequest, Unavailable
+from paddock.types import Constraint
+
+_PATIENCE = 5.0
+_AT_ONCE = 4
+
+
+class Compiler:
+    """Native code cannot be interrupted, but it need not be waited for: what takes longer than `patience` seconds is
+    refused, and its thread goes on for nobody, behind everything else. There are only so many such threads; what bounds
+    the size of a constraint ends them.
+    """
+
+    def __init__(self, compile: Callable[[Constraint], Any], patience: float = _PATIENCE) -> None:
+        self._compile = compile
+        self._patience = patience
+        self._places = threading.Semaphore(_AT_ONCE)
+
+    def compile(self, constraint: Constraint) -> Any:
+        """Raises `InvalidRequest` for what cannot be enforced, or not be made ready in time."""
+        if not self._places.acquire(timeout=self._patience):
+            raise Unavailable("other schemas and grammars are still being made ready", retry_after=self._patience)
+        outcome: Future[Any] = Future()
+        thread = threading.Thread(target=self._run, args=(constraint, outcome), name="constraint", daemon=True)
+        thread.start()
+        try:
+            return outcome.result(self._patience)
+        except TimeoutError:
+            _put_last(thread)
+            raise InvalidRequest(
+                f"{constraint.param} cannot be enforced: making it ready takes more than {self._patience:g} s",
+                param=constraint.param,
+            ) from None
+
+    def _run(self, constraint: Constraint, outcome: Future[Any]) -> None:
+        try:
+            outcome.set_result(self._compile(constraint))
+        except Exception as error:
+            outcome.set_exception(error)
+        finally:
+            self._places.release()
+
+
+def _put_last(thread: threading.Thread) -> None:
+    """Let everything else go first, where threads have priorities of their own."""
+    if sys.platform == "linux" and thread.native_id is not None:
+        try:
+            os.setpriority(os.PRIO_PROCESS, thread.native_id, 19)
+        except OSError:
+            pass  # it has just ended

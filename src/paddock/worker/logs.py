@@ -1,0 +1,16 @@
+"""The worker's own lines for the log. The gateway reads them from its output and adds the model's name."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Any
+
+import msgspec
+
+
+def log_error(message: str, **fields: Any) -> None:
+    """In an `except` block, with what led there."""
+    more = msgspec.json.encode({**fields, "traceback": traceback.format_exc()}).decode()
+    sys.stderr.write(f"<3>{message}\t{more}\n")
+    sys.stderr.flush()

@@ -1,0 +1,173 @@
+"""The log: one line for each thing that happened, whole, and with nothing in it that was not asked for."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.server import Server, chat_body, events, wait_for
+
+CHAT = "/v1/chat/completions"
+
+
+def _lines(server: Server) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in list(server.output)]
+
+
+def _requests(server: Server, path: str) -> list[dict[str, Any]]:
+    return [line for line in _lines(server) if line["message"] == "request" and line["path"] == path]
+
+
+def _await_request(server: Server, request_id: str) -> dict[str, Any]:
+    found: list[dict[str, Any]] = []
+
+    def look() -> bool:
+        found[:] = [line for line in _lines(server) if line.get("duration_ms") and line["request_id"] == request_id]
+        return bool(found)
+
+    wait_for(look, 10, f"the line of {request_id}")
+    return found[0]
+
+
+def test_json_lines_tell_everything_of_a_request() -> None:
+    with Server("-m", "fake:", "--log-format", "json", "-v") as server:
+        server.chat("say: hello there")
+        response = server.client.post(CHAT, json=chat_body("say: hello there"), headers={"X-Request-Id": "mine-1"})
+        assert response.headers["x-request-id"] == "mine-1"
+        line = _await_request(server, "mine-1")
+        usage = response.json()["usage"]
+        assert line["duration_ms"] > 0
+        assert (line["method"], line["path"], line["status"]) == ("POST", CHAT, 200)
+        assert (line["model"], line["finish_reason"]) == ("fake", "stop")
+        assert line["prompt_tokens"] == usage["prompt_tokens"]
+        assert line["cached_tokens"] == usage["prompt_tokens_details"]["cached_tokens"] > 0
+        assert line["completion_tokens"] == usage["completion_tokens"]
+        with server.client.stream("POST", CHAT, json=chat_body("say: a b c", stream=True, max_tokens=2)) as stream:
+            assert list(events(stream))
+        line = _await_request(server, stream.headers["x-request-id"])
+        assert (line["completion_tokens"], line["finish_reason"]) == (2, "length")
+        assert server.stop() == 0
+    assert all({"timestamp", "level", "message"} <= line.keys() for line in _lines(server))
+    assert not any("hello there" in line for line in server.output), "nobody asked for prompts"
+
+
+def test_vectors_have_their_line_too() -> None:
+    with Server("-m", "fake:", "--embedding", "--log-format", "json") as server:
+        response = server.client.post("/v1/embeddings", json={"input": ["one", "two"]})
+        line = _await_request(server, response.headers["x-request-id"])
+        assert (line["model"], line["prompt_tokens"]) == ("fake", response.json()["usage"]["prompt_tokens"])
+
+
+def test_prompts_are_logged_on_demand() -> None:
+    with Server("-m", "fake:", "--log-format", "json", "--log-prompts") as server:
+        response = server.client.post(CHAT, json=chat_body("say: a secret"))
+        line = _await_request(server, response.headers["x-request-id"])
+        assert json.loads(line["body"])["messages"][0]["content"] == "say: a secret"
+
+
+@pytest.mark.parametrize("presented", ["a b", "x" * 200, "-", "é"])
+def test_a_request_id_that_is_not_sane_is_replaced(fake_server: Server, presented: str) -> None:
+    response = fake_server.client.get("/health", headers=[(b"x-request-id", presented.encode())])
+    assert response.headers["x-request-id"].startswith("req_")
+
+
+def test_every_error_has_the_request_id(fake_server: Server) -> None:
+    for response in (
+        fake_server.client.get("/nowhere"),
+        fake_server.client.post(CHAT, json={"messages": []}),
+        fake_server.client.post(CHAT, content=b"{"),
+        fake_server.client.post("/v1/messages", json={"messages": 1}),
+        fake_server.client.get("/health", headers={"host": "evil.example"}),
+    ):
+        assert response.json()["request_id"] == response.headers["x-request-id"]
+        assert {"message", "type", "param", "code"} == set(response.json()["error"])
+    for path in (CHAT, "/v1/messages", "/v1/responses", "/completion"):
+        text = "crash: now"
+        body: dict[str, Any] = {"input": text} if "responses" in path else chat_body(text, max_tokens=9)
+        if path == "/completion":
+            body = {"prompt": text}
+        with fake_server.client.stream("POST", path, json={**body, "stream": True}) as stream:
+            told = [json.loads(data) for _, data in events(stream)] if stream.status_code == 200 else []
+        for event in told:
+            if event.get("error"):
+                assert event["request_id"] == stream.headers["x-request-id"]
+
+
+def test_no_line_can_be_forged() -> None:
+    with Server("-m", "fake:") as server:
+        server.client.get("/a%0A2026-01-01T00:00:00Z%20[error]%20forged%1B[31m")
+        wait_for(lambda: any("forged" in line for line in server.output), 10, "the line")
+    line = next(line for line in server.output if "forged" in line)
+    assert "request" in line and "\\n" in line and "\x1b[31m" not in line
+
+
+def test_no_log_at_all() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+    with subprocess.Popen(
+        [sys.executable, "-m", "paddock", "serve", "-m", "fake:", "--port", str(port), "--log-disable", "-v"],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as process:  # fmt: skip
+        wait_for(lambda: _answers(port), 30, "the server to listen")
+        process.terminate()
+        assert process.stdout is not None
+        assert process.stdout.read() == b""
+        assert process.wait(30) == 0
+
+
+def test_a_log_that_nobody_takes_any_more_stops_no_server() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "paddock", "serve", "-m", "fake:", "--port", "0", "--log-format", "json"],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        process.stdout.close()
+        for _ in range(3):
+            assert httpx.get(f"{url}/v1/models", timeout=20).json()["data"][0]["id"] == "fake"
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+def test_what_prevents_a_start_is_json_too() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "paddock", "serve", "-m", "/no/such.gguf", "--log-format", "json"],
+        capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    line = json.loads(done.stdout)
+    assert (line["level"], done.stderr) == ("critical", b"")
+    assert "/no/such.gguf" in line["message"]
+
+
+def test_what_libllama_says_has_levels_and_a_model(tiny_models: dict[str, Path]) -> None:
+    with Server("-m", str(tiny_models["llama"]), "--log-format", "json", "-v", "-c", "256") as server:
+        assert server.client.post("/completion", json={"prompt": "a", "n_predict": 1}).status_code == 200
+        lines = [line for line in _lines(server) if line.get("pid")]
+    assert any("llama_context" in line["message"] and line["level"] == "debug" for line in lines)
+    assert {line["model"] for line in lines} == {"llama"}
+    assert not any(line["message"].startswith("<") or not line["message"] for line in lines)
+
+
+def test_the_last_words_of_a_worker_are_in_the_line_of_its_crash() -> None:
+    with Server("-m", "fake:", "--log-format", "json") as server:
+        assert server.client.post(CHAT, json=chat_body("crash:")).status_code == 503
+        wait_for(lambda: any(line["message"] == "worker gone" for line in _lines(server)), 10, "the line")
+        line = next(line for line in _lines(server) if line["message"] == "worker gone")
+        assert (line["level"], line["model"]) == ("error", "fake")
+        assert any("Fatal Python error" in said for said in line["output"])
+
+
+def _answers(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
+    except httpx.TransportError:
+        return False

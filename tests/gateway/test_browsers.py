@@ -1,0 +1,128 @@
+"""Web pages of strangers are refused, also those that have their own name point to this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.server import Server, chat_body
+
+CHAT = "/v1/chat/completions"
+
+
+def _ask(server: Server, **headers: str) -> httpx.Response:
+    return server.client.get("/v1/models", headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+
+def _code(response: httpx.Response) -> str:
+    assert response.status_code == 403, response.text
+    code: str = response.json()["error"]["code"]
+    return code
+
+
+@pytest.fixture(scope="module")
+def proxied() -> Iterator[Server]:
+    with Server(
+        "-m", "fake:", "--allowed-hosts", "llm.example,*.inner.example", "--cors-origins", "https://a.example/",
+        "--cors-origins", "http://b.example",
+    ) as server:  # fmt: skip
+        yield server
+
+
+# ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:1", "me.localhost:80", "127.0.0.1:8080", "[::1]:8080", "10.1.2.3", "chat_backend"]
+)
+def test_names_that_nobody_can_own(fake_server: Server, host: str) -> None:
+    assert _ask(fake_server, host=host).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example"]
+)
+def test_names_of_strangers(fake_server: Server, host: str) -> None:
+    assert _code(_ask(fake_server, host=host)) == "host_not_allowed"
+    assert _code(_ask(fake_server, host=host, origin=f"http://{host}")) == "host_not_allowed"
+
+
+def test_names_that_are_allowed(proxied: Server) -> None:
+    for host in ("llm.example", "LLM.example.:443", "a.inner.example", "localhost"):
+        assert _ask(proxied, host=host).status_code == 200
+    for host in ("example", "inner.example", "other.example"):
+        assert (_ask(proxied, host=host).status_code == 200) == ("." not in host)
+
+
+def test_a_server_for_others_may_be_asked_by_any_name() -> None:
+    with Server("-m", "fake:", "--host", "0.0.0.0", "--api-key", "k") as server:
+        url = server.url.replace("0.0.0.0", "127.0.0.1")
+        assert httpx.get(f"{url}/health", headers={"host": "llm.example"}).status_code == 200
+
+
+# ── pages ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_origin_of_the_configuration_is_allowed(fake_server: Server) -> None:
+    response = _ask(fake_server, origin="http://localhost:5000")
+    assert response.status_code == 200
+    assert response.headers["access-control-allow-origin"] == "http://localhost:5000"
+    assert "x-request-id" in response.headers["access-control-expose-headers"]
+    asked = {"origin": "http://localhost:5000", "access-control-request-method": "POST"}
+    asked["access-control-request-headers"] = "authorization,content-type"
+    preflight = fake_server.client.options(CHAT, headers=asked)
+    assert preflight.status_code == 200
+    assert preflight.headers["access-control-allow-origin"] == "http://localhost:5000"
+    assert "authorization" in preflight.headers["access-control-allow-headers"]
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "http://localhost:5001", "https://localhost:5000", "null", "file://", "localhost"]
+)
+def test_other_origins_are_refused(fake_server: Server, origin: str) -> None:
+    assert _code(_ask(fake_server, origin=origin)) == "origin_not_allowed"
+    simple = {"origin": origin, "content-type": "text/plain"}
+    assert _code(fake_server.client.post(CHAT, json=chat_body("say: x"), headers=simple)) == "origin_not_allowed"
+    asked = {"origin": origin, "access-control-request-method": "POST"}
+    assert _code(fake_server.client.options(CHAT, headers=asked)) == "origin_not_allowed"
+
+
+def test_its_own_pages_may_ask(fake_server: Server) -> None:
+    authority = fake_server.url.removeprefix("http://")
+    assert _ask(fake_server, origin=fake_server.url).status_code == 200
+    assert _ask(fake_server, origin="http://localhost", host="localhost:80").status_code == 200
+    assert _code(_ask(fake_server, origin="http://localhost", host="localhost:81")) == "origin_not_allowed"
+    # Behind a proxy that speaks TLS, whether or not it passes the name on.
+    assert _ask(fake_server, origin=f"https://{authority}").status_code == 200
+    assert _ask(fake_server, origin="https://llm.example", x_forwarded_host="llm.example").status_code == 200
+
+
+def test_origins_that_are_allowed(proxied: Server) -> None:
+    for origin in ("https://a.example", "http://b.example"):
+        assert _ask(proxied, origin=origin).headers["access-control-allow-origin"] == origin
+    assert _code(_ask(proxied, origin="http://localhost:5000")) == "origin_not_allowed"
+    with Server("-m", "fake:", "--cors-origins", "*") as server:
+        assert _ask(server, origin="http://any.example").headers["access-control-allow-origin"] == "*"
+
+
+def test_what_pages_can_send_without_an_origin(fake_server: Server) -> None:
+    image = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
+    assert _code(fake_server.client.get("/models?reload=1", headers=image)) == "origin_not_allowed"
+    link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    assert fake_server.client.get("/docs", headers=link).status_code == 200
+    assert _code(fake_server.client.post(CHAT, headers=link, json=chat_body("x"))) == "origin_not_allowed"
+    assert _ask(fake_server, sec_fetch_site="same-origin").status_code == 200
+
+
+def test_every_response_has_the_headers(fake_server: Server) -> None:
+    for path in ("/health", "/nowhere", "/docs"):
+        headers = fake_server.client.get(path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["cache-control"] == "no-store"
+        assert "strict-transport-security" not in headers
+    with fake_server.client.stream("POST", CHAT, json=chat_body("say: x", stream=True)) as response:
+        assert response.headers["cache-control"] == "no-cache"
+        assert response.headers["x-content-type-options"] == "nosniff"
