@@ -22,7 +22,7 @@ CHAT = "/v1/chat/completions"
 def _error(response: httpx.Response, status: int) -> dict[str, Any]:
     assert response.status_code == status, response.text
     body = response.json()
-    assert set(body) == {"error"}
+    assert set(body) == {"error", "request_id"}
     assert set(body["error"]) == {"message", "type", "param", "code"}
     assert body["error"]["message"]
     error: dict[str, Any] = body["error"]
