@@ -158,7 +158,7 @@ def test_a_flood_makes_another_key_wait_at_most_twice_as_long(unified: bool) -> 
     clocked = Clocked(unified=unified)
     flood = [clocked.ask("flood", 1000, 256) for _ in range(50)]
     assert _short_ones(clocked, 40) <= 2 * alone
-    assert sum(request in clocked.first for request in flood) > 8, "which comes on nevertheless"
+    assert sum(request in clocked.first for request in flood) > 4, "which comes on nevertheless"
 
 
 # ── prompts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
