@@ -11,6 +11,7 @@ import os
 import secrets
 import selectors
 import socket
+import statistics
 import sys
 import time
 from array import array
@@ -161,7 +162,9 @@ class Worker:
         self._questions: TextQuestions | None = None
         self._outbox = Outbox(sock, self._wake)
         self._live: dict[int, _Live] = {}
-        self._ends: deque[float] = deque(maxlen=_REMEMBERED_ENDS)
+        self._between_ends: deque[float] = deque(maxlen=_REMEMBERED_ENDS)
+        self._last_end = 0.0
+        """Of a request; or when the first one came after nobody had asked for a while."""
         self._reported = 0.0
 
     def run(self) -> NoReturn:
@@ -347,6 +350,8 @@ class Worker:
                 full += ", and this key has its share of them"
             self._outbox.send(Refused(request.id, Problem.of(QueueFull(full, retry_after=self._next_place()))))
             return
+        if not self._live:
+            self._last_end = time.monotonic()
         self._live[request.id] = _Live(origin)
         self._arrivals += 1
         self._unprepared.add(_Unprepared(request, origin.key, origin.weight, origin.batch, self._arrivals))
@@ -426,15 +431,13 @@ class Worker:
         live.answers -= 1
         if live.answers <= 0:
             del self._live[id]
-            self._ends.append(time.monotonic())
-            if not self._live:
-                self._ends.clear()  # how long nobody asks says nothing about how long an answer takes
+            now = time.monotonic()
+            self._between_ends.append(now - self._last_end)
+            self._last_end = now
 
     def _next_place(self) -> float:
         """Seconds until a place is free, judged by how the last requests ended one after another."""
-        if len(self._ends) < 2:
-            return 1.0
-        return (self._ends[-1] - self._ends[0]) / (len(self._ends) - 1)
+        return statistics.fmean(self._between_ends) if self._between_ends else 1.0
 
     def _give_up(self, error: PaddockError) -> NoReturn:
         """Say why, as far as the socket takes it, and leave: the gateway answers whoever is still waiting."""
