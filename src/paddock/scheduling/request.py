@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paddock.types import Adapters, FinishReason
+from paddock.types import Adapters, DraftParams, FinishReason
 
 
 @dataclass(slots=True, eq=False)
@@ -29,6 +29,8 @@ class Request:
     """What acts on it besides the model's own weights: computed under one set, a token is of no use under another."""
     prompt_probs: int = -1
     """Every prompt token's probability is wanted, and those of so many likelier ones; -1: none is."""
+    draft: DraftParams | None = None
+    """How far its answer may be guessed ahead; None: each token must be seen before the next one is chosen."""
 
     prompt_size: int = 0
     arrival: int = 0
@@ -46,6 +48,10 @@ class Request:
     stops: set[int] = field(default_factory=set)
     """Positions in its prompt that must be the end of a step, because a copy of its memory is wanted just there."""
     preempted: int = 0
+    drafted: int = 0
+    """How many tokens of the answer were guessed."""
+    accepted: int = 0
+    """And guessed right."""
     turn: int = 0
     """When it last had one, where requests cannot all share a step."""
 
@@ -73,7 +79,7 @@ class Request:
 
 @dataclass(slots=True, frozen=True)
 class Progress:
-    """What a step gave one request: the new token, and the reason if it was the last one."""
+    """What a step gave one request: a new token, and the reason if it was the last one."""
 
     request: Request
     token: int | None
@@ -83,3 +89,5 @@ class Progress:
     """How likely some of the prompt's tokens were, following those of the steps before."""
     problem: str = ""
     """Why it ends here, without an answer."""
+    produced: int = 0
+    """Which token of the answer it is: a step may give several."""
