@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -105,3 +106,70 @@ def test_a_request_may_say_how_far(guessing: Server) -> None:
 
 def test_deterministic_answers_are_not_guessed(guessing: Server) -> None:
     assert "draft_n" not in guessing.chat("Again?", deterministic=True)["timings"]
+
+
+# ── models of files ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_demo_model_as_its_own_draft_says_what_it_says(demo_model: Path) -> None:
+    with Server("-m", str(demo_model), "-md", str(demo_model), "-c", "2048", "--draft-p-min", "0.5") as server:
+        props = server.client.get("/props").json()["draft"]
+        assert (props["model_path"], props["p_min"], props["answers"]) == (str(demo_model), 0.5, None)
+        for question in ("What is the capital of France?", "List the days of the week."):
+            body = chat_body(question, temperature=0, max_tokens=24)
+            guessed = _post(server, "/v1/chat/completions", body)
+            plain = _post(server, "/v1/chat/completions", body | {"speculative.n_max": 0})
+            assert guessed["choices"] == plain["choices"]
+            assert guessed["usage"]["completion_tokens"] == plain["usage"]["completion_tokens"]
+            assert guessed["timings"]["draft_n_accepted"] >= 0.8 * guessed["timings"]["draft_n"] > 0
+            assert "draft_n" not in plain["timings"]
+        assert server.client.get("/props").json()["draft"]["answers"] > 0
+        assert all(slot["speculative"] for slot in server.client.get("/slots").json())
+
+
+def test_a_thought_on_a_budget_ends_in_time(tiny_models: dict[str, Path]) -> None:
+    """Where it must end is known only token by token."""
+    model = str(tiny_models["caller"])
+    with Server("-m", model, "-md", model, "-c", "1024", "--draft-p-min", "0") as server:
+        asked: dict[str, Any] = {"enable_thinking": True, "max_tokens": 20, "temperature": 0}
+        assert server.chat("Think.", **asked)["timings"]["draft_n"] > 0
+        answer = server.chat("Think.", **asked, thinking_budget_tokens=7)
+        assert "draft_n" not in answer["timings"]
+        assert 7 <= answer["usage"]["completion_tokens_details"]["reasoning_tokens"] <= 10
+
+
+def test_a_draft_model_with_other_words_is_a_load_error_that_says_so(tiny_models: dict[str, Path]) -> None:
+    with Server("-m", str(tiny_models["llama"]), "-md", str(tiny_models["caller"])) as server:
+        response = server.client.post("/v1/chat/completions", json=chat_body("Hello"))
+        assert response.status_code == 503
+        message = response.json()["error"]["message"]
+        assert "caller.gguf cannot be the draft model: its token 5 is b'[THINK]'" in message
+
+
+def test_a_draft_model_is_a_setting_of_its_model(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    """Given by its path below the models directory; with a reload it is there, changed or gone."""
+    directory = tiny_models["llama"].parent
+    config = tmp_path / "config.json"
+
+    def configure(**settings: Any) -> None:
+        manager = {"models_directory": str(directory), "n_ctx": 1024, "models": {"llama": settings}}
+        config.write_text(json.dumps({"model_manager": manager}))
+
+    def timings(server: Server) -> dict[str, Any]:
+        body = {"model": "llama", "prompt": "the horse", "n_predict": 30, "temperature": 0, "ignore_eos": True}
+        found: dict[str, Any] = _post(server, "/completion", body)["timings"]
+        return found
+
+    configure()
+    with Server("--config", str(config)) as server:
+        assert "draft_n" not in timings(server)
+        configure(model_draft="draft.gguf", draft_max=3, draft_p_min=0)
+        assert server.client.post("/admin/reload").json()["changed"] == ["llama"]
+        assert timings(server)["draft_n"] > 0
+        props = server.client.get("/props", params={"model": "llama"}).json()["draft"]
+        assert (props["model_path"], props["n_max"], props["p_min"]) == (str(directory / "draft.gguf"), 3, 0.0)
+        configure(model_draft="nowhere.gguf")
+        server.client.post("/admin/reload")
+        refused = server.client.post("/completion", json={"model": "llama", "prompt": "x"})
+        assert refused.status_code == 503
+        assert "cannot load nowhere.gguf" in refused.json()["error"]["message"]
