@@ -45,6 +45,7 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("models")
     kinds: dict[str, Callable[[Path], None]] = {
         "llama": tiny.llama,
+        "draft": partial(tiny.llama, layers=2),
         "infill": tiny.infill,
         "repository": partial(tiny.infill, files=True),
         "caller": tiny.caller,

@@ -43,11 +43,13 @@ _INFILL = ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"]
 _REPOSITORY = ["<|repo_name|>", "<|file_sep|>"]
 
 
-def llama(path: Path) -> None:
-    """Plain attention: every token's keys and values are kept, so any prefix can be cut off, copied or put back."""
-    file = _File(path, "llama", layers=3)
+def llama(path: Path, *, layers: int = 3) -> None:
+    """Plain attention: every token's keys and values are kept, so any prefix can be cut off, copied or put back. With
+    fewer layers it says something else in the same words.
+    """
+    file = _File(path, "llama", layers=layers)
     file.describe_attention(heads=4, kv_heads=2)
-    for layer in range(3):
+    for layer in range(layers):
         file.add_attention(layer, heads=4, kv_heads=2)
         file.add_feed_forward(layer)
     file.write()

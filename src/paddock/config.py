@@ -33,6 +33,8 @@ CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"
 Pooling = Literal["none", "mean", "cls", "last", "rank"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Expanded = Annotated[Path, AfterValidator(Path.expanduser)]
+MOST_DRAFTED = 64
+"""The most tokens that may be guessed ahead. A row of logits is computed for each."""
 LARGEST_SCALE = 100.0
 """Of an adapter, either way. Far beyond it numbers overflow, and not only those of the request that wants it."""
 
@@ -236,6 +238,18 @@ class ModelSettings(_Section):
     """More of them, each with a scale other than 1."""
     lora_init_without_apply: bool = False
     """None of them acts before somebody says so."""
+    model_draft: Expanded | None = None
+    """The file of a small model with the same vocabulary, which guesses what the large one will say. What is not
+    absolute is meant from the models directory, where there is one.
+    """
+    n_gpu_layers_draft: int = Field(-1, ge=-1)
+    """-1: all of them."""
+    draft_max: int = Field(4, ge=0, le=MOST_DRAFTED)
+    """The most tokens that it guesses ahead at once."""
+    draft_min: int = Field(0, ge=0, le=MOST_DRAFTED)
+    """Fewer are not worth checking."""
+    draft_p_min: float = Field(0.75, ge=0, le=1)
+    """It stops before a token that it thinks less likely than this."""
     deterministic: bool = False
     chat_template: Annotated[str, AfterValidator(_template)] | None = None
     """The text of a template, in place of the model's own."""

@@ -163,6 +163,17 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     """Nobody waits for the answer: others go first."""
 
 
+class DraftParams(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a draft model guesses ahead. Names and meanings are llama-server's."""
+
+    n_max: int = 4
+    """The most tokens at once; 0: none."""
+    n_min: int = 0
+    """Fewer are not worth checking."""
+    p_min: float = 0.75
+    """It stops before a token that it thinks less likely than this."""
+
+
 class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """One generation as a worker receives it."""
 
@@ -192,6 +203,10 @@ class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The answer ends before a line that is indented by less; its first line is free."""
     max_seconds: float = 0.0
     """After so long an answer ends with its next line; 0: it may take as long as it takes."""
+    draft_n_max: int | None = None
+    """As of `DraftParams`, and so are the next two; what is None is as the model's operator set it."""
+    draft_n_min: int | None = None
+    draft_p_min: float | None = None
     origin: Origin = Origin()
     request_id: str = ""
     """What the log calls it."""
@@ -225,6 +240,10 @@ class Timings(msgspec.Struct, frozen=True):
 
     prompt: float = 0.0
     generation: float = 0.0
+    drafted: int = 0
+    """Tokens that a draft model guessed."""
+    accepted: int = 0
+    """Those that it guessed right."""
 
 
 class PromptProgress(msgspec.Struct, frozen=True, array_like=True):
@@ -272,6 +291,8 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many numbers its vectors have."""
     adapters: tuple[str, ...] = ()
     """A digest of each adapter's file, by its number."""
+    drafts_for: int = 0
+    """While no more answers than this are under way a draft model guesses ahead; 0: there is none."""
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
@@ -372,6 +393,10 @@ class EngineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     """In place of the model's own."""
     adapters: tuple[str, ...] = ()
     """Files of LoRA adapters that are loaded with the model; requests say which of them act."""
+    model_draft: str = ""
+    """The file of a small model with the same vocabulary, which guesses what this one will say."""
+    n_gpu_layers_draft: int = -1
+    draft: DraftParams = DraftParams()
     verbose: bool = False
 
 
@@ -413,6 +438,15 @@ class CacheShape(msgspec.Struct, frozen=True):
 # ── one engine step ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class Drafting(msgspec.Struct, frozen=True):
+    """That an answer may be guessed ahead, and how far."""
+
+    tokens: list[int]
+    """Prompt and answer so far. Not a copy: the request's own, to which tokens are only ever added."""
+    params: DraftParams
+    """As its `n_max`, no more than there is room for."""
+
+
 class Span(msgspec.Struct):
     """Consecutive tokens of one sequence to be decoded in one step.
 
@@ -427,6 +461,10 @@ class Span(msgspec.Struct):
     """What follows each of the first tokens in the prompt: how likely was it?"""
     target_probs: int = 0
     """And how likely were so many of the likeliest."""
+    drafting: Drafting | None = None
+    """With a sampler only."""
+    draft: list[int] = []
+    """The engine's guess at what follows: computed along, and forgotten from the first wrong one on."""
 
 
 class Sampled(msgspec.Struct, frozen=True):
@@ -441,6 +479,12 @@ class Sampled(msgspec.Struct, frozen=True):
     """Its constraint is satisfied and allows nothing more."""
     problem: str = ""
     """Why no token could be chosen that keeps to the constraint."""
+    drafted: int = 0
+    """How many tokens were guessed."""
+    more: list[Sampled] = []
+    """What was chosen after it: one more for each guess that was right, as that was computed already. Nothing follows
+    a token that ends the answer.
+    """
 
 
 class Piece(msgspec.Struct, frozen=True):

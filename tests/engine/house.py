@@ -24,6 +24,7 @@ class House:
             n_batch=chunk,
             end_tokens=self.engine.vocab.end_tokens,
             together=self.engine.info.together,
+            drafts_for=self.engine.info.drafts_for,
         )
         self.answers: defaultdict[int, list[int]] = defaultdict(list)
         self.opinions: defaultdict[int, list[TokenLogprobs]] = defaultdict(list)

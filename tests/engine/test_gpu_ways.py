@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from paddock.engine.llama import LlamaEngine
-from paddock.types import Span
+from paddock.types import DraftParams, Span
 from tests.engine.house import House
 
 # Without flash attention and in full precision a token comes out alike in any step, but for bits that decide nothing.
@@ -24,8 +24,8 @@ _EVEN: dict[str, Any] = {
 }
 
 
-def _as_on_a_gpu(model: Path) -> House:
-    house = House(model, chunk=400, **_EVEN)
+def _as_on_a_gpu(model: Path, **options: Any) -> House:
+    house = House(model, chunk=400, **_EVEN, **options)
     engine = house.engine
     assert isinstance(engine, LlamaEngine)
     engine._pads = True
@@ -47,6 +47,18 @@ def test_padded_prompts_and_copied_streams_change_no_answer(
         house.ask(id, text)
     house.run()
     assert [house.answers[id] for id in range(len(texts))] == alone
+    house.close()
+
+
+def test_guesses_of_different_lengths_are_filled_up_and_change_no_answer(tiny_models: dict[str, Path]) -> None:
+    plain = House(tiny_models["llama"], **_EVEN)
+    house = _as_on_a_gpu(tiny_models["llama"], model_draft=str(tiny_models["llama"]))
+    alone = [plain.alone(id, f"{id} is it", max_tokens=50, temperature=0.8) for id in range(2)]
+    for id in range(2):
+        house.ask(id, f"{id} is it", max_tokens=50, temperature=0.8, draft=DraftParams(n_max=2 + 5 * id, p_min=0))
+    house.run()
+    assert [house.answers[id] for id in range(2)] == alone
+    plain.close()
     house.close()
 
 

@@ -281,3 +281,36 @@ def test_every_file_is_found_once_and_under_its_own_name(
     catalogue = _open(top)
     assert len(catalogue) == len(real)
     assert {model.path for model in catalogue} == real
+
+
+def test_a_draft_model_is_looked_at_before_anything_is_loaded(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+    directory = tiny_models["llama"].parent
+
+    def model(name: str = "llama", **settings: Any) -> Model:
+        return _open(directory, models={name: settings}).find(name)
+
+    draft = model(model_draft="draft.gguf")
+    assert draft.problem() is None
+    assert draft.options.model_draft == str(directory / "draft.gguf")
+    both, alone = draft.estimate(gpu=False), model().estimate(gpu=False)
+    assert both is not None and alone is not None and both.total > alone.total
+    _write(tmp_path / "lora.gguf", kind="adapter")
+    assert "lora.gguf cannot be used: it is an adapter" in (model(model_draft=tmp_path / "lora.gguf").problem() or "")
+    assert "no.gguf cannot be read: No such file" in (model(model_draft="no.gguf").problem() or "")
+    part = tmp_path / "a-00001-of-00002.gguf"
+    part.write_bytes(b"x")
+    assert "its draft model is not whole: of its 2 parts" in (model(model_draft=part).problem() or "")
+    assert "a draft model guesses text" in (model("embedding", model_draft="draft.gguf").problem() or "")
+    assert "guesses by itself" in (model("f", path="fake:", model_draft="draft.gguf").problem() or "")
+    with pytest.raises(StartupError, match="goes with one model"):
+        _open(directory, model_draft="draft.gguf")
+
+
+def test_a_draft_model_that_changes_is_another_model(tmp_path: Path, demo_model: Path) -> None:
+    file = tmp_path / "draft.gguf"
+    _write(file)
+    settings = ModelManagerSettings(model=demo_model, model_draft=file)
+    before = open_catalogue(settings)
+    assert before == open_catalogue(settings)
+    _write(file, tensors=2)
+    assert before != open_catalogue(settings)

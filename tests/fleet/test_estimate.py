@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.engine import open_engine, open_pooled_engine
-from paddock.fleet.estimate import Estimate, estimate, layers_that_fit
+from paddock.fleet.estimate import Estimate, estimate, estimate_draft, layers_that_fit
 from paddock.fleet.gguf import Header, Tensor
 from paddock.fleet.headers import read_header
 from paddock.types import EngineOptions
@@ -54,6 +54,23 @@ def _compare(path: Path, capsys: pytest.CaptureFixture[str], **options: Any) -> 
 def test_the_demo_model(demo_model: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any]) -> None:
     _, guessed, measured = _compare(demo_model, capsys, **options)
     assert guessed == pytest.approx(measured, rel=0.05)
+
+
+@pytest.mark.parametrize("options", [{}, {"n_ctx": 0}, {"n_ctx": 4096, "kv_unified": False}], ids=str)
+def test_a_draft_model_counts_too(
+    tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str], options: dict[str, Any]
+) -> None:
+    target, draft = tiny_models["llama"], tiny_models["draft"]
+    opened = EngineOptions(n_threads=2, n_gpu_layers=0, verbose=True, model_draft=str(draft), **options)
+    capsys.readouterr()
+    open_engine(str(target), opened, lambda _: None).close()
+    said = [(kind, float(mebibytes) * _MIB) for kind, mebibytes in _BUFFER.findall(capsys.readouterr().err)]
+    headers = read_header(draft), read_header(target)
+    guess = estimate(headers[1], opened, gpu=False) + estimate_draft(*headers, opened, gpu=False)
+    assert guess.host.weights == sum(tensor.size for header in headers for tensor in header.tensors)
+    assert guess.host.cache == pytest.approx(sum(size for kind, size in said if kind == "KV"), abs=2 * _ROUNDING)
+    computed = sum(size for kind, size in said if kind in ("compute", "output"))
+    assert guess.host.compute == pytest.approx(computed, rel=0.3)
 
 
 @pytest.mark.parametrize("kind", ["llama", "sliding_window", "recurrent", "hybrid"])

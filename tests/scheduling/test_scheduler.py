@@ -24,8 +24,10 @@ class House:
         n_ctx = options.pop("n_ctx", 512)
         batch = options.pop("batch", 32)
         whole = options.pop("whole", False)
+        draft = options.pop("draft", 0)
         options = {"parallel": 4, "cache_ram_bytes": 1 << 20, "kv_unified": True} | options
-        self.engine = FakeEngine(f"fake:n_ctx={n_ctx},whole={int(whole)}", EngineOptions(**options), lambda _: None)
+        path = f"fake:n_ctx={n_ctx},whole={int(whole)},draft={draft}"
+        self.engine = FakeEngine(path, EngineOptions(**options), lambda _: None)
         self.scheduler = Scheduler(
             shape=self.engine.shape,
             n_ctx=self.engine.info.n_ctx,
@@ -33,6 +35,7 @@ class House:
             n_batch=batch,
             end_tokens=self.engine.vocab.end_tokens,
             together=self.engine.info.together,
+            drafts_for=self.engine.info.drafts_for,
             continuous=options.get("continuous_batching", True),
         )
         self.answers: defaultdict[tuple[int, int], list[int]] = defaultdict(list)

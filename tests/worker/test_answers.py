@@ -20,7 +20,8 @@ class _Speaker:
         token = None if letter is None else ord(letter)
         if token is not None:
             self.request.tokens.append(token)
-        return self.answer.advance(Progress(self.request, token, finish, **more), now)
+        produced = self.request.produced
+        return self.answer.advance(Progress(self.request, token, finish, produced=produced, **more), now)
 
 
 def _last(delta: Delta | None) -> Delta:

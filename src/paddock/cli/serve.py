@@ -46,6 +46,11 @@ _SETTINGS: dict[str, str] = {
     "lora": "model_manager.lora",
     "lora_scaled": "model_manager.lora_scaled",
     "lora_init_without_apply": "model_manager.lora_init_without_apply",
+    "model_draft": "model_manager.model_draft",
+    "n_gpu_layers_draft": "model_manager.n_gpu_layers_draft",
+    "draft_max": "model_manager.draft_max",
+    "draft_min": "model_manager.draft_min",
+    "draft_p_min": "model_manager.draft_p_min",
     "deterministic": "model_manager.deterministic",
     "chat_template": "model_manager.chat_template",
     "chat_template_file": "model_manager.chat_template_file",
@@ -144,6 +149,16 @@ _MODELS = _options(
                  help="The same with a scale other than 1; numbered after those of --lora."),
     click.option("--lora-init-without-apply", is_flag=True, default=None,
                  help="Adapters do not act before POST /lora-adapters or a request says so."),
+    click.option("-md", "--model-draft", "--spec-draft-model", metavar="FILE",
+                 help="A small model with the same vocabulary that guesses what the model will say."),
+    click.option("-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl", "n_gpu_layers_draft",
+                 callback=_layers, metavar="N", help="Layers of it on the GPU; -1: all of them. [-1]"),
+    click.option("--draft-max", "--draft", "--draft-n", "--spec-draft-n-max", "draft_max", type=int, metavar="N",
+                 help="Tokens it guesses at once, at most. [4]"),
+    click.option("--draft-min", "--draft-n-min", "--spec-draft-n-min", "draft_min", type=int, metavar="N",
+                 help="Fewer than this are not checked. [0]"),
+    click.option("--draft-p-min", "--spec-draft-p-min", "draft_p_min", type=float, metavar="P",
+                 help="It stops before a token that it thinks less likely. [0.75]"),
 )  # fmt: skip
 _LIFECYCLE = _options(
     click.option(

@@ -32,8 +32,10 @@ class Batch:
             self.struct.seq_id[index] = ctypes.cast(address, ctypes.POINTER(ctypes.c_int32))
 
     def fill(self, spans: Sequence[Span], *, n_vocab: int, sizes: Sequence[int] = ()) -> None:
-        """Lay the spans out one after another, each filled up to its size where that is more than it has tokens."""
-        sizes = sizes or [len(span.tokens) for span in spans]
+        """Lay the spans and what is guessed of them out one after another, each filled up to its size where that is
+        more than it has tokens.
+        """
+        sizes = sizes or [len(span.tokens) + len(span.draft) for span in spans]
         total = sum(sizes)
         if not 0 < total <= self.capacity:
             raise DecodeFailed(f"a step of {total} tokens does not fit a batch of {self.capacity}")
@@ -46,11 +48,13 @@ class Batch:
                 self._position[at] = span.start
                 self._sequence[at] = span.sequence
             else:
-                tokens += span.tokens[-1:] * (size - len(span.tokens))
+                tokens += span.draft
+                tokens += span.tokens[-1:] * (size - len(span.tokens) - len(span.draft))
                 self._position[at : at + size] = np.arange(span.start, span.start + size)
                 self._sequence[at : at + size] = span.sequence
             if span.sampler is not None:
-                self._output[at + len(span.tokens) - 1] = 1
+                last = at + len(span.tokens) - 1
+                self._output[last : last + 1 + len(span.draft)] = 1
             if span.targets:
                 self._output[at : at + len(span.targets)] = 1
             at += size

@@ -58,7 +58,7 @@ from paddock.types import (
 )
 
 SCHEME = "fake:"
-_OPTIONS = ("alone", "delay", "hang", "load", "memory", "n_ctx", "sigill", "whole")
+_OPTIONS = ("alone", "delay", "draft", "hang", "load", "memory", "n_ctx", "sigill", "whole")
 _SPECIAL = {"<s>": 256, "</s>": 257, "<|im_start|>": 258, "<|im_end|>": 259}
 _NAMES = re.compile("(" + "|".join(map(re.escape, _SPECIAL)) + ")")
 _BOS, _EOS, _START, _END = 256, 257, 258, 259
@@ -73,6 +73,7 @@ _N_VOCAB = 260
 _BYTES_PER_TOKEN = 1024
 _BYTES_PER_SNAPSHOT = 4096
 _TOGETHER = 3
+_DRAFTS_FOR = 3
 
 
 class FakeVocab:
@@ -145,6 +146,7 @@ class FakeEngine:
         self._delay = settings.get("delay", 0.0)
         self._hangs = bool(settings.get("hang"))
         self._whole = bool(settings.get("whole"))
+        self._draft = int(settings.get("draft", 0))
         self._cells: dict[int, list[_Cell]] = {}
         self._spans: dict[int, list[_Cell]] = {}
         n_ctx = int(settings.get("n_ctx", min(options.n_ctx, _N_CTX)))
@@ -176,6 +178,7 @@ class FakeEngine:
             bytes_per_token=_BYTES_PER_TOKEN,
             together=1 if unified or self._whole else _TOGETHER,
             adapters=options.adapters,
+            drafts_for=_DRAFTS_FOR if self._draft and not self._whole else 0,
         )
         self.origin = StateOrigin(
             engine="fake",
@@ -274,7 +277,8 @@ class FakeEngine:
         history = self._history(span.sequence, span.start)
         if any(cell.adapters != adapters for cell in history):
             raise AssertionError(f"sequence {span.sequence} was not computed under {adapters}")
-        history.extend(_Cell(token, adapters) for token in span.tokens)
+        span.draft = self._guess(span, [*(cell.token for cell in history), *span.tokens], adapters)
+        history.extend(_Cell(token, adapters) for token in (*span.tokens, *span.draft))
         self._check_room()
         tokens = [cell.token for cell in history]
         judged = [
@@ -282,8 +286,29 @@ class FakeEngine:
         ]
         if span.sampler is None:
             return Sampled(None, prompt=judged) if judged else None
-        sampler: FakeSampler = span.sampler
-        return msgspec.structs.replace(sampler.choose(tokens, adapters), prompt=judged)
+        end = span.start + len(span.tokens)
+        chosen: list[Sampled] = []
+        for guess in (*span.draft, None):
+            sampler: FakeSampler = span.sampler
+            chosen.append(sampler.choose(tokens[: end + len(chosen)], adapters))
+            if chosen[-1].last or chosen[-1].token != guess:
+                break
+        del history[end + len(chosen) - 1 :]
+        return msgspec.structs.replace(chosen[0], prompt=judged, drafted=len(span.draft), more=chosen[1:])
+
+    def _guess(self, span: Span, history: list[int], adapters: Adapters) -> list[int]:
+        """What will be said, but for every so many-th token of the text, which is wrong."""
+        if not self._draft or span.drafting is None:
+            return []
+        params = span.drafting.params
+        guessed: list[int] = []
+        while len(guessed) < params.n_max:
+            text = [*history, *guessed]
+            token = _next_token(text, span.sampler.params, adapters)
+            if token in self.vocab.end_tokens:
+                break
+            guessed.append(token if len(text) % self._draft else (token + 1) % 256)
+        return guessed if len(guessed) >= params.n_min else []
 
     def _history(self, sequence: int, start: int) -> list[_Cell]:
         history = self._cells.setdefault(sequence, [])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import numpy.typing as npt
 from paddock.engine import library
 from paddock.engine.adapters import LoadedAdapters
 from paddock.engine.batch import Batch
+from paddock.engine.draft import Drafter, draft_options, why_unfit
 from paddock.engine.exact import PROBE_CONTEXT, rows_alike
 from paddock.engine.fingerprint import ENGINE, fingerprint, origin
 from paddock.engine.grammar import Grammar, GrammarSource
@@ -22,7 +25,7 @@ from paddock.engine.memory import Memory
 from paddock.engine.sampler import Crowd, Sampler, logprobs_of
 from paddock.engine.vocab import LlamaVocab
 from paddock.engine.whole import WholeMemory
-from paddock.errors import DecodeFailed
+from paddock.errors import DecodeFailed, ModelLoadFailed
 from paddock.types import (
     Adapters,
     CacheShape,
@@ -83,7 +86,9 @@ class LlamaEngine:
         on_gpu = options.n_gpu_layers != 0 and bool(lib.llama_supports_gpu_offload())
         self.takes_turns = not on_gpu
         self._pads = False
+        self._drafter: Drafter | None = None
         self._memory = self._warm_up(on_gpu=on_gpu, scratch=options.parallel)
+        self._drafter = self._open_drafter(options, n_ctx, on_gpu=on_gpu) if options.model_draft else None
         self._pads = on_gpu and not self._unified and self._memory.reuse == "prefix"
         self.n_batch = n_batch - n_batch // 8 if self._pads else n_batch
         self.shape = CacheShape(
@@ -119,6 +124,7 @@ class LlamaEngine:
             bytes_per_token=self.shape.bytes_per_token,
             together=together,
             adapters=self.origin.adapters,
+            drafts_for=0 if self._drafter is None else self._drafter.places,
         )
 
     def compile(self, constraint: Constraint) -> Grammar:
@@ -140,26 +146,24 @@ class LlamaEngine:
         if adapters != self._applied:
             self._adapters.apply(self._context, adapters)
             self._applied = adapters
-        padded: list[int] = []
+        if self._drafter is not None:
+            self._drafter.propose(spans)
         if exact and self.info.together > 1:
-            padded = _never_alone(spans)
+            sizes = _never_alone(spans)
         elif self._pads:
-            padded = self._padded(spans)
-        self._batch.fill(spans, n_vocab=self.vocab.size, sizes=padded)
+            sizes = self._padded(spans)
+        else:
+            sizes = [len(span.tokens) + len(span.draft) for span in spans]
+        self._batch.fill(spans, n_vocab=self.vocab.size, sizes=sizes)
         status = int(lib.llama_decode(self._context, self._batch.struct))
         if status != 0:
             raise DecodeFailed(f"llama_decode failed with {status} on a batch of {self._batch.struct.n_tokens} tokens")
-        for span, size in zip(spans, padded, strict=False):
-            if size > len(span.tokens):
-                self.apply([Forget(span.sequence, span.start + len(span.tokens))])
-        samplers = [span.sampler for span in spans if span.sampler is not None]
-        if any(span.targets for span in spans):
-            return self._choose_and_judge(spans, samplers)
-        if not samplers:
-            lib.llama_synchronize(self._context)
-            return [None] * len(spans)
-        chosen = iter(self._choose(self._logits(len(samplers)), samplers))
-        return [None if span.sampler is None else next(chosen) for span in spans]
+        results = self._results(spans)
+        for span, size, result in zip(spans, sizes, results, strict=True):
+            kept = len(span.tokens) + (len(result.more) if result is not None else 0)
+            if size > kept:
+                self.apply([Forget(span.sequence, span.start + kept)])
+        return results
 
     def lend(self, pieces: Sequence[Piece]) -> Any:
         return self._divisible.lend(pieces)
@@ -171,13 +175,44 @@ class LlamaEngine:
         return self._divisible.unpack(data, tokens)
 
     def close(self) -> None:
+        if self._drafter is not None:
+            self._drafter.close()
         lib.llama_free(self._context)
         lib.llama_model_free(self._model)
+
+    def _results(self, spans: Sequence[Span]) -> list[Sampled | None]:
+        samplers = [span.sampler for span in spans if span.sampler is not None]
+        if any(span.targets for span in spans):
+            return self._choose_and_judge(spans, samplers)
+        if any(span.draft for span in spans):
+            return self._choose_along(spans)
+        if not samplers:
+            lib.llama_synchronize(self._context)
+            return [None] * len(spans)
+        chosen = iter(self._choose(self._logits(len(samplers)), samplers))
+        return [None if span.sampler is None else next(chosen) for span in spans]
 
     def _choose(self, rows: npt.NDArray[np.float32], samplers: list[Sampler]) -> list[Sampled]:
         if samplers != self._crowd.samplers:
             self._crowd = Crowd(samplers)
         return self._crowd.choose(rows)
+
+    def _choose_along(self, spans: Sequence[Span]) -> list[Sampled | None]:
+        """The same where answers were guessed ahead: while a guess turns out right, the row after it counts too."""
+        ends = list(accumulate(1 + len(span.draft) for span in spans))
+        rows = self._logits(ends[-1])
+        firsts = [0, *ends]
+        chosen: list[list[Sampled]] = [[] for _ in spans]
+        going = list(range(len(spans)))
+        while going:
+            at = [firsts[index] + len(chosen[index]) for index in going]
+            for index, sampled in zip(going, self._choose(rows[at], [spans[i].sampler for i in going]), strict=True):
+                chosen[index].append(sampled)
+            going = [index for index in going if _goes_on(spans[index].draft, chosen[index])]
+        return [
+            msgspec.structs.replace(first, drafted=len(span.draft), more=more)
+            for span, (first, *more) in zip(spans, chosen, strict=True)
+        ]
 
     def _choose_and_judge(self, spans: Sequence[Span], samplers: list[Sampler]) -> list[Sampled | None]:
         """The same where the outputs also hold rows that tell how likely a prompt's own tokens were."""
@@ -236,7 +271,7 @@ class LlamaEngine:
         """How many tokens to compute for each span. Streams are computed together as far as all of them go, then those
         that go on, and so forth; on a GPU a few tokens more, forgotten afterwards, cost less than one more such round.
         """
-        sizes = [len(span.tokens) for span in spans]
+        sizes = [len(span.tokens) + len(span.draft) for span in spans]
         room = self._batch.capacity - sum(sizes)
         longest = max(sizes)
         for index in sorted(range(len(spans)), key=lambda index: -sizes[index]):
@@ -249,12 +284,35 @@ class LlamaEngine:
                 room -= more
         return sizes
 
-    def _is_special(self) -> bool:
-        """Whether a sequence's state is more than its keys and values by position."""
-        return bool(
-            lib.llama_model_is_recurrent(self._model)
-            or lib.llama_model_is_hybrid(self._model)
-            or lib.llama_model_n_swa(self._model)
+    def _open_drafter(self, options: EngineOptions, n_ctx: int, *, on_gpu: bool) -> Drafter | None:
+        """The draft model, or None where it could be of no use, which is said. Raises `ModelLoadFailed` where it does
+        not go with this one.
+        """
+        useless = ""
+        if self._memory.reuse != "prefix":
+            useless = "what was guessed wrong could not be forgotten: this model's memory has no parts"
+        elif options.deterministic:
+            useless = "deterministic answers must not depend on what is guessed"
+        if useless:
+            sys.stderr.write(f"the draft model is not used: {useless}\n")
+            return None
+        path = Path(options.model_draft)
+        options = draft_options(options, on_gpu=on_gpu)
+        model = load_model(path, options, lambda _: None)
+        trained = int(lib.llama_model_n_ctx_train(model))
+        unfit = why_unfit(self.vocab, LlamaVocab(model))
+        if _is_special(model):
+            unfit = "a part of its memory cannot be forgotten"
+        if unfit:
+            raise ModelLoadFailed(f"{path.name} cannot be the draft model: {unfit}")
+        n_ctx = min(n_ctx, trained * options.parallel)
+        params = context_params(options, n_ctx=n_ctx, n_batch=min(options.n_batch, n_ctx), unified=True)
+        return Drafter(
+            model,
+            new_context(model, params),
+            places=options.parallel,
+            n_vocab=self.vocab.size,
+            end_tokens=self.vocab.end_tokens,
         )
 
     def _warm_up(self, *, on_gpu: bool, scratch: int) -> Memory | WholeMemory:
@@ -266,7 +324,7 @@ class LlamaEngine:
         count = min(_WARM_UP_TOKENS, self._batch.capacity)
         self.decode([Span(0, 0, [token] * count)], adapters=self._adapters.all)
         memory = Memory(self._context, unified=self._unified, on_gpu=on_gpu, scratch=scratch)
-        if not self._is_special():
+        if not _is_special(self._model):
             memory.learn(0, count)
         memory.apply([Forget(0)])
         if memory.bytes_per_token:
@@ -285,6 +343,17 @@ def _never_alone(spans: Sequence[Span]) -> list[int]:
         len(span.tokens) + (len(span.tokens) == 1 and not sequences & {span.sequence - 1, span.sequence + 1})
         for span in spans
     ]
+
+
+def _goes_on(draft: list[int], chosen: list[Sampled]) -> bool:
+    """Whether the newest of the chosen tokens was guessed, so that the row after it tells what follows."""
+    newest, place = chosen[-1], len(chosen) - 1
+    return place < len(draft) and newest.token == draft[place] and not newest.last
+
+
+def _is_special(model: Any) -> bool:
+    """Whether a sequence's state is more than its keys and values by position."""
+    return bool(lib.llama_model_is_recurrent(model) or lib.llama_model_is_hybrid(model) or lib.llama_model_n_swa(model))
 
 
 def load_model(path: Path, options: EngineOptions, on_progress: Callable[[float], None]) -> Any:

@@ -45,7 +45,20 @@ class LlamaVocab:
 
     @cached_property
     def longest_piece(self) -> int:
-        return max(len(lib.llama_vocab_get_text(self._vocab, token) or b"") for token in range(self.size))
+        return max(len(self.text(token)) for token in range(self.size))
+
+    def text(self, token: int) -> bytes:
+        """As the file spells it."""
+        return lib.llama_vocab_get_text(self._vocab, token) or b""
+
+    def kind(self) -> tuple[int, ...]:
+        """How it is made of texts, and which tokens it puts before and after them; -1: none."""
+        begins, ends = lib.llama_vocab_get_add_bos(self._vocab), lib.llama_vocab_get_add_eos(self._vocab)
+        return (
+            int(lib.llama_vocab_type(self._vocab)),
+            int(lib.llama_vocab_bos(self._vocab)) if begins else -1,
+            int(lib.llama_vocab_eos(self._vocab)) if ends else -1,
+        )
 
     @cached_property
     def infill(self) -> InfillTokens | None:

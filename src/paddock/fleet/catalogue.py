@@ -15,7 +15,7 @@ from paddock.config import ModelManagerSettings, NamedModel, nearest
 from paddock.errors import InvalidRequest, ModelLoadFailed, ModelNotFound, StartupError
 from paddock.fleet.adapters import Adapter, read_adapter
 from paddock.fleet.description import Description, describe
-from paddock.fleet.estimate import Estimate, Footprint, estimate
+from paddock.fleet.estimate import Estimate, Footprint, estimate, estimate_draft
 from paddock.fleet.files import SUFFIX, Found, ModelFile, find_models, gather
 from paddock.fleet.gguf import BrokenGGUF, Header
 from paddock.fleet.headers import read_headers
@@ -43,6 +43,8 @@ class Model:
     projectors: tuple[str, ...] = field(default=())
     """Files beside it that would give it eyes or ears."""
     adapters: tuple[Adapter, ...] = field(default=())
+    draft: tuple[ModelFile, ...] = field(default=())
+    """The files of its draft model."""
     trouble: str = ""
     """What is known to be wrong before any file is read."""
     load_timeout: float = 600
@@ -55,6 +57,21 @@ class Model:
     def header(self) -> Header:
         """What its files say. Raises `BrokenGGUF`, or `OSError` where they cannot be read at all."""
         return read_headers([Path(file.path) for file in self.files] or [Path(self.path)])
+
+    def draft_header(self) -> Header | None:
+        """What the files of its draft model say, if it has one. Raises `BrokenGGUF`, naming the file."""
+        if not self.draft:
+            return None
+        path = self.draft[0].path
+        try:
+            header = read_headers([Path(file.path) for file in self.draft])
+        except BrokenGGUF as error:
+            raise BrokenGGUF(f"the draft model {path} cannot be used: {error}") from None
+        except OSError as error:
+            raise BrokenGGUF(f"the draft model {path} cannot be read: {error.strerror}") from None
+        if reason := why_no_model(header):
+            raise BrokenGGUF(f"the draft model {path} cannot be used: {reason}")
+        return header
 
     def pooling(self) -> Pooling | None:
         """How it makes vectors; None if it generates text, or if its file cannot be read, which loading will tell.
@@ -84,6 +101,7 @@ class Model:
             pooling_of(header, self.wanted)  # which it may refuse
             for adapter in self.adapters:
                 read_adapter(Path(adapter.path), adapter.scale, architecture=self.description().architecture)
+            self.draft_header()  # which may be broken
         except BrokenGGUF as error:
             return str(error)
         except OSError as error:
@@ -109,11 +127,12 @@ class Model:
             return _pretended(self.path)
         if self.problem() is not None:
             return None
-        header = self.header()
+        header, draft = self.header(), self.draft_header()
         options = msgspec.structs.replace(self.options, pooling=pooling_of(header, self.wanted))
         if layers is not None:
             options = msgspec.structs.replace(options, n_gpu_layers=layers)
-        return estimate(header, options, gpu=gpu)
+        found = estimate(header, options, gpu=gpu)
+        return found if draft is None else found + estimate_draft(draft, header, options, gpu=gpu)
 
     @property
     def is_fake(self) -> bool:
@@ -219,6 +238,8 @@ class _Maker:
             raise StartupError(f"the models directory {directory} does not exist")
         if self._settings.adapters:
             raise StartupError("an adapter is made for one model: give it with -m FILE, or under model_manager.models")
+        if self._settings.model_draft is not None:
+            raise StartupError("a draft model goes with one model: give it with -m FILE, or under model_manager.models")
         found, notes = find_models(directory) if directory is not None else ([], [])
         if self._settings.alias:
             notes.append("an alias for the one model has no effect here: give it to a model under model_manager.models")
@@ -298,7 +319,13 @@ class _Maker:
             pinned=said.pinned,
             preload=said.preload,
         )
-        return _with_adapters(model, said.adapters) if said.adapters else model
+        if said.adapters:
+            model = _with_adapters(model, said.adapters)
+        if said.model_draft is not None:
+            # As a model's own path: from the models directory, unless one model was given by its file.
+            base = self._settings.models_directory if self._settings.model is None else None
+            model = _with_draft(model, (base or Path()) / said.model_draft)
+        return model
 
 
 def _pretended(path: str) -> Estimate | None:
@@ -317,6 +344,17 @@ def _with_adapters(model: Model, given: list[tuple[Path, float]]) -> Model:
         return replace(model, trouble=str(error))
     options = msgspec.structs.replace(model.options, adapters=tuple(adapter.path for adapter in adapters))
     return replace(model, adapters=adapters, options=options)
+
+
+def _with_draft(model: Model, path: Path) -> Model:
+    if model.is_fake:
+        return replace(model, trouble="it has no weights, and a draft model neither: fake:draft=4 guesses by itself")
+    if model.kind() not in (None, "generation"):
+        return replace(model, trouble="it does not generate text, and a draft model guesses text")
+    found = gather(path)
+    options = msgspec.structs.replace(model.options, model_draft=found.files[0].path)
+    trouble = model.trouble or (f"its draft model is not whole: {found.trouble}" if found.trouble else "")
+    return replace(model, draft=found.files, options=options, trouble=trouble)
 
 
 def _demo() -> Path:

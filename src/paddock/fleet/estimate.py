@@ -23,6 +23,8 @@ _CACHE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, 
 _CELLS = 256
 # How many inputs a step of a model that pools may hold.
 _MOST_INPUTS = 64
+# For how many answers a draft model guesses, and how many tokens it reads in a step.
+_DRAFT_ON_CPU, _DRAFT_ON_GPU = (2, 64), (8, 512)
 # What a header says is not to be believed beyond this; libllama takes fewer.
 _MOST_LAYERS = 1024
 _LAYER = re.compile(r"blk\.(\d+)\.")
@@ -45,6 +47,9 @@ class Footprint:
     def total(self) -> int:
         return self.weights + self.cache + self.compute
 
+    def __add__(self, other: Footprint) -> Footprint:
+        return Footprint(self.weights + other.weights, self.cache + other.cache, self.compute + other.compute)
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -56,6 +61,9 @@ class Estimate:
     @property
     def total(self) -> int:
         return self.host.total + self.device.total
+
+    def __add__(self, other: Estimate) -> Estimate:
+        return Estimate(self.host + other.host, self.device + other.device, self.prefixes + other.prefixes)
 
 
 def estimate(header: Header, options: EngineOptions, *, gpu: bool) -> Estimate:
@@ -81,6 +89,23 @@ def estimate(header: Header, options: EngineOptions, *, gpu: bool) -> Estimate:
         Footprint(on_device, sum(caches[first:]), steps if offloaded else 0),
         0 if options.pooling is not None else options.cache_ram_bytes,
     )
+
+
+def estimate_draft(draft: Header, target: Header, options: EngineOptions, *, gpu: bool) -> Estimate:
+    """The same of a draft model: it has as much context as the model it helps, but for few answers and short steps."""
+    trained = _Model(target).n_ctx_train
+    answers, step = _DRAFT_ON_GPU if gpu and options.n_gpu_layers else _DRAFT_ON_CPU
+    options = msgspec.structs.replace(
+        options,
+        n_ctx=min(options.n_ctx or trained, trained * options.parallel),
+        parallel=min(options.parallel, answers),
+        kv_unified=True,
+        n_batch=step,
+        n_ubatch=step,
+        n_gpu_layers=options.n_gpu_layers_draft,
+        cache_ram_bytes=0,
+    )
+    return estimate(draft, options, gpu=gpu)
 
 
 def layers_that_fit(header: Header, options: EngineOptions, free: int) -> int:

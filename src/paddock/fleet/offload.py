@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from paddock.fleet.catalogue import Model
-from paddock.fleet.estimate import layers_that_fit
+from paddock.fleet.estimate import estimate_draft, layers_that_fit
 from paddock.fleet.kinds import pooling_of
 
 _LEAST_MARGIN = 512 << 20
@@ -20,6 +20,9 @@ def fitting_layers(model: Model, free_gpu_bytes: int) -> int:
         return 0
     header = model.header()
     options = msgspec.structs.replace(model.options, pooling=pooling_of(header, model.wanted))
+    draft = model.draft_header()
+    if draft is not None:
+        room -= estimate_draft(draft, header, options, gpu=True).device.total
     return layers_that_fit(header, options, room)
 
 

@@ -6,7 +6,7 @@ import os
 
 from paddock.config import ModelSettings
 from paddock.errors import StartupError
-from paddock.types import EngineOptions
+from paddock.types import DraftParams, EngineOptions
 
 
 def engine_options(settings: ModelSettings, *, verbose: bool) -> EngineOptions:
@@ -27,6 +27,8 @@ def engine_options(settings: ModelSettings, *, verbose: bool) -> EngineOptions:
         cache_ram_bytes=_cache_ram(settings.cache_ram),
         deterministic=settings.deterministic,
         chat_template=_chat_template(settings),
+        n_gpu_layers_draft=settings.n_gpu_layers_draft,
+        draft=DraftParams(settings.draft_max, settings.draft_min, settings.draft_p_min),
         verbose=verbose,
     )
 

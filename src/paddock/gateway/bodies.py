@@ -123,7 +123,7 @@ def _explain(problems: list[Any], schema: type[BaseModel]) -> PaddockError:
     """The first problem, in a sentence, with the field as `messages[0].role`. Unknown fields are the least of them."""
     problem = min(problems, key=lambda problem: problem["type"] == "extra_forbidden")
     # Not the names that pydantic gives to the branches of a union.
-    param = _joined([part for part in problem["loc"] if isinstance(part, int) or part.isidentifier()])
+    param = _joined([part for part in problem["loc"] if isinstance(part, int) or _is_name(part)])
     message = problem["msg"].removeprefix("Value error, ")
     match problem["type"]:
         case "json_invalid" if problem["ctx"]["error"].startswith("recursion limit"):
@@ -139,6 +139,11 @@ def _explain(problems: list[Any], schema: type[BaseModel]) -> PaddockError:
             return InvalidRequest(message)
         case _:
             return InvalidRequest(f"{param}: {message}", param=param)
+
+
+def _is_name(part: str) -> bool:
+    """Whether it can be a field's. Some of llama-server's have a dot in them."""
+    return all(word.isidentifier() for word in part.split("."))
 
 
 def _joined(location: list[str | int]) -> str:

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from paddock.config import LARGEST_SCALE
+from paddock.config import LARGEST_SCALE, MOST_DRAFTED
 from paddock.errors import InvalidRequest, UnsupportedParameter
 from paddock.gateway.sizes import (
     LARGEST_CONSTRAINT,
@@ -253,6 +253,10 @@ class GenerationFields(SamplingFields):
     json_schema: dict[str, Any] | bool | None = None
     regex: str | None = Field(None, max_length=LARGEST_CONSTRAINT)
     """Paddock's own."""
+    draft_n_max: int | None = Field(None, ge=0, le=MOST_DRAFTED, alias="speculative.n_max")
+    """Of a model with a draft model: how far that guesses ahead. The answer does not depend on it."""
+    draft_n_min: int | None = Field(None, ge=0, le=MOST_DRAFTED, alias="speculative.n_min")
+    draft_p_min: float | None = Field(None, ge=0, le=1, alias="speculative.p_min")
 
     def constraints(self) -> list[Constraint]:
         """Everything that says what an answer must look like."""
@@ -285,6 +289,9 @@ class GenerationFields(SamplingFields):
             timings_per_token=bool(self.timings_per_token),
             return_progress=bool(self.return_progress and self.stream),
             min_indent=self.n_indent or 0,
+            draft_n_max=self.draft_n_max,
+            draft_n_min=self.draft_n_min,
+            draft_p_min=self.draft_p_min,
             **more,
         )
 

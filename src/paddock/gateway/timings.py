@@ -9,7 +9,9 @@ import msgspec
 from paddock.types import PromptProgress, Timings, Usage
 
 
-class NativeTimings(msgspec.Struct, kw_only=True):
+class NativeTimings(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The last two are there if a draft model guessed anything."""
+
     cache_n: int
     prompt_n: int
     prompt_ms: float
@@ -19,6 +21,8 @@ class NativeTimings(msgspec.Struct, kw_only=True):
     predicted_ms: float
     predicted_per_token_ms: float
     predicted_per_second: float
+    draft_n: int | msgspec.UnsetType = msgspec.UNSET
+    draft_n_accepted: int | msgspec.UnsetType = msgspec.UNSET
 
 
 def native_timings(timings: Timings, *, cached: int, prompt: int, predicted: int) -> NativeTimings:
@@ -34,6 +38,8 @@ def native_timings(timings: Timings, *, cached: int, prompt: int, predicted: int
         predicted_ms=predicted_ms,
         predicted_per_token_ms=predicted_ms / predicted if predicted else 0.0,
         predicted_per_second=1000 * predicted / predicted_ms if predicted_ms else 0.0,
+        draft_n=timings.drafted or msgspec.UNSET,
+        draft_n_accepted=timings.accepted if timings.drafted else msgspec.UNSET,
     )
 
 
@@ -65,7 +71,12 @@ def timings_of_all(answers: Sequence[tuple[Timings | None, Usage]]) -> NativeTim
     times = [timings or Timings() for timings, _ in answers]
     usages = [usage for _, usage in answers]
     return native_timings(
-        Timings(max(time.prompt for time in times), max(time.generation for time in times)),
+        Timings(
+            max(time.prompt for time in times),
+            max(time.generation for time in times),
+            drafted=sum(time.drafted for time in times),
+            accepted=sum(time.accepted for time in times),
+        ),
         cached=sum(usage.cached_tokens for usage in usages),
         prompt=sum(usage.prompt_tokens - usage.cached_tokens for usage in usages),
         predicted=sum(usage.completion_tokens for usage in usages),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from paddock.types import Adapters, FinishReason
+from paddock.types import Adapters, DraftParams, FinishReason
 
 # Who had to step back once keeps its next place until it has come this much further, or has regained what it lost.
 _RESIDENCE = 32
@@ -39,6 +39,8 @@ class Request:
     weight: float = 1.0
     batch: bool = False
     """Nobody waits for the answer."""
+    draft: DraftParams | None = None
+    """How far its answer may be guessed ahead; None: each token must be seen before the next one is chosen."""
 
     prompt_size: int = 0
     arrival: int = 0
@@ -60,6 +62,10 @@ class Request:
     stops: set[int] = field(default_factory=set)
     """Positions in its prompt that must be the end of a step, because a copy of its memory is wanted just there."""
     preempted: int = 0
+    drafted: int = 0
+    """How many tokens of the answer were guessed."""
+    accepted: int = 0
+    """And guessed right."""
     turn: int = 0
     """When it last had one, where requests cannot all share a step."""
 
@@ -99,7 +105,7 @@ class Request:
 
 @dataclass(slots=True, frozen=True)
 class Progress:
-    """What a step gave one request: the new token, and the reason if it was the last one."""
+    """What a step gave one request: a new token, and the reason if it was the last one."""
 
     request: Request
     token: int | None
@@ -109,3 +115,5 @@ class Progress:
     """How likely some of the prompt's tokens were, following those of the steps before."""
     problem: str = ""
     """Why it ends here, without an answer."""
+    produced: int = 0
+    """Which token of the answer it is: a step may give several."""

@@ -15,7 +15,17 @@ from paddock.scheduling.lanes import Lanes
 from paddock.scheduling.prefix_tree import common_prefix
 from paddock.scheduling.request import Progress, Request
 from paddock.scheduling.snapshots import SnapshotCache
-from paddock.types import Adapters, CacheShape, FinishReason, Operation, Piece, Sampled, SlotPrefix, Span
+from paddock.types import (
+    Adapters,
+    CacheShape,
+    Drafting,
+    FinishReason,
+    Operation,
+    Piece,
+    Sampled,
+    SlotPrefix,
+    Span,
+)
 
 # Deterministic requests compute their prompts in chunks cut at multiples of this, and reuse prefixes up to one, so that
 # every token is always computed in a batch of the same shape.
@@ -85,6 +95,7 @@ class Scheduler:
         end_tokens: frozenset[int],
         continuous: bool = True,
         together: int = 1,
+        drafts_for: int = 0,
         budget: StepBudget | None = None,
     ) -> None:
         self._snapshots = SnapshotCache(shape) if shape.reuse == "snapshot" else None
@@ -96,6 +107,7 @@ class Scheduler:
         self._end_tokens = end_tokens
         self._continuous = continuous
         self._together = together
+        self._drafts_for = drafts_for
         self._budget = budget or StepBudget(largest=n_batch)
         self._queue: FairQueue[Request] = FairQueue()
         self._running: list[Request] = []
@@ -160,21 +172,32 @@ class Scheduler:
                 self.cache.grow(request.sequence, len(span.tokens))
             self._queue.charge(request, len(span.tokens))
             request.computed += len(span.tokens)
-            request.judged = max(request.judged, request.computed)
             if self._snapshots is not None and request.computed in request.stops:
                 self._snapshots.keep(request.sequence)
-            step = self._advance(request, result)
-            if step is not None:
-                progress.append(step)
-                if step.finish is not None or step.problem:
-                    self._release(request)
+            steps = self._advance(request, result)
+            request.judged = max(request.judged, request.computed)
+            progress += steps
+            if steps and (steps[-1].finish is not None or steps[-1].problem):
+                self._release(request)
         return progress
 
-    def _advance(self, request: Request, result: Sampled | None) -> Progress | None:
+    def _advance(self, request: Request, result: Sampled | None) -> list[Progress]:
         if request.max_tokens == 0 and not request.pending:
-            return Progress(request, None, "length", prompt=result.prompt if result is not None else ())
+            return [Progress(request, None, "length", prompt=result.prompt if result is not None else ())]
         if result is None:
-            return None
+            return []
+        request.drafted += result.drafted
+        request.accepted += len(result.more)
+        steps = [self._take(request, result)]
+        for further in result.more:
+            # What was chosen before it had been guessed, and so is computed.
+            self.cache.grow(request.sequence, 1)
+            self._queue.charge(request, 1)
+            request.computed += 1
+            steps.append(self._take(request, further))
+        return steps
+
+    def _take(self, request: Request, result: Sampled) -> Progress:
         token = result.token
         if token is None:
             return Progress(request, None, None, prompt=result.prompt, problem=result.problem)
@@ -182,7 +205,14 @@ class Scheduler:
         if not ended:
             request.tokens.append(token)
         finish = self._finish(request, ended=ended or result.last)
-        return Progress(request, None if ended else token, finish, result.logprobs, result.prompt)
+        return Progress(
+            request,
+            None if ended else token,
+            finish,
+            result.logprobs,
+            result.prompt,
+            produced=request.produced,
+        )
 
     @property
     def queued(self) -> int:
@@ -430,7 +460,23 @@ class Scheduler:
             work += self._chunks(prompts, decodes=len(decodes))
         # In order of sequence: a stream per sequence is computed at once only where ids follow each other.
         work.sort(key=lambda item: item[0].sequence)
-        return [self._span(*item) for item in work], [request for request, _ in work], len(decodes)
+        spans, requests = [self._span(*item) for item in work], [request for request, _ in work]
+        if not prompts and 0 < len(decodes) <= self._drafts_for:
+            self._let_guess(spans, requests)
+        return spans, requests, len(decodes)
+
+    def _let_guess(self, spans: list[Span], requests: list[Request]) -> None:
+        """Say of each answer how far it may be guessed ahead: no further than it can go, and than there is room for if
+        all are. Beside prompts nothing is guessed: they fill a step already.
+        """
+        room = min(self._n_batch, self.cache.free) if self._shape.unified else self._n_batch
+        each = room // len(spans) - 1
+        for span, request in zip(spans, requests, strict=True):
+            if request.draft is not None:
+                left = min(request.max_tokens - request.produced, self._n_ctx - len(request.tokens)) - 1
+                most = min(request.draft.n_max, each, left)
+                if most > 0:
+                    span.drafting = Drafting(request.tokens, msgspec.structs.replace(request.draft, n_max=most))
 
     def _chunks(self, prompts: list[Request], *, decodes: int) -> list[tuple[Request, int]]:
         """Share the step's prompt tokens out: half to the oldest, so that it gets done, the rest to the shortest, so

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import string
 
+import msgspec
+
 from paddock.engine import Vocab
 from paddock.scheduling import Progress, Request
 from paddock.text import IndentLimit, Parsed, ReplyParser, TextStream
@@ -126,6 +128,9 @@ class Answer:
         self._thinking_budget = None
         return self._thought_end
 
+    def timings(self, request: Request, now: float) -> Timings:
+        return msgspec.structs.replace(self.clock.timings(now), drafted=request.drafted, accepted=request.accepted)
+
     def read(self, request: Request, now: float) -> Delta | None:
         """Say how much of the prompt has been read, where that is asked for."""
         if not self._request.return_progress or self.clock.ticking:
@@ -185,8 +190,8 @@ class Answer:
         if finish is not None or self._request.timings_per_token:
             # The token that ended the answer was generated too, though nobody sees it.
             unseen = progress.token is None and finish == "stop"
-            usage = Usage(request.prompt_size, request.produced + unseen, request.cached, self._reasoning_tokens)
-            timings = self.clock.timings(now)
+            usage = Usage(request.prompt_size, progress.produced + unseen, request.cached, self._reasoning_tokens)
+            timings = self.timings(request, now)
         if self._outdented:
             finish = "length"  # whatever else ended it: something of it is not shown
         logprobs, self._logprobs = self._logprobs or None, []

@@ -108,6 +108,7 @@ class EngineThread(NativeThread[Command]):
             end_tokens=engine.vocab.end_tokens,
             continuous=self._options.continuous_batching,
             together=engine.info.together,
+            drafts_for=engine.info.drafts_for,
             budget=StepBudget(largest=engine.n_batch, usual=self._options.n_ubatch),
         )
         while True:
@@ -157,6 +158,8 @@ class EngineThread(NativeThread[Command]):
         before: dict[float | None, int] = {}
         for progress in steps:
             request, answer = progress.request, progress.request.answer
+            if answer.stopped:
+                continue  # by an earlier token of the same step: what follows was guessed, and is not wanted
             if progress.problem:
                 scheduler.remove(request.id)
                 reason = f"the answer could not be kept within its grammar: {progress.problem}"

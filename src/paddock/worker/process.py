@@ -25,7 +25,7 @@ import msgspec
 
 from paddock.errors import InvalidRequest, ModelLoadFailed, PaddockError, QueueFull
 from paddock.scheduling import FairQueue, Job, Request, has_place
-from paddock.types import EngineOptions, GenerateRequest, Origin, PoolRequest
+from paddock.types import DraftParams, EngineOptions, GenerateRequest, Origin, PoolRequest
 from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
@@ -407,9 +407,18 @@ class Worker:
                         key=request.origin.key,
                         weight=request.origin.weight,
                         batch=request.origin.batch,
+                        draft=self._draft(request, outcome.reply),
                     )
                 )
             )
+
+    def _draft(self, request: GenerateRequest, reply: Reply | None) -> DraftParams | None:
+        """How far its answers may be guessed ahead: not at all where a thought may have to be ended at any token."""
+        if reply is not None and reply.thinking_budget is not None:
+            return None
+        wished = {"n_max": request.draft_n_max, "n_min": request.draft_n_min, "p_min": request.draft_p_min}
+        given = {name: value for name, value in wished.items() if value is not None}
+        return msgspec.structs.replace(self._options.draft, **given)
 
     def _admit_inputs(self, request: PoolRequest, outcome: list[list[int]] | PaddockError) -> None:
         if request.id not in self._live:

@@ -29,5 +29,5 @@ def _state(slot: Slot, n_ctx: int, now: float) -> SlotState:
         max_tokens=request.max_tokens if request.max_tokens < n_ctx else -1,
         sampling=request.answer.sampling,
         adapters=request.adapters,
-        timings=request.answer.clock.timings(now),
+        timings=request.answer.timings(request, now),
     )

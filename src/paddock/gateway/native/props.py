@@ -18,7 +18,7 @@ from paddock.gateway.callers import model_for
 from paddock.gateway.native.settings import generation_settings
 from paddock.gateway.openapi import Success, describe
 from paddock.gateway.responses import JSON
-from paddock.types import ModelInfo, ModelKind, Pooling, Reuse, SamplingParams
+from paddock.types import EngineOptions, ModelInfo, ModelKind, Pooling, Reuse, SamplingParams
 
 
 class Changes(BaseModel):
@@ -56,6 +56,18 @@ class CacheProps(msgspec.Struct, kw_only=True):
     ram_bytes: int
 
 
+class DraftProps(msgspec.Struct, kw_only=True):
+    """A draft model, and how far it guesses ahead while at most so many `answers` are under way; 0: it is of no use to
+    this model, as the log says.
+    """
+
+    model_path: str
+    n_max: int
+    n_min: int
+    p_min: float
+    answers: int | None
+
+
 class Props(msgspec.Struct, kw_only=True):
     """Of a model that is not loaded, only what is known without loading it."""
 
@@ -74,6 +86,7 @@ class Props(msgspec.Struct, kw_only=True):
     deterministic: Deterministic
     reuse: Reuse | None
     kv_cache: CacheProps
+    draft: DraftProps | None
     endpoint_slots: bool
     endpoint_props: bool
     endpoint_metrics: bool = False
@@ -132,7 +145,18 @@ def _props(
             bytes_per_token=None if info is None else info.bytes_per_token,
             ram_bytes=options.cache_ram_bytes,
         ),
+        draft=_draft(options, info) if options.model_draft else None,
         endpoint_slots=settings.slots,
         endpoint_props=settings.props,
         build_info=f"paddock {__version__}" + (f", {info.engine}" if info is not None else ""),
+    )
+
+
+def _draft(options: EngineOptions, info: ModelInfo | None) -> DraftProps:
+    return DraftProps(
+        model_path=options.model_draft,
+        n_max=options.draft.n_max,
+        n_min=options.draft.n_min,
+        p_min=options.draft.p_min,
+        answers=None if info is None else info.drafts_for,
     )

@@ -76,7 +76,7 @@ class ShownSlot(msgspec.Struct, kw_only=True):
     id: int
     id_task: int
     n_ctx: int
-    speculative: bool = False
+    speculative: bool
     is_processing: bool
     n_past: int
     n_prompt_tokens: int
@@ -100,9 +100,11 @@ def slot_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
             raise NotSupported("the slots of this server are not shown: it was started with --no-slots")
         found = fleet.catalogue.find(model)
         slots, kind = await fleet.slots(found), await fleet.kind(found)
+        info = fleet.info(found)
+        drafts = info is not None and info.drafts_for > 0
         if fail_on_no_slot and slots and all(slot.is_processing for slot in slots):
             raise Unavailable(f"all {len(slots)} slots are processing a request", retry_after=1)
-        return JSON([_shown(slot, kind) for slot in slots])
+        return JSON([_shown(slot, kind, drafts=drafts) for slot in slots])
 
     @router.post("/slots/{id_slot}", **describe(SlotAnswer, body=SlotActionBody, optional=True))
     async def act_on_slot(
@@ -151,11 +153,12 @@ def _answer(id_slot: int, action: Action, filename: str, done: SlotDone) -> Slot
             )
 
 
-def _shown(slot: SlotState, kind: ModelKind | None) -> ShownSlot:
+def _shown(slot: SlotState, kind: ModelKind | None, *, drafts: bool) -> ShownSlot:
     shown = ShownSlot(
         id=slot.id,
         id_task=slot.id_task,
         n_ctx=slot.n_ctx,
+        speculative=drafts,
         is_processing=slot.is_processing,
         n_past=slot.n_past,
         n_prompt_tokens=slot.n_prompt_tokens,

@@ -1,0 +1,149 @@
+"""Draft models over libllama: what is said with one is what is said without, token for token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paddock.engine import open_engine
+from paddock.errors import ModelLoadFailed
+from paddock.types import DraftParams, EngineOptions
+from tests.engine.house import House
+
+# Without rounding to half precision a step of another shape gives the same text.
+EXACT = {"flash_attn": "off", "cache_type_k": "f32", "cache_type_v": "f32", "n_threads": 1}
+ALL = DraftParams(n_max=6, p_min=0)
+TEXTS = ["the horse ", "an old mare stands by the brook. " * 12, "in the end it is the other one " * 9]
+
+
+@pytest.fixture(scope="module", params=["llama", "draft"])
+def draft(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Path:
+    """The model itself, and one that is hardly ever right."""
+    return tiny_models[request.param]
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["unified", "streams"])
+def houses(request: pytest.FixtureRequest, tiny_models: dict[str, Path], draft: Path) -> Iterator[tuple[House, House]]:
+    """One with a draft model and one without."""
+    options: dict[str, Any] = {"kv_unified": request.param, "n_ctx": 2048, **EXACT}
+    pair = (
+        House(tiny_models["llama"], model_draft=str(draft), **options),
+        House(tiny_models["llama"], **options),
+    )
+    yield pair
+    for house in pair:
+        house.close()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_an_answer_is_the_same_with_and_without(houses: tuple[House, House], draft: Path, temperature: float) -> None:
+    guessing, plain = houses
+    for id, text in enumerate(TEXTS):
+        request = guessing.ask(id, text, max_tokens=60, temperature=temperature, draft=ALL)
+        guessing.run()
+        assert guessing.answers.pop(id) == plain.alone(id, text, max_tokens=60, temperature=temperature)
+        assert request.drafted > 0
+        if draft.stem == "draft":
+            assert request.accepted < request.drafted / 4
+        elif temperature:
+            assert 0 < request.accepted < request.drafted
+        else:
+            assert request.accepted == request.drafted
+
+
+def test_a_model_that_guesses_itself_needs_a_step_for_seven_tokens(tiny_models: dict[str, Path]) -> None:
+    house = House(tiny_models["llama"], model_draft=str(tiny_models["llama"]), **EXACT)
+    house.ask(1, "the horse ", max_tokens=71, draft=ALL)
+    steps = 0
+    while 1 not in house.finished:
+        house.step()
+        steps += 1
+    assert steps == 1 + 10
+    house.close()
+
+
+_Requests = st.lists(
+    st.tuples(
+        st.sampled_from([*TEXTS, "a", "the horse and ", "an old mare "]),
+        st.integers(1, 30),
+        st.integers(0, 9),
+        st.sampled_from([0.0, 0.8]),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=15)
+@given(requests=_Requests)
+def test_whoever_comes_and_goes_everybody_gets_their_own_words(
+    houses: tuple[House, House], requests: list[tuple[str, int, int, float, bool]]
+) -> None:
+    """Also those whose place in the draft model's memory others had in the meantime."""
+    guessing, plain = houses
+    guessing.answers.clear()
+    for id, (text, size, steps, temperature, cancelled) in enumerate(requests):
+        params = DraftParams(n_max=1 + id, p_min=0.3 * (id % 3))
+        guessing.ask(id, text, max_tokens=size, temperature=temperature, draft=params)
+        for _ in range(steps):
+            guessing.step()
+        if cancelled:
+            guessing.scheduler.remove(id)
+    guessing.run()
+    for id, (text, size, _, temperature, cancelled) in enumerate(requests):
+        expected = plain.alone(id, text, max_tokens=size, temperature=temperature)
+        said = guessing.answers[id]
+        assert said == expected[: len(said)]
+        assert cancelled or len(said) == size
+
+
+def test_a_draft_model_without_room_for_all_guesses_for_some(tiny_models: dict[str, Path], draft: Path) -> None:
+    """They share a prompt and so the cells of the large model, which the small one cannot."""
+    house = House(tiny_models["llama"], model_draft=str(draft), n_ctx=512, **EXACT)
+    requests = [house.ask(id, TEXTS[1], max_tokens=40, draft=ALL) for id in range(2)]
+    assert requests[0].prompt_size * 2 > 512
+    while not any(request.drafted for request in requests):
+        house.step()
+    assert sum(request.drafted > 0 for request in requests) == 1
+    house.run()
+    assert house.answers[0] == house.answers[1]
+    house.close()
+
+
+def test_what_does_not_go_with_a_model_is_refused(tiny_models: dict[str, Path]) -> None:
+    def refusal(draft: str) -> str:
+        options = EngineOptions(n_ctx=256, n_threads=1, model_draft=str(tiny_models[draft]))
+        with pytest.raises(ModelLoadFailed) as caught:
+            open_engine(str(tiny_models["llama"]), options, lambda _: None)
+        return caught.value.message
+
+    assert refusal("caller").startswith("caller.gguf cannot be the draft model: its token 5 is b'[THINK]' instead of")
+    assert "its vocabulary is of another kind" in refusal("embedding")
+    assert "a part of its memory cannot be forgotten" in refusal("recurrent")
+
+
+@pytest.mark.parametrize("kind", ["sliding_window", "recurrent", "hybrid"])
+def test_where_nothing_could_be_forgotten_nothing_is_guessed_and_that_is_said(
+    tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    house = House(tiny_models[kind], model_draft=str(tiny_models["draft"]))
+    assert capsys.readouterr().err.count("the draft model is not used: what was guessed wrong") == 1
+    request = house.ask(1, "the horse ", draft=ALL)
+    house.run()
+    assert (house.engine.info.drafts_for, request.drafted, len(house.answers[1])) == (0, 0, 12)
+    house.close()
+
+
+def test_a_deterministic_server_does_not_guess(
+    tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    house = House(tiny_models["llama"], model_draft=str(tiny_models["draft"]), deterministic=True)
+    assert "the draft model is not used: deterministic answers" in capsys.readouterr().err
+    assert house.engine.info.drafts_for == 0
+    house.close()
