@@ -384,14 +384,17 @@ def test_much_is_wrong(tmp_path: Path) -> None:
             "port": busy.getsockname()[1],
             "slot_save_path": "slots",
             "api_key_file": "keys",
+            "keys": {"somebody": {"key": "secret"}},
         }
         manager = {"models_directory": "models", "default_model": "none", "cont_batching": False}
         (tmp_path / "c.json").write_text(json.dumps({"server": server, "model_manager": manager}))
+        (tmp_path / "c.json").chmod(0o644)
         done = _doctor("--config", "c.json", "--json", cwd=tmp_path)
         assert done.returncode == 1
         found = [Finding(**finding) for finding in json.loads(done.stdout)]
         assert {finding.about for finding in found if finding.level == "problem"} == {"models", "port", "permissions"}
         assert all(finding.cure for finding in found if finding.level != "ok")
+        assert any("the configuration, which holds keys, c.json can be read by everybody" in f.text for f in found)
         people = _doctor("--config", "c.json", cwd=tmp_path)
     assert people.returncode == 1
     assert f"→ end it (kill {os.getpid()})" in people.stdout

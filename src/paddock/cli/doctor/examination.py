@@ -71,7 +71,7 @@ def _room(settings: ModelManagerSettings, build: Build) -> Room:
 
 
 def _server(settings: ServerSettings, file: Path | None) -> Iterator[Finding]:
-    keys = bool(settings.api_keys or settings.api_key_file)
+    keys = bool(settings.api_keys or settings.api_key_file or settings.keys)
     yield look_at_port(settings.host, settings.port)
     yield check_exposure(settings.host, keys=keys, tls=settings.ssl_cert_file is not None)
     yield check_cors(settings.cors_origins, keys=keys)
@@ -79,5 +79,6 @@ def _server(settings: ServerSettings, file: Path | None) -> Iterator[Finding]:
     yield from check_slots(settings.slot_save_path)
     if settings.api_key_file is not None:
         yield from check_secret(settings.api_key_file, "the key file")
-    if settings.api_keys and file is not None:
+    written = settings.api_keys or any(key.key is not None for key in settings.keys.values())
+    if written and file is not None:
         yield from check_secret(file, "the configuration, which holds keys,")
