@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.lab.serving.client import _CONTENT, Address, Answer, Response
+from paddock.lab.client import _CONTENT, Address, Answer, Response
+from paddock.lab.servers import entrants
 from paddock.lab.serving.report import Better, Measure, Row, Table, as_json, compare, ratio, summary
 from paddock.lab.serving.scenarios import Session, Settings, longest_gap
-from paddock.lab.serving.servers import entrants
 
 _DELTAS = [{"role": "assistant", "content": None}, {"content": "Grüße"}, {"content": ' "content":"'}, {}]
 _USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}}
@@ -70,7 +70,7 @@ def test_only_events_with_text_count_and_the_rest_is_read_afterwards() -> None:
 
 def test_without_usage_the_events_are_counted() -> None:
     answer = Answer(times=[1.0, 2.0, 3.0], payloads=_EVENTS[:4])
-    assert (answer.tokens, answer.cached_tokens) == (3, 0)
+    assert (answer.tokens, answer.prompt_tokens, answer.cached_tokens) == (3, None, None)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_gap_counts_if_part_of_it_lies_in_the_window() -> None:
 
 
 def test_servers_are_named_and_their_commands_filled_in() -> None:
-    named, unnamed, url = entrants(("np8=run -m {model} --x '{\"a\": 1}'", "run --y=2", "http://h:1"), paddock=False)
+    named, unnamed, url = entrants(("np8=run -m {model} --x '{\"a\": 1}'", "run --y=2", "http://h:1"), "peer")
     assert (named.name, unnamed.name, url.name) == ("np8", "peer2", "peer3")
     assert named.command({"model": "a b.gguf"}) == ["run", "-m", "a b.gguf", "--x", '{"a": 1}']
     assert (named.is_url, url.is_url) == (False, True)

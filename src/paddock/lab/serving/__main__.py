@@ -11,10 +11,10 @@ from pathlib import Path
 
 import click
 
+from paddock.lab.servers import Entrant, Server, StartFailed, entrants, running
 from paddock.lab.serving.bench import Bench, say
 from paddock.lab.serving.report import as_json, summary
 from paddock.lab.serving.scenarios import SCENARIOS, Settings
-from paddock.lab.serving.servers import Entrant, Server, StartFailed, entrants, running
 
 _PADDOCK = "{python} -m paddock serve -m {model} -c {ctx} -t {threads} -fa on -np 8 --port {port}"
 _NAMES = [*SCENARIOS, "memory", "neighbours"]
@@ -52,7 +52,7 @@ def main(
     """
     # So that a terminated benchmark stops its servers too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    entered = [*entrants(paddock, paddock=True), *entrants(peer, paddock=False)]
+    entered = [*entrants(paddock, "paddock", paddock=True), *entrants(peer, "peer")]
     _check(entered, model)
     values = {"model": str(model), "ctx": str(ctx), "threads": str(threads)}
     settings = Settings(model_name, temperature, ignore_eos, conversations, scale)
