@@ -1,0 +1,112 @@
+"""Who is asked: any server that speaks OpenAI's dialect. What it does not have is found out and done without."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from paddock.lab.client import Address, Answer, ChatFailed, get, post, stream
+from paddock.lab.words import Message
+
+_REFUSED = (400, 422)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """None stands for what the server does not tell."""
+
+    first_token: float
+    """Seconds."""
+    prompt_tokens: int | None
+    cached_tokens: int | None
+
+
+class Backend(Protocol):
+    name: str
+    about: str
+    notes: list[str]
+
+    def ask(self, messages: list[Message], max_tokens: int) -> Reply:
+        """Raises ChatFailed, OSError or TimeoutError."""
+        ...
+
+    def remembered(self) -> int | None:
+        """How many tokens of one prompt it says to hold; the largest, if of several."""
+        ...
+
+    def count_tokens(self, text: str) -> int | None: ...
+
+
+class HttpBackend:
+    """One that is asked over HTTP, one request at a time."""
+
+    def __init__(
+        self, name: str, address: Address, *, about: str, model: str, slot: int | None, seconds: float
+    ) -> None:
+        self.name = name
+        self.notes: list[str] = []
+        self._address, self._seconds = address, seconds
+        self._usage = True
+        self._slots = isinstance(self._look("/slots"), list)
+        self._body: dict[str, Any] = {"model": model or self._first_model(), "temperature": 0.0}
+        props = self._look("/props")
+        build = props.get("build_info") if isinstance(props, dict) else None
+        self.about = f"{about} ({build})" if build else about
+        if slot is not None and self._slots:
+            self._body["id_slot"] = slot
+        elif slot is not None:
+            self.notes.append(f"{name} shows no slots, so its requests are not pinned to one")
+
+    def ask(self, messages: list[Message], max_tokens: int) -> Reply:
+        body = {**self._body, "messages": messages, "max_tokens": max_tokens}
+        try:
+            answer = self._stream(body, usage=self._usage)
+        except ChatFailed as refusal:
+            if not self._usage or refusal.status not in _REFUSED:
+                raise
+            answer = self._stream(body, usage=False)
+            self._usage = False
+            self.notes.append(f"{self.name} refuses stream_options, so it does not tell how many tokens a prompt has")
+        return Reply(answer.first_token, answer.prompt_tokens, answer.cached_tokens)
+
+    def remembered(self) -> int | None:
+        """`n_past`, or what newer servers of llama.cpp call it."""
+        slots = self._look("/slots") if self._slots else None
+        if not isinstance(slots, list):
+            return None
+        found = [slot.get("n_past", slot.get("n_prompt_tokens")) for slot in slots]
+        return max((int(tokens) for tokens in found if tokens is not None), default=None)
+
+    def count_tokens(self, text: str) -> int | None:
+        try:
+            body = {"model": self._body["model"], "content": text}
+            return len(self._run(post(self._address, "/tokenize", body))["tokens"])
+        except (ChatFailed, OSError, KeyError, TypeError):
+            return None
+
+    def _stream(self, body: dict[str, Any], *, usage: bool) -> Answer:
+        return self._run(stream(self._address, body, usage=usage, may_be_empty=True))
+
+    def _first_model(self) -> str:
+        listed = self._look("/v1/models")
+        try:
+            return str(listed["data"][0]["id"])
+        except (KeyError, IndexError, TypeError):
+            return "default"
+
+    def _look(self, path: str) -> Any:
+        """What is there, or None."""
+        try:
+            return self._run(get(self._address, path))
+        except (ChatFailed, OSError):
+            return None
+
+    def _run(self, action: Coroutine[Any, Any, T]) -> T:
+        async def bounded() -> T:
+            async with asyncio.timeout(self._seconds):
+                return await action
+
+        return asyncio.run(bounded())
