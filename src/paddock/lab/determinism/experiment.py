@@ -1,0 +1,119 @@
+"""One run: the same jobs on two replicas, cold and warm, alone and among others."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from paddock.lab.client import Address, ChatFailed, stream
+from paddock.lab.determinism.comparing import Heard
+from paddock.lab.determinism.jobs import Job
+from paddock.lab.progress import Advance
+from paddock.lab.report import Recording
+from paddock.lab.words import user, words
+
+Load = Literal["alone", "loaded"]
+
+
+@dataclass(frozen=True)
+class Replica:
+    name: str
+    address: Address
+
+
+@dataclass(frozen=True)
+class Condition:
+    cache: Literal["cold", "warm"]
+    load: Load
+
+    def __str__(self) -> str:
+        return f"{self.cache}, {self.load}"
+
+
+@dataclass(frozen=True)
+class Observation:
+    job: Job
+    replica: str
+    condition: Condition
+    heard: Heard | None
+    """None where the request failed."""
+    error: str = ""
+
+
+@dataclass
+class Experiment:
+    jobs: Sequence[Job]
+    recording: Recording
+    model: str
+    temperature: float
+    max_tokens: int
+    load: int
+    """When it is not alone, a job has so many others beside it, and as many requests that nobody compares."""
+    seconds: float
+    chance: random.Random = field(default_factory=lambda: random.Random(1))
+    observations: list[Observation] = field(default_factory=list)
+    disturbances: int = 0
+
+    async def run(self, replicas: Sequence[Replica], condition: Condition, advance: Advance) -> None:
+        """Every job once on each replica, in an order of its own."""
+        async with asyncio.TaskGroup() as group:
+            # Alone means alone on the machine, too.
+            turn = asyncio.Semaphore(1) if condition.load == "alone" else None
+            for replica in replicas:
+                group.create_task(self._on(replica, condition, advance, turn))
+
+    async def _on(
+        self, replica: Replica, condition: Condition, advance: Advance, turn: asyncio.Semaphore | None
+    ) -> None:
+        others = [] if turn else [asyncio.create_task(self._disturb(replica)) for _ in range(self.load)]
+        turn = turn or asyncio.Semaphore(self.load)
+
+        async def one(job: Job) -> None:
+            async with turn:
+                await self._ask(replica, condition, job)
+                advance(f"{condition}: {replica.name}")
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for job in self.chance.sample(self.jobs, len(self.jobs)):
+                    group.create_task(one(job))
+        finally:
+            for other in others:
+                other.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+    async def _ask(self, replica: Replica, condition: Condition, job: Job) -> None:
+        body = self._body(job.messages, seed=job.seed, temperature=self.temperature, max_tokens=self.max_tokens)
+        begun, heard, error = time.perf_counter(), None, ""
+        try:
+            async with asyncio.timeout(self.seconds):
+                answer = await stream(replica.address, body, usage=False, may_be_empty=True)
+            heard = Heard(tuple(answer.deltas), answer.finish_reason)
+        except (ChatFailed, OSError) as failure:
+            error = str(failure) or type(failure).__name__
+        self.observations.append(Observation(job, replica.name, condition, heard, error))
+        took = round(time.perf_counter() - begun, 4)
+        self.recording.add(
+            {"job": job.id, "kind": job.kind, "seed": job.seed, "seed_from": job.seed_from, "replica": replica.name}
+            | {**asdict(condition), "seconds": took, "error": error}
+            | ({"deltas": [text for _, text in heard.deltas], "finish_reason": heard.finish_reason} if heard else {})
+        )
+
+    async def _disturb(self, replica: Replica) -> None:
+        """Ask for one thing after another, short and long, until it is enough."""
+        chance = random.Random()
+        while True:
+            text = words(chance.randint(5, 300), tag=chance, rest=chance)
+            body = self._body([user(text)], max_tokens=chance.randint(1, 64))
+            try:
+                await stream(replica.address, body, usage=False, may_be_empty=True)
+                self.disturbances += 1
+            except (ChatFailed, OSError):
+                await asyncio.sleep(0.1)  # it is busy, or gone; the jobs will tell
+
+    def _body(self, messages: list[dict[str, str]], **options: Any) -> dict[str, Any]:
+        return {"model": self.model, "messages": messages, **options}
