@@ -76,6 +76,9 @@ def test_prompts_come_from_files_of_either_kind(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["lab", "determinism", "--prompts", str(broken), "--out", str(tmp_path / "out")])
     assert result.exit_code == 2
     assert "prompt 2 is no object" in result.output
+    broken.write_text('{"prompt": "x", "id": 1}\n{"prompt": "y", "id": "1"}\n')
+    with pytest.raises(ValueError, match="several prompts have the id '1'"):
+        from_file(broken)
 
 
 def test_answers_are_compared_with_the_first_that_was_heard() -> None:

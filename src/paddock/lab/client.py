@@ -275,6 +275,29 @@ async def post(address: Address, path: str, body: dict[str, Any]) -> dict[str, A
     return answer
 
 
+async def first_model(address: Address) -> str:
+    """The first that the server lists; one that lists none is expected to take any name."""
+    listed = await look(address, "/v1/models")
+    try:
+        return str(listed["data"][0]["id"])
+    except (KeyError, IndexError, TypeError):
+        return "default"
+
+
+async def build_info(address: Address) -> str:
+    """What a server says of its version, as llama.cpp's servers do; nothing where it doesn't."""
+    props = await look(address, "/props")
+    return str(props.get("build_info", "")) if isinstance(props, dict) else ""
+
+
+async def look(address: Address, path: str) -> Any:
+    """What is there, or None."""
+    try:
+        return await get(address, path)
+    except (ChatFailed, OSError):
+        return None
+
+
 async def _exchange(address: Address, request: bytes) -> Any:
     reader, writer = await asyncio.open_connection(address.host, address.port, ssl=address.tls or None)
     try:

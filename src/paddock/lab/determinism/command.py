@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from paddock.lab.determinism.experiment import Condition, Experiment, Load, Replica
+from paddock.lab.client import build_info, first_model
+from paddock.lab.determinism.experiment import Condition, Experiment, Replica
 from paddock.lab.determinism.findings import findings, partings
 from paddock.lab.determinism.jobs import built_in, from_file
 from paddock.lab.options import CONTEXT, INTERRUPTED, check, common_options, flags, start, tell
-from paddock.lab.progress import Advance, progress
+from paddock.lab.progress import progress
 from paddock.lab.report import Recording, new_folder
-from paddock.lab.servers import Entrant, entrants
+from paddock.lab.servers import Entrant, Server, entrants
 
 _PADDOCK = "{python} -m paddock serve --deterministic --port {port}"
 _QUESTION = (
@@ -74,39 +74,38 @@ def command(
     if not jobs:
         raise click.BadParameter("no prompt in it", param_hint="--prompts")
     anew = not any(entrant.is_url for entrant in entered)
-    passes: dict[Load, list[Condition]] = {
-        "alone": [Condition("cold", "alone"), Condition("warm", "alone")],
-        "loaded": [*([Condition("cold", "loaded")] if anew else []), Condition("warm", "loaded")],
-    }
-    interrupted = False
+    alone = [Condition("cold", "alone"), Condition("warm", "alone")]
+    loaded = [*([Condition("cold", "loaded")] if anew else []), Condition("warm", "loaded")]
+    interrupted, about = False, dict[str, str]()
     with Recording(new_folder(out, "determinism"), "Determinism", _QUESTION) as recording:
-        experiment = Experiment(jobs, recording, model_name or "default", temperature, max_tokens, load, timeout)
-
-        def conduct(conditions: Sequence[Condition], advance: Advance) -> None:
-            with ExitStack() as stack:
-                servers = [
-                    start(stack, entrant, model=model, seconds=start_timeout, api_key=api_key) for entrant in entered
-                ]
-                replicas = [Replica(server.name, server.address) for server in servers]
-                for condition in conditions:
-                    asyncio.run(experiment.run(replicas, condition, advance))
-
+        experiment = Experiment(jobs, recording, temperature, max_tokens, load, timeout)
         try:
-            with progress(len(jobs) * len(entered) * sum(map(len, passes.values()))) as advance:
-                for conditions in passes.values():
-                    conduct(conditions, advance)
+            with progress(len(jobs) * len(entered) * len(alone + loaded)) as advance:
+                for conditions in (alone, loaded):
+                    with ExitStack() as stack:
+                        replicas = []
+                        for entrant in entered:
+                            server = start(stack, entrant, model=model, seconds=start_timeout, api_key=api_key)
+                            replicas.append(_replica(server, model_name))
+                            about[server.name] = replicas[-1].about
+                        for condition in conditions:
+                            asyncio.run(experiment.run(replicas, condition, advance))
         except KeyboardInterrupt:
             interrupted = True
         different = partings(experiment.observations)
         found = findings(experiment.observations, different, experiment.disturbances)
         if not anew:
             found.notes.append("Servers at URLs are not started anew: what they had seen before, cold cannot tell.")
-        page = recording.finish(
-            found, partial=interrupted, servers={each.name: each.source for each in entered}, flags=flags()
-        )
+        page = recording.finish(found, partial=interrupted, servers=about, flags=flags())
     tell(found, page, interrupted=interrupted)
     failed = any(seen.error for seen in experiment.observations)
     sys.exit(INTERRUPTED if interrupted else bool(different or failed))
+
+
+def _replica(server: Server, model_name: str) -> Replica:
+    source, build = server.entrant.source, asyncio.run(build_info(server.address))
+    model = model_name or asyncio.run(first_model(server.address))
+    return Replica(server.name, server.address, model, f"{source} ({build})" if build else source)
 
 
 def _replicas(entered: list[Entrant]) -> list[Entrant]:

@@ -7,7 +7,7 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from paddock.lab.client import Address, ChatFailed, stream
 from paddock.lab.determinism.comparing import Heard
@@ -16,19 +16,20 @@ from paddock.lab.progress import Advance
 from paddock.lab.report import Recording
 from paddock.lab.words import user, words
 
-Load = Literal["alone", "loaded"]
-
 
 @dataclass(frozen=True)
 class Replica:
     name: str
     address: Address
+    model: str
+    """What it calls the model."""
+    about: str
 
 
 @dataclass(frozen=True)
 class Condition:
     cache: Literal["cold", "warm"]
-    load: Load
+    load: Literal["alone", "loaded"]
 
     def __str__(self) -> str:
         return f"{self.cache}, {self.load}"
@@ -48,7 +49,6 @@ class Observation:
 class Experiment:
     jobs: Sequence[Job]
     recording: Recording
-    model: str
     temperature: float
     max_tokens: int
     load: int
@@ -87,7 +87,13 @@ class Experiment:
             await asyncio.gather(*others, return_exceptions=True)
 
     async def _ask(self, replica: Replica, condition: Condition, job: Job) -> None:
-        body = self._body(job.messages, seed=job.seed, temperature=self.temperature, max_tokens=self.max_tokens)
+        body = {
+            "model": replica.model,
+            "messages": job.messages,
+            "seed": job.seed,
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+        }
         begun, heard, error = time.perf_counter(), None, ""
         try:
             async with asyncio.timeout(self.seconds):
@@ -108,12 +114,9 @@ class Experiment:
         chance = random.Random()
         while True:
             text = words(chance.randint(5, 300), tag=chance, rest=chance)
-            body = self._body([user(text)], max_tokens=chance.randint(1, 64))
+            body = {"model": replica.model, "messages": [user(text)], "max_tokens": chance.randint(1, 64)}
             try:
                 await stream(replica.address, body, usage=False, may_be_empty=True)
                 self.disturbances += 1
             except (ChatFailed, OSError):
                 await asyncio.sleep(0.1)  # it is busy, or gone; the jobs will tell
-
-    def _body(self, messages: list[dict[str, str]], **options: Any) -> dict[str, Any]:
-        return {"model": self.model, "messages": messages, **options}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +94,8 @@ def from_file(path: Path) -> list[Job]:
         _read(line, number) if path.suffix == ".jsonl" else (f"job-{number + 1:04}", [user(line)])
         for number, line in enumerate(line for line in lines if line)
     ]
+    if repeated := [id for id, count in Counter(id for id, _ in given).items() if count > 1]:
+        raise ValueError(f"several prompts have the id {repeated[0]!r}")
     return [_job(id, "given", messages, number) for number, (id, messages) in enumerate(given)]
 
 

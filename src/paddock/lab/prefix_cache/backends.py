@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from paddock.lab.client import Address, Answer, ChatFailed, get, post, stream
+from paddock.lab.client import Address, Answer, ChatFailed, build_info, first_model, look, post, stream
 from paddock.lab.words import Message
 
 _REFUSED = (400, 422)
@@ -50,10 +50,9 @@ class HttpBackend:
         self.notes: list[str] = []
         self._address, self._seconds = address, seconds
         self._usage = True
-        self._slots = isinstance(self._look("/slots"), list)
-        self._body: dict[str, Any] = {"model": model or self._first_model(), "temperature": 0.0}
-        props = self._look("/props")
-        build = props.get("build_info") if isinstance(props, dict) else None
+        self._slots = isinstance(self._run(look(address, "/slots")), list)
+        self._body: dict[str, Any] = {"model": model or self._run(first_model(address)), "temperature": 0.0}
+        build = self._run(build_info(address))
         self.about = f"{about} ({build})" if build else about
         if slot is not None and self._slots:
             self._body["id_slot"] = slot
@@ -74,7 +73,7 @@ class HttpBackend:
 
     def remembered(self) -> int | None:
         """`n_past`, or what newer servers of llama.cpp call it."""
-        slots = self._look("/slots") if self._slots else None
+        slots = self._run(look(self._address, "/slots")) if self._slots else None
         if not isinstance(slots, list):
             return None
         found = [slot.get("n_past", slot.get("n_prompt_tokens")) for slot in slots]
@@ -89,20 +88,6 @@ class HttpBackend:
 
     def _stream(self, body: dict[str, Any], *, usage: bool) -> Answer:
         return self._run(stream(self._address, body, usage=usage, may_be_empty=True))
-
-    def _first_model(self) -> str:
-        listed = self._look("/v1/models")
-        try:
-            return str(listed["data"][0]["id"])
-        except (KeyError, IndexError, TypeError):
-            return "default"
-
-    def _look(self, path: str) -> Any:
-        """What is there, or None."""
-        try:
-            return self._run(get(self._address, path))
-        except (ChatFailed, OSError):
-            return None
 
     def _run(self, action: Coroutine[Any, Any, T]) -> T:
         async def bounded() -> T:
