@@ -59,28 +59,26 @@ class Experiment:
     disturbances: int = 0
 
     async def run(self, replicas: Sequence[Replica], condition: Condition, advance: Advance) -> None:
-        """Every job once on each replica, in an order of its own."""
-        async with asyncio.TaskGroup() as group:
-            # Alone means alone on the machine, too.
-            turn = asyncio.Semaphore(1) if condition.load == "alone" else None
-            for replica in replicas:
-                group.create_task(self._on(replica, condition, advance, turn))
+        """Every job once on each replica, in an order of its own; one replica after another, since two that compute at
+        the same time on one machine may bring each other to a halt.
+        """
+        for replica in replicas:
+            await self._on(replica, condition, advance)
 
-    async def _on(
-        self, replica: Replica, condition: Condition, advance: Advance, turn: asyncio.Semaphore | None
-    ) -> None:
-        others = [] if turn else [asyncio.create_task(self._disturb(replica)) for _ in range(self.load)]
-        turn = turn or asyncio.Semaphore(self.load)
+    async def _on(self, replica: Replica, condition: Condition, advance: Advance) -> None:
+        loaded = condition.load == "loaded"
+        others = [asyncio.create_task(self._disturb(replica)) for _ in range(self.load if loaded else 0)]
+        jobs = iter(self.chance.sample(self.jobs, len(self.jobs)))
 
-        async def one(job: Job) -> None:
-            async with turn:
+        async def take_jobs() -> None:
+            for job in jobs:
                 await self._ask(replica, condition, job)
                 advance(f"{condition}: {replica.name}")
 
         try:
             async with asyncio.TaskGroup() as group:
-                for job in self.chance.sample(self.jobs, len(self.jobs)):
-                    group.create_task(one(job))
+                for _ in range(self.load if loaded else 1):
+                    group.create_task(take_jobs())
         finally:
             for other in others:
                 other.cancel()
