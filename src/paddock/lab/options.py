@@ -6,12 +6,14 @@ import signal
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from paddock.lab.report import Findings
 from paddock.lab.servers import Entrant, Server, StartFailed, running
+
+if TYPE_CHECKING:
+    from paddock.lab.report import Findings
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 

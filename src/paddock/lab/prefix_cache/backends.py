@@ -7,7 +7,8 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from paddock.lab.client import Address, Answer, ChatFailed, build_info, first_model, look, post, stream
+from paddock.lab.client import Answer, ChatFailed, build_info, first_model, look, post, stream
+from paddock.lab.servers import Server
 from paddock.lab.words import Message
 
 _REFUSED = (400, 422)
@@ -43,21 +44,19 @@ class Backend(Protocol):
 class HttpBackend:
     """One that is asked over HTTP, one request at a time."""
 
-    def __init__(
-        self, name: str, address: Address, *, about: str, model: str, slot: int | None, seconds: float
-    ) -> None:
-        self.name = name
+    def __init__(self, server: Server, *, model: str, slot: int | None, seconds: float) -> None:
+        self.name, address, source = server.name, server.address, server.entrant.source
         self.notes: list[str] = []
         self._address, self._seconds = address, seconds
         self._usage = True
         self._slots = isinstance(self._run(look(address, "/slots")), list)
         self._body: dict[str, Any] = {"model": model or self._run(first_model(address)), "temperature": 0.0}
         build = self._run(build_info(address))
-        self.about = f"{about} ({build})" if build else about
+        self.about = f"{source} ({build})" if build else source
         if slot is not None and self._slots:
             self._body["id_slot"] = slot
         elif slot is not None:
-            self.notes.append(f"{name} shows no slots, so its requests are not pinned to one")
+            self.notes.append(f"{self.name} shows no slots, so its requests are not pinned to one")
 
     def ask(self, messages: list[Message], max_tokens: int) -> Reply:
         body = {**self._body, "messages": messages, "max_tokens": max_tokens}

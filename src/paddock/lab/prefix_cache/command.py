@@ -74,17 +74,14 @@ def command(
         sources = (f"{_PADDOCK} -m {{model}}" if model else _PADDOCK,)
     entered = entrants(sources, "server")
     check(entered, model, ["binding", "binding-jinja"] if binding else [])
-    chance = random.Random(seed)
-    interrupted = False
+    seed = random.randrange(2**31) if seed is None else seed
+    chance, interrupted = random.Random(seed), False
     title = "Prefix cache" if design == "removal" else "Prefix cache: many tenants share A"
     with ExitStack() as stack, Recording(new_folder(out, "prefix-cache"), title, _QUESTIONS[design]) as recording:
         backends: list[Backend] = []
         for entrant in entered:
             server = start(stack, entrant, model=model, seconds=start_timeout, api_key=api_key)
-            about = entrant.source
-            backends.append(
-                HttpBackend(entrant.name, server.address, about=about, model=model_name, slot=pin_slot, seconds=timeout)
-            )
+            backends.append(HttpBackend(server, model=model_name, slot=pin_slot, seconds=timeout))
         if binding:
             # Not before it is needed: it brings native code into this process.
             from paddock.lab.prefix_cache.binding import open_binding
@@ -106,7 +103,7 @@ def command(
         findings = (of_removal if design == "removal" else of_tenants)(experiment.observations)
         findings.notes += [note for backend in backends for note in backend.notes]
         servers = {backend.name: backend.about for backend in backends}
-        page = recording.finish(findings, partial=interrupted, servers=servers, flags=flags())
+        page = recording.finish(findings, partial=interrupted, servers=servers, flags={**flags(), "seed": seed})
     tell(findings, page, interrupted=interrupted)
     answered = {seen.backend for seen in experiment.observations if not seen.dropped and not seen.error}
     sys.exit(INTERRUPTED if interrupted else len(answered) < len(backends))

@@ -49,13 +49,13 @@ class Experiment:
         begun = time.perf_counter()
         for number, steps in enumerate(trials):
             for backend in self.chance.sample(self.backends, len(self.backends)):
-                advance(f"trial {number + 1}: {backend.name}")
                 for step in steps:
                     seen = self._ask(backend, step, number, begun)
                     self.observations.append(seen)
                     self.recording.add(asdict(seen))
                     if seen.error:
                         break  # what comes next stands on it
+                advance(f"trial {number + 1}: {backend.name}")
 
     def _ask(self, backend: Backend, step: Step, number: int, begun: float) -> Observation:
         dropped, at = number < self.dropped, round(time.perf_counter() - begun, 3)

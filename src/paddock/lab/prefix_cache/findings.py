@@ -57,7 +57,7 @@ def of_removal(observations: Sequence[Observation]) -> Findings:
         rows.append((backend, len(hit), median(hit), median(miss), ratio, *tokens))
         findings.notes += _unverified(samples, backend)
     columns = (
-        *("backend", "trials", "T2 (hit), ms", "T3 (miss), ms", "T3 / T2"),
+        *("backend", "trials", "T2 hit (ms)", "T3 miss (ms)", "T3 / T2"),
         *("T2 prompt tokens", "T2 cached", "T3 prompt tokens", "T3 cached"),
     )
     findings.tables = [Table("Time to the first token, medians with 95 % intervals", columns, rows)]
@@ -80,7 +80,7 @@ def of_tenants(observations: Sequence[Observation]) -> Findings:
             rows.append((kind, backend, len(values), median(values), percentile(values, 95), prompt, cached, ratio))
             findings.summary.append(_tenant_line(kind, backend, median(values), ratio, samples.backends[0]))
     columns = (
-        *("kind", "backend", "requests", "first token, ms", "95 of 100 within, ms"),
+        *("kind", "backend", "requests", "first token (ms)", "95th percentile (ms)"),
         *("prompt tokens", "cached", f"against {samples.backends[0] if samples.backends else '-'}"),
     )
     note = "first: nobody has sent A yet. joins: A is known from others, B is new. returns: both have been seen before."
@@ -142,7 +142,7 @@ def _pictures(samples: Samples, kinds: Sequence[str]) -> list[Picture]:
         ]
         for backend, kind in by_kind
     }
-    label = "time to the first token, ms"
+    label = "time to the first token (ms)"
     return [
         Picture(
             "ttft",

@@ -27,7 +27,7 @@ class Table:
         wide = [any(isinstance(row[at], Estimate) for row in self.rows) for at in range(len(self.columns))]
         head: list[str | int | float | None] = []
         for name, estimated in zip(self.columns, wide, strict=True):
-            head += [name, f"{name}, low", f"{name}, high"] if estimated else [name]
+            head += [name, f"{name} low", f"{name} high"] if estimated else [name]
         yield head
         for row in self.rows:
             values: list[str | int | float | None] = []

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from paddock.lab.options import check
 from paddock.lab.servers import Entrant, Server, StartFailed, entrants, running
 from paddock.lab.serving.bench import Bench, say
 from paddock.lab.serving.report import as_json, summary
@@ -53,7 +54,7 @@ def main(
     # So that a terminated benchmark stops its servers too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     entered = [*entrants(paddock, "paddock", paddock=True), *entrants(peer, "peer")]
-    _check(entered, model)
+    check(entered, model)
     values = {"model": str(model), "ctx": str(ctx), "threads": str(threads)}
     settings = Settings(model_name, temperature, ignore_eos, conversations, scale)
     bench = Bench(settings, values, scenario_timeout, start_timeout)
@@ -83,14 +84,6 @@ def main(
         save()
     _print(bench, entered, rounds)
     sys.exit(bench.failed)
-
-
-def _check(entered: list[Entrant], model: Path | None) -> None:
-    names = [entrant.name for entrant in entered]
-    if len(set(names)) < len(names):
-        raise click.UsageError(f"every server needs a name of its own: {', '.join(names)}")
-    if model is None and any("{model}" in entrant.source for entrant in entered):
-        raise click.UsageError("a command has {model}, so --model is needed")
 
 
 def _start(stack: ExitStack, bench: Bench, entrant: Entrant) -> Server:
