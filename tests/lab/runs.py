@@ -8,6 +8,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,16 +19,23 @@ from tests.lab.stand_in import KEY
 FAKE = "{python} -m paddock serve -m fake: -np 2 --port {port}"
 
 
-def start(*args: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextmanager
+def running(*args: str) -> Iterator[subprocess.Popen[str]]:
+    """Ended with the block, if it is still there: by SIGTERM, so that it ends its servers."""
+    process = subprocess.Popen(
         [sys.executable, "-m", "paddock", "lab", *args],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "LAB_API_KEY": KEY},
     )  # fmt: skip
+    with process:
+        try:
+            yield process
+        finally:
+            process.terminate()
 
 
 def run(*args: str) -> tuple[int, str]:
-    process = start(*args)
-    output, _ = process.communicate(timeout=110)
+    with running(*args) as process:
+        output, _ = process.communicate(timeout=200)
     return process.returncode, output
 
 

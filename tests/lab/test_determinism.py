@@ -16,6 +16,8 @@ from paddock.seeds import seed_of
 from tests.lab.runs import page, raw, run, table
 from tests.lab.stand_in import stand_in, url_of
 
+pytestmark = pytest.mark.timeout(240)
+
 _DETERMINISTIC = "{python} -m paddock serve -m fake: -np 3 --deterministic --port {port}"
 _COLD, _WARM = Condition("cold", "alone"), Condition("warm", "alone")
 
@@ -104,7 +106,6 @@ def test_answers_are_compared_with_the_first_that_was_heard() -> None:
     assert findings([], [], 0).summary == []
 
 
-@pytest.mark.timeout(240)
 def test_replicas_that_keep_the_promise_pass(tmp_path: Path) -> None:
     status, output = run(
         "determinism", "--server", _DETERMINISTIC, "--count", "7", "--max-tokens", "6", "--out", str(tmp_path)

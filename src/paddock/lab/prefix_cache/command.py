@@ -100,7 +100,9 @@ def command(
                 experiment.run(steps, advance)
         except KeyboardInterrupt:
             interrupted = True
-        findings = (of_removal if design == "removal" else of_tenants)(experiment.observations)
+        findings = (of_removal if design == "removal" else of_tenants)(
+            experiment.observations, [backend.name for backend in backends]
+        )
         findings.notes += [note for backend in backends for note in backend.notes]
         servers = {backend.name: backend.about for backend in backends}
         page = recording.finish(findings, partial=interrupted, servers=servers, flags={**flags(), "seed": seed})

@@ -12,8 +12,6 @@ from paddock.lab.report.pictures import distributions, over_time
 from paddock.lab.statistics import Estimate, in_words, median, number, percentile, ratio_of_medians
 
 _WHAT = {
-    HIT: "with the prefix known",
-    MISS: "with A removed",
     FIRST: "when nobody has sent A yet",
     JOINS: "when a tenant joins",
     RETURNS: "when a tenant comes back",
@@ -23,9 +21,9 @@ _WHAT = {
 class Samples:
     """The observations that count, by backend and kind."""
 
-    def __init__(self, observations: Sequence[Observation]) -> None:
+    def __init__(self, observations: Sequence[Observation], backends: Sequence[str]) -> None:
         self.counted = [seen for seen in observations if not seen.dropped]
-        self.backends = list(dict.fromkeys(seen.backend for seen in self.counted))
+        self.backends = backends
 
     def of(self, backend: str, kind: str) -> list[Observation]:
         return [seen for seen in self.counted if (seen.backend, seen.kind) == (backend, kind) and not seen.error]
@@ -41,10 +39,10 @@ class Samples:
         return _middle(prompt), _middle(cached)
 
 
-def of_removal(observations: Sequence[Observation]) -> Findings:
-    samples = Samples(observations)
+def of_removal(observations: Sequence[Observation], backends: Sequence[str]) -> Findings:
+    samples = Samples(observations, backends)
     findings, rows = Findings(notes=_failures(samples)), list[tuple[Cell, ...]]()
-    for backend in samples.backends:
+    for backend in backends:
         hit, miss = samples.milliseconds(backend, HIT), samples.milliseconds(backend, MISS)
         if not hit or not miss:
             continue
@@ -65,23 +63,24 @@ def of_removal(observations: Sequence[Observation]) -> Findings:
     return findings
 
 
-def of_tenants(observations: Sequence[Observation]) -> Findings:
-    samples = Samples(observations)
+def of_tenants(observations: Sequence[Observation], backends: Sequence[str]) -> Findings:
+    """The first of the backends is what the others are compared with."""
+    samples = Samples(observations, backends)
     findings, rows = Findings(notes=_failures(samples)), list[tuple[Cell, ...]]()
     kinds = [kind for kind in (RETURNS, JOINS, FIRST) if any(samples.of(backend, kind) for backend in samples.backends)]
     for kind in kinds:
-        base = samples.milliseconds(samples.backends[0], kind)
-        for backend in samples.backends:
+        base = samples.milliseconds(backends[0], kind)
+        for backend in backends:
             values = samples.milliseconds(backend, kind)
             if not values:
                 continue
             prompt, cached = samples.tokens(backend, kind)
-            ratio = ratio_of_medians(values, base) if base and backend != samples.backends[0] else None
+            ratio = ratio_of_medians(values, base) if base and backend != backends[0] else None
             rows.append((kind, backend, len(values), median(values), percentile(values, 95), prompt, cached, ratio))
-            findings.summary.append(_tenant_line(kind, backend, median(values), ratio, samples.backends[0]))
+            findings.summary.append(_tenant_line(kind, backend, median(values), ratio, backends[0]))
     columns = (
         *("kind", "backend", "requests", "first token (ms)", "95th percentile (ms)"),
-        *("prompt tokens", "cached", f"against {samples.backends[0] if samples.backends else '-'}"),
+        *("prompt tokens", "cached", f"against {backends[0]}"),
     )
     note = "first: nobody has sent A yet. joins: A is known from others, B is new. returns: both have been seen before."
     findings.tables = [Table("Time to the first token, medians with 95 % intervals", columns, rows, note)]
@@ -91,7 +90,7 @@ def of_tenants(observations: Sequence[Observation]) -> Findings:
 
 def _tenant_line(kind: str, backend: str, found: Estimate, ratio: Estimate | None, base: str) -> str:
     line = f"{backend}: {_WHAT[kind]}, the first token takes {number(found.value)} ms"
-    return f"{line}, {in_words(ratio)} as with {base}." if ratio else f"{line}."
+    return f"{line}: {in_words(ratio, f'as long as with {base}')}." if ratio else f"{line}."
 
 
 def _told(samples: Samples, backend: str) -> str:
