@@ -62,6 +62,8 @@ def shown(cell: Cell) -> str:
     match cell:
         case None:
             return "-"
+        case Estimate(enough=False):
+            return f"{number(cell.value)} (of {cell.count})"
         case Estimate():
             return f"{number(cell.value)} ({number(cell.low)} to {number(cell.high)})"
         case float():

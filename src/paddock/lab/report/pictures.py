@@ -5,17 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from paddock.lab.report.findings import Picture
 
 _COLOURS = ("#1f6f8b", "#d1702a", "#4c8f4a", "#8a5aa8", "#b8434a", "#6b6b6b")
-_WIDE = 20
+_WIDE = 8
 """From so many times between the smallest and the largest on, an axis is logarithmic."""
 
 Draw = Callable[[Figure], None]
+Side = Literal["x", "y"]
 
 
 def write(picture: Picture, folder: Path) -> Path:
@@ -47,7 +50,7 @@ def distributions(samples: Mapping[tuple[str, str], Sequence[float]], label: str
         axes.set_yticks(range(len(samples)), [f"{name}  {kind}" for name, kind in samples])
         axes.set_ylim(len(samples) - 0.5, -0.5)
         axes.set_xlabel(label)
-        _scale(axes, [value for values in samples.values() for value in values])
+        _scale(axes, "x", [value for values in samples.values() for value in values])
         _plain(axes, "x")
 
     return draw
@@ -65,11 +68,7 @@ def over_time(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str,
             )  # fmt: skip
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
-        values = [y for points in series.values() for _, y in points]
-        if max(values) > _WIDE * min(values) > 0:
-            axes.set_yscale("log")
-        else:
-            axes.set_ylim(bottom=0)
+        _scale(axes, "y", [y for points in series.values() for _, y in points])
         _plain(axes, "y")
         figure.legend(loc="outside upper center", ncols=3, frameon=False)
 
@@ -95,15 +94,20 @@ def shares(rows: Mapping[str, tuple[int, int]], labels: tuple[str, str]) -> Draw
     return draw
 
 
-def _scale(axes: Axes, values: Sequence[float]) -> None:
-    if max(values) > _WIDE * min(values) > 0:
-        axes.set_xscale("log")
-    else:
-        axes.set_xlim(left=0)
+def _scale(axes: Axes, which: Side, values: Sequence[float]) -> None:
+    """From zero on, or logarithmic where values are too far apart for that."""
+    if max(values) <= _WIDE * min(values):
+        axes.set(**{f"{which}lim": (0, None)})
+        return
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
-def _plain(axes: Axes, grid: str) -> None:
+def _plain(axes: Axes, grid: Side) -> None:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    axes.grid(axis="x" if grid == "x" else "y", alpha=0.25, which="both")
+    axes.grid(axis=grid, alpha=0.25)
     axes.set_axisbelow(True)
