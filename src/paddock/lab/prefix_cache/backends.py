@@ -71,11 +71,12 @@ class HttpBackend:
         return Reply(answer.first_token, answer.prompt_tokens, answer.cached_tokens)
 
     def remembered(self) -> int | None:
-        """`n_past`, or what newer servers of llama.cpp call it."""
+        """`n_past`, or what newer servers of llama.cpp call it; of the slot that requests are pinned to, if any."""
         slots = self._run(look(self._address, "/slots")) if self._slots else None
         if not isinstance(slots, list):
             return None
-        found = [slot.get("n_past", slot.get("n_prompt_tokens")) for slot in slots]
+        asked = [slot for slot in slots if slot.get("id") == self._body.get("id_slot", slot.get("id"))]
+        found = [slot.get("n_past", slot.get("n_prompt_tokens")) for slot in asked]
         return max((int(tokens) for tokens in found if tokens is not None), default=None)
 
     def count_tokens(self, text: str) -> int | None:
