@@ -65,7 +65,7 @@ def command(
     COMMAND may use {python}, {model} and {port}, and must listen on 127.0.0.1:{port}. Servers at URLs are not started
     anew, so there is no cold pass under load.
     """
-    entered = _replicas(entrants(sources or (f"{_PADDOCK} -m {{model}}" if model else _PADDOCK,), "a"))
+    entered = _replicas(entrants(sources or (f"{_PADDOCK} -m {{model}}" if model else _PADDOCK,), "replica"))
     check(entered, model)
     try:
         jobs = from_file(prompts) if prompts else built_in(count)
