@@ -50,9 +50,9 @@ $(VENV)/.installed-demo: pyproject.toml constraints.txt tools/bootstrap.py
 
 # The tests' extras include the demo model, so the lighter stamp is set with it.
 $(VENV)/.installed-dev: pyproject.toml constraints.txt tools/bootstrap.py
-	@$(PYTHON) tools/bootstrap.py $(VENV) demo,otel,clients,dev
+	@$(PYTHON) tools/bootstrap.py $(VENV) demo,otel,clients,lab,dev
 	@touch $(VENV)/.installed-demo $@
 
 $(VENV)/.installed-evaluate: $(VENV)/.installed-dev
-	@$(PYTHON) tools/bootstrap.py $(VENV) demo,otel,clients,dev,evaluate
+	@$(PYTHON) tools/bootstrap.py $(VENV) demo,otel,clients,lab,dev,evaluate
 	@touch $@

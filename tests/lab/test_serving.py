@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.config import load_settings
-from paddock.lab.serving.client import _CONTENT, CHAT, Address, Answer, Response, _request
+from paddock.lab.client import _CONTENT, CHAT, Address, Answer, Response, _request
+from paddock.lab.servers import entrants
+from paddock.lab.serving.keys import OTHER_KEY, USUAL_KEY, write_keys
 from paddock.lab.serving.report import Better, Measure, Row, Table, as_json, compare, ratio, summary
 from paddock.lab.serving.scenarios import Session, Settings, longest_gap
-from paddock.lab.serving.servers import OTHER_KEY, USUAL_KEY, entrants, write_keys
 
 _DELTAS = [{"role": "assistant", "content": None}, {"content": "Grüße"}, {"content": ' "content":"'}, {}]
 _USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}}
@@ -72,7 +73,7 @@ def test_only_events_with_text_count_and_the_rest_is_read_afterwards() -> None:
 
 def test_without_usage_the_events_are_counted() -> None:
     answer = Answer(times=[1.0, 2.0, 3.0], payloads=_EVENTS[:4])
-    assert (answer.tokens, answer.cached_tokens) == (3, 0)
+    assert (answer.tokens, answer.prompt_tokens, answer.cached_tokens) == (3, None, None)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_a_gap_counts_if_part_of_it_lies_in_the_window() -> None:
 
 
 def test_servers_are_named_and_their_commands_filled_in() -> None:
-    named, unnamed, url = entrants(("np8=run -m {model} --x '{\"a\": 1}'", "run --y=2", "http://h:1"), paddock=False)
+    named, unnamed, url = entrants(("np8=run -m {model} --x '{\"a\": 1}'", "run --y=2", "http://h:1"), "peer")
     assert (named.name, unnamed.name, url.name) == ("np8", "peer2", "peer3")
     assert named.command({"model": "a b.gguf"}) == ["run", "-m", "a b.gguf", "--x", '{"a": 1}']
     assert (named.is_url, url.is_url) == (False, True)
@@ -141,7 +142,7 @@ def test_what_is_asked_is_asked_with_the_key(tmp_path: Path) -> None:
     write_keys(tmp_path / "keys.json")
     keys = load_settings(file=tmp_path / "keys.json").server.keys
     assert [said.key for said in keys.values()] == [USUAL_KEY, OTHER_KEY]
-    head, _, body = _request(Address("h", 1, USUAL_KEY), CHAT, {"n": 1}, "close").partition(b"\r\n\r\n")
+    head, _, body = _request(Address("h", 1, api_key=USUAL_KEY), CHAT, {"n": 1}, "close").partition(b"\r\n\r\n")
     assert f"Authorization: Bearer {USUAL_KEY}".encode() in head.split(b"\r\n")
     assert json.loads(body) == {"n": 1}
     assert b"Authorization" not in _request(Address("h", 1), CHAT, {}, "close")

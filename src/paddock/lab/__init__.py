@@ -1,1 +1,1 @@
-"""Experiments and benchmarks: one file per question."""
+"""Experiments and benchmarks: one file or folder per question."""

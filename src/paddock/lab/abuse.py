@@ -22,8 +22,8 @@ from typing import Any
 import click
 import psutil
 
-from paddock.lab.serving.client import CHAT, Address, ChatFailed, stream
-from paddock.lab.serving.servers import Entrant, running
+from paddock.lab.client import CHAT, Address, ChatFailed, stream
+from paddock.lab.servers import Entrant, running
 
 _PATIENCE = {"header_timeout": 3, "body_timeout": 3, "write_timeout": 5}
 """Shorter than usual, so that an end comes to all while we look."""

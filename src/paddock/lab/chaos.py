@@ -23,8 +23,8 @@ from typing import Any
 import click
 import psutil
 
-from paddock.lab.serving.client import CHAT, Address, ChatFailed, post, stream
-from paddock.lab.serving.servers import Entrant, running
+from paddock.lab.client import CHAT, Address, ChatFailed, post, stream
+from paddock.lab.servers import Entrant, running
 
 _MODELS = ("one", "two", "three")
 _WORDS = ("horse", "meadow", "river", "stone", "winter", "bridge")

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import click
 
+from paddock.lab.options import check
+from paddock.lab.servers import Entrant, Server, StartFailed, entrants, running
 from paddock.lab.serving.bench import Bench, say
+from paddock.lab.serving.keys import USUAL_KEY, write_keys
 from paddock.lab.serving.report import as_json, summary
 from paddock.lab.serving.scenarios import SCENARIOS, Settings
-from paddock.lab.serving.servers import Entrant, Server, StartFailed, entrants, running, write_keys
 
 _PADDOCK = "{python} -m paddock serve -m {model} -c {ctx} -t {threads} -fa on -np 8 --port {port} --config {keys}"
 _NAMES = [*SCENARIOS, "memory", "neighbours"]
@@ -58,8 +60,8 @@ def main(
     """
     # So that a terminated benchmark stops its servers too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    entered = [*entrants(paddock, paddock=True), *entrants(peer, paddock=False)]
-    _check(entered, model)
+    entered = [*entrants(paddock, "paddock", paddock=True), *entrants(peer, "peer")]
+    check(entered, model)
     values = {"model": str(model), "ctx": str(ctx), "threads": str(threads)}
     settings = Settings(model_name, temperature, ignore_eos, conversations, scale)
     bench = Bench(settings, values, scenario_timeout, start_timeout)
@@ -94,18 +96,10 @@ def main(
     sys.exit(bench.failed)
 
 
-def _check(entered: list[Entrant], model: Path | None) -> None:
-    names = [entrant.name for entrant in entered]
-    if len(set(names)) < len(names):
-        raise click.UsageError(f"every server needs a name of its own: {', '.join(names)}")
-    if model is None and any("{model}" in entrant.source for entrant in entered):
-        raise click.UsageError("a command has {model}, so --model is needed")
-
-
 def _start(stack: ExitStack, bench: Bench, entrant: Entrant) -> Server:
     say(f"starting {entrant.name}: {entrant.source}")
     try:
-        server = stack.enter_context(running(entrant, bench.values, bench.start_seconds))
+        server = stack.enter_context(running(entrant, bench.values, bench.start_seconds, USUAL_KEY))
     except (StartFailed, OSError) as failure:
         raise click.ClickException(str(failure)) from failure
     if not bench.wake("warm-up", server):

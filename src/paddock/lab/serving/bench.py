@@ -10,10 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from paddock.lab.serving.client import ChatFailed
-from paddock.lab.serving.report import Better, Measure, Table
-from paddock.lab.serving.scenarios import SCENARIOS, Session, Settings, neighbours, wake
-from paddock.lab.serving.servers import (
+from paddock.lab.client import ChatFailed
+from paddock.lab.servers import (
     Server,
     StartFailed,
     machine_processor_seconds,
@@ -21,6 +19,9 @@ from paddock.lab.serving.servers import (
     resident_bytes,
     running,
 )
+from paddock.lab.serving.keys import USUAL_KEY
+from paddock.lab.serving.report import Better, Measure, Table
+from paddock.lab.serving.scenarios import SCENARIOS, Session, Settings, neighbours, wake
 
 _BUSY_WHEN_IDLE = 0.05
 _BUSY_CLIENT = 0.15
@@ -79,7 +80,7 @@ class Bench:
     def neighbours(self, servers: list[Server], number: int) -> None:
         for server in rotated([server for server in servers if server.process], number):
             try:
-                with running(server.entrant, self.values, self.start_seconds) as second:
+                with running(server.entrant, self.values, self.start_seconds, USUAL_KEY) as second:
                     self._measure("neighbours", server, number, second)
             except StartFailed as failure:
                 self._fail("neighbours", server, str(failure))
@@ -111,7 +112,7 @@ class Bench:
         ended = _Clock.read(servers)
         self.table.add(scenario, server.name, number, measures)
         client, others = ended.shares_since(begun)
-        prompts = [answer.prompt_tokens for session in sessions for answer in session.answers]
+        prompts = [answer.prompt_tokens or 0 for session in sessions for answer in session.answers]
         say(
             f"round {number + 1}  {scenario:10} {server.name:12} {ended.wall - begun.wall:6.1f} s  "
             f"{len(prompts)} prompts of {min(prompts)}..{max(prompts)} tokens; "

@@ -12,23 +12,11 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from paddock.lab.serving.client import CHAT, COMPLETIONS, Address, Answer, get, post, repeat, stream
+from paddock.lab.client import CHAT, COMPLETIONS, Address, Answer, get, post, repeat, stream
+from paddock.lab.serving.keys import OTHER_KEY
 from paddock.lab.serving.report import Better, Measure
-from paddock.lab.serving.servers import OTHER_KEY
+from paddock.lab.words import Message, user, words
 
-Message = dict[str, str]
-
-# Each is a single token of the usual vocabularies, so that a number of words is nearly a number of tokens.
-_VOCABULARY = """
-time year people way day man thing woman life child world school state family student group country problem hand part
-place case week company system program question work government number night point home water room mother area money
-story fact month lot right study book eye job word business issue side kind head house service friend father power hour
-game line end member law car city community name president team minute idea kid body information back parent face level
-office door health person art war history party result change morning reason research girl moment air teacher force
-education green blue river mountain forest garden window bridge island market summer winter stone paper music horse bird
-"""
-_WORDS = _VOCABULARY.split()
-_TAG_WORDS = 6
 _SHORT_QUESTION = 12
 _SHORT_PROMPT = 10
 _RUNNING = 3
@@ -66,8 +54,7 @@ class Session:
 
     def words(self, count: int) -> str:
         """That many words that begin as no text before did, so that no cache knows them."""
-        tag = self._tags.choices(_WORDS, k=_TAG_WORDS)
-        return " ".join([*tag, *self._same.choices(_WORDS, k=max(1, count - _TAG_WORDS))])
+        return words(count, tag=self._tags, rest=self._same)
 
     def story(self) -> list[Message]:
         return [user(f"{self.words(_SHORT_QUESTION)}. Tell me a long story with these words in it.")]
@@ -248,7 +235,7 @@ async def swap(session: Session) -> list[Measure]:
 async def fairness(session: Session) -> list[Measure]:
     """One key sends fifty long requests at once; another a short one each second, alone and then beside the flood."""
     count, tokens = session.settings.scaled(20), session.settings.scaled(256)
-    other = Session(replace(session.address, key=OTHER_KEY), session.settings, session.seed, session.answers)
+    other = Session(replace(session.address, api_key=OTHER_KEY), session.settings, session.seed, session.answers)
     alone = await _each_second(other, count)
     under_way = asyncio.Event()
     prompts = [[user(session.words(session.settings.scaled(1000)))] for _ in range(session.settings.scaled(_FLOOD))]
@@ -302,10 +289,6 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 
-def user(text: str) -> Message:
-    return {"role": "user", "content": text}
-
-
 def longest_gap(times: list[float], begun: float, ended: float) -> float:
     """The longest time between two events of a stream that was, in part at least, between these moments."""
     return max((after - before for before, after in pairwise(times) if after > begun and before < ended), default=0.0)
@@ -339,8 +322,9 @@ def _seconds(name: str, value: float) -> Measure:
 
 
 def _cached(name: str, answers: list[Answer]) -> Measure:
-    prompt = sum(answer.prompt_tokens for answer in answers)
-    return Measure(name, "%", Better.NEITHER, 100 * sum(answer.cached_tokens for answer in answers) / max(prompt, 1))
+    prompt = sum(answer.prompt_tokens or 0 for answer in answers)
+    cached = sum(answer.cached_tokens or 0 for answer in answers)
+    return Measure(name, "%", Better.NEITHER, 100 * cached / max(prompt, 1))
 
 
 def _return_visits(name: str, answers: list[Answer]) -> list[Measure]:

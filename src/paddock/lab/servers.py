@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -16,19 +15,18 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psutil
 
-from paddock.lab.serving.client import Address
+from paddock.lab.client import Address
 
 _NAMED = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
 _HOST = "127.0.0.1"
 _STOP_SECONDS = 15
-USUAL_KEY, OTHER_KEY = "sk-lab-usual", "sk-lab-other"
-"""Everything is asked with the first one, unless two are to be told apart. Servers without keys do not mind."""
+# What somebody answers who is there, but has no such page or shows it to nobody.
+_THERE = (401, 403, 404, 405)
 
 
 class StartFailed(Exception):
@@ -42,11 +40,11 @@ class Entrant:
     name: str
     source: str
     """A command with placeholders, or a URL."""
-    paddock: bool
+    paddock: bool = False
 
     @property
     def is_url(self) -> bool:
-        return self.source.startswith("http://")
+        return self.source.startswith(("http://", "https://"))
 
     def command(self, values: Mapping[str, str]) -> list[str]:
         return [_filled(part, values) for part in shlex.split(self.source)]
@@ -70,27 +68,19 @@ class Server:
             return []
 
 
-def entrants(values: tuple[str, ...], *, paddock: bool) -> list[Entrant]:
-    kind = "paddock" if paddock else "peer"
+def entrants(values: tuple[str, ...], unnamed: str, *, paddock: bool = False) -> list[Entrant]:
     found = []
     for number, value in enumerate(values, 1):
         named = _NAMED.fullmatch(value)
-        name, source = (named[1], named[2]) if named else (kind if number == 1 else f"{kind}{number}", value)
+        name, source = (named[1], named[2]) if named else (unnamed if number == 1 else f"{unnamed}{number}", value)
         found.append(Entrant(name, source.strip(), paddock))
     return found
 
 
-def write_keys(path: Path) -> None:
-    """A configuration with the keys, which may do everything."""
-    keys = {name: {"key": key, "admin": True} for name, key in (("usual", USUAL_KEY), ("other", OTHER_KEY))}
-    path.write_text(json.dumps({"server": {"keys": keys}}))
-
-
 @contextmanager
-def running(entrant: Entrant, values: Mapping[str, str], start_seconds: float) -> Iterator[Server]:
+def running(entrant: Entrant, values: Mapping[str, str], start_seconds: float, api_key: str = "") -> Iterator[Server]:
     if entrant.is_url:
-        url = urlsplit(entrant.source)
-        server = Server(entrant, Address(url.hostname or _HOST, url.port or 80, USUAL_KEY))
+        server = Server(entrant, replace(Address.of(entrant.source), api_key=api_key))
         _wait_until_healthy(server, None, start_seconds)
         yield server
         return
@@ -100,7 +90,7 @@ def running(entrant: Entrant, values: Mapping[str, str], start_seconds: float) -
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
         )
-        server = Server(entrant, Address(_HOST, port, USUAL_KEY), psutil.Process(process.pid))
+        server = Server(entrant, Address(_HOST, port, api_key=api_key), psutil.Process(process.pid))
         try:
             try:
                 _wait_until_healthy(server, process, start_seconds)
@@ -147,12 +137,14 @@ def _free_port() -> int:
 
 def _wait_until_healthy(server: Server, process: subprocess.Popen[bytes] | None, seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    url = f"http://{server.address.host}:{server.address.port}/health"
+    url = server.address.url("/health")
     while True:
         try:
             with urllib.request.urlopen(url, timeout=5):
                 return
         except (urllib.error.URLError, OSError) as failure:
+            if isinstance(failure, urllib.error.HTTPError) and failure.code in _THERE:
+                return
             if process and process.poll() is not None:
                 raise StartFailed(f"{server.name} ended with {process.returncode}") from None
             if time.monotonic() > deadline:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 # Escaped quotes in generated text cannot look like this, so a match is always the delta's own field.
 _CONTENT = re.compile(rb'"(?:(?:reasoning_)?content|text)"\s*:\s*"(?!")')
@@ -18,13 +19,39 @@ CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 class ChatFailed(Exception):
     """The server refused, broke off or answered nothing."""
 
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+        """Of a refusal; 0 where it was none."""
+
 
 @dataclass(frozen=True)
 class Address:
     host: str
     port: int
-    key: str = ""
-    """Sent along, if any."""
+    tls: bool = False
+    base: str = ""
+    """What stands before every path."""
+    api_key: str = field(default="", repr=False)
+
+    @classmethod
+    def of(cls, url: str) -> Address:
+        """Of a server; the `/v1` that clients are often given with it is no part of it."""
+        parts = urlsplit(url)
+        tls = parts.scheme == "https"
+        base = parts.path.rstrip("/").removesuffix("/v1")
+        return cls(parts.hostname or "127.0.0.1", parts.port or (443 if tls else 80), tls, base)
+
+    def url(self, path: str) -> str:
+        return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}{self.base}{path}"
+
+    def head(self, method: str, path: str, connection: str) -> str:
+        """The beginning of a request, without the empty line that ends it."""
+        key = f"Authorization: Bearer {self.api_key}\r\n" if self.api_key else ""
+        return (
+            f"{method} {self.base}{path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nAccept: */*\r\n"
+            f"{key}Connection: {connection}\r\n"
+        )
 
 
 @dataclass
@@ -37,33 +64,53 @@ class Answer:
 
     @property
     def first_token(self) -> float:
-        return self.times[0] - self.sent
+        """Seconds; of an answer without a word, to its end."""
+        return (self.times[0] if self.times else self.done) - self.sent
 
     @property
     def tokens(self) -> int:
-        return int(self._usage().get("completion_tokens", len(self.times)))
+        return int(self._last("usage").get("completion_tokens", len(self.times)))
 
     @property
-    def prompt_tokens(self) -> int:
-        return int(self._usage().get("prompt_tokens", 0))
+    def prompt_tokens(self) -> int | None:
+        """None where the server does not tell."""
+        told = self._last("usage").get("prompt_tokens")
+        return None if told is None else int(told)
 
     @property
-    def cached_tokens(self) -> int:
-        return int((self._usage().get("prompt_tokens_details") or {}).get("cached_tokens") or 0)
+    def cached_tokens(self) -> int | None:
+        """None where the server does not tell, neither as OpenAI does nor as llama-server."""
+        details = self._last("usage").get("prompt_tokens_details") or {}
+        told = details.get("cached_tokens", self._last("timings").get("cache_n"))
+        return None if told is None else int(told)
 
     @property
     def text(self) -> str:
-        deltas = (choice["delta"] for event in self._events() for choice in event.get("choices", ()))
-        return "".join(delta.get("content") or "" for delta in deltas)
+        return "".join(text for kind, text in self.deltas if kind == "content")
+
+    @property
+    def deltas(self) -> list[tuple[str, str]]:
+        """What each event added, thoughts or content, in the order they came."""
+        choices = (choice for event in self._events() for choice in event.get("choices", ()))
+        deltas = (choice.get("delta") or {"content": choice.get("text")} for choice in choices)
+        return [
+            (kind, text) for delta in deltas for kind in ("reasoning_content", "content") if (text := delta.get(kind))
+        ]
+
+    @property
+    def finish_reason(self) -> str | None:
+        reasons = (choice.get("finish_reason") for event in self._events() for choice in event.get("choices", ()))
+        return next((str(reason) for reason in reasons if reason), None)
 
     def _events(self) -> Iterator[dict[str, Any]]:
         yield from (json.loads(payload) for payload in self.payloads if payload != b"[DONE]")
 
-    def _usage(self) -> dict[str, Any]:
+    def _last(self, field_name: str) -> dict[str, Any]:
+        """The last that an event said of this; nothing where none did."""
         for payload in reversed(self.payloads):
-            if b'"prompt_tokens"' in payload:
-                usage: dict[str, Any] = json.loads(payload)["usage"]
-                return usage
+            if b'"%b"' % field_name.encode() in payload and (found := json.loads(payload).get(field_name)):
+                said: dict[str, Any] = found
+                return said
         return {}
 
 
@@ -132,11 +179,12 @@ class Response:
 
 
 class _Exchange(asyncio.Protocol):
-    def __init__(self, request: bytes, on_event: Callable[[int], object] | None) -> None:
+    def __init__(self, request: bytes, on_event: Callable[[int], object] | None, *, may_be_empty: bool) -> None:
         self.answer = Answer()
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._request = request
         self._on_event = on_event
+        self._may_be_empty = may_be_empty
         self._response = Response()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -165,10 +213,11 @@ class _Exchange(asyncio.Protocol):
     def _finish(self, failure: ChatFailed | None) -> None:
         if self.finished.done():
             return
-        if self._response.status not in (0, 200):
-            failure = ChatFailed(f"HTTP {self._response.status}: {self._response.body[:300].decode(errors='replace')}")
+        status = self._response.status
+        if status not in (0, 200):
+            failure = ChatFailed(f"HTTP {status}: {self._response.body[:300].decode(errors='replace')}", status)
         broken = next((payload for payload in self.answer.payloads[-2:] if payload.startswith(b'{"error"')), None)
-        if broken or not (failure or self.answer.times):
+        if broken or not (failure or self.answer.times or (self._may_be_empty and self.answer.payloads)):
             failure = ChatFailed(f"the answer failed or was empty: {(broken or b'').decode(errors='replace')}")
         if failure:
             self.finished.set_exception(failure)
@@ -177,12 +226,26 @@ class _Exchange(asyncio.Protocol):
 
 
 async def stream(
-    address: Address, body: dict[str, Any], on_event: Callable[[int], object] | None = None, path: str = CHAT
+    address: Address,
+    body: dict[str, Any],
+    on_event: Callable[[int], object] | None = None,
+    path: str = CHAT,
+    *,
+    usage: bool = True,
+    may_be_empty: bool = False,
 ) -> Answer:
-    """One streamed answer on a connection of its own; `on_event` hears how many events with content have come."""
-    request = _request(address, path, {**body, "stream": True, "stream_options": {"include_usage": True}}, "close")
+    """One streamed answer on a connection of its own; `on_event` hears how many events with content have come.
+
+    Without `usage` it does not ask for the number of tokens, which some servers refuse. A model may end its answer
+    before the first word, which is a failure unless it `may_be_empty`.
+    """
+    options = {"stream_options": {"include_usage": True}} if usage else {}
+    request = _request(address, path, {**body, "stream": True, **options}, "close")
     transport, exchange = await asyncio.get_running_loop().create_connection(
-        lambda: _Exchange(request, on_event), address.host, address.port
+        lambda: _Exchange(request, on_event, may_be_empty=may_be_empty),
+        address.host,
+        address.port,
+        ssl=address.tls or None,
     )
     try:
         await exchange.finished
@@ -202,23 +265,53 @@ async def repeat(address: Address, path: str, body: dict[str, Any], *, connectio
     return times / (time.perf_counter() - begun)
 
 
-async def get(address: Address, path: str) -> dict[str, Any]:
-    return await _exchange(address, f"{_head(address, 'GET', path)}Connection: close\r\n\r\n".encode())
+async def get(address: Address, path: str) -> Any:
+    """What is there, as JSON."""
+    return await _exchange(address, f"{address.head('GET', path, 'close')}\r\n".encode())
 
 
 async def post(address: Address, path: str, body: dict[str, Any]) -> dict[str, Any]:
     """One request with its whole answer."""
-    return await _exchange(address, _request(address, path, body, "close"))
+    answer: dict[str, Any] = await _exchange(address, _request(address, path, body, "close"))
+    return answer
 
 
-async def _exchange(address: Address, request: bytes) -> dict[str, Any]:
-    reader, writer = await asyncio.open_connection(address.host, address.port)
+async def first_model(address: Address) -> str:
+    """The first that the server lists; one that lists none is expected to take any name."""
+    listed = await look(address, "/v1/models")
+    try:
+        return str(listed["data"][0]["id"])
+    except (KeyError, IndexError, TypeError):
+        return "default"
+
+
+async def build_info(address: Address) -> str:
+    """What a server says of its version, as llama.cpp's servers do; nothing where it doesn't."""
+    props = await look(address, "/props")
+    return str(props.get("build_info", "")) if isinstance(props, dict) else ""
+
+
+async def look(address: Address, path: str) -> Any:
+    """What is there, or None."""
+    try:
+        return await get(address, path)
+    except (ChatFailed, OSError):
+        return None
+
+
+async def _exchange(address: Address, request: bytes) -> Any:
+    reader, writer = await asyncio.open_connection(address.host, address.port, ssl=address.tls or None)
     try:
         writer.write(request)
-        answer: dict[str, Any] = json.loads(await _whole(reader))
-        return answer
+        body = await _whole(reader)
+    except asyncio.IncompleteReadError as cut:
+        raise ChatFailed("the connection closed in the middle of an answer") from cut
     finally:
         writer.close()
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise ChatFailed(f"no JSON: {body[:100]!r}") from None
 
 
 async def _repeat(address: Address, request: bytes, left: Iterator[int]) -> None:
@@ -241,24 +334,28 @@ async def _repeat(address: Address, request: bytes, left: Iterator[int]) -> None
 async def _whole(reader: asyncio.StreamReader) -> bytes:
     head = await reader.readuntil(b"\r\n\r\n")
     length = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
-    if length is None:
+    if length:
+        body = await reader.readexactly(int(length[1]))
+    elif re.search(rb"transfer-encoding: *chunked", head, re.IGNORECASE):
+        body = await _chunks(reader)
+    else:
         raise ChatFailed(f"an answer of unknown length: {head[:100]!r}")
-    body = await reader.readexactly(int(length[1]))
-    status, _, _ = head.partition(b"\r\n")
-    if b" 200 " not in status:
-        raise ChatFailed(f"{status.decode()}: {body[:300].decode(errors='replace')}")
+    first, _, _ = head.partition(b"\r\n")
+    status = int(first.split()[1])
+    if status != 200:
+        raise ChatFailed(f"{first.decode()}: {body[:300].decode(errors='replace')}", status)
     return body
+
+
+async def _chunks(reader: asyncio.StreamReader) -> bytes:
+    taken = b""
+    while size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
+        taken += (await reader.readexactly(size + 2))[:-2]
+    await reader.readexactly(2)
+    return taken
 
 
 def _request(address: Address, path: str, body: dict[str, Any], connection: str) -> bytes:
     content = json.dumps(body).encode()
-    head = (
-        f"{_head(address, 'POST', path)}Accept: */*\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\nConnection: {connection}\r\n\r\n"
-    )
-    return head.encode() + content
-
-
-def _head(address: Address, method: str, path: str) -> str:
-    key = f"Authorization: Bearer {address.key}\r\n" if address.key else ""
-    return f"{method} {path} HTTP/1.1\r\nHost: {address.host}:{address.port}\r\n{key}"
+    head = f"{address.head('POST', path, connection)}Content-Type: application/json\r\nContent-Length: {len(content)}"
+    return f"{head}\r\n\r\n".encode() + content

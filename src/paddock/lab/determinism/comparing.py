@@ -1,0 +1,55 @@
+"""Whether two answers are the same to the last byte, and where they part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_CONTEXT = 24
+
+
+@dataclass(frozen=True)
+class Heard:
+    """A whole stream: what each event added, and how it ended."""
+
+    deltas: tuple[tuple[str, str], ...]
+    finish_reason: str | None
+
+    @property
+    def data(self) -> bytes:
+        return "".join(text for _, text in self.deltas).encode()
+
+
+@dataclass(frozen=True)
+class Difference:
+    at: int
+    """The first byte that is not the same."""
+    what: str
+    reference: str
+    """What stands there in the one …"""
+    other: str
+    """… and what in the other."""
+
+
+def first_difference(reference: Heard, other: Heard) -> Difference | None:
+    """None if both say the same, in the same pieces, and end alike."""
+    ours, theirs = reference.data, other.data
+    if ours != theirs:
+        at = next(
+            (at for at, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]),
+            min(len(ours), len(theirs)),
+        )
+        return Difference(at, "text", _around(ours, at), _around(theirs, at))
+    if reference.deltas != other.deltas:
+        pairs = zip(reference.deltas, other.deltas, strict=False)
+        same = next(number for number, (one, two) in enumerate(pairs) if one != two)
+        at = sum(len(text.encode()) for _, text in reference.deltas[:same])
+        return Difference(at, "pieces", repr(reference.deltas[same]), repr(other.deltas[same]))
+    if reference.finish_reason != other.finish_reason:
+        return Difference(len(ours), "end", str(reference.finish_reason), str(other.finish_reason))
+    return None
+
+
+def _around(data: bytes, at: int) -> str:
+    """The neighbourhood of a byte, with a mark before it."""
+    before, after = data[max(0, at - _CONTEXT) : at], data[at : at + _CONTEXT]
+    return f"{before.decode(errors='replace')}▸{after.decode(errors='replace')}"

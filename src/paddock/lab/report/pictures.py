@@ -1,0 +1,113 @@
+"""The kinds of pictures that reports have. Each draws into a figure of its own; none needs a screen."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
+
+from paddock.lab.report.findings import Picture
+
+_COLOURS = ("#1f6f8b", "#d1702a", "#4c8f4a", "#8a5aa8", "#b8434a", "#6b6b6b")
+_WIDE = 8
+"""From so many times between the smallest and the largest on, an axis is logarithmic."""
+
+Draw = Callable[[Figure], None]
+Side = Literal["x", "y"]
+
+
+def write(picture: Picture, folder: Path) -> Path:
+    figure = Figure(figsize=(8, 4.5), layout="constrained", facecolor="white")
+    picture.draw(figure)
+    path = folder / f"{picture.name}.png"
+    figure.savefig(path, dpi=130)
+    return path
+
+
+def distributions(samples: Mapping[tuple[str, str], Sequence[float]], label: str) -> Draw:
+    """Every value as a dot, with the median and the middle half; rows by the first name, colours by the second."""
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        figure.set_size_inches(8, 1.6 + 0.55 * len(samples))
+        kinds = list(dict.fromkeys(kind for _, kind in samples))
+        jitter = random.Random(1)
+        for row, ((_, kind), values) in enumerate(samples.items()):
+            colour = _COLOURS[kinds.index(kind) % len(_COLOURS)]
+            axes.scatter(
+                values, [row + jitter.uniform(-0.16, 0.16) for _ in values], s=14, color=colour, alpha=0.55, lw=0
+            )
+            axes.boxplot(
+                [list(values)], positions=[row], orientation="horizontal", widths=0.55, showfliers=False,
+                boxprops={"color": colour}, medianprops={"color": "black", "linewidth": 2},
+                whiskerprops={"color": colour}, capprops={"color": colour}, manage_ticks=False,
+            )  # fmt: skip
+        axes.set_yticks(range(len(samples)), [f"{name}  {kind}" for name, kind in samples])
+        axes.set_ylim(len(samples) - 0.5, -0.5)
+        axes.set_xlabel(label)
+        _scale(axes, "x", [value for values in samples.values() for value in values])
+        _plain(axes, "x")
+
+    return draw
+
+
+def over_time(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str) -> Draw:
+    """Values in the order in which they came, so that a drift shows."""
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        for number, (name, points) in enumerate(series.items()):
+            axes.plot(
+                [x for x, _ in points], [y for _, y in points], marker="o", markersize=4, linewidth=1,
+                color=_COLOURS[number % len(_COLOURS)], label=name,
+            )  # fmt: skip
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        _scale(axes, "y", [y for points in series.values() for _, y in points])
+        _plain(axes, "y")
+        figure.legend(loc="outside upper center", ncols=3, frameon=False)
+
+    return draw
+
+
+def shares(rows: Mapping[str, tuple[int, int]], labels: tuple[str, str]) -> Draw:
+    """How many of each row are the one, and how many the other."""
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        figure.set_size_inches(8, 1.6 + 0.45 * len(rows))
+        names, places = list(rows), range(len(rows))
+        left = [counts[0] for counts in rows.values()]
+        right = [counts[1] for counts in rows.values()]
+        axes.barh(places, left, color="#4c8f4a", label=labels[0])
+        axes.barh(places, right, left=left, color="#b8434a", label=labels[1])
+        axes.set_yticks(places, names)
+        axes.invert_yaxis()
+        _plain(axes, "x")
+        figure.legend(loc="outside upper center", ncols=2, frameon=False)
+
+    return draw
+
+
+def _scale(axes: Axes, which: Side, values: Sequence[float]) -> None:
+    """From zero on, or logarithmic where values are too far apart for that."""
+    if max(values) <= _WIDE * min(values):
+        axes.set(**{f"{which}lim": (0, None)})
+        return
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _plain(axes: Axes, grid: Side) -> None:
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.grid(axis=grid, alpha=0.25)
+    axes.set_axisbelow(True)

@@ -1,0 +1,76 @@
+"""`paddock lab` as a process of its own, and a look at the folder it leaves."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from tests.lab.stand_in import KEY
+
+FAKE = "{python} -m paddock serve -m fake: -np 2 --port {port}"
+
+
+@contextmanager
+def running(*args: str) -> Iterator[subprocess.Popen[str]]:
+    """Ended with the block, if it is still there: by SIGTERM, so that it ends its servers."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "paddock", "lab", *args],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "LAB_API_KEY": KEY},
+    )  # fmt: skip
+    with process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def run(*args: str) -> tuple[int, str]:
+    with running(*args) as process:
+        output, _ = process.communicate(timeout=200)
+    return process.returncode, output
+
+
+def raw(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "raw.jsonl").read_text("utf-8").splitlines()]
+
+
+def table(folder: Path) -> list[dict[str, str]]:
+    with (folder / "summary.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def page(folder: Path) -> str:
+    """The page's text; it must stand for itself, and tell no secret."""
+    html = (folder / "index.html").read_text("utf-8")
+    reader = _Reader()
+    reader.feed(html)
+    assert reader.references and all(each.startswith("data:image/png;base64,") for each in reader.references)
+    assert "script" not in reader.tags and "link" not in reader.tags
+    assert "url(" not in html and "@import" not in html
+    assert KEY not in html
+    assert len(reader.references) == len(list(folder.glob("*.png")))
+    return " ".join(re.sub(r"\s+", " ", " ".join(reader.words)).split())
+
+
+class _Reader(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.references: list[str] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.references += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action", "data")]
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)

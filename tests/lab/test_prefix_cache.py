@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import random
+import signal
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.cli import main
+from paddock.lab.prefix_cache.designs import FIRST, HIT, JOINS, MISS, RETURNS, WARM_UP, Sizes, removal, tenants
+from paddock.lab.prefix_cache.experiment import Observation
+from paddock.lab.prefix_cache.findings import of_removal, of_tenants
+from tests.lab.runs import FAKE, page, raw, run, running, table
+from tests.lab.stand_in import KEY, stand_in, url_of
+from tests.server import alive, wait_for
+
+pytestmark = pytest.mark.timeout(240)
+
+_SMALL = ("--a-tokens", "60", "--b-tokens", "30", "--max-tokens", "2")
+
+# ── what is sent ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 5), st.integers(0, 2**32))
+def test_a_hit_goes_on_from_the_warm_up_and_a_miss_begins_elsewhere(a: int, b: int, trials: int, seed: int) -> None:
+    texts = set()
+    for warm_up, hit, miss in removal(Sizes(a, b), trials, random.Random(seed)):
+        assert (warm_up.kind, hit.kind, miss.kind) == (WARM_UP, HIT, MISS)
+        assert not warm_up.answer and hit.answer and miss.answer
+        assert hit.messages[: len(warm_up.messages)] == warm_up.messages
+        assert miss.messages == hit.messages[2:]
+        assert miss.messages[0] != hit.messages[0]
+        for messages in (warm_up.messages, hit.messages, miss.messages):
+            roles = [message["role"] for message in messages]
+            assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]
+        texts |= {message["content"] for message in hit.messages if message["role"] == "user"}
+    assert len(texts) == 3 * trials
+
+
+@given(st.integers(2, 6), st.integers(1, 4), st.integers(0, 2**32))
+def test_tenants_share_a_and_go_on_with_a_conversation_of_their_own(count: int, visits: int, seed: int) -> None:
+    (steps,) = tenants(Sizes(50, 20), 1, random.Random(seed), count=count, visits=visits)
+    kinds = [step.kind for step in steps]
+    assert kinds[0] == FIRST
+    assert (kinds.count(JOINS), kinds.count(RETURNS)) == (count - 1, count * (visits - 1))
+    assert len({step.messages[0]["content"] for step in steps}) == 1
+    for tenant in range(count):
+        own = [step.messages for step in steps if step.tenant == tenant]
+        assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(own))
+        others = {step.messages[2]["content"] for step in steps if step.tenant != tenant}
+        assert own[0][2]["content"] not in others
+
+
+# ── what it shows ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _seen(backend: str, kind: str, ttft: float, **more: object) -> Observation:
+    return Observation(0.0, 1, more.pop("dropped", False), backend, kind, ttft=ttft, **more)  # type: ignore[arg-type]
+
+
+def test_the_ratio_leaves_out_what_does_not_count() -> None:
+    observations = [
+        *(_seen("x", HIT, 0.010 + number / 1e4, prompt_tokens=90, cached_tokens=80) for number in range(8)),
+        *(_seen("x", MISS, 0.080 + number / 1e4, prompt_tokens=30, cached_tokens=0) for number in range(8)),
+        _seen("x", HIT, 99.0, dropped=True),
+        *(_seen("x", WARM_UP, 1.0, prompt_tokens=80, remembered_tokens=remembered) for remembered in (80, 81, 0)),
+        Observation(0.0, 1, False, "y", WARM_UP, error="it is gone"),
+    ]
+    found = of_removal(observations, ["x", "y"])
+    (line,) = found.summary
+    assert line.startswith("x: without A the first token takes 7.76 times as long (95 % interval 7.")
+    assert "80 of 90 prompt tokens were cached on a hit, 0 of 30 prompt tokens were cached on a miss" in line
+    assert found.notes == [
+        "y: 1 requests failed, the first with: it is gone",
+        "x: 1 of 3 times no slot held the prompt after its warm-up",
+    ]
+    assert found.tables[0].rows[0][:2] == ("x", 8)
+
+
+def test_tenants_are_compared_with_the_first_backend() -> None:
+    times = {"slot": 0.1, "tree": 0.02}
+    observations = [
+        _seen(backend, kind, times[backend] + number / 1e4)
+        for backend in times
+        for kind in (FIRST, JOINS, RETURNS)
+        for number in range(6)
+    ]
+    found = of_tenants(observations, ["tree", "slot"])
+    assert len(found.tables[0].rows) == 6
+    returns = next(line for line in found.summary if line.startswith("slot: when a tenant comes back"))
+    assert "4.95 times as long as with tree (95 % interval" in returns
+
+
+def test_nothing_measured_is_no_page_without_a_word() -> None:
+    assert of_removal([], ["x"]).summary == of_tenants([], ["x"]).summary == []
+
+
+# ── the command ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_several_servers_in_one_run_one_of_which_can_do_little(tmp_path: Path) -> None:
+    with stand_in("Hay", " and", " oats") as server:
+        status, output = run(
+            "prefix-cache", *_SMALL, "--trials", "5", "--pin-slot", "1", "--out", str(tmp_path),
+            "--server", f"fake={FAKE}", "--server", f"other={url_of(server)}",
+        )  # fmt: skip
+    assert status == 0, output
+    seen = raw(tmp_path)
+    assert len(seen) == 2 * 3 * 6
+    assert [each["dropped"] for each in seen] == [True] * 6 + [False] * 30
+    hits = [each for each in seen if each["backend"] == "fake" and each["kind"] == HIT]
+    assert all(each["cached_tokens"] >= 60 <= each["remembered_tokens"] for each in hits)
+    fake, other = sorted(table(tmp_path), key=lambda row: row["backend"])
+    assert float(fake["T3 / T2 low"]) <= float(fake["T3 / T2"]) <= float(fake["T3 / T2 high"])
+    assert float(fake["T2 cached"]) > float(fake["T3 cached"])
+    assert (other["trials"], other["T2 cached"], other["T3 prompt tokens"]) == ("5", "", "")
+    assert "other refuses stream_options" in output and "other shows no slots" in output
+    assert server.bodies[0]["model"] == "stand-in" and "id_slot" not in server.bodies[0]
+    text = page(tmp_path)
+    for part in (
+        "Prefix cache",
+        "paddock lab prefix-cache",
+        "fake: without A",
+        "llama-cpp-python",
+        "GiB",
+        "(paddock 0.",
+    ):
+        assert part in text
+    assert "Partial" not in text
+
+
+def test_a_key_on_the_command_line_stays_there(tmp_path: Path) -> None:
+    with stand_in("Hay") as server:
+        status, output = run(
+            "prefix-cache", *_SMALL, "--trials", "1", "--out", str(tmp_path),
+            "--server", url_of(server), "--api-key", KEY,
+        )  # fmt: skip
+    assert status == 0, output
+    assert "--api-key ***" in page(tmp_path)
+
+
+def test_tenants_find_what_others_have_left(tmp_path: Path) -> None:
+    status, output = run(
+        "prefix-cache", "--design", "tenants", "--tenants", "4", "--visits", "2", *_SMALL, "--trials", "2",
+        "--server", f"fake={FAKE}", "--out", str(tmp_path),
+    )  # fmt: skip
+    assert status == 0, output
+    seen = raw(tmp_path)
+    assert len(seen) == 3 * 4 * 2
+    assert all(each["cached_tokens"] >= 60 for each in seen if each["kind"] != FIRST)
+    assert all(each["cached_tokens"] < 60 for each in seen if each["kind"] == FIRST)
+    assert [row["kind"] for row in table(tmp_path)] == [RETURNS, JOINS, FIRST]
+    assert "when a tenant comes back" in page(tmp_path)
+
+
+def test_the_binding_is_measured_in_both_ways(tmp_path: Path, demo_model: Path) -> None:
+    status, output = run(
+        "prefix-cache", "--binding", str(demo_model), *_SMALL, "--trials", "1", "--warm-up", "0", "--out", str(tmp_path)
+    )
+    assert status == 0, output
+    seen = raw(tmp_path)
+    assert {each["backend"] for each in seen} == {"binding", "binding-jinja"}
+    for each in seen:
+        share = each["cached_tokens"] / each["prompt_tokens"]
+        assert share > 0.7 if each["kind"] == HIT else share < 0.5
+        assert each["remembered_tokens"] >= each["prompt_tokens"]
+    page(tmp_path)
+
+
+def test_control_c_keeps_what_there_is(tmp_path: Path) -> None:
+    endless = ("--trials", "100000", "--warm-up", "0")
+    with running("prefix-cache", *_SMALL, *endless, "--server", f"fake={FAKE}", "--out", str(tmp_path)) as process:
+        file = tmp_path / "raw.jsonl"
+        wait_for(lambda: file.exists() and file.read_text().count("\n") > 20, 100, "some observations")
+        servers = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=100)
+    assert process.returncode == 130, output
+    assert "Interrupted; the report:" in output
+    assert "Partial" in page(tmp_path)
+    assert len(raw(tmp_path)) > 20
+    assert table(tmp_path)[0]["backend"] == "fake"
+    assert servers and not any(alive(pid) for pid in servers)
+
+
+def test_a_server_that_fails_is_told_and_not_hidden(tmp_path: Path) -> None:
+    with stand_in("Hay") as server:
+        status, output = run(
+            "prefix-cache", *_SMALL, "--trials", "1", "--out", str(tmp_path), "--api-key", "wrong",
+            "--server", f"shut={url_of(server)}",
+        )  # fmt: skip
+    assert status == 1
+    assert "shut: 1 requests failed, the first with: HTTP 401" in output
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--server", "a=x {model}"], "--model is needed"),
+        (["--server", "a=x", "--server", "a=y"], "a name of its own"),
+        (["--server", "a=no-such-program-anywhere"], "no-such-program-anywhere"),
+        (["--trials", "0"], "--trials"),
+    ],
+)
+def test_mistakes_are_named(args: list[str], message: str, tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["lab", "prefix-cache", "--out", str(tmp_path), *args])
+    assert result.exit_code in (1, 2)
+    assert message in result.output
+
+
+def test_a_folder_that_holds_something_is_not_written_to(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    result = CliRunner().invoke(main, ["lab", "prefix-cache", "--out", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "not an empty folder" in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_experiments_are_listed_and_say_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = CliRunner().invoke(main, ["lab", "--help"]).output
+    assert "prefix-cache" in listed and "determinism" in listed
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = CliRunner().invoke(main, ["lab", "prefix-cache"])
+    assert result.exit_code == 1
+    assert "the lab needs matplotlib: pip install 'paddock[lab]'" in result.output
