@@ -15,12 +15,12 @@ TEXT = " ".join(f"the {n} of and in an{n}" for n in range(40))
 
 def _save(house: House, slot: int) -> tuple[SlotPrefix, bytes]:
     house.run()
-    prefix, pieces = house.scheduler.recall(slot)
+    prefix, pieces = house.scheduler.slots.recall(slot)
     return prefix, b"".join(house.engine.pack(house.engine.lend(pieces)))
 
 
 def _restore(house: House, slot: int, prefix: SlotPrefix, packed: bytes) -> int:
-    return house.scheduler.adopt(slot, prefix, house.engine.unpack(memoryview(packed), len(prefix.tokens)))
+    return house.scheduler.slots.adopt(slot, prefix, house.engine.unpack(memoryview(packed), len(prefix.tokens)))
 
 
 @pytest.mark.parametrize("here", [True, False])
@@ -57,12 +57,12 @@ def test_only_what_is_missing_is_adopted(tiny_models: dict[str, Path], known: in
     house.alone(1, TEXT, wanted_slot=0)
     warm = house.alone(1, TEXT, wanted_slot=0)
     prefix, packed = _save(house, 0)
-    assert house.scheduler.erase(0) == len(prefix.tokens)
+    assert house.scheduler.slots.erase(0) == len(prefix.tokens)
     if known:
         house.alone(2, TEXT[:known], wanted_slot=1)
     _restore(house, 0, prefix, packed)
     assert _save(house, 0)[0] == prefix
-    house.scheduler.erase(1)
+    house.scheduler.slots.erase(1)
     assert house.alone(1, TEXT, wanted_slot=0) == warm
     house.close()
 

@@ -30,7 +30,7 @@ def test_twenty_thousand_requests_leak_no_cell_no_sequence_and_no_memory(tiny_mo
             cache = house.scheduler.cache
             assert (cache.running, cache.free) == (0, house.engine.shape.cells)
             assert cache.stored <= 4000
-            assert not any(slot.busy for slot in house.scheduler.slots())
+            assert not any(slot.busy for slot in house.scheduler.slots)
             memory.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     house.close()
     assert memory[-1] - memory[2] < 20_000, f"kilobytes: {memory}"

@@ -81,11 +81,11 @@ class House:
 
     def save(self, slot: int) -> tuple[SlotPrefix, bytes]:
         self.tidy()
-        prefix, pieces = self.scheduler.recall(slot)
+        prefix, pieces = self.scheduler.slots.recall(slot)
         return prefix, b"".join(self.engine.pack(self.engine.lend(pieces)))
 
     def restore(self, slot: int, prefix: SlotPrefix, packed: bytes) -> int:
-        return self.scheduler.adopt(slot, prefix, self.engine.unpack(memoryview(packed), len(prefix.tokens)))
+        return self.scheduler.slots.adopt(slot, prefix, self.engine.unpack(memoryview(packed), len(prefix.tokens)))
 
     def tidy(self) -> None:
         self.scheduler.settle()
@@ -410,7 +410,7 @@ def test_erasing_a_slot_takes_nothing_from_another(texts: list[str], unified: bo
     house.run()
     remembered = [house.save(slot) for slot in range(len(texts))]
     before = house.scheduler.cache.stored
-    erased = house.scheduler.erase(0)
+    erased = house.scheduler.slots.erase(0)
     house.tidy()
     assert before - erased <= house.scheduler.cache.stored <= before
     assert house.save(0)[0].tokens == []
@@ -440,10 +440,10 @@ def test_a_slot_shows_its_request_and_then_its_last() -> None:
     house = House(parallel=2)
     request = house.ask(1, "a" * 30, wanted_slot=1)
     house.step()
-    assert [(slot.busy, slot.request) for slot in house.scheduler.slots()] == [(False, None), (True, request)]
-    assert not house.scheduler.is_free(1)
+    assert [(slot.busy, slot.request) for slot in house.scheduler.slots] == [(False, None), (True, request)]
+    assert not house.scheduler.slots.is_free(1)
     house.run()
-    (_, slot) = house.scheduler.slots()
+    (_, slot) = house.scheduler.slots
     assert (slot.busy, slot.request, len(slot.prefix.tokens)) == (False, request, request.computed)
     house.ask(2, "a", wanted_slot=1, namespace=None)
     house.run()
@@ -486,7 +486,7 @@ class Arrivals(RuleBasedStateMachine):
 
     @rule(target=saved, slot=st.integers(0, 2))
     def save(self, slot: int) -> Any:
-        return self.house.save(slot) if self.house.scheduler.is_free(slot) else multiple()
+        return self.house.save(slot) if self.house.scheduler.slots.is_free(slot) else multiple()
 
     @rule(slot=st.integers(0, 2), file=saved)
     def restore(self, slot: int, file: tuple[SlotPrefix, bytes]) -> None:
@@ -494,8 +494,8 @@ class Arrivals(RuleBasedStateMachine):
 
     @rule(slot=st.integers(0, 2))
     def erase(self, slot: int) -> None:
-        if self.house.scheduler.is_free(slot):
-            self.house.scheduler.erase(slot)
+        if self.house.scheduler.slots.is_free(slot):
+            self.house.scheduler.slots.erase(slot)
 
     @invariant()
     def accounts_balance(self) -> None:

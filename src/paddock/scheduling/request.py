@@ -94,6 +94,11 @@ class Request:
         return not self.preempted or self.stay >= max(_RESIDENCE, self.lost)
 
     @property
+    def is_judged(self) -> bool:
+        """Whether its next tokens are of a prompt whose tokens are asked about, and have not been told about yet."""
+        return self.prompt_probs >= 0 and self.judged <= self.computed < self.prompt_size
+
+    @property
     def produced(self) -> int:
         return len(self.tokens) - self.prompt_size
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from paddock.scheduling.budget import StepBudget
 from paddock.scheduling.cache import Cache
+from paddock.scheduling.chunks import Chunks
 from paddock.scheduling.fairness import FairQueue
 from paddock.scheduling.lanes import Lanes
 from paddock.scheduling.prefix_tree import common_prefix
 from paddock.scheduling.request import Progress, Request
+from paddock.scheduling.slots import Slots, shared_by
 from paddock.scheduling.snapshots import SnapshotCache
 from paddock.types import (
     Adapters,
@@ -21,23 +22,13 @@ from paddock.types import (
     Drafting,
     FinishReason,
     Operation,
-    Piece,
     Sampled,
-    SlotPrefix,
     Span,
 )
 
 # Deterministic requests compute their prompts in chunks cut at multiples of this, and reuse prefixes up to one, so that
 # every token is always computed in a batch of the same shape.
 GRID = 128
-# To tell how likely a prompt's token was takes a row as wide as the vocabulary: no more of them than this in a step.
-_JUDGED_AT_ONCE = 128
-# For so many seconds of computing a key that has shared the model is expected to come again.
-_MEMORY = 10.0
-# So short a prompt is never cut for the sake of others, however long they have to wait for it.
-_SHORT = 64
-# After so many steps without a token for the oldest prompt it goes first, whosever turn it would be.
-_PATIENCE = 3
 # A shared prefix that somebody is computing right now is worth waiting for if it saves at least this many tokens.
 _WORTH_WAITING = 8
 # Where memory can only be copied as it stands, a prompt must pause for it: a step more, worth this many tokens.
@@ -66,16 +57,6 @@ class Plan:
     @property
     def prompt_tokens(self) -> int:
         return sum(len(span.tokens) for span in self.spans) - self.decodes
-
-
-@dataclass(slots=True, frozen=True)
-class Slot:
-    """A running place, the request that is in it or was there last, and the tokens it remembers."""
-
-    id: int
-    busy: bool
-    request: Request | None
-    prefix: SlotPrefix
 
 
 class Scheduler:
@@ -111,16 +92,10 @@ class Scheduler:
         self._budget = budget or StepBudget(largest=n_batch)
         self._queue: FairQueue[Request] = FairQueue()
         self._running: list[Request] = []
-        self._slots: list[Request | None] = [None] * slots
-        self._previous: list[Request | None] = [None] * slots
-        self._prefixes = [SlotPrefix()] * slots
+        self.slots = Slots(slots, self.cache)
         self._arrivals = 0
         self._lanes = Lanes(together)
-        self._seconds = 0.0
-        """Spent in steps so far."""
-        self._contended_until = 0.0
-        self._passed_over = 0
-        """Steps since the oldest prompt got something."""
+        self._share = Chunks(self._budget, self._queue)
         self.preemptions = 0
 
     # ── in and out ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -163,7 +138,7 @@ class Scheduler:
         """Record what the step computed and chose, span by span; `None` where nothing was chosen."""
         if seconds and plan.spans and not plan.exact:
             self._budget.observe(decodes=plan.decodes, prompt_tokens=plan.prompt_tokens, seconds=seconds)
-        self._seconds += seconds
+        self._share.passed(seconds)
         progress: list[Progress] = []
         for span, request, result in zip(plan.spans, plan.requests, results, strict=True):
             if span.start < request.prompt_size:
@@ -231,41 +206,6 @@ class Scheduler:
         for sequence in self.cache.parked:
             self.cache.settle(sequence)
 
-    # ── slots ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def slots(self) -> Iterator[Slot]:
-        for id, (request, previous, prefix) in enumerate(zip(self._slots, self._previous, self._prefixes, strict=True)):
-            if previous is not None and previous.slot != id:
-                previous = None  # it had to step back, and went on elsewhere
-            yield Slot(id, request is not None, request or previous, prefix)
-
-    def is_free(self, slot: int) -> bool:
-        return self._slots[slot] is None
-
-    def recall(self, slot: int) -> tuple[SlotPrefix, list[Piece]]:
-        """What a slot remembers, as far as host memory still has it, and where."""
-        prefix = self._prefixes[slot]
-        pieces = self.cache.stored_pieces(_shared_by(prefix), prefix.tokens)
-        known = sum(piece.length for piece in pieces)
-        return msgspec.structs.replace(prefix, tokens=prefix.tokens[:known]), pieces
-
-    def adopt(self, slot: int, prefix: SlotPrefix, state: Any) -> int:
-        """Have a slot remember what was computed elsewhere. Returns how many tokens of it there was room for."""
-        known = self.cache.adopt(_shared_by(prefix), prefix.tokens, state)
-        self._remember(slot, msgspec.structs.replace(prefix, tokens=prefix.tokens[:known]), None)
-        return known
-
-    def erase(self, slot: int) -> int:
-        """Have a slot forget. Returns how many tokens are known no more: others keep what they have of them."""
-        prefix = self._prefixes[slot]
-        self._remember(slot, SlotPrefix(), None)
-        alike = [other for other in self._prefixes if _shared_by(other) == _shared_by(prefix)]
-        keep = max((common_prefix(other.tokens, prefix.tokens) for other in alike), default=0)
-        return self.cache.erase(_shared_by(prefix), prefix.tokens, keep)
-
-    def _remember(self, slot: int, prefix: SlotPrefix, request: Request | None) -> None:
-        self._prefixes[slot], self._previous[slot] = prefix, request
-
     # ── who runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _admit(self) -> None:
@@ -278,8 +218,7 @@ class Scheduler:
                     return
             self._queue.take(request)
             self._queue.enter(request)
-            self._slots[slot] = request
-            request.slot = slot
+            self.slots.enter(slot, request)
             request.sequence = slot if self._shape.unified else self._free_sequence()
             self._running.append(request)
             self._lanes.enter(request)
@@ -287,10 +226,10 @@ class Scheduler:
 
     def _may_be_placed(self, request: Request) -> bool:
         """Who waits for a place of its own is waited for by nobody."""
-        return request.wanted_slot is None or self.is_free(request.wanted_slot)
+        return request.wanted_slot is None or self.slots.is_free(request.wanted_slot)
 
     def _place_for(self, request: Request) -> int | None:
-        slot = self._free_slot(request.wanted_slot)
+        slot = self.slots.free(request.wanted_slot)
         return slot if slot is not None and self._has_room(request) else None
 
     def _make_way(self, request: Request) -> bool:
@@ -302,24 +241,19 @@ class Scheduler:
             self._step_back(guest)
         return guest is not None
 
-    def _free_slot(self, wanted: int | None) -> int | None:
-        if wanted is not None:
-            return wanted if self._slots[wanted] is None else None
-        return next((slot for slot, request in enumerate(self._slots) if request is None), None)
-
     def _free_sequence(self) -> int:
         """One next to those that run, if need be by settling what lies there: streams with a gap between them are
         computed one after another.
         """
         running = [request.sequence for request in self._running]
         parked = self.cache.parked
-        low, high = min(running, default=len(self._slots)), max(running, default=-1)
+        low, high = min(running, default=len(self.slots)), max(running, default=-1)
 
         def unfitness(sequence: int) -> tuple[int, int]:
             away = max(low - 1 - sequence, sequence - high - 1, 0) if running else 0
             return away, parked.index(sequence) + 1 if sequence in parked else 0
 
-        best = min((sequence for sequence in range(len(self._slots)) if sequence not in running), key=unfitness)
+        best = min((sequence for sequence in range(len(self.slots)) if sequence not in running), key=unfitness)
         if best in parked:
             self.cache.settle(best)
         return best
@@ -423,7 +357,7 @@ class Scheduler:
 
     @staticmethod
     def _namespace(request: Request) -> str | None:
-        return None if request.namespace is None else _shared_by(request)
+        return None if request.namespace is None else shared_by(request)
 
     # ── what they do next ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -479,9 +413,7 @@ class Scheduler:
                     span.drafting = Drafting(request.tokens, msgspec.structs.replace(request.draft, n_max=most))
 
     def _chunks(self, prompts: list[Request], *, decodes: int) -> list[tuple[Request, int]]:
-        """Share the step's prompt tokens out: half to the oldest, so that it gets done, the rest to the shortest, so
-        that a question need not wait for a book. Among several keys, those of the key whose turn it is go first.
-        """
+        """Who reads how much of their prompt, as far as there is room for it."""
         room = self._n_batch - decodes
         if self._shape.unified:
             while not decodes and self.cache.free == 0 and sum(other.computed > 0 for other in self._running) > 1:
@@ -491,63 +423,7 @@ class Scheduler:
             room = min(room, self.cache.free - decodes)
         if not prompts:
             return []
-        shortest = min(request.pending for request in prompts)
-        # Several prompts at once: those that can be done in a moment are not held up by the others' big chunks.
-        quick = self._budget.prompt_tokens(decodes=decodes, short=True)
-        short = len(prompts) > 1 and shortest <= quick
-        # Answers that cannot share this step wait for its end as those do that can.
-        answering = sum(request.generating for request in self._running)
-        left = min(quick if short else self._budget.prompt_tokens(decodes=answering), room)
-        turns = self._turns(prompts)
-        oldest = min(prompts, key=lambda request: request.arrival)
-        first = [oldest] if self._passed_over >= _PATIENCE else [request for request in prompts if turns[request] == 0]
-        if self._is_contended():
-            left = min(left, self._budget.brief_tokens())
-            whole = min(
-                (request for request in first if not request.stay), key=lambda request: request.reach, default=None
-            )
-            if whole is not None and left < whole.reach <= min(max(quick, _SHORT), room):
-                # A short prompt is not cut, nor held up by parts of others.
-                prompts, first, left = [whole], [whole], whole.reach
-        half = (min(first, key=lambda request: request.arrival), (left + 1) // 2)
-        # Of about the same length, they go by sequence: streams next to each other are computed together.
-        others = sorted(prompts, key=lambda request: (turns[request], request.pending.bit_length(), request.sequence))
-        share = dict.fromkeys(prompts, 0)
-        judged = _JUDGED_AT_ONCE
-        for request, most in [half, *((request, left) for request in others)]:
-            more = min(request.reach - share[request], most, left)
-            if self._judges(request):
-                more = min(more, judged)
-                judged -= more
-            elif request.computed < request.judged and request.prompt_probs >= 0:
-                more = min(more, request.judged - request.computed - share[request])
-            share[request] += more
-            left -= more
-        self._passed_over = 0 if share.get(oldest) else self._passed_over + 1
-        return [(request, count) for request, count in share.items() if count > 0]
-
-    def _is_contended(self) -> bool:
-        """Whether several keys share the model, or did a moment ago: they may come again at any time."""
-        if self._queue.parties > 1:
-            self._contended_until = self._seconds + _MEMORY
-        return self._seconds < self._contended_until
-
-    def _turns(self, prompts: list[Request]) -> dict[Request, int]:
-        """Which key's turn it is, from 0 on. Who waits for what another computes lends it their turn."""
-        standings = {request: self._queue.standing(request) for request in prompts}
-        for follower in self._running:
-            leader = follower
-            while leader.leader is not None:
-                leader = leader.leader
-            if leader in standings:
-                standings[leader] = min(standings[leader], self._queue.standing(follower))
-        order = sorted(set(standings.values()))
-        return {request: order.index(standing) for request, standing in standings.items()}
-
-    @staticmethod
-    def _judges(request: Request) -> bool:
-        """Whether its next tokens are of a prompt whose tokens are asked about, and have not been told about yet."""
-        return request.prompt_probs >= 0 and request.judged <= request.computed < request.prompt_size
+        return self._share.share_out(prompts, self._running, decodes=decodes, room=room)
 
     def _span(self, request: Request, count: int) -> Span:
         end = request.computed + count
@@ -558,7 +434,7 @@ class Scheduler:
             tokens=request.tokens[request.computed : end],
             sampler=request.sampler if complete else None,
         )
-        if self._judges(request):
+        if request.is_judged:
             span.targets = request.tokens[request.computed + 1 : min(end + 1, request.prompt_size)]
             span.target_probs = request.prompt_probs
         return span
@@ -615,19 +491,8 @@ class Scheduler:
                 size = size // GRID * GRID
             keep = request.tokens[:size]
             self.cache.leave(request.sequence, keep)
-            prefix = SlotPrefix()
-            if request.namespace is not None:
-                prefix = SlotPrefix(keep, request.namespace, request.deterministic, request.adapters)
-            self._remember(request.slot, prefix, request)
+            self.slots.remember(request, keep)
         request.leader = None
-        self._slots[request.slot] = None
+        self.slots.leave(request)
         self._running.remove(request)
         self._queue.leave(request)
-
-
-def _shared_by(what: Request | SlotPrefix) -> str:
-    """The part of the tree it belongs to: what was computed in the same way, under the same adapters."""
-    assert what.namespace is not None, "the caller checked"
-    if not what.deterministic and not what.adapters:
-        return what.namespace
-    return f"{what.namespace}\0{what.deterministic}\0{what.adapters}"

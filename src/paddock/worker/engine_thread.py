@@ -140,7 +140,7 @@ class EngineThread(NativeThread[Command]):
         """Slots that the last step left free are not taken again before those who wait for them had their turn."""
         waiting, self._visits = self._visits, []
         for visit in waiting:
-            if visit.slot is None or scheduler.is_free(visit.slot):
+            if visit.slot is None or scheduler.slots.is_free(visit.slot):
                 scheduler.settle()
                 engine.apply(scheduler.cache.take_operations())  # what the last steps left to be done
                 visit.errand(engine, scheduler)
@@ -197,7 +197,7 @@ class EngineThread(NativeThread[Command]):
                     case Remove(id, index):
                         scheduler.remove(id, index)
                     case Report(id):
-                        states = slot_states(scheduler.slots(), n_ctx=engine.info.n_ctx, now=time.perf_counter())
+                        states = slot_states(scheduler.slots, n_ctx=engine.info.n_ctx, now=time.perf_counter())
                         self._send(Slots(id, states, scheduler.queued))
                     case Visit():
                         self._visits.append(command)

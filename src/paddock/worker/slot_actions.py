@@ -59,11 +59,11 @@ class SlotActions:
     # ── on the engine thread ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _erase(self, action: SlotAction, _engine: Engine, scheduler: Scheduler) -> None:
-        self._send(SlotDone(action.id, scheduler.erase(action.slot)))
+        self._send(SlotDone(action.id, scheduler.slots.erase(action.slot)))
 
     def _lend(self, action: SlotAction, engine: Engine, scheduler: Scheduler) -> None:
         begun = time.perf_counter()
-        prefix, pieces = scheduler.recall(action.slot)
+        prefix, pieces = scheduler.slots.recall(action.slot)
         lent = engine.lend(pieces)
         self._with_files(action, lambda: self._write(action, prefix, lent, begun))
 
@@ -71,7 +71,7 @@ class SlotActions:
         self._with_files(action, lambda: self._read(action))
 
     def _adopt(self, action: SlotAction, file: _File, scheduler: Scheduler) -> None:
-        known = scheduler.adopt(action.slot, file.prefix, file.state)
+        known = scheduler.slots.adopt(action.slot, file.prefix, file.state)
         if known:
             self._send(SlotDone(action.id, known, file.size, time.perf_counter() - file.begun))
         else:
