@@ -300,6 +300,7 @@ class Scheduler:
 
     def _begin(self, request: Request) -> None:
         """Start from what is known of the prompt, or wait for another request that is computing more of it."""
+        request.leader = None
         leader, shared = self._leader(request)
         limit = self._reusable(request)
         known = self.cache.lookup(self._namespace(request), request.tokens, limit)
@@ -309,7 +310,6 @@ class Scheduler:
             if self._snapshots is not None:
                 leader.stops.add(shared)
             return
-        request.leader = None
         if request.deterministic:
             limit = min(limit, known // GRID * GRID)
         request.computed = self.cache.enter(request.sequence, self._namespace(request), request.tokens, limit)
@@ -327,9 +327,11 @@ class Scheduler:
             return None, 0
         for other in self._running:
             if other is request:
-                break  # only those that came before, so that nobody waits in a circle
+                break  # only those that came before
             if other.generating or self._namespace(other) != self._namespace(request):
                 continue
+            if other.computing is request:
+                continue  # it had to step back while others waited for it: nobody waits in a circle
             shared = min(common_prefix(other.tokens, request.tokens), self._reusable(request))
             if request.deterministic:
                 shared = shared // GRID * GRID
@@ -482,9 +484,7 @@ class Scheduler:
         """Which key's turn it is, from 0 on. Who waits for what another computes lends it their turn."""
         standings = {request: self._queue.standing(request) for request in prompts}
         for follower in self._running:
-            leader = follower
-            while leader.leader is not None:
-                leader = leader.leader
+            leader = follower.computing
             if leader in standings:
                 standings[leader] = min(standings[leader], self._queue.standing(follower))
         order = sorted(set(standings.values()))
