@@ -140,6 +140,19 @@ def test_a_full_cache_makes_the_youngest_step_back(whole: bool) -> None:
     assert {id: house.text(id) for id in prompts} == {id: _alone(text)[0] for id, text in prompts.items()}
 
 
+@pytest.mark.parametrize("ram", [1 << 20, 0])
+def test_who_steps_back_while_others_wait_for_it_does_not_wait_for_them(ram: int) -> None:
+    for size in range(50, 95):
+        house = House(n_ctx=160, parallel=4, batch=6, cache_ram_bytes=ram)
+        house.ask(1, "d" * 66)
+        while not house.answers[1, 0]:
+            house.step()
+        for id, end in ((2, ""), (3, "b"), (4, "c")):
+            house.ask(id, "a" * size + end)
+        house.run()
+        assert len(house.finished) == 4
+
+
 @pytest.mark.parametrize("whole", [False, True])
 @pytest.mark.parametrize("unified", [True, False])
 @pytest.mark.parametrize("ram", [1 << 20, 0])

@@ -74,9 +74,7 @@ class Chunks:
         """Which key's turn it is, from 0 on. Who waits for what another computes lends it their turn."""
         standings = {request: self._queue.standing(request) for request in prompts}
         for follower in running:
-            leader = follower
-            while leader.leader is not None:
-                leader = leader.leader
+            leader = follower.computing
             if leader in standings:
                 standings[leader] = min(standings[leader], self._queue.standing(follower))
         order = sorted(set(standings.values()))

@@ -73,6 +73,14 @@ class Request:
         self.prompt_size = len(self.tokens)
 
     @property
+    def computing(self) -> Request:
+        """Who computes what it waits for: itself, or the leader of its leaders."""
+        request = self
+        while request.leader is not None:
+            request = request.leader
+        return request
+
+    @property
     def pending(self) -> int:
         return len(self.tokens) - self.computed
 

@@ -272,6 +272,7 @@ class Scheduler:
 
     def _begin(self, request: Request) -> None:
         """Start from what is known of the prompt, or wait for another request that is computing more of it."""
+        request.leader = None
         leader, shared = self._leader(request)
         limit = self._reusable(request)
         known = self.cache.lookup(self._namespace(request), request.tokens, limit)
@@ -281,7 +282,6 @@ class Scheduler:
             if self._snapshots is not None:
                 leader.stops.add(shared)
             return
-        request.leader = None
         if request.deterministic:
             limit = min(limit, known // GRID * GRID)
         request.computed = self.cache.enter(request.sequence, self._namespace(request), request.tokens, limit)
@@ -299,9 +299,11 @@ class Scheduler:
             return None, 0
         for other in self._running:
             if other is request:
-                break  # only those that came before, so that nobody waits in a circle
+                break  # only those that came before
             if other.generating or self._namespace(other) != self._namespace(request):
                 continue
+            if other.computing is request:
+                continue  # it had to step back while others waited for it: nobody waits in a circle
             shared = min(common_prefix(other.tokens, request.tokens), self._reusable(request))
             if request.deterministic:
                 shared = shared // GRID * GRID
