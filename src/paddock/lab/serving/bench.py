@@ -11,10 +11,10 @@ from functools import partial
 from typing import TypeVar
 
 from paddock.lab.client import ChatFailed
+from paddock.lab.clock import Clock, doubts
 from paddock.lab.servers import (
     Server,
     StartFailed,
-    machine_processor_seconds,
     processor_seconds,
     resident_bytes,
     running,
@@ -24,32 +24,8 @@ from paddock.lab.serving.report import Better, Measure, Table
 from paddock.lab.serving.scenarios import SCENARIOS, Session, Settings, neighbours, wake
 
 _BUSY_WHEN_IDLE = 0.05
-_BUSY_CLIENT = 0.15
-_BUSY_OTHERS = 0.2
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class _Clock:
-    """Processor time so far, of those concerned."""
-
-    wall: float
-    client: float
-    servers: float
-    machine: float
-
-    @classmethod
-    def read(cls, servers: list[Server]) -> _Clock:
-        used = sum(processor_seconds(server) for server in servers)
-        return cls(time.perf_counter(), time.process_time(), used, machine_processor_seconds())
-
-    def shares_since(self, begun: _Clock) -> tuple[float, float]:
-        """Of a core: what the client took, and what neither it nor the servers took."""
-        client, servers = self.client - begun.client, self.servers - begun.servers
-        others = self.machine - begun.machine - client - servers
-        passed = self.wall - begun.wall
-        return client / passed, max(0.0, others / passed)
 
 
 @dataclass
@@ -104,12 +80,12 @@ class Bench:
         if not all(self.wake(scenario, each) for each in servers):
             return
         sessions = [self._session(scenario, each, number) for each in servers]
-        begun = _Clock.read(servers)
+        begun = Clock.read(servers)
         run = partial(neighbours, *sessions) if second else partial(SCENARIOS[scenario], *sessions)
         measures = self._attempt(scenario, server, run)
         if measures is None:
             return
-        ended = _Clock.read(servers)
+        ended = Clock.read(servers)
         self.table.add(scenario, server.name, number, measures)
         client, others = ended.shares_since(begun)
         prompts = [answer.prompt_tokens or 0 for session in sessions for answer in session.answers]
@@ -118,10 +94,8 @@ class Bench:
             f"{len(prompts)} prompts of {min(prompts)}..{max(prompts)} tokens; "
             f"client {client:.0%} of a core, others {others:.0%}"
         )
-        if client > _BUSY_CLIENT:
-            self._note(f"{scenario} of {server.name}: the client took {client:.0%} of a core")
-        if others > _BUSY_OTHERS and server.process:
-            self._note(f"{scenario} of {server.name}: other work on this machine took {others:.0%} of a core")
+        for doubt in doubts(client, others if server.process else 0.0):
+            self._note(f"{scenario} of {server.name}: {doubt}")
         if short := sum(session.short for session in sessions):
             self._note(f"{scenario} of {server.name}: {short} answers were shorter than asked for")
 
