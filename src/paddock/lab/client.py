@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 # Escaped quotes in generated text cannot look like this, so a match is always the delta's own field.
 _CONTENT = re.compile(rb'"(?:(?:reasoning_)?content|text)"\s*:\s*"(?!")')
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+CHAT = "/v1/chat/completions"
 
 
 class ChatFailed(Exception):
@@ -238,7 +238,6 @@ async def stream(
     address: Address,
     body: dict[str, Any],
     on_event: Callable[[int], object] | None = None,
-    path: str = CHAT,
     *,
     usage: bool = True,
     may_be_empty: bool = False,
@@ -251,7 +250,7 @@ async def stream(
     the connection then, with the answer so far.
     """
     options = {"stream_options": {"include_usage": True}} if usage else {}
-    request = _request(address, path, {**body, "stream": True, **options}, "close")
+    request = _request(address, CHAT, {**body, "stream": True, **options}, "close")
     transport, exchange = await asyncio.get_running_loop().create_connection(
         lambda: _Exchange(request, on_event, may_be_empty=may_be_empty, leave_after=leave_after),
         address.host,

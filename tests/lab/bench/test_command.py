@@ -107,6 +107,24 @@ def test_a_scenario_file_has_several_loads(tmp_path: Path) -> None:
     assert "load burst" in page(out)
 
 
+def test_a_second_process_has_the_same_load_at_the_same_time(tmp_path: Path) -> None:
+    scenario = tmp_path / "loads.toml"
+    scenario.write_text(
+        "[load.alone]\nconcurrency = 1\nrequests = 2\n"
+        "[load.both]\nconcurrency = 1\nrequests = 2\ncopies = 2\nagainst = 'alone'\n"
+    )
+    out = tmp_path / "out"
+    with stand_in("Hay") as server:
+        status, output = run(
+            str(scenario), *_TINY, "--server", f"fake={FAKE}", "--server", f"far={url_of(server)}", "--out", str(out)
+        )
+    assert status == 0, output
+    counts = Counter((each["load"], each["server"]) for each in _requests(out))
+    assert counts == {("alone", "fake"): 2, ("alone", "far"): 2, ("both", "fake"): 4}
+    assert "both: fake has" in output and "times the tokens/s of alone" in output
+    assert "both on far was left out: a server at a URL cannot be started again" in output
+
+
 def test_conversations_in_turn_on_a_server_that_can_do_little(tmp_path: Path) -> None:
     with stand_in("Hay", " and", " oats") as server:
         status, output = run(

@@ -30,6 +30,7 @@ def _file(folder: Path, text: str) -> Path:
         ("[load.a]\nduration = 1\nrequests = 1", ["load.a", "exactly one of duration, requests"]),
         ("[load.a]\nrate = 1\nrequests_per_client = 1", ["load.a", "requests_per_client"]),
         ("[load.a]\nduration = 1\ninterleaved = true", ["load.a", "interleaved"]),
+        ("[load.a]\nagainst = 'b'", ["load.a", "`against`", "'b'"]),
         ("[loads.a]\n", ["loads"]),
         ("rounds = 3", ["rounds"]),
         ("[load.a", ["scenario.toml"]),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from paddock.lab.client import ChatFailed, count_tokens
 from paddock.lab.options import CONTEXT, INTERRUPTED, check, common_options, flags, start, tell
 from paddock.lab.progress import progress
 from paddock.lab.report import Cell, Recording, Table, new_folder
-from paddock.lab.servers import entrants, resident_bytes
+from paddock.lab.servers import entrants, resident_bytes, running
 from paddock.lab.words import words
 
 _PADDOCK = "paddock={python} -m paddock serve --port {port}"
@@ -108,7 +109,15 @@ def command(
                 )
             except (ChatFailed, OSError) as failure:
                 raise click.ClickException(f"{server.name} cannot chat: {failure}") from failure
-        experiment = Experiment(targets, wanted, recording, seed, _words_per_token(targets), scale, timeout, recorded)
+
+        @contextmanager
+        def copy(target: Target) -> Iterator[Target]:
+            with running(target.server.entrant, {"model": str(model)}, start_timeout, api_key) as server:
+                yield replace(target, server=server)
+
+        experiment = Experiment(
+            targets, wanted, recording, copy, seed, _words_per_token(targets), scale, timeout, recorded
+        )
         try:
             with progress(rounds * len(wanted) * len(targets)) as advance:
                 experiment.run(rounds, advance)
@@ -116,7 +125,7 @@ def command(
             interrupted = True
         found = findings(experiment.requests, experiment.spans, rows_of(wanted), [target.name for target in targets])
         found.tables += _memory(targets)
-        found.notes += [note for target in targets for note in target.notes]
+        found.notes += [*(note for target in targets for note in target.notes), *experiment.notes]
         if scale != 1:
             found.notes.append(f"All lengths were multiplied by {scale:g}.")
         servers = {target.name: target.about for target in targets}

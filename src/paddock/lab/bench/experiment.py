@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, field
 
-from paddock.lab.bench.conversations import Recorded, Writer
+from paddock.lab.bench.conversations import Conversation, Recorded, Writer
 from paddock.lab.bench.lengths import poisson
 from paddock.lab.bench.loads import Point
 from paddock.lab.bench.targets import Target
@@ -16,6 +17,7 @@ from paddock.lab.bench.window import Heard, Window
 from paddock.lab.clock import Clock
 from paddock.lab.progress import Advance
 from paddock.lab.report import Recording
+from paddock.lab.servers import StartFailed
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,22 @@ def rows_of(points: Sequence[tuple[str, Point]]) -> list[Row]:
     ]
 
 
+@dataclass(frozen=True)
+class _Clients:
+    """Of one process: what they say, and when they come."""
+
+    writer: Writer
+    conversations: Iterator[Conversation]
+    arrivals: Iterator[float]
+
+
 @dataclass
 class Experiment:
     targets: Sequence[Target]
     points: Sequence[tuple[str, Point]]
     recording: Recording
+    copy: Callable[[Target], AbstractContextManager[Target]]
+    """Another process of the same server, which ends with the context."""
     seed: int
     words_per_token: float
     scale: float
@@ -83,42 +96,64 @@ class Experiment:
     """Conversations by the file that a load names."""
     requests: list[Seen] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def run(self, rounds: int, advance: Advance) -> None:
-        order, begun = random.Random(self.seed), time.perf_counter()
+        order, self._begun = random.Random(self.seed), time.perf_counter()
         for number in range(rounds):
             for load, point in self.points:
                 for target in order.sample(self.targets, len(self.targets)):
-                    rows = rows_of([(load, point)])
-                    asyncio.run(self._put_under(point, rows, target, number, begun))
+                    with ExitStack() as stack:
+                        if targets := self._copies(stack, target, point):
+                            asyncio.run(self._put_under(load, point, targets, number))
                     advance(f"round {number + 1}: {point.label} on {target.name}")
 
-    async def _put_under(self, point: Point, rows: Sequence[Row], target: Target, number: int, begun: float) -> None:
-        chance = random.Random(f"{self.seed} {point.label} {number}")
+    def _copies(self, stack: ExitStack, target: Target, point: Point) -> list[Target]:
+        """The server and as many more as the load wants of it; none where they are not to be had."""
+        more = point.load.copies - 1
+        try:
+            if more and target.server.entrant.is_url:
+                raise StartFailed("a server at a URL cannot be started again")
+            return [target, *(stack.enter_context(self.copy(target)) for _ in range(more))]
+        except StartFailed as failure:
+            self.notes.append(f"{point.label} on {target.name} was left out: {failure}")
+            return []
+
+    async def _put_under(self, load: str, point: Point, targets: Sequence[Target], number: int) -> None:
+        servers = [target.server for target in targets]
+        clients = [self._clients(point, target, number, copy) for copy, target in enumerate(targets)]
+        for at, row in enumerate(rows_of([(load, point)])):
+            place, heard = Place(number, row.label, targets[0].name), list[Heard]()
+            windows = [Window(point, target, self.seconds, self._noting(place, heard)) for target in targets]
+            if at == 0:
+                for window, each in zip(windows, clients, strict=True):
+                    await window.warm_up(each.writer.short() for _ in range(point.load.warm_up))
+            before = Clock.read(servers)
+            async with asyncio.TaskGroup() as group:
+                for window, each in zip(windows, clients, strict=True):
+                    group.create_task(window.run(each.conversations, each.writer.long_prompts(), each.arrivals))
+            client, others = Clock.read(servers).shares_since(before)
+            self._end(place, heard, client, others if servers[0].process else None)
+
+    def _clients(self, point: Point, target: Target, number: int, copy: int) -> _Clients:
+        what = f"{self.seed} {point.label} {number} {copy}"
         writer = Writer(
             point.load,
-            chance=chance,
-            tags=random.Random(f"{self.seed} {point.label} {number} {target.name}"),
+            chance=random.Random(what),
+            tags=random.Random(f"{what} {target.name}"),
             words_per_token=self.words_per_token,
             scale=self.scale,
         )
-        arrivals = random.Random(f"{self.seed} {point.label} {number} arrivals")
         conversations = writer.conversations(self.recorded.get(point.load.conversations or "", ()))
-        for at, row in enumerate(rows):
-            place, heard = Place(number, row.label, target.name), list[Heard]()
+        return _Clients(writer, conversations, poisson(point.rate or 1.0, random.Random(f"{what} arrivals")))
 
-            def note(one: Heard, place: Place = place, heard: list[Heard] = heard) -> None:
-                heard.append(one)
-                self.requests.append(Seen(place, one))
-                self.recording.add({"record": "request", **asdict(place), **_plain(one, begun)})
+    def _noting(self, place: Place, heard: list[Heard]) -> Callable[[Heard], None]:
+        def note(one: Heard) -> None:
+            heard.append(one)
+            self.requests.append(Seen(place, one))
+            self.recording.add({"record": "request", **asdict(place), **_plain(one, self._begun)})
 
-            window = Window(point, target, self.seconds, note)
-            if at == 0:
-                await window.warm_up(writer.short() for _ in range(point.load.warm_up))
-            before = Clock.read([target.server])
-            await window.run(conversations, writer.long_prompts(), poisson(point.rate or 1.0, arrivals))
-            client, others = Clock.read([target.server]).shares_since(before)
-            self._end(place, heard, client, others if target.server.process else None)
+        return note
 
     def _end(self, place: Place, heard: Sequence[Heard], client: float, others: float | None) -> None:
         answered = [one for one in heard if one.kind in ("first", "later") and not one.error]

@@ -94,7 +94,7 @@ def findings(requests: Sequence[Seen], spans: Sequence[Span], rows: Sequence[Row
     """The first of the servers is the one that the others are compared with."""
     samples = Samples(requests, spans)
     labels = [row.label for row in rows]
-    found = Findings(summary=_summary(samples, rows, servers))
+    found = Findings(summary=[*_summary(samples, rows, servers), *_left_of_others(samples, rows, servers)])
     found.tables = [_loads(samples, labels, servers), _first_tokens(samples, labels, servers)]
     if len(servers) > 1:
         found.tables.append(_ratios(samples, rows, servers))
@@ -121,6 +121,19 @@ def _summary(samples: Samples, rows: Sequence[Row], servers: Sequence[str]) -> l
             if values:
                 summary.append("; ".join([f"{row.label}: {measure.title}: {medians}", *compared]) + ".")
     return summary
+
+
+def _left_of_others(samples: Samples, rows: Sequence[Row], servers: Sequence[str]) -> list[str]:
+    """How many of another load's tokens per second each server has in a load that is to be compared with it."""
+    said = []
+    for row in rows:
+        other = row.point.load.against
+        for server in servers if other else ():
+            values, base = (samples.values(label, server, "tokens/s") for label in (row.label, other or ""))
+            if values and base:
+                share = in_words(ratio_of_medians(values, base), f"the tokens/s of {other}")
+                said.append(f"{row.label}: {server} has {share}.")
+    return said
 
 
 def _loads(samples: Samples, labels: Sequence[str], servers: Sequence[str]) -> Table:

@@ -71,6 +71,10 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     interference_every: Positive | None = None
     """Seconds from the answers to these until more come. None: they come once."""
     interference_output: Count = 8
+    copies: Count = 1
+    """Processes of the server, each of which has all of this load at the same time."""
+    against: str | None = None
+    """Another load: the summary tells how many of its tokens per second are left in this one."""
     warm_up: Annotated[int, msgspec.Meta(ge=0)] = 1
     """Short requests that come before, one after another, and do not count."""
     shows: list[Figure] = []
@@ -141,6 +145,8 @@ def read(path: Path | None, flags: Mapping[str, Any], chosen: Sequence[str] = ()
         except msgspec.ValidationError as problem:
             where = f"{path}: load.{name}" if path else "load"
             raise BadScenario(f"{where}: {str(problem).replace('`$.', '`')}") from problem
+        if (other := found[name].against) is not None and other not in tables:
+            raise BadScenario(f"{path}: load.{name}: `against` names {other!r}; there are {', '.join(tables)}")
     if path:
         found = {name: _beside(load, path) if "conversations" not in flags else load for name, load in found.items()}
     return found
