@@ -1,4 +1,4 @@
-"""`paddock lab` as a process of its own, and a look at the folder it leaves."""
+"""`paddock lab`, or another command, as a process of its own, and a look at the folder it leaves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,10 +20,10 @@ FAKE = "{python} -m paddock serve -m fake: -np 2 --port {port}"
 
 
 @contextmanager
-def running(*args: str) -> Iterator[subprocess.Popen[str]]:
+def running(*args: str, group: Sequence[str] = ("lab",)) -> Iterator[subprocess.Popen[str]]:
     """Ended with the block, if it is still there: by SIGTERM, so that it ends its servers."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "paddock", "lab", *args],
+        [sys.executable, "-m", "paddock", *group, *args],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "LAB_API_KEY": KEY},
     )  # fmt: skip
     with process:
@@ -33,8 +33,8 @@ def running(*args: str) -> Iterator[subprocess.Popen[str]]:
             process.terminate()
 
 
-def run(*args: str) -> tuple[int, str]:
-    with running(*args) as process:
+def run(*args: str, group: Sequence[str] = ("lab",)) -> tuple[int, str]:
+    with running(*args, group=group) as process:
         output, _ = process.communicate(timeout=200)
     return process.returncode, output
 

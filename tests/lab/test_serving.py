@@ -13,7 +13,7 @@ from paddock.lab.client import _CONTENT, CHAT, Address, Answer, Response, _reque
 from paddock.lab.servers import entrants
 from paddock.lab.serving.keys import OTHER_KEY, USUAL_KEY, write_keys
 from paddock.lab.serving.report import Better, Measure, Row, Table, as_json, compare, ratio, summary
-from paddock.lab.serving.scenarios import Session, Settings, longest_gap
+from paddock.lab.serving.scenarios import Session, Settings
 
 _DELTAS = [{"role": "assistant", "content": None}, {"content": "Grüße"}, {"content": ' "content":"'}, {}]
 _USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}}
@@ -121,14 +121,6 @@ def test_the_summary_has_a_line_for_each_metric() -> None:
     assert first.split() == ["streams1", "rate", "1/s", "120", "100", "1.20", "(1.00..1.40)", "peer"]
     assert second.split() == ["memory", "all", "MiB", "-", "50.0", "-"]
     assert json.loads(json.dumps(as_json(table.rows)))[0]["values"]["paddock"] == {"0": 100.0, "1": 120.0, "2": 140.0}
-
-
-def test_a_gap_counts_if_part_of_it_lies_in_the_window() -> None:
-    times = [0.0, 5.0, 6.0, 8.0, 9.0, 20.0]
-    assert longest_gap(times, begun=5.5, ended=8.5) == 2.0
-    assert longest_gap(times, begun=4.0, ended=8.5) == 5.0
-    assert longest_gap(times, begun=5.5, ended=10.0) == 11.0
-    assert longest_gap(times, begun=30.0, ended=40.0) == 0.0
 
 
 def test_servers_are_named_and_their_commands_filled_in() -> None:

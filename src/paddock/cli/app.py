@@ -12,6 +12,7 @@ _COMMANDS = {
     "models": "List the models that would be served, and the memory they would take.",
     "doctor": "Find what is wrong here, and what helps.",
     "service": "Run it as a systemd service: install, uninstall, status.",
+    "bench": "Put this and other servers under load, and compare them.",
     "lab": "Experiments with this and other servers.",
 }
 

@@ -16,12 +16,17 @@ _EXPERIMENTS = {
 _NEEDED = ("matplotlib", "rich")
 
 
+def need_the_extra() -> None:
+    """Ends here, with a word on what to install, where the lab's packages are missing."""
+    if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
+        click.echo(f"paddock: the lab needs {' and '.join(missing)}: pip install 'paddock[lab]'", err=True)
+        sys.exit(1)
+
+
 class _Experiments(LazyGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-        if missing and cmd_name in _EXPERIMENTS:
-            click.echo(f"paddock: the lab needs {' and '.join(missing)}: pip install 'paddock[lab]'", err=True)
-            sys.exit(1)
+        if cmd_name in _EXPERIMENTS:
+            need_the_extra()
         return super().get_command(ctx, cmd_name)
 
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 # Escaped quotes in generated text cannot look like this, so a match is always the delta's own field.
 _CONTENT = re.compile(rb'"(?:(?:reasoning_)?content|text)"\s*:\s*"(?!")')
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+CHAT = "/v1/chat/completions"
 
 
 class ChatFailed(Exception):
@@ -179,12 +179,20 @@ class Response:
 
 
 class _Exchange(asyncio.Protocol):
-    def __init__(self, request: bytes, on_event: Callable[[int], object] | None, *, may_be_empty: bool) -> None:
+    def __init__(
+        self,
+        request: bytes,
+        on_event: Callable[[int], object] | None,
+        *,
+        may_be_empty: bool,
+        leave_after: int | None,
+    ) -> None:
         self.answer = Answer()
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._request = request
         self._on_event = on_event
         self._may_be_empty = may_be_empty
+        self._leave_after = leave_after
         self._response = Response()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -203,7 +211,8 @@ class _Exchange(asyncio.Protocol):
         if payloads:
             self.answer.done = now
             self.answer.payloads += payloads
-        if self._response.ended:
+        enough = self._leave_after is not None and len(self.answer.times) >= self._leave_after
+        if self._response.ended or enough:
             self._finish(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -229,20 +238,21 @@ async def stream(
     address: Address,
     body: dict[str, Any],
     on_event: Callable[[int], object] | None = None,
-    path: str = CHAT,
     *,
     usage: bool = True,
     may_be_empty: bool = False,
+    leave_after: int | None = None,
 ) -> Answer:
     """One streamed answer on a connection of its own; `on_event` hears how many events with content have come.
 
     Without `usage` it does not ask for the number of tokens, which some servers refuse. A model may end its answer
-    before the first word, which is a failure unless it `may_be_empty`.
+    before the first word, which is a failure unless it `may_be_empty`. To `leave_after` so many events is to close
+    the connection then, with the answer so far.
     """
     options = {"stream_options": {"include_usage": True}} if usage else {}
-    request = _request(address, path, {**body, "stream": True, **options}, "close")
+    request = _request(address, CHAT, {**body, "stream": True, **options}, "close")
     transport, exchange = await asyncio.get_running_loop().create_connection(
-        lambda: _Exchange(request, on_event, may_be_empty=may_be_empty),
+        lambda: _Exchange(request, on_event, may_be_empty=may_be_empty, leave_after=leave_after),
         address.host,
         address.port,
         ssl=address.tls or None,
@@ -289,6 +299,14 @@ async def build_info(address: Address) -> str:
     """What a server says of its version, as llama.cpp's servers do; nothing where it doesn't."""
     props = await look(address, "/props")
     return str(props.get("build_info", "")) if isinstance(props, dict) else ""
+
+
+async def count_tokens(address: Address, model: str, text: str) -> int | None:
+    """As the server's `/tokenize` counts; None where it has none."""
+    try:
+        return len((await post(address, "/tokenize", {"model": model, "content": text}))["tokens"])
+    except (ChatFailed, OSError, KeyError, TypeError):
+        return None
 
 
 async def look(address: Address, path: str) -> Any:

@@ -13,6 +13,8 @@ _SEED = 7
 _CONFIDENCE = 0.95
 _FEWEST = 5
 """Of fewer values an interval says more about luck than about what was measured."""
+_AT_A_TIME = 4_000_000
+"""Values drawn at once, so that many measurements do not take all of the memory."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -38,7 +40,12 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 def median(values: Sequence[float]) -> Estimate:
     """With its interval: what the medians of samples drawn from these values are, in 95 of 100 cases."""
-    return _estimate(float(np.median(_floats(values))), _medians(values, _SEED), len(values))
+    return quantile(values, 50)
+
+
+def quantile(values: Sequence[float], percent: float) -> Estimate:
+    """A percentile with its interval, made as a median's is."""
+    return _estimate(percentile(values, percent), _resampled(values, percent, _SEED), len(values))
 
 
 def ratio_of_medians(values: Sequence[float], base: Sequence[float]) -> Estimate:
@@ -46,7 +53,7 @@ def ratio_of_medians(values: Sequence[float], base: Sequence[float]) -> Estimate
     above, below = _floats(values), _floats(base)
     if above.min() <= 0 or below.min() <= 0:
         raise ValueError("a ratio needs positive values")
-    ratios = _medians(values, _SEED) / _medians(base, _SEED + 1)
+    ratios = _resampled(values, 50, _SEED) / _resampled(base, 50, _SEED + 1)
     return _estimate(float(np.median(above) / np.median(below)), ratios, min(len(values), len(base)))
 
 
@@ -68,9 +75,12 @@ def number(value: float) -> str:
     return f"{value:.{digits}f}" if digits < 6 else f"{value:.2e}"
 
 
-def _medians(values: Sequence[float], seed: int) -> Floats:
-    sample = np.random.default_rng(seed).choice(_floats(values), (_RESAMPLES, len(values)))
-    return np.asarray(np.median(sample, axis=1), np.float64)
+def _resampled(values: Sequence[float], percent: float, seed: int) -> Floats:
+    """That percentile of each of many samples drawn from these values."""
+    source, draw = _floats(values), np.random.default_rng(seed).choice
+    rows = max(1, _AT_A_TIME // len(values))
+    samples = [min(rows, _RESAMPLES - begun) for begun in range(0, _RESAMPLES, rows)]
+    return np.concatenate([np.percentile(draw(source, (count, len(values))), percent, axis=1) for count in samples])
 
 
 def _estimate(value: float, resampled: Floats, count: int) -> Estimate:

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from paddock.lab.client import Answer, ChatFailed, build_info, first_model, look, post, stream
+from paddock.lab.client import Answer, ChatFailed, build_info, count_tokens, first_model, look, stream
 from paddock.lab.servers import Server
 from paddock.lab.words import Message
 
@@ -80,11 +80,7 @@ class HttpBackend:
         return max((int(tokens) for tokens in found if tokens is not None), default=None)
 
     def count_tokens(self, text: str) -> int | None:
-        try:
-            body = {"model": self._body["model"], "content": text}
-            return len(self._run(post(self._address, "/tokenize", body))["tokens"])
-        except (ChatFailed, OSError, KeyError, TypeError):
-            return None
+        return self._run(count_tokens(self._address, self._body["model"], text))
 
     def _stream(self, body: dict[str, Any], *, usage: bool) -> Answer:
         return self._run(stream(self._address, body, usage=usage, may_be_empty=True))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from paddock.lab.prefix_cache.designs import FIRST, HIT, JOINS, MISS, RETURNS, WARM_UP
 from paddock.lab.prefix_cache.experiment import Observation
 from paddock.lab.report import Cell, Findings, Picture, Table
-from paddock.lab.report.pictures import distributions, over_time
+from paddock.lab.report.pictures import distributions, lines
 from paddock.lab.statistics import Estimate, in_words, median, number, percentile, ratio_of_medians
 
 _WHAT = {
@@ -151,7 +151,7 @@ def _pictures(samples: Samples, kinds: Sequence[str]) -> list[Picture]:
         Picture(
             "over-time",
             "The same in the order in which they were sent",
-            over_time(series, "seconds into the run", label),
+            lines(series, "seconds into the run", label),
         ),
     ]
 

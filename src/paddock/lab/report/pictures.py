@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from paddock.lab.report.findings import Picture
+from paddock.lab.statistics import number
 
 _COLOURS = ("#1f6f8b", "#d1702a", "#4c8f4a", "#8a5aa8", "#b8434a", "#6b6b6b")
 _WIDE = 8
@@ -56,21 +58,41 @@ def distributions(samples: Mapping[tuple[str, str], Sequence[float]], label: str
     return draw
 
 
-def over_time(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str) -> Draw:
-    """Values in the order in which they came, so that a drift shows."""
+def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str) -> Draw:
+    """A line for each series: over time, so that a drift shows, or over what was varied."""
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        for number, (name, points) in enumerate(series.items()):
+        for place, (name, points) in enumerate(series.items()):
             axes.plot(
                 [x for x, _ in points], [y for _, y in points], marker="o", markersize=4, linewidth=1,
-                color=_COLOURS[number % len(_COLOURS)], label=name,
+                color=_COLOURS[place % len(_COLOURS)], label=name,
             )  # fmt: skip
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         _scale(axes, "y", [y for points in series.values() for _, y in points])
         _plain(axes, "y")
         figure.legend(loc="outside upper center", ncols=3, frameon=False)
+
+    return draw
+
+
+def timelines(streams: Mapping[str, Sequence[float]]) -> Draw:
+    """Every token of some streams as a mark at its second since the request, and the longest wait of each as a bar."""
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots()
+        figure.set_size_inches(8, 1.6 + 0.7 * len(streams))
+        for row, times in enumerate(streams.values()):
+            axes.vlines(times, row - 0.3, row + 0.3, color=_COLOURS[0], linewidth=0.8)
+            before, after = max(pairwise(times), key=lambda gap: gap[1] - gap[0], default=(0.0, 0.0))
+            axes.barh(row, after - before, left=before, height=0.3, color="#b8434a", alpha=0.6)
+            axes.text((before + after) / 2, row - 0.34, f"{number(after - before)} s", ha="center", va="bottom")
+        axes.set_yticks(range(len(streams)), list(streams))
+        axes.set_ylim(len(streams) - 0.5, -0.7)
+        axes.set_xlim(0, None)
+        axes.set_xlabel("seconds since the request")
+        _plain(axes, "x")
 
     return draw
 

@@ -1,4 +1,4 @@
-"""Starts Paddock and its peers, puts each in turn under the same loads, and prints Paddock's ratio to the best peer."""
+"""What `paddock bench` has no words for, on Paddock and its peers: /tokenize, one body, unloaded models, two keys."""
 
 from __future__ import annotations
 
@@ -20,9 +20,6 @@ from paddock.lab.serving.report import as_json, summary
 from paddock.lab.serving.scenarios import SCENARIOS, Settings
 
 _PADDOCK = "{python} -m paddock serve -m {model} -c {ctx} -t {threads} -fa on -np 8 --port {port} --config {keys}"
-_NAMES = [*SCENARIOS, "memory", "neighbours"]
-# The others take long, or need servers that are started differently.
-_USUAL = [name for name in _NAMES if name not in ("open64", "swap", "fairness")]
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -31,16 +28,8 @@ _USUAL = [name for name in _NAMES if name not in ("open64", "swap", "fairness")]
 @click.option("--ctx", default=16384, show_default=True, help="For {ctx}.")
 @click.option("--paddock", multiple=True, metavar="[NAME=]COMMAND", default=[_PADDOCK], show_default=True)
 @click.option("--peer", multiple=True, metavar="[NAME=]COMMAND|URL", help="A peer to compare with (repeatable).")
-@click.option(
-    "--scenario",
-    "chosen",
-    multiple=True,
-    type=click.Choice(_NAMES),
-    default=_USUAL,
-    help="[all but open64, swap and fairness]",
-)
+@click.option("--scenario", "chosen", multiple=True, required=True, type=click.Choice(list(SCENARIOS)))
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
-@click.option("--conversations", default=100, show_default=True, help="How many `revisit` has.")
 @click.option("--temperature", default=0.0, show_default=True)
 @click.option("--ignore-eos/--no-ignore-eos", default=True, show_default=True)
 @click.option("--model-name", default="default", show_default=True, help="`model` in the requests.")
@@ -50,10 +39,10 @@ _USUAL = [name for name in _NAMES if name not in ("open64", "swap", "fairness")]
 @click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Raw numbers go here.")
 def main(
     model: Path | None, threads: int, ctx: int, paddock: tuple[str, ...], peer: tuple[str, ...],
-    chosen: tuple[str, ...], rounds: int, conversations: int, temperature: float, ignore_eos: bool, model_name: str,
+    chosen: tuple[str, ...], rounds: int, temperature: float, ignore_eos: bool, model_name: str,
     scale: float, scenario_timeout: float, start_timeout: float, json_path: Path | None,
 ) -> None:  # fmt: skip
-    """Serve the same loads with Paddock and its peers, interleaved, and compare.
+    """Measure the same with Paddock and its peers, interleaved, and compare.
 
     Commands may use {python}, {model}, {ctx}, {threads}, {port} and {keys}, a configuration with the API keys that are
     sent, and must listen on 127.0.0.1:{port}. All servers stay up; one at a time is under load.
@@ -63,7 +52,7 @@ def main(
     entered = [*entrants(paddock, "paddock", paddock=True), *entrants(peer, "peer")]
     check(entered, model)
     values = {"model": str(model), "ctx": str(ctx), "threads": str(threads)}
-    settings = Settings(model_name, temperature, ignore_eos, conversations, scale)
+    settings = Settings(model_name, temperature, ignore_eos, scale)
     bench = Bench(settings, values, scenario_timeout, start_timeout)
     about = {
         "values": values,
@@ -87,11 +76,6 @@ def main(
         for number in range(rounds):
             bench.round(servers, [name for name in SCENARIOS if name in chosen], number)
             save()
-        if "memory" in chosen:
-            bench.memory(servers)
-        for number in range(rounds if "neighbours" in chosen else 0):
-            bench.neighbours(servers, number)
-        save()
     _print(bench, entered, rounds)
     sys.exit(bench.failed)
 

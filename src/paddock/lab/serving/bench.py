@@ -11,45 +11,14 @@ from functools import partial
 from typing import TypeVar
 
 from paddock.lab.client import ChatFailed
-from paddock.lab.servers import (
-    Server,
-    StartFailed,
-    machine_processor_seconds,
-    processor_seconds,
-    resident_bytes,
-    running,
-)
-from paddock.lab.serving.keys import USUAL_KEY
-from paddock.lab.serving.report import Better, Measure, Table
-from paddock.lab.serving.scenarios import SCENARIOS, Session, Settings, neighbours, wake
+from paddock.lab.clock import Clock, doubts
+from paddock.lab.servers import Server, processor_seconds
+from paddock.lab.serving.report import Table
+from paddock.lab.serving.scenarios import SCENARIOS, Session, Settings, wake
 
 _BUSY_WHEN_IDLE = 0.05
-_BUSY_CLIENT = 0.15
-_BUSY_OTHERS = 0.2
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class _Clock:
-    """Processor time so far, of those concerned."""
-
-    wall: float
-    client: float
-    servers: float
-    machine: float
-
-    @classmethod
-    def read(cls, servers: list[Server]) -> _Clock:
-        used = sum(processor_seconds(server) for server in servers)
-        return cls(time.perf_counter(), time.process_time(), used, machine_processor_seconds())
-
-    def shares_since(self, begun: _Clock) -> tuple[float, float]:
-        """Of a core: what the client took, and what neither it nor the servers took."""
-        client, servers = self.client - begun.client, self.servers - begun.servers
-        others = self.machine - begun.machine - client - servers
-        passed = self.wall - begun.wall
-        return client / passed, max(0.0, others / passed)
 
 
 @dataclass
@@ -68,23 +37,6 @@ class Bench:
             for server in rotated(servers, number):
                 self._measure(scenario, server, number)
 
-    def memory(self, servers: list[Server]) -> None:
-        for server in servers:
-            # Awake, as a server that has put its model away would weigh nothing.
-            if server.process and self.wake("memory", server):
-                resident = [each / 2**20 for each in resident_bytes(server)]
-                weights = {"all processes": sum(resident), "largest process": max(resident)}
-                measures = [Measure(name, "MiB", Better.LOWER, value) for name, value in weights.items()]
-                self.table.add("memory", server.name, 0, measures)
-
-    def neighbours(self, servers: list[Server], number: int) -> None:
-        for server in rotated([server for server in servers if server.process], number):
-            try:
-                with running(server.entrant, self.values, self.start_seconds, USUAL_KEY) as second:
-                    self._measure("neighbours", server, number, second)
-            except StartFailed as failure:
-                self._fail("neighbours", server, str(failure))
-
     def idle(self, servers: list[Server]) -> None:
         """A server that works without being asked would slow the one whose turn it is."""
         begun, before = time.perf_counter(), [processor_seconds(server) for server in servers]
@@ -99,31 +51,25 @@ class Bench:
         session = self._session("wake", server, 0)
         return self._attempt(scenario, server, partial(wake, session)) is not None
 
-    def _measure(self, scenario: str, server: Server, number: int, second: Server | None = None) -> None:
-        servers = [server, second] if second else [server]
-        if not all(self.wake(scenario, each) for each in servers):
+    def _measure(self, scenario: str, server: Server, number: int) -> None:
+        if not self.wake(scenario, server):
             return
-        sessions = [self._session(scenario, each, number) for each in servers]
-        begun = _Clock.read(servers)
-        run = partial(neighbours, *sessions) if second else partial(SCENARIOS[scenario], *sessions)
-        measures = self._attempt(scenario, server, run)
+        session = self._session(scenario, server, number)
+        begun = Clock.read([server])
+        measures = self._attempt(scenario, server, partial(SCENARIOS[scenario], session))
         if measures is None:
             return
-        ended = _Clock.read(servers)
+        ended = Clock.read([server])
         self.table.add(scenario, server.name, number, measures)
         client, others = ended.shares_since(begun)
-        prompts = [answer.prompt_tokens or 0 for session in sessions for answer in session.answers]
         say(
             f"round {number + 1}  {scenario:10} {server.name:12} {ended.wall - begun.wall:6.1f} s  "
-            f"{len(prompts)} prompts of {min(prompts)}..{max(prompts)} tokens; "
             f"client {client:.0%} of a core, others {others:.0%}"
         )
-        if client > _BUSY_CLIENT:
-            self._note(f"{scenario} of {server.name}: the client took {client:.0%} of a core")
-        if others > _BUSY_OTHERS and server.process:
-            self._note(f"{scenario} of {server.name}: other work on this machine took {others:.0%} of a core")
-        if short := sum(session.short for session in sessions):
-            self._note(f"{scenario} of {server.name}: {short} answers were shorter than asked for")
+        for doubt in doubts(client, others if server.process else 0.0):
+            self._note(f"{scenario} of {server.name}: {doubt}")
+        if session.short:
+            self._note(f"{scenario} of {server.name}: {session.short} answers were shorter than asked for")
 
     def _attempt(self, scenario: str, server: Server, action: Callable[[], Awaitable[T]]) -> T | None:
         """What the action returns; None if it failed, which is noted."""

@@ -1,0 +1,12 @@
+"""`paddock bench`: the lab's load generator, which is imported when it runs."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from paddock.cli.lab import need_the_extra
+
+need_the_extra()
+command: click.Command = importlib.import_module("paddock.lab.bench.command").command

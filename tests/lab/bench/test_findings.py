@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paddock.lab.bench.experiment import Place, Seen, Span, rows_of
+from paddock.lab.bench.findings import findings
+from paddock.lab.bench.loads import Load, points
+from paddock.lab.bench.window import Heard
+from paddock.lab.report import Findings, Table
+from paddock.lab.statistics import Estimate
+
+
+def _rows(**said: Any) -> Any:
+    return rows_of(list(points({"x": Load(**{"concurrency": 2, "requests": 10, **said})})))
+
+
+def _seen(server: str, first_token: float, round: int = 0, **more: Any) -> Seen:
+    times = [first_token, first_token + 0.01, first_token + 0.05, first_token + 0.06]
+    heard = {"kind": "first", "sent": 0.0, "done": times[-1], "asked": 4, "tokens": 4, "times": times}
+    return Seen(Place(round, "x", server), Heard(**{**heard, **more}))
+
+
+def _span(server: str, round: int, tokens: int, client: float = 0.01, others: float | None = 0.0) -> Span:
+    return Span(Place(round, "x", server), 2.0, 10, tokens, client, others)
+
+
+def _table(found: Findings, title: str) -> Table:
+    return next(table for table in found.tables if table.title == title)
+
+
+def _ratio(found: Findings, measure: str) -> Estimate:
+    ratio = next(row[-1] for row in _table(found, "a against the others").rows if str(row[1]).startswith(measure))
+    assert isinstance(ratio, Estimate)
+    return ratio
+
+
+def test_a_ratio_above_one_means_that_the_first_server_is_better() -> None:
+    requests = [_seen(server, first, number) for server, first in (("a", 0.1), ("b", 0.2)) for number in range(6)]
+    spans = [_span(server, number, tokens) for server, tokens in (("a", 300), ("b", 100)) for number in range(6)]
+    found = findings(requests, spans, _rows(), ["a", "b"])
+    assert _ratio(found, "first token (ms)").value == pytest.approx(2)
+    assert _ratio(found, "tokens/s").value == pytest.approx(3)
+    assert _ratio(found, "longest stall").value == pytest.approx(1)
+    speed, first = found.summary
+    assert speed.startswith("x: tokens/s: a 150, b 50.0; b against a: 0.333 times as many tokens a second (95 %")
+    assert first.startswith("x: first token (ms): a 100, b 200; b against a: 2.00 times as long to the first token (")
+
+
+def test_what_shows_no_difference_says_so() -> None:
+    requests = [_seen(server, 0.1 + number / 100, number) for server in ("a", "b") for number in range(6)]
+    found = findings(requests, [], _rows(shows=["first token"]), ["a", "b"])
+    (line,) = found.summary
+    assert "includes 1: no difference shown" in line
+
+
+def test_warm_ups_and_failures_are_in_no_figure_and_failures_are_counted_by_kind() -> None:
+    requests = [
+        _seen("a", 0.1),
+        _seen("a", 9.0, kind="warm-up"),
+        _seen("a", 9.0, kind="long"),
+        *(_seen("a", 9.0, error="HTTP 429", message="busy", times=()) for _ in range(2)),
+        _seen("a", 9.0, error="timeout", message="", times=()),
+        _seen("a", 0.1, left=True, tokens=2),
+        _seen("a", 0.1, tokens=3),
+    ]
+    found = findings(requests, [_span("a", 0, 50)], _rows(), ["a"])
+    (loads,) = _table(found, "Loads").rows
+    assert loads[:5] == ("x", "a", 7, 3, 1)
+    assert [row[:4] for row in _table(found, "Time to the first token").rows] == [
+        ("x", "first turn", "a", 3),
+        ("x", "long prompts", "a", 1),
+    ]
+    assert [row[2:] for row in _table(found, "Errors").rows] == [("HTTP 429", 2, "busy"), ("timeout", 1, "")]
+    assert found.notes == ["x on a: 3 of 8 requests failed", "x on a: 1 answers were shorter than asked for"]
+
+
+@pytest.mark.parametrize(
+    ("count", "known"), [(19, (True, False, False)), (20, (True, True, False)), (100, (True,) * 3)]
+)
+def test_tails_are_shown_where_there_are_enough_requests(count: int, known: tuple[bool, ...]) -> None:
+    found = findings([_seen("a", 0.1 + number / 1000) for number in range(count)], [], _rows(), ["a"])
+    (row,) = _table(found, "Time to the first token").rows
+    assert tuple(isinstance(cell, Estimate) for cell in row[4:7]) == known
+
+
+def test_the_longest_stall_is_the_longest_of_a_round() -> None:
+    requests = [
+        _seen("a", 0.1, 0),
+        _seen("a", 0.1, 0, times=[0.0, 3.0]),
+        _seen("a", 0.1, 1, times=[0.0, 1.0]),
+        _seen("a", 0.1, 1, kind="long", times=[0.0, 50.0]),
+    ]
+    found = findings(requests, [], _rows(interference=9), ["a"])
+    assert found.summary[0] == "x: longest stall (ms): a 2000."
+    assert [picture.name for picture in found.pictures] == ["ttft", "x-timeline"]
+
+
+def test_a_client_that_was_busy_is_named_once_where_it_was_worst() -> None:
+    spans = [_span("a", 0, 50, client=0.2), _span("a", 1, 50, client=0.5, others=0.9), _span("b", 0, 50, others=None)]
+    found = findings([], spans, _rows(), ["a", "b"])
+    assert found.notes == [
+        "a: the client took 50% of a core, in x",
+        "a: other work on this machine took 90% of a core, in x",
+    ]
+
+
+def test_nothing_measured_is_no_finding() -> None:
+    found = findings([], [], _rows(concurrency=[1, 2]), ["a", "b"])
+    assert (found.summary, found.pictures, found.notes) == ([], [], [])
