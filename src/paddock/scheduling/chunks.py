@@ -10,8 +10,6 @@ from paddock.scheduling.request import Request
 
 # To tell how likely a prompt's token was takes a row as wide as the vocabulary: no more of them than this in a step.
 _JUDGED_AT_ONCE = 128
-# For so many seconds of computing a key that has shared the model is expected to come again.
-_MEMORY = 10.0
 # So short a prompt is never cut for the sake of others, however long they have to wait for it.
 _SHORT = 64
 # After so many steps without a token for the oldest prompt it goes first, whosever turn it would be.
@@ -26,20 +24,15 @@ class Chunks:
     def __init__(self, budget: StepBudget, queue: FairQueue[Request]) -> None:
         self._budget = budget
         self._queue = queue
-        self._seconds = 0.0
-        """Spent in steps so far."""
-        self._contended_until = 0.0
         self._passed_over = 0
         """Steps since the oldest prompt got something."""
 
-    def passed(self, seconds: float) -> None:
-        """A step took so long."""
-        self._seconds += seconds
-
     def share_out(
-        self, prompts: Sequence[Request], running: Sequence[Request], *, decodes: int, room: int
+        self, prompts: Sequence[Request], running: Sequence[Request], *, decodes: int, room: int, contended: bool
     ) -> list[tuple[Request, int]]:
-        """Who of them gets how many tokens, where there is room for so many beside as many answers."""
+        """Who of them gets how many tokens, where there is room for so many beside as many answers. `contended`: others
+        share the model than those whose prompts these are, or may at any moment.
+        """
         # Several prompts at once: those that can be done in a moment are not held up by the others' big chunks.
         quick = self._budget.prompt_tokens(decodes=decodes, short=True)
         short = len(prompts) > 1 and min(request.pending for request in prompts) <= quick
@@ -49,7 +42,7 @@ class Chunks:
         turns = self._turns(prompts, running)
         oldest = min(prompts, key=lambda request: request.arrival)
         first = [oldest] if self._passed_over >= _PATIENCE else [request for request in prompts if turns[request] == 0]
-        if self._is_contended():
+        if contended:
             left = min(left, self._budget.brief_tokens())
             whole = min(
                 (request for request in first if not request.stay), key=lambda request: request.reach, default=None
@@ -63,12 +56,6 @@ class Chunks:
         share = _shares([half, *((request, left) for request in others)], left)
         self._passed_over = 0 if share.get(oldest) else self._passed_over + 1
         return [(request, count) for request, count in share.items() if count > 0]
-
-    def _is_contended(self) -> bool:
-        """Whether several keys share the model, or did a moment ago: they may come again at any time."""
-        if self._queue.parties > 1:
-            self._contended_until = self._seconds + _MEMORY
-        return self._seconds < self._contended_until
 
     def _turns(self, prompts: Sequence[Request], running: Sequence[Request]) -> dict[Request, int]:
         """Which key's turn it is, from 0 on. Who waits for what another computes lends it their turn."""

@@ -17,6 +17,8 @@ from typing import Generic, Protocol, TypeVar
 BATCH_EVERY = 16
 # Who has no place at all may take one from somebody who has used it for this many tokens, should nobody have too many.
 TURN = 256
+# For so many seconds of computing a key that has been here is expected to come again.
+MEMORY = 10.0
 
 
 class Waiting(Protocol):
@@ -183,6 +185,15 @@ class FairQueue(Generic[Item]):
     def leave(self, item: Item) -> None:
         self._account(item).places -= 1
 
+    def has_any(self, item: Item) -> bool:
+        """Whether its key has a place."""
+        return self._account(item).places > 0
+
+    def is_here(self, item: Item) -> bool:
+        """Whether its key runs or waits."""
+        account = self._account(item)
+        return bool(account.places or account.waiting)
+
     def charge(self, item: Item, tokens: int) -> None:
         """So many tokens were computed for it."""
         account = self._account(item)
@@ -226,6 +237,23 @@ class FairQueue(Generic[Item]):
 
     def _account(self, item: Item) -> _Account[Item]:
         return self._class_of(item).of(item)
+
+
+class Expected:
+    """Keys that were here a moment ago, and may come again at any time. `now` is how long has been computed so far."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, float] = {}
+
+    def left(self, key: str, now: float) -> None:
+        self._until[key] = now + MEMORY
+
+    def came(self, key: str) -> None:
+        self._until.pop(key, None)
+
+    def anybody(self, now: float) -> bool:
+        self._until = {key: until for key, until in self._until.items() if until > now}
+        return bool(self._until)
 
 
 def has_place(key: str, weight: float, present: Sequence[tuple[str, float]], limit: int) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 from paddock.scheduling.budget import StepBudget
 from paddock.scheduling.cache import Cache
 from paddock.scheduling.chunks import Chunks
-from paddock.scheduling.fairness import FairQueue
+from paddock.scheduling.fairness import Expected, FairQueue
 from paddock.scheduling.lanes import Lanes
 from paddock.scheduling.prefix_tree import common_prefix
 from paddock.scheduling.request import Progress, Request
@@ -96,6 +96,9 @@ class Scheduler:
         self._arrivals = 0
         self._lanes = Lanes(together)
         self._share = Chunks(self._budget, self._queue)
+        self._expected = Expected()
+        self._seconds = 0.0
+        """Spent in steps so far."""
         self.preemptions = 0
 
     # ── in and out ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -107,6 +110,7 @@ class Scheduler:
     def add(self, request: Request) -> None:
         if self._shape.reuse == "none" or (request.deterministic and not self._shape.exact):
             request.namespace = None
+        self._expected.came(request.key)
         self._arrivals += 1
         request.arrival = self._arrivals
         self._queue.add(request)
@@ -138,7 +142,7 @@ class Scheduler:
         """Record what the step computed and chose, span by span; `None` where nothing was chosen."""
         if seconds and plan.spans and not plan.exact:
             self._budget.observe(decodes=plan.decodes, prompt_tokens=plan.prompt_tokens, seconds=seconds)
-        self._share.passed(seconds)
+        self._seconds += seconds
         progress: list[Progress] = []
         for span, request, result in zip(plan.spans, plan.requests, results, strict=True):
             if span.start < request.prompt_size:
@@ -211,7 +215,7 @@ class Scheduler:
     def _admit(self) -> None:
         while self._continuous or not self._running:
             request = self._queue.first(self._may_be_placed)
-            if request is None:
+            if request is None or self._is_kept_free(request):
                 return
             while (slot := self._place_for(request)) is None:
                 if not self._make_way(request):
@@ -223,6 +227,17 @@ class Scheduler:
             self._running.append(request)
             self._lanes.enter(request)
             self._begin(request)
+
+    def _is_kept_free(self, request: Request) -> bool:
+        """Whether there is but one place left, and it is better kept for a key that may come at any moment: to have
+        somebody step back for it would take longer than all that it wants.
+        """
+        return (
+            request.wanted_slot is None
+            and len(self.slots) - len(self._running) == 1 < len(self.slots)
+            and self._queue.has_any(request)
+            and self._expected.anybody(self._seconds)
+        )
 
     def _may_be_placed(self, request: Request) -> bool:
         """Who waits for a place of its own is waited for by nobody."""
@@ -425,7 +440,8 @@ class Scheduler:
             room = min(room, self.cache.free - decodes)
         if not prompts:
             return []
-        return self._share.share_out(prompts, self._running, decodes=decodes, room=room)
+        contended = self._queue.parties > 1 or self._expected.anybody(self._seconds)
+        return self._share.share_out(prompts, self._running, decodes=decodes, room=room, contended=contended)
 
     def _span(self, request: Request, count: int) -> Span:
         end = request.computed + count
@@ -483,6 +499,7 @@ class Scheduler:
             request.preempted += 1
             self.preemptions += 1
         self._queue.add(request)
+        self._expected.came(request.key)
 
     def _release(self, request: Request) -> None:
         if request.leader is None:
@@ -498,3 +515,5 @@ class Scheduler:
         self.slots.leave(request)
         self._running.remove(request)
         self._queue.leave(request)
+        if not request.batch and not self._queue.is_here(request):
+            self._expected.left(request.key, self._seconds)
