@@ -136,7 +136,8 @@ def command(
         if scale != 1:
             found.notes.append(f"All lengths were multiplied by {scale:g}.")
         servers = {target.name: target.about for target in targets}
-        shown = {**flags(), "seed": seed, **_described(wanted)}
+        given_or_usual = {name: value for name, value in flags().items() if value is not None}
+        shown = {**given_or_usual, "seed": seed, **_described(wanted)}
         page = recording.finish(found, partial=interrupted, servers=servers, flags=shown)
     tell(found, page, interrupted=interrupted)
     answered = {span.place.server for span in experiment.spans}

@@ -95,9 +95,8 @@ def findings(requests: Sequence[Seen], spans: Sequence[Span], rows: Sequence[Row
     samples = Samples(requests, spans)
     labels = [row.label for row in rows]
     found = Findings(summary=[*_summary(samples, rows, servers), *_left_of_others(samples, rows, servers)])
-    found.tables = [_loads(samples, labels, servers), _first_tokens(samples, labels, servers)]
-    if len(servers) > 1:
-        found.tables.append(_ratios(samples, rows, servers))
+    wanted, others = _ratios(samples, rows, servers)
+    found.tables = [_loads(samples, labels, servers), *wanted, _first_tokens(samples, labels, servers), *others]
     found.tables += _errors(samples, labels, servers)
     found.notes = _notes(samples, labels, servers)
     found.pictures = _pictures(samples, rows, servers)
@@ -175,26 +174,28 @@ def _first_tokens(samples: Samples, labels: Sequence[str], servers: Sequence[str
     )
 
 
-def _ratios(samples: Samples, rows: Sequence[Row], servers: Sequence[str]) -> Table:
-    """Whatever the direction of a measure: above 1 the first server is better."""
-    found: list[tuple[Cell, ...]] = []
+def _ratios(samples: Samples, rows: Sequence[Row], servers: Sequence[str]) -> tuple[list[Table], list[Table]]:
+    """In what the loads are for, and in everything else. Above 1 the first server is better, whatever the measure."""
+    first, *others = servers
+    wanted: list[tuple[Cell, ...]] = []
+    unasked: list[tuple[Cell, ...]] = []
     for row in rows:
         for figure, measure in _MEASURES.items():
             values = {server: samples.values(row.label, server, figure) for server in servers}
-            if not values[servers[0]] or not any(values[other] for other in servers[1:]):
+            if not values[first] or not any(values[other] for other in others):
                 continue
-            ratios = [
-                _better(values[servers[0]], values[other], measure) if values[other] else None for other in servers[1:]
-            ]
-            shown = "*" if figure in row.point.figures else ""
-            medians = [_median(values[server]) for server in servers]
-            found.append((row.label, f"{measure.title}{shown}", *(each and each.value for each in medians), *ratios))
-    columns = ("load", "measure", *servers, *(f"{servers[0]} / {other}" for other in servers[1:]))
+            medians = (median(values[server]).value if values[server] else None for server in servers)
+            ratios = (_better(values[first], values[other], measure) if values[other] else None for other in others)
+            table = wanted if figure in row.point.figures else unasked
+            table.append((row.label, measure.title, *medians, *ratios))
+    columns = ("load", "measure", *servers, *(f"times as good as {other}" for other in others))
     note = (
-        f"A ratio above 1 means that {servers[0]} is better, also where less is better. Where its interval "
-        "includes 1 no difference was shown. * is what the load is for."
+        f"A ratio above 1 means that {first} is better, also where less is better. Where its interval includes 1 no "
+        "difference was shown."
     )
-    return Table(f"{servers[0]} against the others", columns, found, note)
+    titled = ((f"{first} against the others", wanted), ("... in what these loads are not for", unasked))
+    in_this, in_that = ([Table(title, columns, found, note)] if found else [] for title, found in titled)
+    return in_this, in_that
 
 
 def _errors(samples: Samples, labels: Sequence[str], servers: Sequence[str]) -> list[Table]:
