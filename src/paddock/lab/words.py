@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterable
 
 Message = dict[str, str]
 
@@ -17,12 +18,21 @@ education green blue river mountain forest garden window bridge island market su
 """
 _WORDS = _VOCABULARY.split()
 _TAG_WORDS = 6
+_RULER = 500
+"""Words that are counted to know how many make a token."""
 
 
 def words(count: int, *, tag: random.Random, rest: random.Random) -> str:
     """So many words. The first of them are drawn by `tag`, so that no other text begins as this one does."""
     first = tag.choices(_WORDS, k=_TAG_WORDS)
     return " ".join([*first, *rest.choices(_WORDS, k=max(1, count - _TAG_WORDS))])
+
+
+def words_per_token(counters: Iterable[Callable[[str], int | None]]) -> float:
+    """By the first who can count the tokens of a text; a word is about a token otherwise."""
+    chance = random.Random(0)
+    text = words(_RULER, tag=chance, rest=chance)
+    return next((_RULER / tokens for count in counters if (tokens := count(text))), 1.0)
 
 
 def user(text: str) -> Message:

@@ -58,7 +58,7 @@ def test_a_curve_on_two_servers(tmp_path: Path) -> None:
     for part in (
         "Servers under load",
         "slow against quick:",
-        "quick / slow",
+        "times as good as slow",
         "Resident memory",
         "paddock bench",
         "GiB",

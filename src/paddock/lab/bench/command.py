@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,14 @@ from paddock.lab.bench.experiment import Experiment, rows_of
 from paddock.lab.bench.findings import findings
 from paddock.lab.bench.loads import BadScenario, Load, Point, points, read
 from paddock.lab.bench.targets import Target, meet
-from paddock.lab.client import ChatFailed, count_tokens
+from paddock.lab.client import ChatFailed
 from paddock.lab.options import CONTEXT, INTERRUPTED, check, common_options, flags, start, tell
 from paddock.lab.progress import progress
 from paddock.lab.report import Cell, Recording, Table, new_folder
 from paddock.lab.servers import entrants, resident_bytes, running
-from paddock.lab.words import words
+from paddock.lab.words import words_per_token
 
 _PADDOCK = "paddock={python} -m paddock serve --port {port}"
-_RULER = 500
-"""Words that are counted to know how many make a token."""
 _QUESTION = "How do these servers bear the same loads, and how do they compare?"
 
 
@@ -77,7 +76,13 @@ class _Numbers(click.ParamType[list[float]]):
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(1))
 @click.option("--temperature", default=0.0, show_default=True, type=click.FloatRange(0))
 @click.option("--ignore-eos/--no-ignore-eos", default=True, show_default=True, help="So that answers are that long.")
-@click.option("--scale", default=1.0, show_default=True, help="All lengths times this, to try things out.")
+@click.option(
+    "--scale",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="All lengths times this, to try things out.",
+)
 @click.option("--seed", type=int, help="Of texts, moments and order. [another in each run]")
 @common_options
 def command(
@@ -103,20 +108,22 @@ def command(
         targets = []
         for entrant in entered:
             server = start(stack, entrant, model=model, seconds=start_timeout, api_key=api_key)
+            meeting = meet(server, model=model_name, temperature=temperature, ignore_eos=ignore_eos)
             try:
-                targets.append(
-                    asyncio.run(meet(server, model=model_name, temperature=temperature, ignore_eos=ignore_eos))
-                )
+                targets.append(asyncio.run(asyncio.wait_for(meeting, timeout)))
             except (ChatFailed, OSError) as failure:
-                raise click.ClickException(f"{server.name} cannot chat: {failure}") from failure
-
-        @contextmanager
-        def copy(target: Target) -> Iterator[Target]:
-            with running(target.server.entrant, {"model": str(model)}, start_timeout, api_key) as server:
-                yield replace(target, server=server)
-
+                why = str(failure) or type(failure).__name__
+                raise click.ClickException(f"{server.name} cannot chat: {why}") from failure
         experiment = Experiment(
-            targets, wanted, recording, copy, seed, _words_per_token(targets), scale, timeout, recorded
+            targets,
+            wanted,
+            recording,
+            partial(_copied, model=model, seconds=start_timeout, api_key=api_key),
+            seed,
+            words_per_token(target.count_tokens for target in targets),
+            scale,
+            timeout,
+            recorded,
         )
         try:
             with progress(rounds * len(wanted) * len(targets)) as advance:
@@ -129,7 +136,8 @@ def command(
         if scale != 1:
             found.notes.append(f"All lengths were multiplied by {scale:g}.")
         servers = {target.name: target.about for target in targets}
-        shown = {**flags(), "seed": seed, **_described(wanted)}
+        given_or_usual = {name: value for name, value in flags().items() if value is not None}
+        shown = {**given_or_usual, "seed": seed, **_described(wanted)}
         page = recording.finish(found, partial=interrupted, servers=servers, flags=shown)
     tell(found, page, interrupted=interrupted)
     answered = {span.place.server for span in experiment.spans}
@@ -153,12 +161,11 @@ def _recorded(loads: Iterable[Load]) -> dict[str, list[Recorded]]:
     return found
 
 
-def _words_per_token(targets: Sequence[Target]) -> float:
-    """By the first who can count; a word is about a token otherwise."""
-    chance = random.Random(0)
-    text = words(_RULER, tag=chance, rest=chance)
-    counts = (asyncio.run(count_tokens(target.server.address, target.model, text)) for target in targets)
-    return next((_RULER / tokens for tokens in counts if tokens), 1.0)
+@contextmanager
+def _copied(target: Target, *, model: Path | None, seconds: float, api_key: str) -> Iterator[Target]:
+    """Another process of the same server."""
+    with running(target.server.entrant, {"model": str(model)}, seconds, api_key) as server:
+        yield replace(target, server=server)
 
 
 def _memory(targets: Sequence[Target]) -> list[Table]:

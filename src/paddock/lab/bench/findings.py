@@ -4,90 +4,20 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping, Sequence
 
+from paddock.lab.bench.drawing import pictures
 from paddock.lab.bench.experiment import Row, Seen, Span
 from paddock.lab.bench.loads import Figure
-from paddock.lab.bench.window import Heard, Kind
+from paddock.lab.bench.samples import KINDS, MEASURES, Measure, Samples, in_milliseconds
+from paddock.lab.bench.window import Heard
 from paddock.lab.clock import doubts
-from paddock.lab.report import Cell, Findings, Picture, Table
-from paddock.lab.report.pictures import distributions, lines, timelines
+from paddock.lab.report import Cell, Findings, Table
 from paddock.lab.statistics import Estimate, in_words, median, number, quantile, ratio_of_medians
 
 _TAILS: Mapping[int, int] = {95: 20, 99: 100}
 """Of fewer values than these the percentile would be their maximum, and is left out."""
-_KINDS: Mapping[Kind, str] = {"first": "first turn", "later": "later turns", "long": "long prompts"}
 _WHOLES: Sequence[Figure] = ("requests/s", "tokens/s", "all done")
-_OVER_LOAD: Mapping[Figure, str] = {"first token": "ttft", "tokens/s": "tokens"}
-"""What curves show, and what their files are called."""
-_MILLISECONDS = 1000
-
-
-@dataclass(frozen=True)
-class _Measure:
-    title: str
-    better: Literal["higher", "lower"]
-    words: str
-    """After `1.2 times …`, of the other server, as seen from the first one."""
-
-
-_MEASURES: Mapping[Figure, _Measure] = {
-    "requests/s": _Measure("requests/s", "higher", "as many requests a second"),
-    "tokens/s": _Measure("tokens/s", "higher", "as many tokens a second"),
-    "all done": _Measure("all done (s)", "lower", "as long until all is done"),
-    "first token": _Measure("first token (ms)", "lower", "as long to the first token"),
-    "later turns": _Measure("first token, later turns (ms)", "lower", "as long to the first token of a later turn"),
-    "long prompts": _Measure("first token, long prompts (ms)", "lower", "as long to the first token of a long prompt"),
-    "between tokens": _Measure("between tokens (ms)", "lower", "as long from token to token"),
-    "longest stall": _Measure("longest stall (ms)", "lower", "as long a stall of a running stream"),
-}
-
-
-class Samples:
-    """The requests and spans of a run, by load and server."""
-
-    def __init__(self, requests: Sequence[Seen], spans: Sequence[Span]) -> None:
-        self._requests, self._spans = requests, spans
-
-    def requests(self, load: str, server: str, *kinds: Kind) -> list[Heard]:
-        """Those that count and were answered."""
-        return [one for one in self.all(load, server) if one.kind in (kinds or _KINDS) and not one.error]
-
-    def all(self, load: str, server: str) -> list[Heard]:
-        return [seen.heard for seen in self._requests if (seen.place.load, seen.place.server) == (load, server)]
-
-    def spans(self, load: str, server: str) -> list[Span]:
-        return [span for span in self._spans if (span.place.load, span.place.server) == (load, server)]
-
-    def values(self, load: str, server: str, figure: Figure) -> list[float]:
-        """One for each round of what a load as a whole gives; one for each request of what a request gives."""
-        match figure:
-            case "requests/s":
-                return [span.requests / span.seconds for span in self.spans(load, server) if span.seconds > 0]
-            case "tokens/s":
-                return [span.tokens / span.seconds for span in self.spans(load, server) if span.seconds > 0]
-            case "all done":
-                return [span.seconds for span in self.spans(load, server) if span.seconds > 0]
-            case "first token":
-                return _each(self.requests(load, server, "first", "later"), lambda one: one.first_token)
-            case "later turns":
-                return _each(self.requests(load, server, "later"), lambda one: one.first_token)
-            case "long prompts":
-                return _each(self.requests(load, server, "long"), lambda one: one.first_token)
-            case "between tokens":
-                return _each(self.requests(load, server, "first", "later"), lambda one: one.between_tokens)
-            case "longest stall":
-                return self._longest_stalls(load, server)
-
-    def _longest_stalls(self, load: str, server: str) -> list[float]:
-        by_round: dict[int, float] = {}
-        for seen in self._requests:
-            if (seen.place.load, seen.place.server) == (load, server) and seen.heard.kind in ("first", "later"):
-                stall = _MILLISECONDS * (seen.heard.longest_stall or 0.0)
-                by_round[seen.place.round] = max(stall, by_round.get(seen.place.round, 0.0))
-        return [stall for stall in by_round.values() if stall > 0]
 
 
 def findings(requests: Sequence[Seen], spans: Sequence[Span], rows: Sequence[Row], servers: Sequence[str]) -> Findings:
@@ -95,12 +25,11 @@ def findings(requests: Sequence[Seen], spans: Sequence[Span], rows: Sequence[Row
     samples = Samples(requests, spans)
     labels = [row.label for row in rows]
     found = Findings(summary=[*_summary(samples, rows, servers), *_left_of_others(samples, rows, servers)])
-    found.tables = [_loads(samples, labels, servers), _first_tokens(samples, labels, servers)]
-    if len(servers) > 1:
-        found.tables.append(_ratios(samples, rows, servers))
+    wanted, others = _ratios(samples, rows, servers)
+    found.tables = [_loads(samples, labels, servers), *wanted, _first_tokens(samples, labels, servers), *others]
     found.tables += _errors(samples, labels, servers)
     found.notes = _notes(samples, labels, servers)
-    found.pictures = _pictures(samples, rows, servers)
+    found.pictures = pictures(samples, rows, servers)
     return found
 
 
@@ -110,7 +39,7 @@ def _summary(samples: Samples, rows: Sequence[Row], servers: Sequence[str]) -> l
     summary = []
     for row in rows:
         for figure in row.point.figures:
-            measure = _MEASURES[figure]
+            measure = MEASURES[figure]
             values = {server: found for server in servers if (found := samples.values(row.label, server, figure))}
             medians = ", ".join(f"{server} {number(median(found).value)}" for server, found in values.items())
             compared = [
@@ -162,10 +91,10 @@ def _loads(samples: Samples, labels: Sequence[str], servers: Sequence[str]) -> T
 def _first_tokens(samples: Samples, labels: Sequence[str], servers: Sequence[str]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for label in labels:
-        for kind, title in _KINDS.items():
+        for kind, title in KINDS.items():
             for server in servers:
                 heard = samples.requests(label, server, kind)
-                values = _each(heard, lambda one: one.first_token)
+                values = in_milliseconds(heard, lambda one: one.first_token)
                 if values:
                     prompt, cached = _tokens(heard)
                     rows.append((label, title, server, len(values), *_tails(values), prompt, cached))
@@ -175,26 +104,28 @@ def _first_tokens(samples: Samples, labels: Sequence[str], servers: Sequence[str
     )
 
 
-def _ratios(samples: Samples, rows: Sequence[Row], servers: Sequence[str]) -> Table:
-    """Whatever the direction of a measure: above 1 the first server is better."""
-    found: list[tuple[Cell, ...]] = []
+def _ratios(samples: Samples, rows: Sequence[Row], servers: Sequence[str]) -> tuple[list[Table], list[Table]]:
+    """In what the loads are for, and in everything else. Above 1 the first server is better, whatever the measure."""
+    first, *others = servers
+    wanted: list[tuple[Cell, ...]] = []
+    unasked: list[tuple[Cell, ...]] = []
     for row in rows:
-        for figure, measure in _MEASURES.items():
+        for figure, measure in MEASURES.items():
             values = {server: samples.values(row.label, server, figure) for server in servers}
-            if not values[servers[0]] or not any(values[other] for other in servers[1:]):
+            if not values[first] or not any(values[other] for other in others):
                 continue
-            ratios = [
-                _better(values[servers[0]], values[other], measure) if values[other] else None for other in servers[1:]
-            ]
-            shown = "*" if figure in row.point.figures else ""
-            medians = [_median(values[server]) for server in servers]
-            found.append((row.label, f"{measure.title}{shown}", *(each and each.value for each in medians), *ratios))
-    columns = ("load", "measure", *servers, *(f"{servers[0]} / {other}" for other in servers[1:]))
+            medians = (median(values[server]).value if values[server] else None for server in servers)
+            ratios = (_better(values[first], values[other], measure) if values[other] else None for other in others)
+            table = wanted if figure in row.point.figures else unasked
+            table.append((row.label, measure.title, *medians, *ratios))
+    columns = ("load", "measure", *servers, *(f"times as good as {other}" for other in others))
     note = (
-        f"A ratio above 1 means that {servers[0]} is better, also where less is better. Where its interval "
-        "includes 1 no difference was shown. * is what the load is for."
+        f"A ratio above 1 means that {first} is better, also where less is better. Where its interval includes 1 no "
+        "difference was shown."
     )
-    return Table(f"{servers[0]} against the others", columns, found, note)
+    titled = ((f"{first} against the others", wanted), ("... in what these loads are not for", unasked))
+    in_this, in_that = ([Table(title, columns, found, note)] if found else [] for title, found in titled)
+    return in_this, in_that
 
 
 def _errors(samples: Samples, labels: Sequence[str], servers: Sequence[str]) -> list[Table]:
@@ -228,83 +159,8 @@ def _notes(samples: Samples, labels: Sequence[str], servers: Sequence[str]) -> l
     return notes
 
 
-def _pictures(samples: Samples, rows: Sequence[Row], servers: Sequence[str]) -> list[Picture]:
-    by_load = {
-        (row.label, server): values
-        for row in rows
-        for server in servers
-        if (values := samples.values(row.label, server, "first token"))
-    }
-    if not by_load:
-        return []
-    title = "Time to the first token: every request, its median and the middle half"
-    pictures = [Picture("ttft", title, distributions(by_load, "time to the first token (ms)"))]
-    return [*pictures, *_curves(samples, rows, servers), *_timelines(samples, rows, servers)]
-
-
-def _curves(samples: Samples, rows: Sequence[Row], servers: Sequence[str]) -> list[Picture]:
-    """Of loads that were tried at several strengths."""
-    pictures = []
-    for load in dict.fromkeys(row.load for row in rows):
-        of_load = [row for row in rows if row.load == load]
-        strengths = {row.label: float(row.point.clients or row.point.rate or 0) for row in of_load}
-        if len(set(strengths.values())) < 2:
-            continue
-        x_label = "clients at once" if of_load[0].point.clients else "requests begun in a second"
-        for figure, short in _OVER_LOAD.items():
-            series = {
-                f"{server} {name}".strip(): points
-                for server in servers
-                for name in dict.fromkeys(row.pass_name for row in of_load)
-                if (points := _curve(samples, [row for row in of_load if row.pass_name == name], server, figure))
-            }
-            if series:
-                file_name = f"{_file_name(load)}-{short}-over-load"
-                title = f"{load}: {_MEASURES[figure].title}, median, over the load"
-                pictures.append(Picture(file_name, title, lines(series, x_label, _MEASURES[figure].title)))
-    return pictures
-
-
-def _curve(samples: Samples, rows: Sequence[Row], server: str, figure: Figure) -> list[tuple[float, float]]:
-    found = [(row, samples.values(row.label, server, figure)) for row in rows]
-    return [(float(row.point.clients or row.point.rate or 0), median(values).value) for row, values in found if values]
-
-
-def _timelines(samples: Samples, rows: Sequence[Row], servers: Sequence[str]) -> list[Picture]:
-    """Of the loads with long prompts that interfere; of the one with the longest stall, where none has any."""
-    worst = {
-        row.label: {server: stream for server in servers if (stream := _most_stalled(samples, row.label, server))}
-        for row in rows
-    }
-    disturbed = [row.label for row in rows if row.point.load.interference and worst[row.label]]
-    if not disturbed and any(worst.values()):
-        disturbed = [max(worst, key=lambda label: max(map(_stall, worst[label].values()), default=0.0))]
-    return [
-        Picture(
-            f"{_file_name(label)}-timeline",
-            f"{label}: when the tokens of a stream came; of each server the stream with the longest stall",
-            timelines({server: one.times for server, one in worst[label].items()}),
-        )
-        for label in disturbed
-    ]
-
-
-def _most_stalled(samples: Samples, label: str, server: str) -> Heard | None:
-    streams = [one for one in samples.requests(label, server, "first", "later") if len(one.times) > 1]
-    return max(streams, key=_stall, default=None)
-
-
-def _stall(heard: Heard) -> float:
-    return heard.longest_stall or 0.0
-
-
-def _better(first: Sequence[float], other: Sequence[float], measure: _Measure) -> Estimate:
+def _better(first: Sequence[float], other: Sequence[float], measure: Measure) -> Estimate:
     return ratio_of_medians(first, other) if measure.better == "higher" else ratio_of_medians(other, first)
-
-
-def _each(heard: Sequence[Heard], value: Callable[[Heard], float | None]) -> list[float]:
-    """In milliseconds; only what is above zero, which nothing measured is."""
-    return [_MILLISECONDS * found for one in heard if (found := value(one))]
 
 
 def _median(values: Sequence[float]) -> Estimate | None:
@@ -320,7 +176,3 @@ def _tokens(heard: Sequence[Heard]) -> tuple[float | None, float | None]:
     prompts = [one.prompt_tokens for one in heard if one.prompt_tokens is not None]
     cached = [one.cached_tokens for one in heard if one.cached_tokens is not None]
     return statistics.median(prompts) if prompts else None, statistics.median(cached) if cached else None
-
-
-def _file_name(label: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in label)

@@ -14,7 +14,7 @@ from paddock.lab.bench.lengths import Length
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Positive = Annotated[float, msgspec.Meta(gt=0)]
+Positive = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
 Figure = Literal[
     "requests/s",
     "tokens/s",
@@ -90,6 +90,10 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ValueError("interleaved goes with concurrency and a number of requests only")
         if not (self.concurrency or self.rate):
             raise ValueError("concurrency or rate is an empty list")
+        for name in ("concurrency", "rate", "passes"):
+            several = _several(getattr(self, name))
+            if len(set(several)) < len(several):
+                raise ValueError(f"{name} has something twice")
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ def read(path: Path | None, flags: Mapping[str, Any], chosen: Sequence[str] = ()
     tables: dict[str, dict[str, Any]] = {"load": {}}
     if path:
         try:
-            tables = _File.of(tomllib.loads(path.read_text("utf-8"))).load
+            tables = msgspec.convert(tomllib.loads(path.read_text("utf-8")), _File).load
         except (OSError, ValueError) as problem:
             raise BadScenario(f"{path}: {problem}") from problem
     if unknown := [name for name in chosen if name not in tables]:
@@ -153,11 +157,7 @@ def read(path: Path | None, flags: Mapping[str, Any], chosen: Sequence[str] = ()
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    load: dict[str, dict[str, Any]]
-
-    @classmethod
-    def of(cls, said: object) -> _File:
-        return msgspec.convert(said, cls)
+    load: Annotated[dict[str, dict[str, Any]], msgspec.Meta(min_length=1)]
 
 
 def _merged(table: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:

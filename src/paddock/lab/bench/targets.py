@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from paddock.lab.client import Answer, ChatFailed, build_info, first_model, stream
+from paddock.lab.client import Answer, ChatFailed, build_info, count_tokens, first_model, stream
 from paddock.lab.servers import Server
 from paddock.lab.words import Message, user
 
@@ -53,6 +54,9 @@ class Target:
             may_be_empty=True,
             leave_after=leave_after,
         )
+
+    def count_tokens(self, text: str) -> int | None:
+        return asyncio.run(count_tokens(self.server.address, self.model, text))
 
 
 async def meet(server: Server, *, model: str, temperature: float, ignore_eos: bool) -> Target:

@@ -47,7 +47,9 @@ class Heard:
     @property
     def between_tokens(self) -> float | None:
         """Mean time from one token to the next."""
-        return (self.times[-1] - self.times[0]) / (self.tokens - 1) if len(self.times) > 1 < self.tokens else None
+        if len(self.times) < 2 or self.tokens < 2:
+            return None
+        return (self.times[-1] - self.times[0]) / (self.tokens - 1)
 
     @property
     def longest_stall(self) -> float | None:

@@ -18,11 +18,9 @@ from paddock.lab.prefix_cache.findings import of_removal, of_tenants
 from paddock.lab.progress import progress
 from paddock.lab.report import Recording, new_folder
 from paddock.lab.servers import entrants
-from paddock.lab.words import words
+from paddock.lab.words import words_per_token
 
 _PADDOCK = "paddock={python} -m paddock serve --port {port}"
-_RULER = 500
-"""Words that are counted to know how many make a token."""
 _SPARE = 1024
 """Tokens of the binding's context for turns, answers and the template."""
 
@@ -87,7 +85,7 @@ def command(
             from paddock.lab.prefix_cache.binding import open_binding
 
             backends += open_binding(binding, context=round(1.2 * (a_tokens + b_tokens)) + _SPARE)
-        sizes = Sizes(a_tokens, b_tokens, _words_per_token(backends))
+        sizes = Sizes(a_tokens, b_tokens, words_per_token(backend.count_tokens for backend in backends))
         count = warm_up + trials
         steps = (
             removal(sizes, count, chance)
@@ -109,10 +107,3 @@ def command(
     tell(findings, page, interrupted=interrupted)
     answered = {seen.backend for seen in experiment.observations if not seen.dropped and not seen.error}
     sys.exit(INTERRUPTED if interrupted else len(answered) < len(backends))
-
-
-def _words_per_token(backends: list[Backend]) -> float:
-    """By the first who can count; a word is about a token otherwise."""
-    chance = random.Random(0)
-    text = words(_RULER, tag=chance, rest=chance)
-    return next((_RULER / tokens for backend in backends if (tokens := backend.count_tokens(text))), 1.0)
