@@ -110,14 +110,20 @@ async def open64(session: Session) -> list[Measure]:
 
 
 async def swap(session: Session) -> list[Measure]:
-    """A model that is not loaded is asked for (start the servers with a directory of models)."""
-    name, waits = session.settings.model_name, []
-    for _ in range(session.settings.scaled(5)):
-        await post(session.address, "/models/unload", {"model": name})
-        while await _state(session.address, name) != "unloaded":  # noqa: ASYNC110 (another process's)
-            await asyncio.sleep(0.05)
-        waits.append((await session.ask([user(session.words(_SHORT_QUESTION))], 2)).first_token)
-    return [_seconds("first token of an unloaded model, median", statistics.median(waits))]
+    """A model that is not loaded is asked for (start the servers with a directory of models): the moment it has left,
+    and a while later, as after it was idle.
+    """
+    name, measures = session.settings.model_name, []
+    for when, pause in (("the moment it has left", 0.0), ("a while later", 2.0)):
+        waits = []
+        for _ in range(session.settings.scaled(5)):
+            await post(session.address, "/models/unload", {"model": name})
+            while await _state(session.address, name) != "unloaded":  # noqa: ASYNC110 (another process's)
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(pause)
+            waits.append((await session.ask([user(session.words(_SHORT_QUESTION))], 2)).first_token)
+        measures.append(_seconds(f"first token of an unloaded model, {when}, median", statistics.median(waits)))
+    return measures
 
 
 async def fairness(session: Session) -> list[Measure]:
