@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import statistics
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -114,8 +115,8 @@ class Clocked:
         self._random = random.Random(0)
         self._ids = iter(range(1000))
 
-    def ask(self, key: str, size: int, max_tokens: int) -> Request:
-        tokens = [self._random.randrange(1 << 20) for _ in range(size)]
+    def ask(self, key: str, size: int, max_tokens: int, beginning: Sequence[int] = ()) -> Request:
+        tokens = [*beginning, *(self._random.randrange(1 << 20) for _ in range(size - len(beginning)))]
         request = Request(next(self._ids), tokens, object(), max_tokens, key=key, namespace=key)
         self.scheduler.add(request)
         return request
@@ -175,6 +176,39 @@ def test_a_short_prompt_is_read_at_once_and_whole() -> None:
     assert [(request.key, len(span.tokens)) for request, span in zip(plan.requests, plan.spans, strict=True)] == [
         ("other", 40)
     ]
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_who_has_nothing_else_here_does_not_wait_for_others_answers_either(unified: bool) -> None:
+    clocked = Clocked(unified=unified)
+    beginning = range(16)
+    clocked.ask("other", 40, 1, beginning)
+    clocked.run_until(1.0)
+    for _ in range(20):
+        clocked.ask("flood", 100, 400)
+    clocked.run_until(4.0)
+    request = clocked.ask("other", 40, 4, beginning)
+    plan = clocked.scheduler.schedule()
+    assert plan is not None
+    assert plan.requests == [request] and len(plan.spans[0].tokens) == 24, "the rest was known"
+    clocked.scheduler.commit(plan, [Sampled(1)], 0.05)
+    plan = clocked.scheduler.schedule()
+    assert plan is not None
+    assert plan.decodes == 8, "and then all go on"
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_a_place_is_kept_for_who_was_here_a_moment_ago(unified: bool) -> None:
+    clocked = Clocked(unified=unified)
+    for _ in range(60):
+        clocked.ask("flood", 100, 400)
+    clocked.run_until(1.0)
+    for _ in range(5):
+        clocked.ask("other", 40, 4)
+        clocked.run_until(clocked.now + 1)
+    assert clocked.scheduler.preemptions == 1, "somebody steps back for the first one only"
+    clocked.run_until(clocked.now + 12)
+    assert clocked.scheduler.running == 8, "but it is not kept for ever"
 
 
 def test_a_long_prompt_of_one_key_is_read_to_its_end_however_many_short_ones_come() -> None:

@@ -29,7 +29,7 @@ class StepBudget:
     """Answers take a sixteenth of the time while prompts are computed: a step with few of them is dear."""
     floor_seconds: float = 0.25
     """A pause that does no harm, so prompts need not be cut finer: small chunks cost more for each token."""
-    brief_stretch: float = 2.0
+    brief_stretch: float = 1.5
     brief_seconds: float = 0.03
     """The same while others share the model than those whose prompts these are."""
     _generating: float = 0.0

@@ -26,6 +26,8 @@ class Chunks:
         self._queue = queue
         self._passed_over = 0
         """Steps since the oldest prompt got something."""
+        self.alone = False
+        """Whether the step that was shared out last is for prompts only, so that they are read the sooner."""
 
     def share_out(
         self, prompts: Sequence[Request], running: Sequence[Request], *, decodes: int, room: int, contended: bool
@@ -39,6 +41,7 @@ class Chunks:
         # Answers that cannot share this step wait for its end as those do that can.
         answering = sum(request.generating for request in running)
         left = min(quick if short else self._budget.prompt_tokens(decodes=answering), room)
+        alone_before, self.alone = self.alone, False
         turns = self._turns(prompts, running)
         oldest = min(prompts, key=lambda request: request.arrival)
         first = [oldest] if self._passed_over >= _PATIENCE else [request for request in prompts if turns[request] == 0]
@@ -47,9 +50,12 @@ class Chunks:
             whole = min(
                 (request for request in first if not request.stay), key=lambda request: request.reach, default=None
             )
-            if whole is not None and left < whole.reach <= min(max(quick, _SHORT), room):
-                # A short prompt is not cut, nor held up by parts of others.
-                prompts, first, left = [whole], [whole], whole.reach
+            if whole is not None and whole.reach <= min(max(quick, _SHORT), room):
+                # Who has nothing else here does not wait for others' answers either, which are put off for a moment.
+                self.alone = not alone_before and self._queue.places(whole) == 1
+                if self.alone or left < whole.reach:
+                    # A short prompt is not cut, nor held up by parts of others.
+                    prompts, first, left = [whole], [whole], whole.reach
         half = (min(first, key=lambda request: request.arrival), (left + 1) // 2)
         # Of about the same length, they go by sequence: streams next to each other are computed together.
         others = sorted(prompts, key=lambda request: (turns[request], request.pending.bit_length(), request.sequence))

@@ -185,9 +185,9 @@ class FairQueue(Generic[Item]):
     def leave(self, item: Item) -> None:
         self._account(item).places -= 1
 
-    def has_any(self, item: Item) -> bool:
-        """Whether its key has a place."""
-        return self._account(item).places > 0
+    def places(self, item: Item) -> int:
+        """How many its key has."""
+        return self._account(item).places
 
     def is_here(self, item: Item) -> bool:
         """Whether its key runs or waits."""

@@ -92,7 +92,7 @@ class Request:
     @property
     def stay(self) -> int:
         """How many tokens further it has come since it has its place."""
-        return self.judged - self.resumed
+        return max(self.judged - self.resumed, 0)
 
     @property
     def may_step_back(self) -> bool:

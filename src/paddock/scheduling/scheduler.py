@@ -235,7 +235,7 @@ class Scheduler:
         return (
             request.wanted_slot is None
             and len(self.slots) - len(self._running) == 1 < len(self.slots)
-            and self._queue.has_any(request)
+            and self._queue.places(request) > 0
             and self._expected.anybody(self._seconds)
         )
 
@@ -406,9 +406,10 @@ class Scheduler:
                     among.remove(victim)
         if not self._shape.unified:
             self._close_gaps(decodes)
-        work = [(request, 1) for request in decodes]
-        if prompts:
-            work += self._chunks(prompts, decodes=len(decodes))
+        work = self._chunks(prompts, decodes=len(decodes)) if prompts else []
+        if work and self._share.alone:
+            decodes = []
+        work += [(request, 1) for request in decodes]
         # In order of sequence: a stream per sequence is computed at once only where ids follow each other.
         work.sort(key=lambda item: item[0].sequence)
         spans, requests = [self._span(*item) for item in work], [request for request, _ in work]
