@@ -507,11 +507,12 @@ class Forget(msgspec.Struct, frozen=True):
 
 
 class Fork(msgspec.Struct, frozen=True):
-    """Give the empty sequence `target` the first `length` tokens of `source`."""
+    """Give the sequence `target`, which has as many tokens as `start`, those of `source` from there to `length`."""
 
     source: int
     target: int
     length: int
+    start: int = 0
 
 
 class Save(msgspec.Struct, frozen=True):

@@ -178,6 +178,19 @@ def test_a_prompt_that_comes_again_is_not_computed_again(unified: bool, whole: b
     assert house.computed == 101 + 1
 
 
+def test_prompts_that_happen_to_begin_alike_are_shared_from_where_they_part() -> None:
+    house = House(n_ctx=1024, batch=64)
+    house.ask(1, "abc" + "x" * 200)
+    house.ask(2, "abd" + "y" * 200)
+    for _ in range(20):
+        house.step()
+    third = house.ask(3, "abd" + "y" * 200 + "?", max_tokens=1)
+    house.step()
+    assert third.cached == 204
+    house.run()
+    assert house.text(3) == _alone("abd" + "y" * 200 + "?", max_tokens=1, n_ctx=1024)[0]
+
+
 def test_what_a_long_prompt_leaves_is_copied_out_bit_by_bit_while_others_answer() -> None:
     house = House(n_ctx=1024, batch=64)
     house.ask(1, "b", max_tokens=60)

@@ -206,13 +206,12 @@ class FakeEngine:
             match operation:
                 case Forget(sequence, start):
                     del self._cells.setdefault(sequence, [])[start:]
-                case Fork(source, target, length):
-                    if self._cells.get(target):
-                        raise AssertionError(f"sequence {target} was not empty")
-                    cells = self._cells[source][:length]
-                    if len(cells) != length:
-                        raise AssertionError(f"sequence {source} holds {len(cells)} tokens, not {length}")
-                    self._cells[target] = cells if self.shape.unified else list(map(copy, cells))
+                case Fork(source, target, length, start):
+                    cells = self._cells[source][start:length]
+                    if len(cells) != length - start:
+                        raise AssertionError(f"sequence {source} does not hold {start}..{length}")
+                    history = self._history(target, start)
+                    history += cells if self.shape.unified else map(copy, cells)
                 case Save(sequence, start, end, span):
                     cells = self._cells[sequence][start:end]
                     if len(cells) != end - start:

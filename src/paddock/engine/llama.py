@@ -82,7 +82,8 @@ class LlamaEngine:
         n_ctx = min(options.n_ctx or trained, trained * options.parallel)
         n_batch = min(options.n_batch, n_ctx)
         params = context_params(options, n_ctx=n_ctx, n_batch=n_batch, unified=self._unified)
-        spare = _SPARE if self._unified and not _is_special(self._model) else 0
+        room = int(params.n_ubatch) - int(params.n_seq_max)  # libllama reserves an output for each sequence
+        spare = max(min(_SPARE, room), 0) if self._unified and not _is_special(self._model) else 0
         params.n_seq_max += spare
         self._context = new_context(self._model, params)
         self._n_ctx = int(lib.llama_n_ctx_seq(self._context))

@@ -28,9 +28,7 @@ class _Held:
     node: Node | None
     """Where its part of the tree ends; None for a sequence that neither reads nor leaves anything."""
     private: int = 0
-    """Cells outside the tree: generated tokens, and copies of what another sequence holds too."""
-    attached: bool = True
-    """Whether its next tokens would continue at `node`."""
+    """Cells outside the tree: generated tokens, and doubles of what another sequence holds."""
 
 
 @dataclass(slots=True)
@@ -94,7 +92,7 @@ class Cache:
         """How many of the first tokens need no cells of their own."""
         if namespace is None or not self._shape.unified:
             return 0
-        return self._tree.match(namespace, tokens).hot()[0]
+        return self._tree.match(namespace, tokens).hot()
 
     def stored_pieces(self, namespace: str, tokens: list[int]) -> list[Piece]:
         """Where host memory has the first of these tokens, as far as it has them."""
@@ -121,24 +119,22 @@ class Cache:
     def advance(self, sequence: int, tokens: list[int]) -> None:
         """Prompt tokens were computed: others may share them from now on."""
         held = self._held[sequence]
-        added = 0
-        if held.node is not None and held.attached:
-            held.node, added = self._tree.extend(sequence, held.node, tokens)
-            held.attached = added == len(tokens)
-        held.private += len(tokens) - added if self._shape.unified else len(tokens)
+        private = len(tokens)
+        if held.node is not None:
+            held.node, doubled = self._tree.extend(sequence, held.node, tokens)
+            private = doubled if self._shape.unified else private
+        held.private += private
 
     def grow(self, sequence: int, count: int) -> None:
         """Generated tokens were computed."""
-        held = self._held[sequence]
-        held.private += count
-        held.attached = False
+        self._held[sequence].private += count
 
     def leave(self, sequence: int, tokens: list[int]) -> None:
         """A sequence ends; `tokens` of it were computed and are worth keeping."""
         held = self._held.pop(sequence)
         if held.namespace is None or held.node is None or not tokens or not self._budget:
             if held.node is not None:
-                self._tree.release(sequence, held.node)
+                self._release(sequence, held.node)
             self._operations.append(Forget(sequence))
             return
         copied = self._tree.match(held.namespace, tokens).stored()
@@ -155,7 +151,7 @@ class Cache:
         """Copy what a parked sequence left into host memory, and free its cells."""
         parked = self._parked.pop(sequence)
         self._save(sequence, parked.namespace, parked.tokens)
-        self._tree.release(sequence, parked.node)
+        self._release(sequence, parked.node)
         self._operations.append(Forget(sequence))
 
     def settle_some(self) -> None:
@@ -206,8 +202,7 @@ class Cache:
 
     def _bring(self, sequence: int, match: Match, length: int) -> int:
         """Put the first `length` matched tokens into the sequence's cells, from wherever is nearest."""
-        hot, holder = match.hot()
-        hot = min(hot, length)
+        hot = min(match.hot(), length)
         least = self._shape.least_copied
         if self._shape.unified:
             length = min(length, hot + max(self.free, 0))
@@ -221,11 +216,21 @@ class Cache:
                 return 0
             if stored >= hot:
                 hot = 0
-        if hot and holder is not None:
-            self._operations.append(Fork(holder, sequence, hot))
+        sources = match.sources(hot)
+        if not self._shape.unified:
+            sources = [(holder, 0, hot) for holder, _, _ in sources[-1:]]
+        self._operations += [Fork(holder, sequence, end, start) for holder, start, end in sources]
         if length > hot:
             self._operations.append(Restore(sequence, hot, match.pieces(hot, length)))
         return length
+
+    def _release(self, sequence: int, node: Node) -> None:
+        """Doubles of what it alone held are now what everybody shares."""
+        for heir, count in self._tree.release(sequence, node):
+            if self._shape.unified and heir in self._held:
+                self._held[heir].private -= count
+            elif self._shape.unified:
+                self._parked[heir].cells -= count
 
     def _save(self, sequence: int, namespace: str, tokens: list[int]) -> None:
         self._keep(namespace, tokens, lambda start, end, span: Save(sequence, start, end, span))
