@@ -66,7 +66,7 @@ def test_what_is_shown_and_what_is_not_is_all_there_is(
     _is_a_tree(shown)
     whole = cache.known(ALL)
     assert {span.id: (span.start, span.tokens, span.stored, set(span.holders)) for span in whole.spans} == {
-        node.id: (node.start, node.tokens, node.stored is not None, node.holders) for node in nodes
+        node.id: (node.start, node.tokens, node.stored is not None, node.holders | node.doubles) for node in nodes
     }
     assert shown.spans == whole.spans[:limit]
     # What is in cells comes before what is only stored.
