@@ -21,14 +21,12 @@ LONGEST = 2048
 CAPACITY = 4096
 """Blocks that a replica is thought to hold: a quarter of a million tokens."""
 
-CROWD = 32.0
+CROWD = 16.0
 """Going where all places are taken is as bad as reading so many more blocks, and in proportion where some are."""
-NEAR = 4.0
+NEAR = 2.0
 """Among equals, who is less busy by no more than this (in blocks, as above) is no better."""
-FREE = 0.5
-"""Up to this part of its places a replica is never too busy."""
 SLACK = 0.25
-"""Nor is it while it has no more than its share of all requests and this much more."""
+"""A replica with a free place is never too busy, nor is one that has its share of all requests and this much more."""
 
 _MASK = 2**64 - 1
 
@@ -91,7 +89,7 @@ class Router:
 
     def began(self, name: str, chain: tuple[int, ...]) -> None:
         """It computes this prompt, so it will hold it. Of one that has been removed nothing is remembered."""
-        if replica := self._replicas.get(name):
+        if (replica := self._replicas.get(name)) is not None:
             replica.hold(chain)
 
     def choose(self, chain: tuple[int, ...], loads: Mapping[str, Load], without: Collection[str] = ()) -> Choice | None:
@@ -103,12 +101,12 @@ class Router:
         there = [
             (replica, load.running + load.waiting, load.slots or 1)
             for name, load in loads.items()
-            if (replica := self._replicas.get(name)) and name not in without
+            if (replica := self._replicas.get(name)) is not None and name not in without
         ]
         if not there:
             return None
         demand, places = sum([busy for _, busy, _ in there]) + 1, sum([slots for _, _, slots in there])
-        share = max(FREE, (1 + SLACK) * demand / places)
+        share = max(1.0, (1 + SLACK) * demand / places)
         known = {replica: replica.known(chain) for replica, _, _ in there}
         # Not everybody can have more than their share, so somebody is left.
         worth = {
@@ -124,20 +122,21 @@ class Router:
         return Choice(chosen.name, most, "new" if not longest else "load" if most < longest else "prefix")
 
 
-class _Replica:
-    """The blocks it likely holds; those that were not asked for the longest make room for new ones.
+class Blocks:
+    """As many as a cache has room for. Those that were not asked for the longest make room for new ones.
 
-    Whoever holds a block holds all that come before it in its chain, because those count as asked for later.
+    Who holds a block holds all that come before it in its chain, because those count as asked for later.
     """
 
-    def __init__(self, name: str, capacity: int) -> None:
-        self.name = name
-        self.number = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") | 1
-        """Odd, so that multiplying by it, modulo 2**64, is a hash of its own for each name."""
+    def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._blocks: OrderedDict[int, None] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._blocks)
+
     def known(self, chain: tuple[int, ...]) -> int:
+        """How many of the first are held."""
         blocks = self._blocks
         if not chain or chain[0] not in blocks:
             return 0
@@ -149,3 +148,11 @@ class _Replica:
             self._blocks.move_to_end(block)
         while len(self._blocks) > self._capacity:
             self._blocks.popitem(last=False)
+
+
+class _Replica(Blocks):
+    def __init__(self, name: str, capacity: int) -> None:
+        super().__init__(capacity)
+        self.name = name
+        self.number = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") | 1
+        """Odd, so that multiplying by it, modulo 2**64, is a hash of its own for each name."""
