@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal
 
 BLOCK = 256
@@ -29,6 +30,7 @@ SLACK = 0.25
 """A replica with a free place is never too busy, nor is one that has its share of all requests and this much more."""
 
 _MASK = 2**64 - 1
+_SCORE = itemgetter(0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +109,19 @@ class Router:
             return None
         demand, places = sum([busy for _, busy, _ in there]) + 1, sum([slots for _, _, slots in there])
         share = max(1.0, (1 + SLACK) * demand / places)
-        known = {replica: replica.known(chain) for replica, _, _ in there}
+        known = [replica.known(chain) for replica, _, _ in there]
         # Not everybody can have more than their share, so somebody is left.
-        worth = {
-            replica: known[replica] - CROWD * busy / slots for replica, busy, slots in there if busy < share * slots
-        }
-        best = max(worth.values())
-        most = max([known[replica] for replica, its in worth.items() if its == best])
-        peers = [replica for replica, its in worth.items() if its >= best - NEAR and known[replica] == most]
+        scored = [
+            (knows - CROWD * busy / slots, knows, replica)
+            for knows, (replica, busy, slots) in zip(known, there, strict=True)
+            if busy < share * slots
+        ]
+        best, most, _ = max(scored, key=_SCORE)
+        peers = [replica for worth, knows, replica in scored if knows == most and worth >= best - NEAR]
         # The first block that is new tells this conversation from others with the same beginning.
         key = chain[min(most, len(chain) - 1)] if chain else 1
         chosen = max(peers, key=lambda replica: (key * replica.number & _MASK, replica.name))
-        longest = max(known.values())
+        longest = max(known)
         return Choice(chosen.name, most, "new" if not longest else "load" if most < longest else "prefix")
 
 

@@ -1,4 +1,4 @@
-"""One run of events: who asks, who is chosen, and what becomes of it. No clock but its own, and no chance but the seed."""
+"""One run of events: who asks, who is chosen, what becomes of it. It has its own clock, and no chance but the seed."""
 
 from __future__ import annotations
 
@@ -85,6 +85,8 @@ class _Run:
 
     def outcome(self) -> Outcome:
         counted = [request for request in self._ended if request.arrived >= self._setting.warm_up]
+        if not counted:
+            raise ValueError(f"nobody came and was answered in {self._setting.seconds:g} s")
         times = [request.first_token - request.arrived for request in counted]
         return Outcome(
             requests=len(counted),
