@@ -21,7 +21,7 @@ from tests.lab.runs import page, raw, run, table
 
 _SMALL = Machine("small", slots=2, cache_blocks=64, reads=100, first=0.1, growth=0.5)
 _CONVERSATIONS = Mix(users=10, one_offs=0, bursts=0)
-_POOL = Setting("prefix", 4, 1, MACHINES["two-cores"], _CONVERSATIONS, warm_up=300, seconds=600, seed=1)
+_POOL = Setting("prefix", 4, 1, True, MACHINES["two-cores"], _CONVERSATIONS, warm_up=300, seconds=600, seed=1)
 
 
 def _request(tokens: int, answer: int = 10, first: int = 0) -> Request:
@@ -128,7 +128,7 @@ def test_a_pool_of_a_hundred_keeps_it_up_without_overrunning_anybody() -> None:
 
 
 def test_the_same_seed_gives_the_same_figures() -> None:
-    setting = replace(_POOL, mix=Mix(), warm_up=10, seconds=60, routers=3)
+    setting = replace(_POOL, mix=Mix(), warm_up=10, seconds=60, routers=3, stay=False)
     assert simulate(setting) == simulate(setting) != simulate(replace(setting, seed=2))
 
 
@@ -156,9 +156,9 @@ def test_the_command_leaves_a_page(tmp_path: Path) -> None:
     assert status == 0, output
     assert "2 replicas:" in output and "3 replicas:" in output
     seen = raw(tmp_path)
-    assert len(seen) == 2 * (1 + len(POLICIES) + 1)
+    assert len(seen) == 2 * (1 + len(POLICIES) + 2)
     assert {each["policy"] for each in seen} == {BIG, *POLICIES}
-    assert [row["policy"] for row in table(tmp_path)].count("prefix, 4 routers") == 2
+    assert [row["policy"] for row in table(tmp_path)].count("prefix, 4 routers, any") == 2
     assert "of what one as large as all would reach" in page(tmp_path)
 
 

@@ -24,7 +24,7 @@ CAPACITY = 4096
 
 CROWD = 16.0
 """Going where all places are taken is as bad as reading so many more blocks, and in proportion where some are."""
-NEAR = 2.0
+NEAR = 4.0
 """Among equals, who is less busy by no more than this (in blocks, as above) is no better."""
 SLACK = 0.25
 """A replica with a free place is never too busy, nor is one that has its share of all requests and this much more."""

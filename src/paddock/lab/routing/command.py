@@ -40,8 +40,8 @@ _MIX = Mix()
     type=click.IntRange(1),
     default=(1, 4),
     show_default=True,
-    help="That requests come through, whichever, and that know nothing of each other (repeatable). With several only "
-    f"{OURS} is tried.",
+    help="That know nothing of each other (repeatable). With several only "
+    f"{OURS} is tried, with users who stay at one of them and with requests that come through any.",
 )
 @click.option(
     "--policy",
@@ -78,10 +78,11 @@ def command(
     """
     mix = Mix(users, think, turns, prompts, one_offs, bursts, burst_size)
     settings = [
-        Setting(policy, count, through, MACHINES[machine], mix, warm_up, seconds, seed)
+        Setting(policy, count, through, stay, MACHINES[machine], mix, warm_up, seconds, seed)
         for count in replicas
         for policy in (BIG, *policies)
         for through in (routers if policy == OURS else (1,))
+        for stay in ((True, False) if through > 1 else (True,))
     ]
     interrupted, seen = False, list[Seen]()
     with Recording(new_folder(out, "routing"), "Routing", _QUESTION) as recording:

@@ -15,7 +15,7 @@ OURS = "prefix"
 _COMPARED = "round-robin"
 _COLOURS = {
     OURS: "#1f6f8b", BIG: "#222222", "sticky": "#4c8f4a", "first-block": "#8a5aa8", "least-busy": "#d1702a",
-    _COMPARED: "#b8434a", "random": "#9a9a9a",
+    _COMPARED: "#b8434a", "random": "#9a9a9a", "thresholds": "#c9a227",
 }  # fmt: skip
 
 Seen = tuple[Setting, Outcome]
@@ -70,15 +70,15 @@ def _draw(figure: Figure, seen: Sequence[Seen]) -> None:
     left, right = figure.subplots(1, 2)
     sizes = sorted({setting.replicas for setting, _ in seen})
     for name in dict.fromkeys(_name(setting) for setting, _ in seen):
-        points = sorted((setting.replicas, outcome) for setting, outcome in seen if _name(setting) == name)
-        policy = name.partition(",")[0]
+        points = {setting.replicas: outcome for setting, outcome in seen if _name(setting) == name}
+        policy, _, routers = name.partition(", ")
         for axes, values in (
-            (left, [100 * outcome.hit_rate for _, outcome in points]),
-            (right, [outcome.first_token_95 for _, outcome in points]),
+            (left, [100 * points[size].hit_rate for size in sorted(points)]),
+            (right, [points[size].first_token_95 for size in sorted(points)]),
         ):
             axes.plot(
-                [count for count, _ in points], values, marker="o", markersize=4, linewidth=2 if policy == OURS else 1,
-                linestyle="-" if name == policy else "--", color=_COLOURS[policy], label=name,
+                sorted(points), values, marker="o", markersize=4, linewidth=2 if policy == OURS else 1, label=name,
+                linestyle=":" if routers.endswith("any") else "--" if routers else "-", color=_COLOURS[policy],
             )  # fmt: skip
     left.set_ylabel("prompt tokens cached (%)")
     left.set_ylim(0, 100)
@@ -96,7 +96,9 @@ def _draw(figure: Figure, seen: Sequence[Seen]) -> None:
 
 
 def _name(setting: Setting) -> str:
-    return setting.policy if setting.routers == 1 else f"{setting.policy}, {setting.routers} routers"
+    if setting.routers == 1:
+        return setting.policy
+    return f"{setting.policy}, {setting.routers} routers{'' if setting.stay else ', any'}"
 
 
 def _percent(share: float) -> str:

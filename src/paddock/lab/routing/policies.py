@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from paddock.lab.routing.machines import Machine
 from paddock.lab.routing.replica import Request
-from paddock.pool.routing import Load, Router
+from paddock.pool.routing import Blocks, Load, Router
 
 
 class Policy(ABC):
@@ -63,6 +63,35 @@ class Sticky(Policy):
         return self.chance.randrange(self.replicas) if request.user is None else request.user % self.replicas
 
 
+class Thresholds(Policy):
+    """As the routers of SGLang and vLLM do it by default (`cache_aware`), from their documents.
+
+    Where loads are far apart, the least busy; else who holds most of the prompt, if that is enough of it; else who
+    holds least of all.
+    """
+
+    ENOUGH, APART, TIMES = 0.3, 64, 1.5
+
+    def __init__(self, machine: Machine, replicas: int, chance: random.Random) -> None:
+        super().__init__(machine, replicas, chance)
+        self._held = [Blocks(machine.cache_blocks) for _ in range(replicas)]
+
+    def choose(self, request: Request) -> int:
+        chosen = self._choose(request.chain)
+        self._held[chosen].hold(request.chain)
+        return chosen
+
+    def _choose(self, chain: tuple[int, ...]) -> int:
+        least, most = min(self.busy), max(self.busy)
+        if most - least > self.APART and most > self.TIMES * least:
+            return self.busy.index(least)
+        known = [held.known(chain) for held in self._held]
+        if max(known) > self.ENOUGH * len(chain):
+            return known.index(max(known))
+        sizes = [len(held) for held in self._held]
+        return sizes.index(min(sizes))
+
+
 class Prefix(Policy):
     """What Paddock does."""
 
@@ -100,4 +129,5 @@ POLICIES: dict[str, Callable[[Machine, int, random.Random], Policy]] = {
     "least-busy": LeastBusy,
     "first-block": FirstBlock,
     "sticky": Sticky,
+    "thresholds": Thresholds,
 }

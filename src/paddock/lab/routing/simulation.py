@@ -22,7 +22,8 @@ class Setting:
     policy: str
     replicas: int
     routers: int
-    """Each request comes through any of them, also those of one conversation."""
+    stay: bool
+    """Whether a user's requests all come through the same one, or each through any."""
     machine: Machine
     mix: Mix
     warm_up: float
@@ -103,7 +104,11 @@ class _Run:
         heapq.heappush(self._events, (moment, next(self._order), what, version))
 
     def _send(self, request: Request, now: float) -> None:
-        request.arrived, request.router = now, self._chance.randrange(len(self._routers))
+        request.arrived = now
+        if self._setting.stay and request.user is not None:
+            request.router = request.user % len(self._routers)
+        else:
+            request.router = self._chance.randrange(len(self._routers))
         router = self._routers[request.router]
         chosen = router.choose(request)
         router.sent(chosen)
