@@ -97,8 +97,8 @@ class Router:
     def choose(self, chain: tuple[int, ...], loads: Mapping[str, Load], without: Collection[str] = ()) -> Choice | None:
         """Who gets it; None if nobody is there. Only replicas whose load is told are.
 
-        Reading what is not known and standing in line both take time, so the one with the least of both is chosen. No
-        replica gets more than its share while another has less, however much it knows: then that one will know too.
+        Reading what is not known and standing in line both take time, so the one with the least of both is chosen.
+        Where no place is free nobody gets more than their share, however much they know: then another one will know too.
         """
         there = [
             (replica, load.running + load.waiting, load.slots or 1)
