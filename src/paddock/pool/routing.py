@@ -98,7 +98,7 @@ class Router:
         """Who gets it; None if nobody is there. Only replicas whose load is told are.
 
         Reading what is not known and standing in line both take time, so the one with the least of both is chosen.
-        Where no place is free nobody gets more than their share, however much they know: then another one will know too.
+        Where no place is free nobody gets more than their share, however much they know: then another will know too.
         """
         there = [
             (replica, load.running + load.waiting, load.slots or 1)

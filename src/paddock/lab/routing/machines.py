@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 BLOCK_TOKENS = 64
@@ -25,7 +26,7 @@ class Machine:
 
     def step(self, answers: int) -> float:
         """Seconds until all answers have one token more."""
-        return self.first * max(1.0, answers / self.scale) ** self.growth
+        return self.first * math.pow(max(1.0, answers / self.scale), self.growth)
 
     def times(self, count: int) -> Machine:
         """One that is as large and as fast as so many together, which nobody has: no pool can do better."""

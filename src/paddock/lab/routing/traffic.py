@@ -43,7 +43,7 @@ class Text:
     """The blocks of what has been said so far; those that another one begins with are the same."""
 
     def __init__(self, before: Text | None = None) -> None:
-        self.tokens = before.tokens if before else 0
+        self.tokens: int = before.tokens if before else 0
         self._blocks = list(before.whole) if before else []
 
     @property
