@@ -152,6 +152,11 @@ def test_memory_is_bounded_and_holds_whole_beginnings(history: list[tuple[str, t
             known = [block in replica._blocks for block in chain]
             assert known == sorted(known, reverse=True)
             assert replica.known(chain) == sum(known)
+    assert set(router._holders) == {
+        chain[0]
+        for _, chain in history
+        if chain and any(chain[0] in replica._blocks for replica in router._replicas.values())
+    }
 
 
 def test_what_was_not_asked_for_the_longest_leaves_first() -> None:
