@@ -1,0 +1,169 @@
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { Tree, TreeNode } from "../api/live";
+import { SlotChip, slotColour } from "./Slots";
+import { type Box, layOut, neighbour, pathsIn, rowHeightFor } from "./treeLayout";
+import { count, counted, listed } from "./words";
+
+/**
+ * From left to right what follows what: a box is as long as its span and as high as the paths that share it. The one
+ * under the pointer, or else the one that the arrow keys have reached, is explained below.
+ */
+export function PrefixTree({ tree }: { tree: Tree }) {
+  const field = useRef<HTMLDivElement>(null);
+  const width = useWidth(field);
+  const [pointed, setPointed] = useState<number | null>(null);
+  const [reached, setReached] = useState<number | null>(null);
+  const { boxes, height } = useMemo(
+    () => layOut(tree.nodes, width, rowHeightFor(pathsIn(tree.nodes))),
+    [tree.nodes, width],
+  );
+  const explained = find(boxes, pointed) ?? find(boxes, reached);
+  // One of them can be reached by the Tab key, and the arrow keys lead on from there.
+  const entrance = find(boxes, reached) ?? boxes[0];
+
+  function onKeyDown(event: KeyboardEvent) {
+    const next = entrance && neighbour(boxes, entrance.node.id, event.key);
+    if (next === null || next === undefined) return;
+    event.preventDefault();
+    setReached(next);
+    field.current?.querySelector<HTMLElement>(`[data-node="${next}"]`)?.focus();
+  }
+
+  return (
+    <>
+      <div class="tree-scroll">
+        <div
+          ref={field}
+          class="tree"
+          role="tree"
+          aria-label={`Prefix tree of ${tree.model}`}
+          tabIndex={-1}
+          style={{ height: `${height}px` }}
+          onKeyDown={onKeyDown}
+          onPointerLeave={() => setPointed(null)}
+        >
+          {boxes.map((box) => (
+            <Span
+              key={box.node.id}
+              box={box}
+              chosen={box === explained}
+              tabbable={box === entrance}
+              onPoint={setPointed}
+              onReach={setReached}
+            />
+          ))}
+        </div>
+      </div>
+      {explained ? <Explanation node={explained.node} /> : <TreeKey />}
+    </>
+  );
+}
+
+interface SpanProps {
+  box: Box;
+  chosen: boolean;
+  tabbable: boolean;
+  onPoint: (id: number) => void;
+  onReach: (id: number) => void;
+}
+
+function Span({ box: { node, depth, x, y, width, height }, chosen, tabbable, onPoint, onReach }: SpanProps) {
+  const place = { left: `${x}px`, top: `${y}px`, width: `${width}px`, height: `${height}px` };
+  return (
+    <div
+      class={`span ${tiersOf(node).join(" ")}${chosen ? " chosen" : ""}`}
+      role="treeitem"
+      aria-level={depth + 1}
+      aria-selected={chosen}
+      aria-label={labelOf(node)}
+      data-node={node.id}
+      tabIndex={tabbable ? 0 : -1}
+      style={place}
+      onPointerEnter={() => onPoint(node.id)}
+      onFocus={() => onReach(node.id)}
+    >
+      {width > 34 && height > 14 && (
+        <span class="span-head">
+          {node.slots.map((slot) => (
+            <SlotChip key={slot} id={slot} />
+          ))}
+          <b>{count(node.tokens)}</b>
+          {node.hits > 0 && <span>×{count(node.hits)}</span>}
+          {node.text !== null && width > 90 && <span class="span-text">{node.text}</span>}
+        </span>
+      )}
+      {width <= 34 && node.slots[0] !== undefined && (
+        <span class="span-mark" style={{ background: slotColour(node.slots[0]) }} />
+      )}
+    </div>
+  );
+}
+
+function Explanation({ node }: { node: TreeNode }) {
+  return (
+    <div class="explanation">
+      <p>
+        <strong>{counted(node.tokens, "token")}</strong> from {count(node.start)} on · {tierWords(node)} ·{" "}
+        {counted(node.hits, "hit")} ·{" "}
+        {node.slots.length === 0 ? (
+          "used by nobody now"
+        ) : (
+          <>
+            used by{" "}
+            {node.slots.map((slot) => (
+              <SlotChip key={slot} id={slot} />
+            ))}
+          </>
+        )}
+      </p>
+      {node.text === null ? (
+        <p class="quiet">You may not see its text.</p>
+      ) : (
+        <p class="explanation-text">{node.text}</p>
+      )}
+    </div>
+  );
+}
+
+function TreeKey() {
+  return (
+    <p class="tree-key quiet small">
+      <span class="span hot" aria-hidden="true" /> in cells <span class="span stored" aria-hidden="true" /> in host
+      memory <span class="span hot stored" aria-hidden="true" /> both · <b>512</b> tokens, <b>×3</b> hits, and the slots
+      that use them now · point at a span, or use the arrow keys
+    </p>
+  );
+}
+
+function find(boxes: readonly Box[], id: number | null): Box | undefined {
+  return boxes.find(({ node }) => node.id === id);
+}
+
+function tiersOf({ hot, stored }: TreeNode): string[] {
+  return [...(hot ? ["hot"] : []), ...(stored ? ["stored"] : [])];
+}
+
+export function tierWords({ hot, stored }: TreeNode): string {
+  if (hot) return stored ? "in cells and in host memory" : "in cells";
+  return stored ? "in host memory" : "about to be forgotten";
+}
+
+function labelOf(node: TreeNode): string {
+  const users = node.slots.length > 0 ? `, used by ${listed(node.slots.map((slot) => `slot ${slot}`))}` : "";
+  const text = node.text === null ? "" : `: ${node.text}`;
+  return `${counted(node.tokens, "token")}, ${tierWords(node)}, ${counted(node.hits, "hit")}${users}${text}`;
+}
+
+function useWidth(of: { current: HTMLElement | null }): number {
+  const [width, setWidth] = useState(600);
+  useEffect(() => {
+    const element = of.current;
+    if (!element) return;
+    const measure = () => setWidth(element.clientWidth);
+    measure();
+    const resized = new ResizeObserver(measure);
+    resized.observe(element);
+    return () => resized.disconnect();
+  }, [of]);
+  return width;
+}

@@ -1,0 +1,76 @@
+import type { LiveModel, Slot } from "../api/live";
+import { count } from "./words";
+
+/** More idle slots than these are told of in one line. */
+const IDLE_ROWS = 4;
+
+/** The running places of a model: what each of them is at. */
+export function Slots({ model: { id, slots } }: { model: LiveModel }) {
+  const idle = slots.filter((slot) => slot.state === "idle");
+  const shown = idle.length > IDLE_ROWS ? slots.filter((slot) => slot.state !== "idle") : slots;
+  return (
+    <>
+      {shown.length > 0 && (
+        <ul class="slots" aria-label={`Slots of ${id}`}>
+          {shown.map((slot) => (
+            <SlotRow key={slot.id} slot={slot} />
+          ))}
+        </ul>
+      )}
+      {shown.length < slots.length && (
+        <p class="quiet small slots-idle">
+          {idle.length === slots.length ? `All ${count(idle.length)} slots idle` : `${count(idle.length)} more idle`}
+        </p>
+      )}
+    </>
+  );
+}
+
+/** A slot's number in its colour, wherever it is spoken of. */
+export function SlotChip({ id, idle = false }: { id: number; idle?: boolean }) {
+  return (
+    <span class="chip" style={{ background: idle ? "none" : slotColour(id) }}>
+      {id}
+    </span>
+  );
+}
+
+export function slotColour(id: number): string {
+  return `var(--slot-${id % 8})`;
+}
+
+const DOINGS = { idle: "idle", prompt: "reading", answer: "answering" };
+
+function SlotRow({ slot }: { slot: Slot }) {
+  return (
+    <li class={`slot ${slot.state}`}>
+      <SlotChip id={slot.id} idle={slot.state === "idle"} />
+      <span class="slot-state">{DOINGS[slot.state]}</span>
+      <SlotBar slot={slot} />
+      <span class="slot-words">{wordsOf(slot)}</span>
+      {slot.key !== null && <span class="slot-key">{slot.key}</span>}
+    </li>
+  );
+}
+
+/** The prompt's known part, what was read of it, what is still to be read; then the answer. */
+function SlotBar({ slot }: { slot: Slot }) {
+  const { state, prompt_tokens, prompt_done, cached_tokens, answered_tokens } = slot;
+  if (state === "idle") return <span class="slot-bar" />;
+  const answered = state === "answer" ? answered_tokens : 0;
+  return (
+    <span class="slot-bar" aria-hidden="true">
+      <i class="cached" style={{ flexGrow: cached_tokens }} />
+      <i class="read" style={{ flexGrow: Math.max(0, prompt_done - cached_tokens) }} />
+      <i class="unread" style={{ flexGrow: Math.max(0, prompt_tokens - prompt_done) }} />
+      <i class="answered" style={{ flexGrow: answered }} />
+    </span>
+  );
+}
+
+function wordsOf({ state, prompt_tokens, prompt_done, cached_tokens, answered_tokens }: Slot): string {
+  if (state === "idle") return "";
+  const cached = cached_tokens > 0 ? `, ${count(cached_tokens)} cached` : "";
+  if (state === "prompt") return `${count(prompt_done)} of ${count(prompt_tokens)}${cached}`;
+  return `${count(answered_tokens)} after ${count(prompt_tokens)}${cached}`;
+}
