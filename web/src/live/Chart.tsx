@@ -3,6 +3,7 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { Column } from "./history";
 import { scheme } from "./scheme";
+import { duration } from "./words";
 
 export interface Line {
   name: string;
@@ -21,12 +22,17 @@ interface Props {
   span: number;
   lines: Line[];
   write: (value: number) => string;
+  /** Of things that there are no parts of. */
+  whole?: boolean;
+  /** Large values are drawn nearer together, so that small ones beside them can be seen. */
+  compressed?: boolean;
 }
 
 const HEIGHT = 132;
+const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 
 /** Lines over the last minutes; above them their names with the newest values, or those under the pointer. */
-export function Chart({ title, note, times, span, lines, write }: Props) {
+export function Chart({ title, note, times, span, lines, write, whole = false, compressed = false }: Props) {
   const holder = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const [pointed, setPointed] = useState<number | null>(null);
@@ -38,7 +44,7 @@ export function Chart({ title, note, times, span, lines, write }: Props) {
   useEffect(() => {
     const place = holder.current;
     if (!place) return;
-    const made = new uPlot(optionsFor(place, lines, write, setPointed), [[]], place);
+    const made = new uPlot(optionsFor(place, lines, write, { whole, compressed }, setPointed), [[]], place);
     plot.current = made;
     show(made, times, lines, span);
     const resized = new ResizeObserver(() => made.setSize({ width: place.clientWidth, height: HEIGHT }));
@@ -87,6 +93,7 @@ function optionsFor(
   place: HTMLElement,
   lines: readonly Line[],
   write: (value: number) => string,
+  { whole, compressed }: { whole: boolean; compressed: boolean },
   onPoint: (index: number | null) => void,
 ): uPlot.Options {
   const colour = coloursOf(place);
@@ -99,17 +106,26 @@ function optionsFor(
   return {
     width: place.clientWidth,
     height: HEIGHT,
-    padding: [8, 6, 0, 0],
+    padding: [8, 16, 0, 0],
     legend: { show: false },
     cursor: { drag: { x: false, y: false }, points: { size: 6 }, y: false },
     scales: {
       x: { time: true },
-      // From zero, and never so flat that a single request looks like a mountain range.
-      y: { range: (_, __, highest) => [0, Math.max(highest ?? 0, 1e-9) * 1.1] },
+      y: {
+        range: (_, __, highest) => [0, (highest || 1) * 1.1],
+        ...(compressed && { distr: 4 as const, asinh: 10 }),
+      },
     },
     axes: [
-      { ...axis, grid: { show: false }, size: 22, gap: 4, space: 80, values: "{HH}:{mm}:{ss}" },
-      { ...axis, size: 54, gap: 4, space: 34, values: (_, splits) => splits.map(write) },
+      { ...axis, grid: { show: false }, size: 22, gap: 4, splits: moments, values: agos },
+      {
+        ...axis,
+        size: 54,
+        gap: 4,
+        space: 34,
+        values: (_, splits) => splits.map(write),
+        ...(whole && { incrs: WHOLE }),
+      },
     ],
     series: [
       {},
@@ -125,6 +141,17 @@ function optionsFor(
     ],
     hooks: { setCursor: [({ cursor }) => onPoint(cursor.idx ?? null)] },
   };
+}
+
+/** Now, and two or three moments before it. */
+function moments(_: uPlot, __: number, first: number, last: number): number[] {
+  const step = last - first <= 60 ? 20 : (last - first) / 2.5;
+  return [0, 1, 2, 3].map((steps) => last - steps * step).filter((moment) => moment >= first);
+}
+
+function agos(plot: uPlot, moments: number[]): string[] {
+  const now = plot.scales.x?.max ?? 0;
+  return moments.map((moment) => (now - moment < 1 ? "now" : `−${duration(now - moment)}`));
 }
 
 /** A canvas knows no custom properties, so the colours that they stand for now are asked of the page. */

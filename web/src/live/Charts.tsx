@@ -19,6 +19,7 @@ export function Charts() {
   return (
     <section class="charts" aria-label="The last minutes">
       <div class="charts-choice">
+        <h2>The last minutes</h2>
         {models.length > 1 && (
           <label>
             <span class="hidden-visually">Model of the charts</span>
@@ -56,6 +57,7 @@ export function Charts() {
       <Chart
         {...common}
         title="Tokens per second"
+        compressed
         write={rate}
         lines={[
           { name: "answered", colour: "--accent", values: series.answered, fill: true },
@@ -86,6 +88,7 @@ export function Charts() {
       <Chart
         {...common}
         title="Requests"
+        whole
         write={count}
         lines={[
           { name: "running", colour: "--accent", values: series.running, fill: true },

@@ -46,20 +46,29 @@ function MemoryBar({
   return (
     <div class="memory-row">
       <h2>{title}</h2>
-      <ul class="memory-bar">
-        {parts.map(({ id, bytes: size, loading }) => (
-          <li key={id} class={loading ? "loading" : ""} style={{ width: percentage(size / whole) }} title={bytes(size)}>
-            <span class="name">{id}</span>
-            <span class="size">{bytes(size)}</span>
-          </li>
+      <div class="memory-bar" aria-hidden="true">
+        {parts.map(({ id, bytes: size, loading }, place) => (
+          <i key={id} class={classOf(place, loading)} style={{ width: percentage(size / whole) }} />
         ))}
-      </ul>
+      </div>
       <p class="memory-sum">
         <strong>{bytes(used)}</strong>
         {limit === null ? " held; no limit" : ` of ${bytes(limit)}, ${percent(used / limit)}`}
       </p>
+      <ul class="memory-parts">
+        {parts.map(({ id, bytes: size, loading }, place) => (
+          <li key={id}>
+            <i class={classOf(place, loading)} aria-hidden="true" />
+            {id} <span class="quiet">{loading ? `about ${bytes(size)}` : bytes(size)}</span>
+          </li>
+        ))}
+      </ul>
     </div>
   );
+}
+
+function classOf(place: number, loading: boolean): string {
+  return `part-${place % 4}${loading ? " loading" : ""}`;
 }
 
 function percentage(share: number): string {

@@ -15,7 +15,7 @@ export function Models() {
       <h2 id="models-title">Models</h2>
       {models.length === 0 && <p class="quiet">There is no model that you may ask.</p>}
       {there.map((model) => (
-        <article key={model.id} class="model" aria-label={model.id}>
+        <article key={model.id} class="live-model" aria-label={model.id}>
           <ModelHead model={model} />
           {model.state === "loading" && <LoadProgress model={model} />}
           {model.state === "failed" && <p class="problem small">{model.reason}</p>}
@@ -33,7 +33,7 @@ export function Models() {
         </article>
       ))}
       {out.map((model) => (
-        <article key={model.id} class="model out" aria-label={model.id}>
+        <article key={model.id} class="live-model out" aria-label={model.id}>
           <ModelHead model={model} />
         </article>
       ))}
@@ -63,13 +63,13 @@ function ModelHead({ model }: { model: LiveModel }) {
     <>
       <div class="model-head">
         <h3>{id}</h3>
-        <span class={`state ${state}`}>{state}</span>
-        {pinned && <span class="state">pinned</span>}
+        <span class={`model-state ${state}`}>{state}</span>
+        {pinned && <span class="model-state">pinned</span>}
         <button type="button" disabled={asking} onClick={act} aria-label={`${there ? "Unload" : "Load"} ${id}`}>
           {there ? "Unload" : "Load"}
         </button>
       </div>
-      <p class="model-facts">{factsOf(model).join(" · ")}</p>
+      <p class="live-model-facts">{factsOf(model).join(" · ")}</p>
       {problem !== null && (
         <p class="problem small" role="alert">
           {problem}

@@ -59,6 +59,11 @@ export function PrefixTree({ tree }: { tree: Tree }) {
   );
 }
 
+/** Pixels: of a line of text, of several, and of the number of a slot. */
+const READABLE = 18;
+const TALL = 48;
+const CHIP = 23;
+
 interface SpanProps {
   box: Box;
   chosen: boolean;
@@ -68,6 +73,7 @@ interface SpanProps {
 }
 
 function Span({ box: { node, depth, x, y, width, height }, chosen, tabbable, onPoint, onReach }: SpanProps) {
+  const room = width - CHIP * node.slots.length;
   const place = { left: `${x}px`, top: `${y}px`, width: `${width}px`, height: `${height}px` };
   return (
     <div
@@ -82,17 +88,18 @@ function Span({ box: { node, depth, x, y, width, height }, chosen, tabbable, onP
       onPointerEnter={() => onPoint(node.id)}
       onFocus={() => onReach(node.id)}
     >
-      {width > 34 && height > 14 && (
+      {height >= READABLE && (
         <span class="span-head">
           {node.slots.map((slot) => (
             <SlotChip key={slot} id={slot} />
           ))}
-          <b>{count(node.tokens)}</b>
-          {node.hits > 0 && <span>×{count(node.hits)}</span>}
-          {node.text !== null && width > 90 && <span class="span-text">{node.text}</span>}
+          {room > 40 && <b>{count(node.tokens)}</b>}
+          {room > 80 && node.hits > 0 && <span>×{count(node.hits)}</span>}
+          {room > 120 && height < TALL && <span class="span-text">{node.text}</span>}
         </span>
       )}
-      {width <= 34 && node.slots[0] !== undefined && (
+      {room > 60 && height >= TALL && <span class="span-body">{node.text}</span>}
+      {height < READABLE && node.slots[0] !== undefined && (
         <span class="span-mark" style={{ background: slotColour(node.slots[0]) }} />
       )}
     </div>

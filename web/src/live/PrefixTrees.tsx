@@ -65,8 +65,8 @@ function Tiers({ tree: { cells, stored, hits, misses, evictions } }: { tree: Tre
         </dd>
       </div>
       <div>
-        <dt>prompts that began known</dt>
-        <dd>{asked > 0 ? `${percent(hits / asked)} of ${count(asked)}` : "–"}</dd>
+        <dt>hits</dt>
+        <dd>{asked > 0 ? `${percent(hits / asked)} of ${counted(asked, "prompt")}` : "–"}</dd>
       </div>
       <div>
         <dt>evicted</dt>

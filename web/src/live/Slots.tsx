@@ -29,7 +29,7 @@ export function Slots({ model: { id, slots } }: { model: LiveModel }) {
 /** A slot's number in its colour, wherever it is spoken of. */
 export function SlotChip({ id, idle = false }: { id: number; idle?: boolean }) {
   return (
-    <span class="chip" style={{ background: idle ? "none" : slotColour(id) }}>
+    <span class="slot-chip" style={{ background: idle ? "none" : slotColour(id) }}>
       {id}
     </span>
   );
@@ -47,7 +47,7 @@ function SlotRow({ slot }: { slot: Slot }) {
       <SlotChip id={slot.id} idle={slot.state === "idle"} />
       <span class="slot-state">{DOINGS[slot.state]}</span>
       <SlotBar slot={slot} />
-      <span class="slot-words">{wordsOf(slot)}</span>
+      {slot.state !== "idle" && <SlotWords slot={slot} />}
       {slot.key !== null && <span class="slot-key">{slot.key}</span>}
     </li>
   );
@@ -68,9 +68,22 @@ function SlotBar({ slot }: { slot: Slot }) {
   );
 }
 
-function wordsOf({ state, prompt_tokens, prompt_done, cached_tokens, answered_tokens }: Slot): string {
-  if (state === "idle") return "";
-  const cached = cached_tokens > 0 ? `, ${count(cached_tokens)} cached` : "";
-  if (state === "prompt") return `${count(prompt_done)} of ${count(prompt_tokens)}${cached}`;
-  return `${count(answered_tokens)} after ${count(prompt_tokens)}${cached}`;
+function SlotWords({ slot: { state, prompt_tokens, prompt_done, cached_tokens, answered_tokens } }: { slot: Slot }) {
+  const read = count(Math.max(0, prompt_done - cached_tokens));
+  return (
+    <span class="slot-words">
+      {cached_tokens > 0 && (
+        <>
+          <b class="cached">{count(cached_tokens)}</b> cached ·{" "}
+        </>
+      )}
+      <b class="read">{read}</b>
+      {state === "prompt" ? ` of ${count(prompt_tokens - cached_tokens)} read` : " read · "}
+      {state === "answer" && (
+        <>
+          <b class="answered">{count(answered_tokens)}</b> answered
+        </>
+      )}
+    </span>
+  );
 }

@@ -11,7 +11,7 @@ export function Summary() {
     <header class="summary">
       <h1 class={`verdict ${judged?.tone ?? "calm"}`}>{judged?.text ?? "What is the server doing?"}</h1>
       <p class={`connection ${connection.value.kind}`} role="status">
-        <span class="dot" aria-hidden="true" />
+        <span class="connection-dot" aria-hidden="true" />
         {note}
       </p>
     </header>

@@ -10,7 +10,8 @@ export function TreeTable({ tree }: { tree: Tree }) {
     <details class="tree-table" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>As a table</summary>
       {open && (
-        <div class="table-scroll">
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by the keyboard
+        <section class="table-scroll" aria-label="Spans" tabIndex={0}>
           <table>
             <caption class="hidden-visually">Spans of the prefix tree of {tree.model}</caption>
             <thead>
@@ -37,7 +38,7 @@ export function TreeTable({ tree }: { tree: Tree }) {
               ))}
             </tbody>
           </table>
-        </div>
+        </section>
       )}
     </details>
   );

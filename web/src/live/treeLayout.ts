@@ -21,8 +21,9 @@ export interface Layout {
   height: number;
 }
 
-/** Even the shortest span can be seen and pointed at. */
-const SHORTEST = 7;
+/** Even the shortest span has room for the number of a slot, as long as that takes no more than a part of the width. */
+const SHORTEST = 30;
+const PART = 1 / 3;
 
 interface Branch {
   node: TreeNode;
@@ -33,7 +34,7 @@ interface Branch {
 export function layOut(nodes: readonly TreeNode[], width: number, rowHeight: number): Layout {
   const roots = branches(nodes);
   const depth = Math.max(0, ...roots.map(depthOf));
-  const shortest = Math.min(SHORTEST, depth > 0 ? width / depth : width);
+  const shortest = Math.min(SHORTEST, (PART * width) / Math.max(1, depth));
   const scale = scaleFor(roots, width, shortest);
   const boxes: Box[] = [];
 

@@ -8,8 +8,8 @@ test("sizes", () => {
 });
 
 test("times", () => {
-  expect([0.0004, 0.0251, 0.25, 0.9996, 1.24, 12.3, 150].map(seconds)).toEqual([
-    ...["0.4 ms", "25 ms", "250 ms", "1.0 s", "1.2 s", "12 s", "3 min"],
+  expect([0, 0.0004, 0.0251, 0.25, 0.9996, 1.24, 12.3, 150].map(seconds)).toEqual([
+    ...["0", "0.4 ms", "25 ms", "250 ms", "1.0 s", "1.2 s", "12 s", "3 min"],
   ]);
   expect([5, 240, 7200].map(duration)).toEqual(["5 s", "4 min", "2 h"]);
 });

@@ -28,6 +28,7 @@ export function bytes(value: number): string {
 
 /** How long something took, from microseconds to minutes. */
 export function seconds(value: number): string {
+  if (value === 0) return "0";
   if (value < 0.9995) return `${(value * 1000).toFixed(value < 0.00995 ? 1 : 0)} ms`;
   return value < 99.5 ? `${value.toFixed(value < 9.95 ? 1 : 0)} s` : duration(value);
 }

@@ -52,14 +52,14 @@ export function Completion() {
           Prompt
           <textarea
             rows={7}
-            class="code"
+            class="literal"
             value={prompt.value}
             onInput={(event) => {
               prompt.value = event.currentTarget.value;
             }}
           />
         </label>
-        <div class="numbers">
+        <div class="parameters">
           {FIELDS.map(({ name, title, step, min }) => (
             <label key={name}>
               {title}
@@ -81,7 +81,7 @@ export function Completion() {
           Stop at <span class="quiet">one on each line</span>
           <textarea
             rows={2}
-            class="code"
+            class="literal"
             value={stop.value}
             onInput={(event) => {
               stop.value = event.currentTarget.value;
@@ -132,7 +132,7 @@ function Result() {
       )}
       {told !== null && (
         <>
-          {told.tokens.length > 0 ? <JudgedText tokens={told.tokens} /> : <p class="answer-text code">{told.text}</p>}
+          {told.tokens.length > 0 ? <JudgedText tokens={told.tokens} /> : <p class="answer-text literal">{told.text}</p>}
           <p class="quiet small facts" role="status">
             {running.value ? "Answering" : factsOf(told)}
           </p>
@@ -143,7 +143,7 @@ function Result() {
 }
 
 function factsOf({ finish, timings }: Answer): string {
-  const ended = { stop: "came to its end", length: "cut at the most tokens" }[finish ?? ""] ?? finish ?? "stopped";
+  const ended = { stop: "came to its end", length: "stopped at the most tokens" }[finish ?? ""] ?? finish ?? "stopped";
   if (!timings) return ended;
   const { prompt_n, cache_n, predicted_n, predicted_per_second } = timings;
   const speed = predicted_per_second > 0 ? ` at ${predicted_per_second.toFixed(1)} tokens/s` : "";

@@ -103,7 +103,8 @@ function Matrix({ made: { texts, vectors, tokens } }: { made: Made }) {
   const values = similarities(vectors);
   return (
     <>
-      <div class="matrix-scroll">
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by the keyboard */}
+      <section class="matrix-scroll" aria-label="Matrix" tabIndex={0}>
         <table class="matrix">
           <caption class="hidden-visually">Cosine similarity of each text with each</caption>
           <thead>
@@ -131,7 +132,7 @@ function Matrix({ made: { texts, vectors, tokens } }: { made: Made }) {
             ))}
           </tbody>
         </table>
-      </div>
+      </section>
       <p class="quiet small facts" role="status">
         {vectors.length} vectors of {vectors[0]?.length ?? 0} numbers · {tokens} tokens read
       </p>

@@ -72,7 +72,7 @@ function Alternatives({ token }: { token: JudgedToken }) {
         {token.alternatives.map(([text, logprob]) => (
           <tr key={text} class={text === token.text ? "taken" : ""}>
             <th scope="row">
-              <span class="code">{shown(text).text}</span>
+              <span class="literal">{shown(text).text}</span>
               {text === token.text && <span class="hidden-visually"> (taken)</span>}
             </th>
             <td class="share">

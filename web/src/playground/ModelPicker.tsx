@@ -36,7 +36,7 @@ export function ModelPicker({ chosen, kind }: Props) {
       </label>
       {modelsProblem.value !== null && <p class="problem small">{modelsProblem.value}</p>}
       {model && !fits(model, kind) && (
-        <p class="hint small" role="status">
+        <p class="unfit small" role="status">
           {whyNot(model, kind)}
         </p>
       )}

@@ -46,7 +46,7 @@ export function Tokens() {
           Text
           <textarea
             rows={8}
-            class="code"
+            class="literal"
             value={text.value}
             onInput={(event) => {
               text.value = event.currentTarget.value;
