@@ -1,0 +1,41 @@
+import { useSignal, useSignalEffect } from "@preact/signals";
+import { useRef } from "preact/hooks";
+import { Announcer } from "./announcer";
+import { atWork } from "./session";
+
+const KEPT = 5;
+
+interface Told {
+  id: string;
+  announcer: Announcer;
+  text: string;
+}
+
+/** Tells those who listen what is being answered, sentence by sentence, and how it ended. */
+export function LiveRegion() {
+  const sentences = useSignal<string[]>([]);
+  const told = useRef<Told | null>(null);
+  useSignalEffect(() => {
+    const writing = atWork.value;
+    const answer = writing?.now.value.answer;
+    const before = told.current;
+    const said: string[] = [];
+    if (before && before.id !== answer?.id) {
+      said.push(...before.announcer.sentences(before.text, true), "End of the answer.");
+      told.current = null;
+    }
+    if (answer) {
+      told.current ??= { id: answer.id, announcer: new Announcer(), text: "" };
+      told.current.text = answer.content;
+      said.push(...told.current.announcer.sentences(answer.content, false));
+    }
+    if (said.length > 0) sentences.value = [...sentences.peek(), ...said].slice(-KEPT);
+  });
+  return (
+    <div class="hidden-visually" aria-live="polite" data-testid="announcements">
+      {sentences.value.map((sentence, place) => (
+        <p key={`${place}${sentence}`}>{sentence}</p>
+      ))}
+    </div>
+  );
+}
