@@ -1,4 +1,4 @@
-"""A real browser: Debian's Chromium, or the one that $PADDOCK_CHROMIUM names."""
+"""The web page in a real browser: Debian's Chromium, or the one that $PADDOCK_CHROMIUM names."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.server import Server
 
 CHROMIUM = os.environ.get("PADDOCK_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
@@ -33,5 +35,17 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 
 
 @pytest.fixture
-def page(context: BrowserContext) -> Page:
-    return context.new_page()
+def page(context: BrowserContext) -> Iterator[Page]:
+    """A tab, in which no script of ours may fail."""
+    page = context.new_page()
+    failures: list[str] = []
+    page.on("pageerror", lambda error: failures.append(str(error)))
+    yield page
+    assert failures == []
+
+
+@pytest.fixture(scope="session")
+def slow_server() -> Iterator[Server]:
+    """A fake model that writes slowly enough to be interrupted."""
+    with Server("-m", "fake:delay=0.03") as server:
+        yield server
