@@ -18,7 +18,7 @@ export function KeyDialog() {
   }
 
   return (
-    <dialog ref={dialog} aria-labelledby="key-title" onClose={() => (refused.value = null)}>
+    <dialog ref={dialog} aria-labelledby="key-title" onCancel={() => (refused.value = null)}>
       {reason !== null && (
         <form onSubmit={submit}>
           <h2 id="key-title">{wrong ? "The server does not know this key" : "This server asks for a key"}</h2>

@@ -5,7 +5,7 @@ import { HistoryPanel } from "../history/HistoryPanel";
 import { refresh, storageProblem } from "../history/store";
 import { ModelPicker, toggleModels } from "../models/ModelPicker";
 import { connection } from "../models/watching";
-import { Icon, IconButton } from "../ui/Icon";
+import { IconButton } from "../ui/Icon";
 import "./chat.css";
 import { Composer } from "./Composer";
 import { historyOpen, newChat, searchHistory, settingsOpen } from "./panels";
@@ -67,17 +67,17 @@ export function Chat() {
 }
 
 function Banners() {
-  const { state, problem } = connection.value;
+  const { problem } = connection.value;
   return (
     <>
-      {state === "lost" && (
+      {problem && (
         <p class="banner" role="status">
           {problem} <span class="quiet">The history can be read meanwhile.</span>
         </p>
       )}
       {storageProblem.value && (
         <p class="banner" role="status">
-          <Icon name="bin" /> {storageProblem.value}
+          {storageProblem.value}
         </p>
       )}
     </>

@@ -13,7 +13,8 @@ interface Told {
 
 /** Tells those who listen what is being answered, sentence by sentence, and how it ended. */
 export function LiveRegion() {
-  const sentences = useSignal<string[]>([]);
+  const sentences = useSignal<{ number: number; text: string }[]>([]);
+  const count = useRef(0);
   const told = useRef<Told | null>(null);
   useSignalEffect(() => {
     const writing = atWork.value;
@@ -29,12 +30,13 @@ export function LiveRegion() {
       told.current.text = answer.content;
       said.push(...told.current.announcer.sentences(answer.content, false));
     }
-    if (said.length > 0) sentences.value = [...sentences.peek(), ...said].slice(-KEPT);
+    const next = said.map((text) => ({ number: count.current++, text }));
+    if (next.length > 0) sentences.value = [...sentences.peek(), ...next].slice(-KEPT);
   });
   return (
     <div class="hidden-visually" aria-live="polite" data-testid="announcements">
-      {sentences.value.map((sentence, place) => (
-        <p key={`${place}${sentence}`}>{sentence}</p>
+      {sentences.value.map(({ number, text }) => (
+        <p key={number}>{text}</p>
       ))}
     </div>
   );

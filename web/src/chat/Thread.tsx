@@ -24,7 +24,7 @@ export function Thread() {
   const beginning = useRef<HTMLDivElement>(null);
   const count = useSignal(PAGE);
   const following = useSignal(true);
-  const heightBefore = useRef<number | null>(null);
+  const anchor = useRef<{ element: Element; top: number } | null>(null);
   const id = conversation.value?.id ?? null;
   const places = shown.value;
   const hidden = Math.max(0, places.length - count.value);
@@ -62,15 +62,16 @@ export function Thread() {
   }, [hidden]);
 
   function showEarlier() {
-    heightBefore.current = scroller.current?.scrollHeight ?? null;
+    const element = inside.current?.querySelector("article");
+    anchor.current = element ? { element, top: element.getBoundingClientRect().top } : null;
     count.value += PAGE;
   }
 
   // What was in view stays there when something is put above it.
   useLayoutEffect(() => {
-    const element = scroller.current;
-    if (element && heightBefore.current !== null) element.scrollTop += element.scrollHeight - heightBefore.current;
-    heightBefore.current = null;
+    const before = anchor.current;
+    if (scroller.current && before) scroller.current.scrollTop += before.element.getBoundingClientRect().top - before.top;
+    anchor.current = null;
   }, [count.value]);
 
   return (

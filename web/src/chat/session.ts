@@ -54,7 +54,11 @@ function remembered(): Settings {
   }
 }
 
+/** What was asked for last: of two that are loaded at the same time, this one is shown. */
+let wanted: string | null = null;
+
 export async function open(id: string | null): Promise<void> {
+  wanted = id;
   if (id === null) {
     batch(() => {
       conversation.value = null;
@@ -67,7 +71,9 @@ export async function open(id: string | null): Promise<void> {
 }
 
 async function reopen(id: string): Promise<void> {
+  wanted = id;
   const stored = await store.load(id);
+  if (wanted !== id) return;
   if (stored === null) {
     if (conversation.value?.id === id && store.storageProblem.value !== null) return;
     location.replace(href("chat"));
@@ -223,6 +229,7 @@ async function answer(to: Message, id = newId()): Promise<void> {
   // Not waited for: the answer may begin before all of this is stored.
   void put(begun);
   const ended = await receive(mine, body);
+  mine.now.value = { answer: ended, progress: null };
   adopt(ended);
   const left = new Map(running.value);
   left.delete(ended.id);

@@ -104,7 +104,13 @@ function begun(line: string, start: number): Open {
 /** Whether a line belongs to the block that is open; what that learns from the line is noted in it. */
 function continues(open: Open, line: string, start: number): boolean {
   if (open.kind !== "text") {
-    if (open.closed || (open.kind === "math" && BLANK.test(line))) return false;
+    if (open.closed) return BLANK.test(line);
+    if (open.kind === "math" && BLANK.test(line)) {
+      // A formula has no empty lines: it was none.
+      open.kind = "text";
+      open.blank = true;
+      return true;
+    }
     open.closed = open.kind === "code" ? closesFence(line, open.closes) : line.trimEnd().endsWith(open.closes);
     return true;
   }

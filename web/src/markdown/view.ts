@@ -41,7 +41,7 @@ export class MarkdownView {
       this.replace(index, block, definitions);
       if (performance.now() > until && index + 1 < this.blocks.length) {
         // A timer rather than a frame: those do not come to a page in the background.
-        this.pending = setTimeout(() => this.render(), PATIENCE_MS) as unknown as number;
+        this.pending = setTimeout(() => this.render()) as unknown as number;
         return;
       }
     }

@@ -1,5 +1,5 @@
 import { useEffect, useRef } from "preact/hooks";
-import { key, refused } from "../api/key";
+import { refused } from "../api/key";
 import { chooseModel, model as chosen } from "../chat/session";
 import { Icon } from "../ui/Icon";
 import "./models.css";
@@ -39,7 +39,7 @@ export function ModelPicker() {
           ))}
         </ul>
         {models.value.length === 0 && <p class="quiet">{connection.value.problem ?? "There is no model to talk to."}</p>}
-        {connection.value.state === "lost" && key.value === null && models.value.length === 0 && (
+        {connection.value.state === "no key" && (
           <button type="button" onClick={() => (refused.value = connection.value.problem)}>
             Give a key
           </button>

@@ -7,11 +7,13 @@ import { type Card, fromCards, type Model, type StatusEvent, withEvent, withFail
 
 export const models = signal<Model[]>([]);
 
-/** Whether the server is there; why not, if not. */
-export const connection = signal<{ state: "connecting" | "open" | "lost"; problem: string | null }>({
-  state: "connecting",
-  problem: null,
-});
+interface Connection {
+  state: "connecting" | "open" | "lost" | "no key";
+  problem: string | null;
+}
+
+/** Whether the server is there and lets us in; why not, if not. */
+export const connection = signal<Connection>({ state: "connecting", problem: null });
 
 /** What the server said when it refused to load or unload: most keys may not. */
 export const forbidden = signal<string | null>(null);
@@ -49,9 +51,10 @@ async function watch(signal: AbortSignal): Promise<void> {
     } catch (error) {
       if (signal.aborted) return;
       const problem = error instanceof ApiError ? error : unreachable();
-      connection.value = { state: "lost", problem: problem.message };
-      // It asks for a key: whoever gives one begins anew.
-      if (problem.status === 401) return;
+      const refused = problem.status === 401;
+      connection.value = { state: refused ? "no key" : "lost", problem: problem.message };
+      // Whoever gives a key begins anew.
+      if (refused) return;
     }
     await new Promise((resolve) => setTimeout(resolve, pause));
   }
