@@ -86,7 +86,9 @@ class Play(BaseHTTPRequestHandler):
     def _begin(self, kind: str, length: int | None) -> None:
         self.send_response(200)
         self.send_header("Content-Type", kind)
-        self.send_header("Connection" if length is None else "Content-Length", "close" if length is None else str(length))
+        self.send_header(
+            "Connection" if length is None else "Content-Length", "close" if length is None else str(length)
+        )
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.server import Server
 
@@ -21,6 +21,8 @@ def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # Chromium's sandbox cannot be had by root or in most containers, and these pages are our own.
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        # Time is no property of the page: the machine may be busy.
+        expect.set_options(timeout=60_000)
         yield browser
         browser.close()
 
@@ -29,7 +31,6 @@ def browser() -> Iterator[Browser]:
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """A person's browser with nothing in it yet."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
-    context.set_default_timeout(30_000)
     yield context
     context.close()
 

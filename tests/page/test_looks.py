@@ -94,6 +94,8 @@ def test_everything_can_be_reached_by_keyboard(page: Page, fake_server: Server) 
     reached = set()
     for _ in range(40):
         page.keyboard.press("Tab")
-        reached.add(page.evaluate("document.activeElement.getAttribute('aria-label') || document.activeElement.innerText"))
+        reached.add(
+            page.evaluate("document.activeElement.getAttribute('aria-label') || document.activeElement.innerText")
+        )
     assert {"Answer again", "Edit the answer", "Edit and send again", "Attach a text file", "Message"} <= reached
     assert any(name.startswith("Rename") for name in reached)

@@ -27,7 +27,7 @@ export function App() {
   return (
     <>
       <header class="bar">
-        <a class="brand" href={href("chat")}>
+        <a class="brand" href={href("chat")} aria-label="Paddock">
           <Mark /> <span>Paddock</span>
         </a>
         <nav aria-label="Views">

@@ -1,4 +1,5 @@
 import { useSignal } from "@preact/signals";
+import { Preformatted } from "../ui/Preformatted";
 import { giveResults } from "./session";
 import type { AnswerMessage, ToolCall } from "./tree";
 
@@ -19,9 +20,7 @@ export function Calls({ message, open }: { message: AnswerMessage; open: boolean
           <p class="call-name">
             <span class="small quiet">Calls</span> <code>{call.name}</code>
           </p>
-          <pre tabIndex={0} aria-label={`Arguments of ${call.name}`}>
-            {readable(call)}
-          </pre>
+          <Preformatted text={readable(call)} label={`Arguments of ${call.name}`} />
           {open && (
             <label>
               <span class="small quiet">Result of {call.name}</span>

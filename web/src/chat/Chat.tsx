@@ -46,7 +46,12 @@ export function Chat() {
     <div class="chat" data-history={historyOpen.value ? "open" : undefined}>
       <HistoryPanel onClose={() => (historyOpen.value = false)} />
       {historyOpen.value && (
-        <button type="button" class="curtain" aria-label="Close the history" onClick={() => (historyOpen.value = false)} />
+        <button
+          type="button"
+          class="curtain"
+          aria-label="Close the history"
+          onClick={() => (historyOpen.value = false)}
+        />
       )}
       <section class="conversation" aria-label="Conversation">
         <header class="conversation-head">

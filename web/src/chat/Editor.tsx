@@ -1,7 +1,15 @@
 import { useEffect, useRef } from "preact/hooks";
 
 /** A message that is being edited. Told what it became, or null if it stays as it was. */
-export function Editor({ text, action, onDone }: { text: string; action: string; onDone: (text: string | null) => void }) {
+export function Editor({
+  text,
+  action,
+  onDone,
+}: {
+  text: string;
+  action: string;
+  onDone: (text: string | null) => void;
+}) {
   const field = useRef<HTMLTextAreaElement>(null);
   useEffect(() => {
     field.current?.focus();

@@ -1,14 +1,13 @@
 import { useSignal, useSignalEffect } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { Announcer } from "./announcer";
-import { atWork } from "./session";
+import { atWork, messages } from "./session";
 
 const KEPT = 5;
 
 interface Told {
   id: string;
   announcer: Announcer;
-  text: string;
 }
 
 /** Tells those who listen what is being answered, sentence by sentence, and how it ended. */
@@ -22,12 +21,13 @@ export function LiveRegion() {
     const before = told.current;
     const said: string[] = [];
     if (before && before.id !== answer?.id) {
-      said.push(...before.announcer.sentences(before.text, true), "End of the answer.");
+      // Its last words may have come after the last frame.
+      const ended = messages.peek().get(before.id)?.content ?? "";
+      said.push(...before.announcer.sentences(ended, true), "End of the answer.");
       told.current = null;
     }
     if (answer) {
-      told.current ??= { id: answer.id, announcer: new Announcer(), text: "" };
-      told.current.text = answer.content;
+      told.current ??= { id: answer.id, announcer: new Announcer() };
       said.push(...told.current.announcer.sentences(answer.content, false));
     }
     const next = said.map((text) => ({ number: count.current++, text }));

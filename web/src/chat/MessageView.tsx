@@ -5,6 +5,7 @@ import { inWords } from "../models/models";
 import { models } from "../models/watching";
 import { copyText } from "../ui/copy";
 import { IconButton } from "../ui/Icon";
+import { Preformatted } from "../ui/Preformatted";
 import { Calls } from "./Calls";
 import { Editor } from "./Editor";
 import { choose, edit, regenerate, type Writing } from "./session";
@@ -30,7 +31,7 @@ export function MessageView(props: Props) {
       return (
         <article class="message message-tool" aria-label="Result of a call">
           <h3 class="small quiet">Result</h3>
-          <pre tabIndex={0}>{message.content}</pre>
+          <Preformatted text={message.content} label="Result" />
         </article>
       );
   }
@@ -55,7 +56,7 @@ function Question({ message, siblings }: Props<UserMessage>) {
             {message.attachments.map(({ name, text }) => (
               <details key={name} class="attachment">
                 <summary>{name}</summary>
-                <pre tabIndex={0}>{text.slice(0, 20_000)}</pre>
+                <Preformatted text={text.slice(0, 20_000)} label={name} />
               </details>
             ))}
             {message.content}
@@ -96,19 +97,21 @@ function Answer({ message, siblings, writing, last }: Props<AnswerMessage>) {
       {writing && !content && !reasoning && calls.length === 0 && <Waiting writing={writing.value} />}
       {calls.length > 0 && <Calls message={answer} open={last && writing === null} />}
       {problem && <ProblemView problem={problem} partial={content !== ""} onRetry={() => void regenerate(message)} />}
-      <p class="statistics small quiet">
-        {statisticsOf(answer, writing !== null).map((part) => (
-          <span key={part}>{part}</span>
-        ))}
-      </p>
-      {writing === null && (
-        <div class="tools">
-          <Branches message={message} siblings={siblings} />
-          <CopyButton text={content} />
-          <IconButton icon="edit" label="Edit the answer" onClick={() => (editing.value = true)} />
-          <IconButton icon="redo" label="Answer again" onClick={() => void regenerate(message)} />
-        </div>
-      )}
+      <footer class="answer-foot">
+        <p class="statistics small quiet">
+          {statisticsOf(answer, writing !== null).map((part) => (
+            <span key={part}>{part}</span>
+          ))}
+        </p>
+        {writing === null && (
+          <div class="tools">
+            <Branches message={message} siblings={siblings} />
+            <CopyButton text={content} />
+            <IconButton icon="edit" label="Edit the answer" onClick={() => (editing.value = true)} />
+            <IconButton icon="redo" label="Answer again" onClick={() => void regenerate(message)} />
+          </div>
+        )}
+      </footer>
     </article>
   );
 }
@@ -129,10 +132,11 @@ function Thoughts({ answer, thinking }: { answer: AnswerMessage; thinking: boole
 function Waiting({ writing: { answer, progress } }: { writing: Writing }) {
   const model = models.value.find(({ id }) => id === answer.model);
   const loading = model && model.state !== "loaded";
-  const words =
-    loading ? `${model.id}: ${inWords(model)}`
-    : progress && progress.total > 0 ? `Reading the prompt: ${progress.done} of ${progress.total} tokens`
-    : "Waiting for the first word";
+  const words = loading
+    ? `${model.id}: ${inWords(model)}`
+    : progress && progress.total > 0
+      ? `Reading the prompt: ${progress.done} of ${progress.total} tokens`
+      : "Waiting for the first word";
   return (
     <p class="waiting quiet">
       <span class="dot" /> {words}
@@ -149,8 +153,9 @@ function ProblemView({ problem, partial, onRetry }: { problem: Problem; partial:
   return (
     <div class="problem-box" role="alert">
       <p>
-        <strong>{partial ? "The answer broke off." : "There is no answer."}</strong> {problem.message}
+        <strong>{partial ? "The answer broke off." : "There is no answer."}</strong>
       </p>
+      <p class="problem-message">{problem.message}</p>
       {details.length > 0 && <p class="small problem-details">{details.join(" · ")}</p>}
       <button type="button" onClick={onRetry}>
         Retry
@@ -174,7 +179,12 @@ function Branches({ message, siblings }: { message: Message; siblings: Message[]
       <span class="small">
         {place + 1}/{siblings.length}
       </span>
-      <IconButton icon="right" label="Version after" onClick={() => go(place + 1)} disabled={place === siblings.length - 1} />
+      <IconButton
+        icon="right"
+        label="Version after"
+        onClick={() => go(place + 1)}
+        disabled={place === siblings.length - 1}
+      />
     </span>
   );
 }

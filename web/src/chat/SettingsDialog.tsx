@@ -9,7 +9,8 @@ interface Props {
   default_generation_settings: { params: Record<string, number | null> };
 }
 
-const SCHEMA_EXAMPLE = '{\n  "type": "object",\n  "properties": { "name": { "type": "string" } },\n  "required": ["name"]\n}';
+const SCHEMA_EXAMPLE =
+  '{\n  "type": "object",\n  "properties": { "name": { "type": "string" } },\n  "required": ["name"]\n}';
 const TOOLS_EXAMPLE =
   '[{ "type": "function", "function": {\n  "name": "weather",\n  "parameters": { "type": "object", "properties": { "city": { "type": "string" } } }\n} }]';
 /** The server's way of saying that a seed is drawn for each answer. */
@@ -63,8 +64,22 @@ export function SettingsDialog({ onClose }: { onClose: () => void }) {
         ))}
       </fieldset>
       <TextField name="stop" label="Stop strings, one on a line" placeholder="" rows={2} onChange={change} />
-      <TextField name="schema" label="JSON schema of the answers" placeholder={SCHEMA_EXAMPLE} rows={5} code onChange={change} />
-      <TextField name="tools" label="Tools, as a JSON list" placeholder={TOOLS_EXAMPLE} rows={5} code onChange={change} />
+      <TextField
+        name="schema"
+        label="JSON schema of the answers"
+        placeholder={SCHEMA_EXAMPLE}
+        rows={5}
+        code
+        onChange={change}
+      />
+      <TextField
+        name="tools"
+        label="Tools, as a JSON list"
+        placeholder={TOOLS_EXAMPLE}
+        rows={5}
+        code
+        onChange={change}
+      />
       <div class="actions">
         <button type="button" onClick={() => changeSettings(NOTHING_SET)}>
           Leave all to the server

@@ -1,10 +1,9 @@
 import { useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
-import { model } from "./session";
 import { IconButton } from "../ui/Icon";
 import { LiveRegion } from "./LiveRegion";
 import { MessageView } from "./MessageView";
-import { atWork, conversation, running, send, shown } from "./session";
+import { atWork, conversation, model, running, send, shown } from "./session";
 import type { Place } from "./tree";
 
 /** So many messages are rendered at first, and so many more whenever their beginning comes into view. */
@@ -53,10 +52,10 @@ export function Thread() {
   });
 
   useEffect(() => {
-    const watching = new IntersectionObserver(
-      ([entry]) => entry?.isIntersecting && !following.value && showEarlier(),
-      { root: scroller.current, rootMargin: "600px 0px 0px" },
-    );
+    const watching = new IntersectionObserver(([entry]) => entry?.isIntersecting && !following.value && showEarlier(), {
+      root: scroller.current,
+      rootMargin: "600px 0px 0px",
+    });
     if (beginning.current) watching.observe(beginning.current);
     return () => watching.disconnect();
   }, [hidden]);
@@ -70,18 +69,18 @@ export function Thread() {
   // What was in view stays there when something is put above it.
   useLayoutEffect(() => {
     const before = anchor.current;
-    if (scroller.current && before) scroller.current.scrollTop += before.element.getBoundingClientRect().top - before.top;
+    if (scroller.current && before)
+      scroller.current.scrollTop += before.element.getBoundingClientRect().top - before.top;
     anchor.current = null;
   }, [count.value]);
 
   return (
     <div class="thread-frame">
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: whoever has no mouse must be able to scroll it too */}
-      <div
+      <section
         class="thread"
         ref={scroller}
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: whoever has no mouse must be able to scroll it too
         tabIndex={0}
-        role="region"
         aria-label="Messages"
         onScroll={({ currentTarget: at }) => {
           following.value = at.scrollHeight - at.scrollTop - at.clientHeight < NEAR;
@@ -100,7 +99,7 @@ export function Thread() {
             <Row key={place.message.id} place={place} last={place === places.at(-1)} />
           ))}
         </div>
-      </div>
+      </section>
       {!following.value && (
         <div class="to-end">
           <IconButton icon="down" label="To the end" onClick={toEnd} />
@@ -128,8 +127,8 @@ function Welcome() {
       <p class="quiet">
         {model.value ? (
           <>
-            You are talking to <strong>{model.value.id}</strong>, which runs on this server. What you write is kept in this
-            browser.
+            You are talking to <strong>{model.value.id}</strong>, which runs on this server. What you write is kept in
+            this browser.
           </>
         ) : (
           "Looking for models…"

@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
 import { Announcer } from "./announcer";
 
-const TEXT = "# A title\nFirst, **one** thing. Is it 3.5 or `4`? Well:\n```js\nlet x = 1. ;\n```\n- an item\n- another item";
+const TEXT =
+  "# A title\nFirst, **one** thing. Is it 3.5 or `4`? Well:\n```js\nlet x = 1. ;\n```\n- an item\n- another item";
 const SAID = ["A title", "First, one thing.", "Is it 3.5 or 4?", "Well:", "Code.", "an item", "another item"];
 
 test("sentences are told once, whole, and without marks, however the text comes", () => {

@@ -10,7 +10,19 @@ import { AnswerBuilder, type Chunk, type Progress } from "./answer";
 import { newId } from "./ids";
 import { requestBody } from "./request";
 import { NOTHING_SET, parsed, type Settings } from "./settings";
-import { type AnswerMessage, type Attachment, branch, type Conversation, choosing, type Message, type Messages, pathTo, titleOf, type ToolMessage, type UserMessage } from "./tree";
+import {
+  type AnswerMessage,
+  type Attachment,
+  branch,
+  type Conversation,
+  choosing,
+  type Message,
+  type Messages,
+  pathTo,
+  type ToolMessage,
+  titleOf,
+  type UserMessage,
+} from "./tree";
 
 export const conversation = signal<Conversation | null>(null);
 export const messages = signal<Messages>(new Map());
@@ -229,7 +241,6 @@ async function answer(to: Message, id = newId()): Promise<void> {
   // Not waited for: the answer may begin before all of this is stored.
   void put(begun);
   const ended = await receive(mine, body);
-  mine.now.value = { answer: ended, progress: null };
   adopt(ended);
   const left = new Map(running.value);
   left.delete(ended.id);

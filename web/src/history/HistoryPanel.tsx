@@ -70,11 +70,18 @@ export function HistoryPanel({ onClose }: { onClose: () => void }) {
           </section>
         ))}
         {listed.length === 0 && (
-          <p class="small quiet history-empty">{asked ? "Nothing has these words." : "What you talk about is kept here, in this browser."}</p>
+          <p class="small quiet history-empty">
+            {asked ? "Nothing has these words." : "What you talk about is kept here, in this browser."}
+          </p>
         )}
       </div>
       <div class="history-foot">
-        <button type="button" class="plain small" disabled={known.length === 0} onClick={async () => saveFile(await all())}>
+        <button
+          type="button"
+          class="plain small"
+          disabled={known.length === 0}
+          onClick={async () => saveFile(await all())}
+        >
           <Icon name="export" /> Export
         </button>
         <button type="button" class="plain small" onClick={() => chooser.current?.click()}>

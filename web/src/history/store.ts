@@ -163,7 +163,10 @@ export async function add(stored: Stored[], newId: () => string): Promise<number
   return added;
 }
 
-async function anyKey(store: { getKey(id: string): Promise<string | undefined> }, messages: Message[]): Promise<boolean> {
+async function anyKey(
+  store: { getKey(id: string): Promise<string | undefined> },
+  messages: Message[],
+): Promise<boolean> {
   for (const { id } of messages) if ((await store.getKey(id)) !== undefined) return true;
   return false;
 }

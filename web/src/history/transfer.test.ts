@@ -74,7 +74,9 @@ test("a file that is not right is refused, and says where", () => {
 });
 
 function withMessage(place: number, fields: Record<string, unknown>): string {
-  return file(({ conversations: [first] }) => Object.assign((first?.messages as object[])[place] ?? {}, fields));
+  return file(({ conversations: [first] }) =>
+    Object.assign((first as { messages: object[] }).messages[place] ?? {}, fields),
+  );
 }
 
 test("a copy is the same under other names", () => {

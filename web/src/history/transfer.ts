@@ -86,7 +86,11 @@ function messageOf(value: unknown, conversation: string, at: string): Message {
   };
   switch (found.role) {
     case "user":
-      return { ...common, role: "user", attachments: list(found.attachments ?? [], `${at}.attachments`).map(attached(at)) };
+      return {
+        ...common,
+        role: "user",
+        attachments: list(found.attachments ?? [], `${at}.attachments`).map(attached(at)),
+      };
     case "tool":
       return { ...common, role: "tool", call: string(found.call, `${at}.call`) };
     case "assistant":
@@ -96,7 +100,10 @@ function messageOf(value: unknown, conversation: string, at: string): Message {
   }
 }
 
-function answerOf(found: Fields, at: string): Omit<AnswerMessage, "id" | "conversation" | "parent" | "created" | "content" | "role"> {
+function answerOf(
+  found: Fields,
+  at: string,
+): Omit<AnswerMessage, "id" | "conversation" | "parent" | "created" | "content" | "role"> {
   return {
     model: optional(string)(found.model, `${at}.model`),
     reasoning: string(found.reasoning ?? "", `${at}.reasoning`),

@@ -19,7 +19,8 @@ export function ModelPicker() {
   useEffect(() => {
     const element = popover.current;
     function toggled(event: Event) {
-      if ((event as ToggleEvent).newState === "open") element?.querySelector<HTMLElement>("[aria-pressed=true]")?.focus();
+      if ((event as ToggleEvent).newState === "open")
+        element?.querySelector<HTMLElement>("[aria-pressed=true]")?.focus();
     }
     element?.addEventListener("toggle", toggled);
     return () => element?.removeEventListener("toggle", toggled);
@@ -28,7 +29,9 @@ export function ModelPicker() {
     <>
       <button type="button" class="model-button" popovertarget={ID} aria-haspopup="dialog" title="Choose a model">
         <State model={current} />
-        <span class="model-name">{current?.id ?? (connection.value.state === "connecting" ? "Looking…" : "No model")}</span>
+        <span class="model-name">
+          {current?.id ?? (connection.value.state === "connecting" ? "Looking…" : "No model")}
+        </span>
         <span class="hidden-visually">, {current ? inWords(current) : ""}. Choose a model</span>
         <Icon name="open" />
       </button>
@@ -38,7 +41,9 @@ export function ModelPicker() {
             <Row key={model.id} model={model} chosen={model.id === current?.id} />
           ))}
         </ul>
-        {models.value.length === 0 && <p class="quiet">{connection.value.problem ?? "There is no model to talk to."}</p>}
+        {models.value.length === 0 && (
+          <p class="quiet">{connection.value.problem ?? "There is no model to talk to."}</p>
+        )}
         {connection.value.state === "no key" && (
           <button type="button" onClick={() => (refused.value = connection.value.problem)}>
             Give a key
@@ -76,7 +81,9 @@ function Row({ model, chosen }: { model: Model; chosen: boolean }) {
         </span>
       </button>
       {forbidden.value === null && <Action model={model} />}
-      {state === "loading" && <progress class="model-progress" value={model.progress ?? 0} aria-label={`Loading ${id}`} />}
+      {state === "loading" && (
+        <progress class="model-progress" value={model.progress ?? 0} aria-label={`Loading ${id}`} />
+      )}
     </li>
   );
 }
