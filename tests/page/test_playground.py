@@ -18,9 +18,9 @@ PROMPT = "It's a \"grey\" horse,\n$HOME `id` \\ 'and' 🐎"
 
 
 @pytest.fixture
-def page(context: BrowserContext) -> Page:
+def page(context: BrowserContext, page: Page) -> Page:
     context.grant_permissions(["clipboard-read", "clipboard-write"])
-    return context.new_page()
+    return page
 
 
 @pytest.fixture(scope="module")

@@ -123,7 +123,8 @@ function optionsFor(
         size: 54,
         gap: 4,
         space: 34,
-        values: (_, splits) => splits.map(write),
+        // On a compressed axis some of them are left without a label: those are null, whatever the type says.
+        values: (_, splits: (number | null)[]) => splits.map((split) => (split === null ? "" : write(split))),
         ...(whole && { incrs: WHOLE }),
       },
     ],

@@ -132,7 +132,11 @@ function Result() {
       )}
       {told !== null && (
         <>
-          {told.tokens.length > 0 ? <JudgedText tokens={told.tokens} /> : <p class="answer-text literal">{told.text}</p>}
+          {told.tokens.length > 0 ? (
+            <JudgedText tokens={told.tokens} />
+          ) : (
+            <p class="answer-text literal">{told.text}</p>
+          )}
           <p class="quiet small facts" role="status">
             {running.value ? "Answering" : factsOf(told)}
           </p>

@@ -1,24 +1,19 @@
-import { useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { key } from "../api/key";
+import { copyText } from "../ui/copy";
+import { Dialog } from "../ui/Dialog";
 import { type Call, curl, type Json, python } from "./commands";
 
 /** Buttons that copy the request, as the form says it now, for a shell and for Python. */
 export function CopyCall({ path, body }: { path: string; body: Readonly<Record<string, Json>> }) {
   const [said, setSaid] = useState("");
-  const [byHand, setByHand] = useState("");
-  const dialog = useRef<HTMLDialogElement>(null);
+  const [byHand, setByHand] = useState<string | null>(null);
   // As requests are: relative to the page, wherever a proxy serves it.
   const call: Call = { url: new URL(`.${path}`, document.baseURI).href, body, keyed: key.value !== null };
 
   async function copy(text: string, what: string) {
-    try {
-      await navigator.clipboard.writeText(text);
-      setSaid(`Copied as ${what}`);
-    } catch {
-      // Without HTTPS, from another machine, browsers have no clipboard to write to.
-      setByHand(text);
-      dialog.current?.showModal();
-    }
+    if (await copyText(text)) setSaid(`Copied as ${what}`);
+    else setByHand(text);
   }
 
   return (
@@ -32,21 +27,20 @@ export function CopyCall({ path, body }: { path: string; body: Readonly<Record<s
       <span class="quiet small" role="status">
         {said}
       </span>
-      <dialog ref={dialog} aria-label="The request" class="by-hand">
-        <p>This browser does not let pages copy here. Copy it by hand:</p>
-        <textarea
-          readOnly
-          rows={12}
-          value={byHand}
-          aria-label="Command"
-          onFocus={(event) => event.currentTarget.select()}
-        />
-        <div class="actions">
-          <button type="button" onClick={() => dialog.current?.close()}>
-            Close
-          </button>
-        </div>
-      </dialog>
+      {byHand !== null && (
+        <Dialog title="This browser does not let pages copy" wide onClose={() => setByHand(null)}>
+          <label>
+            Copy it by hand:
+            <textarea
+              readOnly
+              rows={12}
+              class="literal"
+              value={byHand}
+              onFocus={(event) => event.currentTarget.select()}
+            />
+          </label>
+        </Dialog>
+      )}
     </span>
   );
 }
