@@ -123,9 +123,9 @@ function optionsFor(
         size: 54,
         gap: 4,
         space: 34,
-        // On a compressed axis some of them are left without a label: those are null, whatever the type says.
-        values: (_, splits: (number | null)[]) => splits.map((split) => (split === null ? "" : write(split))),
+        values: (_, splits) => splits.map(write),
         ...(whole && { incrs: WHOLE }),
+        ...(compressed && { splits: marks, filter: (_: uPlot, splits: number[]) => splits }),
       },
     ],
     series: [
@@ -142,6 +142,12 @@ function optionsFor(
     ],
     hooks: { setCursor: [({ cursor }) => onPoint(cursor.idx ?? null)] },
   };
+}
+
+/** Some of the numbers up to the largest, further and further apart. */
+function marks(_: uPlot, __: number, ___: number, largest: number): number[] {
+  const below = [10, 30, 100, 300, 1000, 3000, 10_000, 30_000].filter((mark) => mark <= largest);
+  return [0, ...(below.length > 0 ? below : [largest / 2])];
 }
 
 /** Now, and two or three moments before it. */

@@ -11,7 +11,7 @@ export function Models() {
   const there = models.filter((model) => model.state !== "unloaded");
   const out = models.filter((model) => model.state === "unloaded");
   return (
-    <section class="panel models" aria-labelledby="models-title">
+    <section class="panel live-models" aria-labelledby="models-title">
       <h2 id="models-title">Models</h2>
       {models.length === 0 && <p class="quiet">There is no model that you may ask.</p>}
       {there.map((model) => (
