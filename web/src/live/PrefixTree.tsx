@@ -1,8 +1,12 @@
+import { type Signal, useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Tree, TreeNode } from "../api/live";
 import { SlotChip, slotColour } from "./Slots";
 import { type Box, layOut, neighbour, pathsIn, rowHeightFor } from "./treeLayout";
 import { count, counted, listed } from "./words";
+
+/** More spans than these are not moved gently to their new places, which would take a browser long. */
+const MOST_MOVED = 80;
 
 /**
  * From left to right what follows what: a box is as long as its span and as high as the paths that share it. The one
@@ -11,21 +15,19 @@ import { count, counted, listed } from "./words";
 export function PrefixTree({ tree }: { tree: Tree }) {
   const field = useRef<HTMLDivElement>(null);
   const width = useWidth(field);
-  const [pointed, setPointed] = useState<number | null>(null);
-  const [reached, setReached] = useState<number | null>(null);
+  const pointed = useSignal<number | null>(null);
+  const reached = useSignal<number | null>(null);
   const { boxes, height } = useMemo(
     () => layOut(tree.nodes, width, rowHeightFor(pathsIn(tree.nodes))),
     [tree.nodes, width],
   );
-  const explained = find(boxes, pointed) ?? find(boxes, reached);
   // One of them can be reached by the Tab key, and the arrow keys lead on from there.
-  const entrance = find(boxes, reached) ?? boxes[0];
+  const entrance = boxes.find(({ node }) => node.id === reached.value) ?? boxes[0];
 
   function onKeyDown(event: KeyboardEvent) {
     const next = entrance && neighbour(boxes, entrance.node.id, event.key);
     if (next === null || next === undefined) return;
     event.preventDefault();
-    setReached(next);
     field.current?.querySelector<HTMLElement>(`[data-node="${next}"]`)?.focus();
   }
 
@@ -34,29 +36,36 @@ export function PrefixTree({ tree }: { tree: Tree }) {
       <div class="tree-scroll">
         <div
           ref={field}
-          class="tree"
+          class={boxes.length > MOST_MOVED ? "tree" : "tree gentle"}
           role="tree"
           aria-label={`Prefix tree of ${tree.model}`}
           tabIndex={-1}
           style={{ height: `${height}px` }}
           onKeyDown={onKeyDown}
-          onPointerLeave={() => setPointed(null)}
+          onFocusIn={(event) => {
+            reached.value = nodeOf(event) ?? reached.value;
+          }}
+          onPointerOver={(event) => {
+            pointed.value = nodeOf(event);
+          }}
+          onPointerLeave={() => {
+            pointed.value = null;
+          }}
         >
           {boxes.map((box) => (
-            <Span
-              key={box.node.id}
-              box={box}
-              chosen={box === explained}
-              tabbable={box === entrance}
-              onPoint={setPointed}
-              onReach={setReached}
-            />
+            <Span key={box.node.id} box={box} tabbable={box === entrance} />
           ))}
         </div>
       </div>
-      {explained ? <Explanation node={explained.node} /> : <TreeKey />}
+      <Explanation nodes={tree.nodes} pointed={pointed} reached={reached} />
     </>
   );
+}
+
+/** The span that something happened to. */
+function nodeOf({ target }: Event): number | null {
+  const id = (target as HTMLElement).closest<HTMLElement>("[data-node]")?.dataset.node;
+  return id === undefined ? null : Number(id);
 }
 
 /** Pixels: of a line of text, of several, and of the number of a slot. */
@@ -64,29 +73,18 @@ const READABLE = 18;
 const TALL = 48;
 const CHIP = 23;
 
-interface SpanProps {
-  box: Box;
-  chosen: boolean;
-  tabbable: boolean;
-  onPoint: (id: number) => void;
-  onReach: (id: number) => void;
-}
-
-function Span({ box: { node, depth, x, y, width, height }, chosen, tabbable, onPoint, onReach }: SpanProps) {
+function Span({ box: { node, depth, x, y, width, height }, tabbable }: { box: Box; tabbable: boolean }) {
   const room = width - CHIP * node.slots.length;
   const place = { left: `${x}px`, top: `${y}px`, width: `${width}px`, height: `${height}px` };
   return (
     <div
-      class={`span ${tiersOf(node).join(" ")}${chosen ? " chosen" : ""}`}
+      class={["span", ...tiersOf(node)].join(" ")}
       role="treeitem"
       aria-level={depth + 1}
-      aria-selected={chosen}
       aria-label={labelOf(node)}
       data-node={node.id}
       tabIndex={tabbable ? 0 : -1}
       style={place}
-      onPointerEnter={() => onPoint(node.id)}
-      onFocus={() => onReach(node.id)}
     >
       {height >= READABLE && (
         <span class="span-head">
@@ -98,7 +96,7 @@ function Span({ box: { node, depth, x, y, width, height }, chosen, tabbable, onP
           {room > 120 && height < TALL && <span class="span-text">{node.text}</span>}
         </span>
       )}
-      {room > 60 && height >= TALL && <span class="span-body">{node.text}</span>}
+      {room > 110 && height >= TALL && <span class="span-body">{node.text}</span>}
       {height < READABLE && node.slots[0] !== undefined && (
         <span class="span-mark" style={{ background: slotColour(node.slots[0]) }} />
       )}
@@ -106,7 +104,16 @@ function Span({ box: { node, depth, x, y, width, height }, chosen, tabbable, onP
   );
 }
 
-function Explanation({ node }: { node: TreeNode }) {
+interface Explained {
+  nodes: readonly TreeNode[];
+  pointed: Signal<number | null>;
+  reached: Signal<number | null>;
+}
+
+/** Of one span; of all of them, how they are to be read. */
+function Explanation({ nodes, pointed, reached }: Explained) {
+  const node = nodes.find(({ id }) => id === (pointed.value ?? reached.value));
+  if (!node) return <TreeKey />;
   return (
     <div class="explanation">
       <p>
@@ -140,10 +147,6 @@ function TreeKey() {
       that use them now · point at a span, or use the arrow keys
     </p>
   );
-}
-
-function find(boxes: readonly Box[], id: number | null): Box | undefined {
-  return boxes.find(({ node }) => node.id === id);
 }
 
 function tiersOf({ hot, stored }: TreeNode): string[] {

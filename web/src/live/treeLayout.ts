@@ -117,9 +117,9 @@ function depthOf({ below }: Branch): number {
 /** Pixels for a token, such that the longest path just fits. */
 function scaleFor(roots: readonly Branch[], width: number, shortest: number): number {
   const longest = ({ node, below }: Branch, scale: number): number =>
-    Math.max(shortest, node.tokens * scale) + Math.max(0, ...below.map((branch) => longest(branch, scale)));
+    Math.max(shortest, node.tokens * scale) + below.reduce((most, branch) => Math.max(most, longest(branch, scale)), 0);
   let [low, high] = [0, width];
-  for (let halving = 0; halving < 40; halving++) {
+  for (let halving = 0; halving < 30; halving++) {
     const middle = (low + high) / 2;
     if (roots.every((root) => longest(root, middle) <= width)) low = middle;
     else high = middle;
