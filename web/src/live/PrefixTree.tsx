@@ -96,7 +96,7 @@ function Span({ box: { node, depth, x, y, width, height }, tabbable }: { box: Bo
           {room > 120 && height < TALL && <span class="span-text">{node.text}</span>}
         </span>
       )}
-      {room > 110 && height >= TALL && <span class="span-body">{node.text}</span>}
+      {width > 110 && height >= TALL && <span class="span-body">{node.text}</span>}
       {height < READABLE && node.slots[0] !== undefined && (
         <span class="span-mark" style={{ background: slotColour(node.slots[0]) }} />
       )}

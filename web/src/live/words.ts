@@ -30,7 +30,7 @@ export function bytes(value: number): string {
 export function seconds(value: number): string {
   if (value === 0) return "0";
   if (value < 0.9995) return `${(value * 1000).toFixed(value < 0.00995 ? 1 : 0)} ms`;
-  return value < 99.5 ? `${value.toFixed(value < 9.95 ? 1 : 0)} s` : duration(value);
+  return value < 999.5 ? `${value.toFixed(value < 9.95 ? 1 : 0)} s` : duration(value);
 }
 
 /** How long something will take, roughly. */
