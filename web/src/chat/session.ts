@@ -280,8 +280,16 @@ async function receive({ now, abort }: Running, body: Record<string, unknown>): 
   }
 }
 
+/** So long are events taken in one go, should they come faster than they can be shown. */
+const PATIENCE_MS = 8;
+
 async function follow(body: unknown, signal: AbortSignal, told: (chunk: Chunk) => void): Promise<void> {
+  let until = performance.now() + PATIENCE_MS;
   for await (const { event, data } of postEvents("/v1/chat/completions", body, signal)) {
+    if (performance.now() > until) {
+      await new Promise((resolve) => setTimeout(resolve));
+      until = performance.now() + PATIENCE_MS;
+    }
     if (event === "error") throw errorOf(JSON.parse(data), 200);
     if (data === "[DONE]") return;
     told(JSON.parse(data));
