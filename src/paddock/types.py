@@ -342,6 +342,53 @@ class SlotState(msgspec.Struct, frozen=True):
     timings: Timings = Timings()
 
 
+class SlotView(msgspec.Struct, frozen=True, array_like=True):
+    """What those who look on are shown of a running place: nothing but zeros while it is idle."""
+
+    id: int
+    state: Literal["idle", "prompt", "answer"] = "idle"
+    prompt_tokens: int = 0
+    prompt_done: int = 0
+    """How many of them have been read, those that were known among them."""
+    cached_tokens: int = 0
+    answered_tokens: int = 0
+    key: str = ""
+    """Whose request it is."""
+
+
+class SpanView(msgspec.Struct, frozen=True, array_like=True):
+    """What they are shown of a span of tokens that is computed once for all who share it."""
+
+    id: int
+    parent: int | None
+    start: int
+    """How many tokens come before it."""
+    tokens: int
+    hot: bool
+    """In cells of a sequence."""
+    stored: bool
+    """In host memory."""
+    slots: list[int]
+    """Those that run on it."""
+    hits: int
+    tenant: str
+    """Whose it is."""
+    text: str
+    """As it begins."""
+
+
+class TreeView(msgspec.Struct, frozen=True):
+    cells: int
+    cells_used: int
+    stored_limit: int
+    """Bytes of host memory."""
+    stored_used: int
+    spans: list[SpanView]
+    """Each after its parent."""
+    omitted: int
+    """How many more there are."""
+
+
 class SlotPrefix(msgspec.Struct, frozen=True):
     """The tokens that a slot remembers, and with whom they are shared."""
 

@@ -7,6 +7,7 @@ from paddock.fleet.generation import Generation
 from paddock.fleet.journey import Journey
 from paddock.fleet.manager import Fleet
 from paddock.fleet.memory import host_memory_available
+from paddock.fleet.onlookers import Scene, Sighting
 from paddock.fleet.process import has_gpu
 from paddock.fleet.records import ModelRecord
 from paddock.fleet.rules import Rules
@@ -23,6 +24,8 @@ __all__ = [
     "ModelRecord",
     "ModelStatus",
     "Rules",
+    "Scene",
+    "Sighting",
     "has_gpu",
     "host_memory_available",
     "open_catalogue",

@@ -20,6 +20,7 @@ from paddock.fleet.journey import DONE, LEFT, Journey
 from paddock.fleet.kinds import kind_of
 from paddock.fleet.lifecycle import Lifecycle
 from paddock.fleet.memory import Machine
+from paddock.fleet.onlookers import Onlookers
 from paddock.fleet.policy import Bytes
 from paddock.fleet.process import WorkerProcess, has_gpu
 from paddock.fleet.records import Records
@@ -41,6 +42,7 @@ class Fleet:
     def __init__(self, catalogue: Catalogue, rules: Rules | None = None, memory: Memory | None = None) -> None:
         self.catalogue = catalogue
         self._lifecycle = Lifecycle(catalogue, rules or Rules(), memory or Machine(), gpu=has_gpu())
+        self.onlookers = Onlookers(self._lifecycle, lambda: self.catalogue)
         self._adapters: dict[str, Adapters] = {}
         self._preloading: set[asyncio.Task[None]] = set()
         self._observers: list[Callable[[Journey], None]] = []
@@ -203,6 +205,7 @@ class Fleet:
 
     async def drain(self, grace: float) -> None:
         """Take nothing new; let what runs finish within `grace` seconds, then end it with an error."""
+        self.onlookers.close()
         await self._lifecycle.drain(grace)
 
     def abandon(self) -> None:

@@ -31,7 +31,7 @@ from paddock.fleet.catalogue import Model
 from paddock.fleet.output import understand
 from paddock.fleet.vigil import Vigil
 from paddock.tally import Levels, Tally
-from paddock.types import Adapters, EngineOptions, GenerateRequest, ModelInfo, PoolRequest, SlotState
+from paddock.types import Adapters, EngineOptions, GenerateRequest, ModelInfo, PoolRequest, SlotState, TreeView
 from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
@@ -60,6 +60,8 @@ from paddock.wire import (
     ToGateway,
     Tokens,
     ToWorker,
+    View,
+    Watch,
     encode,
     reader_for_gateway,
 )
@@ -173,6 +175,12 @@ class WorkerProcess(asyncio.Protocol):
         """The same in a word: a signal's name, `exit`, `protocol`, or `hang`."""
         self.levels: Levels | None = None
         """How things stand in it, as it last said."""
+        self.view: View | None = None
+        """What it last showed of itself, while somebody looks on."""
+        self.tree: TreeView | None = None
+        """The last tree that it showed."""
+        self._watched = False
+        self._shown = asyncio.Event()
         self._owner = owner
         self._process: asyncio.subprocess.Process | None = None
         self._transport: asyncio.Transport | None = None
@@ -278,6 +286,17 @@ class WorkerProcess(asyncio.Protocol):
         except TimeoutError:
             raise Unavailable(f"the worker of {self.model} is in the middle of a long step", retry_after=1) from None
 
+    def watch(self, *, on: bool) -> None:
+        """Have it show itself, or no longer. Neither is use of it."""
+        self._watched = on
+        self.view = self.tree = None
+        self._shown.clear()
+        self._send(Watch(on))
+
+    async def shown(self) -> None:
+        """Wait until it has shown itself."""
+        await self._shown.wait()
+
     async def act(self, action: Callable[[int], SlotAction]) -> SlotDone:
         """Have something done to a slot, however long it takes until that is free."""
         return cast(SlotDone, await self._use(action))
@@ -320,9 +339,11 @@ class WorkerProcess(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its bases
 
     def data_received(self, data: bytes) -> None:
-        self._vigil.heard()
         try:
-            for message in self._reader.feed(data):
+            messages = self._reader.feed(data)
+            if not messages or not all(isinstance(message, View) for message in messages):
+                self._vigil.heard()  # a view comes from a thread of its own, whether or not the others live
+            for message in messages:
                 self._on_message(message)
         except FrameError as error:
             self._problem = WorkerCrashed(f"the worker of {self.model} broke the protocol: {error}", retry_after=1)
@@ -359,6 +380,10 @@ class WorkerProcess(asyncio.Protocol):
             case Pooled(id) | Slots(id) | SlotDone(id) | Tokens(id) | Text(id):
                 if (question := self._questions.get(id)) is not None and not question.done():
                     question.set_result(message)
+            case View():
+                if self._watched:
+                    self.view, self.tree = message, message.tree or self.tree
+                    self._shown.set()
             case Beat(in_step):
                 self._vigil.told(in_step)
             case Stats(tally, levels):

@@ -39,6 +39,11 @@ class ModelStatus:
     retry_after: float = 0.0
     """Seconds for which it is left alone after them."""
 
+    @property
+    def failed(self) -> bool:
+        """It is not there because it failed."""
+        return self.state == "unloaded" and bool(self.failure)
+
 
 class Seat:
     """Written by the lifecycle alone."""

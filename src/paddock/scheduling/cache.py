@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paddock.scheduling.known import Known
 from paddock.scheduling.prefix_tree import Match, Node, PrefixTree
 from paddock.types import Adopt, CacheShape, Drop, Forget, Fork, Operation, Piece, Restore, Save
 
@@ -98,6 +99,11 @@ class Cache:
         match = self._tree.match(namespace, tokens)
         return match.pieces(0, match.stored())
 
+    def known(self, limit: int) -> Known:
+        """For somebody who looks on: no more spans than `limit`, those in cells first."""
+        held = [held.node for held in self._held.values() if held.node is not None]
+        return self._tree.known([*held, *(parked.node for parked in self._parked.values())], limit)
+
     # ── running sequences ────────────────────────────────────────────────────────────────────────────────────────────
 
     def enter(self, sequence: int, namespace: str | None, tokens: list[int], limit: int) -> int:
@@ -110,6 +116,8 @@ class Cache:
         self._tree.touch(match.nodes)
         length = self._bring(sequence, match, min(match.length, limit))
         node = self._tree.hold(sequence, namespace, match, length)
+        for shared in node.path():
+            shared.hits += 1
         self._held[sequence] = held = _Held(namespace, node)
         if not self._shape.unified:
             held.private = length

@@ -8,10 +8,12 @@ root down as far as it goes.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from weakref import WeakValueDictionary
 
+from paddock.scheduling.known import Known, KnownSpan, first_of
 from paddock.types import Piece
 
 
@@ -20,9 +22,13 @@ class Node:
     start: int
     tokens: list[int]
     parent: Node | None
+    namespace: str
+    id: int = 0
     children: dict[int, Node] = field(default_factory=dict)
     holders: set[int] = field(default_factory=set)
     stored: Piece | None = None
+    hits: int = 0
+    """How many sequences have begun with it without computing it."""
 
     @property
     def end(self) -> int:
@@ -79,6 +85,9 @@ class PrefixTree:
         # Oldest first. A path is touched from its end up, so a parent always comes after its children.
         self._recency: OrderedDict[Node, None] = OrderedDict()
         self._span_nodes: Counter[int] = Counter()
+        self._ids = count(1)
+        self.size = 0
+        """How many nodes there are, without roots."""
         self.hot_tokens = 0
 
     def match(self, namespace: str, tokens: Sequence[int]) -> Match:
@@ -217,14 +226,22 @@ class PrefixTree:
             pending.extend(node.children.values())
             yield node
 
+    def known(self, ends: Iterable[Node], limit: int) -> Known:
+        """What leads to these nodes, then what was used last; the rest is only counted. As long as it takes for
+        `limit` of them, however many there are.
+        """
+        nodes = first_of((node.path() for node in chain(ends, reversed(self._recency))), limit)
+        return Known([_shown(node) for node in nodes], omitted=self.size - len(nodes))
+
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _root(self, namespace: str) -> Node:
-        return self._roots.setdefault(namespace, Node(0, [], None))
+        return self._roots.setdefault(namespace, Node(0, [], None, namespace))
 
     def _add(self, parent: Node, tokens: list[int]) -> Node:
-        node = Node(parent.end, tokens, parent)
+        node = Node(parent.end, tokens, parent, parent.namespace, next(self._ids))
         parent.children[tokens[0]] = node
+        self.size += 1
         return node
 
     def _add_holder(self, node: Node, sequence: int) -> None:
@@ -243,7 +260,10 @@ class PrefixTree:
         parent, size = node.parent, position - node.start
         assert parent is not None, "the root is never split"
         assert 0 < size < len(node.tokens), "a split leaves something on both sides"
-        upper = Node(node.start, node.tokens[:size], parent, {node.tokens[size]: node}, set(node.holders))
+        upper = Node(node.start, node.tokens[:size], parent, node.namespace, next(self._ids), hits=node.hits)
+        upper.children[node.tokens[size]] = node
+        upper.holders.update(node.holders)
+        self.size += 1
         parent.children[node.tokens[0]] = upper
         node.start, node.tokens, node.parent = position, node.tokens[size:], upper
         if node.stored is not None:
@@ -269,6 +289,21 @@ class PrefixTree:
     def _prune(self, node: Node) -> None:
         if node.parent is not None and not node.children and not node.holders and node.stored is None:
             del node.parent.children[node.tokens[0]]
+            self.size -= 1
+
+
+def _shown(node: Node) -> KnownSpan:
+    assert node.parent is not None, "roots are not shown"
+    return KnownSpan(
+        node.id,
+        None if node.parent.parent is None else node.parent.id,
+        node.start,
+        node.tokens,
+        node.namespace,
+        holders=frozenset(node.holders),
+        stored=node.stored is not None,
+        hits=node.hits,
+    )
 
 
 def common_prefix(edge: Sequence[int], tokens: Sequence[int], at: int = 0) -> int:
