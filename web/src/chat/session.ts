@@ -48,6 +48,8 @@ const draft = signal<Settings>(remembered());
 const draftModel = signal<string | null>(localStorage.getItem(MODEL));
 
 export const settings = computed(() => conversation.value?.settings ?? draft.value);
+/** What is wrong with them, by field: nothing is sent until it is mended. */
+export const settingsProblems = computed(() => parsed(settings.value).problems);
 export const model = computed(() => preferred(models.value, conversation.value?.model ?? draftModel.value));
 
 /** The answer at the end of what is shown, while it is being written. */
@@ -260,6 +262,7 @@ async function receive({ now, abort }: Running, body: Record<string, unknown>): 
   const saving = setInterval(save, SAVED_EVERY_MS);
   addEventListener("pagehide", save);
   try {
+    refuseMistakes();
     await follow(body, abort.signal, (chunk) => {
       builder.feed(chunk, performance.now() / 1000);
       frames.ask();
@@ -277,6 +280,13 @@ async function receive({ now, abort }: Running, body: Record<string, unknown>): 
     frames.end();
     clearInterval(saving);
     removeEventListener("pagehide", save);
+  }
+}
+
+/** A setting that cannot be understood must not be left out: the answer would be another than was asked for. */
+function refuseMistakes(): void {
+  for (const [field, problem] of Object.entries(settingsProblems.value)) {
+    throw new ApiError(`The settings have a mistake: ${problem}.`, 0, null, field);
   }
 }
 
@@ -320,6 +330,3 @@ class Frames {
     if (!this.ended) this.show();
   }
 }
-
-/** Whether the settings can be sent. */
-export const settingsProblems = computed(() => parsed(settings.value).problems);
