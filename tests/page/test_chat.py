@@ -241,6 +241,39 @@ def test_a_text_file_is_attached_and_another_refused(page: Page, fake_server: Se
     expect(page.get_by_text("The horse is grey.")).to_be_visible()
 
 
+def test_files_are_pasted_and_dropped(page: Page, fake_server: Server) -> None:
+    page.goto(fake_server.url)
+    for event, name in (
+        ("ClipboardEvent('paste', { clipboardData", "pasted"),
+        ("DragEvent('drop', { dataTransfer", "dropped"),
+    ):
+        composer(page).evaluate(
+            f"""box => {{
+                const data = new DataTransfer();
+                data.items.add(new File(["text"], "{name}.txt"));
+                box.dispatchEvent(new {event}: data, bubbles: true, cancelable: true }}));
+            }}"""
+        )
+        expect(page.get_by_role("list", name="Attached files")).to_contain_text(f"{name}.txt")
+    page.get_by_role("button", name="Remove pasted.txt").click()
+    expect(page.get_by_role("list", name="Attached files")).to_have_text("dropped.txt")
+
+
+def test_a_mistake_in_the_settings_is_never_left_out(page: Page, fake_server: Server) -> None:
+    page.goto(fake_server.url)
+    page.keyboard.press("Control+.")
+    page.get_by_label("Temperature").fill("warm")
+    expect(page.get_by_role("alert")).to_have_text("Not a number")
+    page.get_by_role("button", name="Done").click()
+    page.get_by_role("button", name="Write a haiku").click()
+    expect(answered(page).get_by_role("alert")).to_contain_text("field temperature")
+    page.keyboard.press("Control+.")
+    page.get_by_label("Temperature").fill("0")
+    page.get_by_role("button", name="Done").click()
+    page.get_by_role("button", name="Retry").click()
+    expect(text_of(answered(page))).to_have_text(re.compile(r"\w"))
+
+
 def test_what_is_answered_is_told_in_sentences(page: Page, fake_server: Server) -> None:
     page.goto(fake_server.url)
     ask(page, "say: First this. Then **that**")

@@ -10,7 +10,18 @@ from tests.page.chatting import answered, ask, composer, entries
 from tests.server import Server
 
 PHONE = {"width": 390, "height": 844}
-ANSWER = "say: # A title\n\nSome `code`, a [link](https://example.org).\n\n```python\nx = 'text'  # why\n```\n\n| a | b |\n|--|--|\n| 1 | 2 |"
+ANSWER = """\
+say: # A title
+
+Some `code`, a [link](https://example.org).
+
+```python
+x = 'text'  # why
+```
+
+| a | b |
+|---|---|
+| 1 | 2 |"""
 
 
 def serious(page: Page) -> list[str]:

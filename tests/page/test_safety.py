@@ -10,15 +10,18 @@ from tests.page.chatting import answered, ask, text_of
 from tests.server import Server
 
 HOSTILE = """\
-say: <script>window.harmed = 1</script><img src="https://elsewhere.example/a.png" onerror="window.harmed = 2" alt="a picture">
+say: <script>window.harmed = 1</script>
+<img src="https://elsewhere.example/a.png" onerror="window.harmed = 2" alt="a picture">
 <svg onload="window.harmed = 3"><image href="https://elsewhere.example/b.png"/></svg>
 <iframe src="https://elsewhere.example/c"></iframe><style>body { display: none }</style>
 
-![another](https://elsewhere.example/d.png) [press me](javascript:window.harmed=4) [press](data:text/html,x) <a href="https://elsewhere.example/e" onclick="window.harmed=5" target="_self" class="primary">go</a>
+![another](https://elsewhere.example/d.png) [press me](javascript:window.harmed=4) [press](data:text/html,x)
+<a href="https://elsewhere.example/e" onclick="window.harmed=5" target="_self" class="primary">go</a>
 
 <p style="position:fixed;inset:0;background:url(https://elsewhere.example/f)">covered</p>
 <form action="https://elsewhere.example/g"><input name="key"><button>Send</button></form>
-<math><mtext><table><mglyph><style><img src=https://elsewhere.example/h onerror=window.harmed=6></style></mglyph></table></mtext></math>
+<math><mtext><table><mglyph><style><img src=https://elsewhere.example/h onerror=window.harmed=6>
+</style></mglyph></table></mtext></math>
 
 ```html
 <script>window.harmed = 7</script>

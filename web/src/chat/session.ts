@@ -48,6 +48,8 @@ const draft = signal<Settings>(remembered());
 const draftModel = signal<string | null>(localStorage.getItem(MODEL));
 
 export const settings = computed(() => conversation.value?.settings ?? draft.value);
+/** What is wrong with them, by field: nothing is sent until it is mended. */
+export const settingsProblems = computed(() => parsed(settings.value).problems);
 export const model = computed(() => preferred(models.value, conversation.value?.model ?? draftModel.value));
 
 /** The answer at the end of what is shown, while it is being written. */
@@ -260,6 +262,7 @@ async function receive({ now, abort }: Running, body: Record<string, unknown>): 
   const saving = setInterval(save, SAVED_EVERY_MS);
   addEventListener("pagehide", save);
   try {
+    refuseMistakes();
     await follow(body, abort.signal, (chunk) => {
       builder.feed(chunk, performance.now() / 1000);
       frames.ask();
@@ -280,8 +283,23 @@ async function receive({ now, abort }: Running, body: Record<string, unknown>): 
   }
 }
 
+/** A setting that cannot be understood must not be left out: the answer would be another than was asked for. */
+function refuseMistakes(): void {
+  for (const [field, problem] of Object.entries(settingsProblems.value)) {
+    throw new ApiError(`The settings have a mistake: ${problem}.`, 0, null, field);
+  }
+}
+
+/** So long are events taken in one go, should they come faster than they can be shown. */
+const PATIENCE_MS = 8;
+
 async function follow(body: unknown, signal: AbortSignal, told: (chunk: Chunk) => void): Promise<void> {
+  let until = performance.now() + PATIENCE_MS;
   for await (const { event, data } of postEvents("/v1/chat/completions", body, signal)) {
+    if (performance.now() > until) {
+      await new Promise((resolve) => setTimeout(resolve));
+      until = performance.now() + PATIENCE_MS;
+    }
     if (event === "error") throw errorOf(JSON.parse(data), 200);
     if (data === "[DONE]") return;
     told(JSON.parse(data));
@@ -312,6 +330,3 @@ class Frames {
     if (!this.ended) this.show();
   }
 }
-
-/** Whether the settings can be sent. */
-export const settingsProblems = computed(() => parsed(settings.value).problems);

@@ -39,7 +39,7 @@ const BLANK = /^\s*$/;
 const DEFINITION = /^ {0,3}\[[^\]\n]+\]:[ \t]+\S+.*$/gm;
 
 /** From here on a list may be cut between two items, and any text between two lines, so that each part stays small. */
-const LARGE = 6_000;
+const LARGE = 2_500;
 const LONGEST_LINE = 16_000;
 
 /** The blocks of a text that goes on from one of which the blocks are known. */
@@ -64,6 +64,11 @@ export function blocksOf(text: string, from = 0): Block[] {
   }
   close(text.length);
   return blocks;
+}
+
+/** Whether a block is another part of the list before it. */
+export function continuesList(before: Block | undefined, { kind, source }: Block): boolean {
+  return kind === "text" && before?.kind === "text" && ITEM.test(source) && ITEM.test(before.source);
 }
 
 /** Definitions of links, which every block may refer to. */
