@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.page.chatting import answered, ask
+from tests.page.chatting import answered, ask, body_of
 from tests.server import Server
 
 
@@ -41,7 +41,7 @@ def test_models_are_loaded_unloaded_and_chosen(page: Page, folder: Path) -> None
         expect(models).to_be_hidden()
         with page.expect_request("**/v1/chat/completions") as sent:
             ask(page, "hello")
-        assert sent.value.post_data_json["model"] == "recurrent"
+        assert body_of(sent.value)["model"] == "recurrent"
         page.keyboard.press("Escape")
         answered(page)
         page.reload()
