@@ -478,6 +478,10 @@ class CacheShape(msgspec.Struct, frozen=True):
     """Whether a copy goes on as the original does, to the last bit. Where not, deterministic requests use none."""
     least_copied: int = 1
     """Fewer tokens than this are sooner computed than copied from elsewhere."""
+    most_copied: int = 1 << 30
+    """So many tokens may be copied out between two steps while others wait for the next."""
+    spare: int = 0
+    """More sequences than can run, for what some have left that is still to be copied out."""
     keeps_answers: bool = True
     """Whether generated tokens are worth copying out, and not sooner computed again."""
 

@@ -151,25 +151,25 @@ def test_slots_are_seen_while_a_step_takes_forever() -> None:
 
 def test_an_answer_is_followed_from_its_slot_to_the_totals() -> None:
     with Server("-m", "fake:delay=0.05", "-np", "3") as server, Viewer(server) as viewer:
-        with server.client.stream("POST", CHAT, json=chat_body("say: " + "x" * 60, stream=True)) as response:
+        with server.client.stream("POST", CHAT, json=chat_body("say: " + "x" * 200, stream=True)) as response:
             stream = events(response)
             next(stream)
             models = viewer.until(lambda models: any(slot["state"] == "answer" for slot in models["fake"]["slots"]))
             (slot,) = _busy(models["fake"])
-            assert slot["prompt_done"] == slot["prompt_tokens"] > 60
-            assert 0 < slot["answered_tokens"] <= 60
+            assert slot["prompt_done"] == slot["prompt_tokens"] > 200
+            assert 0 < slot["answered_tokens"] <= 200
             assert slot["key"] is None, "there are none here"
             assert len(models["fake"]["slots"]) == 3
             hot = viewer.tree("fake", lambda tree: any(node["hot"] for node in tree["nodes"]))
             assert [node["slots"] for node in hot["nodes"]] == [[slot["id"]]]
-            assert hot["cells"]["used"] > 60
+            assert hot["cells"]["used"] > 200
             list(stream)
         model = viewer.until(
-            lambda models: models["fake"]["totals"]["requests"] and models["fake"]["totals"]["answered_tokens"] > 60
+            lambda models: models["fake"]["totals"]["requests"] and models["fake"]["totals"]["answered_tokens"] > 200
         )["fake"]
         assert model["totals"]["prompt_tokens"] == slot["prompt_tokens"]
         assert sum(model["first_token"]["counts"]) == 1
-        assert sum(model["inter_token"]["counts"]) == 60
+        assert sum(model["inter_token"]["counts"]) == 200
         assert 0 < model["leaves_in"] <= 300
         stored = viewer.tree("fake", lambda tree: not any(node["hot"] for node in tree["nodes"]))
         assert all(node["stored"] and node["slots"] == [] for node in stored["nodes"])
@@ -198,9 +198,10 @@ def test_a_tree_is_not_told_again_until_it_has_changed() -> None:
     with Server("-m", "fake:") as server:
         server.chat("say: hello")
         with Viewer(server) as viewer:
-            for _ in range(4):
+            viewer.tree("fake")
+            for _ in range(3):
                 viewer.state()
-            assert viewer.events == ["state", "tree", "state", "state", "state"]
+            assert viewer.events.count("tree") == 1
             server.chat("say: goodbye")
             viewer.tree("fake", lambda tree: len(tree["nodes"]) > 1)
 
@@ -240,8 +241,7 @@ def test_kinds_of_models_without_such_a_tree(tiny_models: dict[str, Path], tmp_p
         found = viewer.until(lambda models: all(model["slots"] for model in models.values()))
         assert (found["embedding"]["kind"], found["recurrent"]["kind"]) == ("embedding", "generation")
         assert [slot["state"] for slot in found["embedding"]["slots"]] == ["idle"]
-        tree = viewer.tree("recurrent", lambda tree: tree["hits"])
-        assert any(node["stored"] and node["hits"] for node in tree["nodes"])
+        tree = viewer.tree("recurrent", lambda tree: any(node["stored"] and node["hits"] for node in tree["nodes"]))
         assert not any(node["hot"] for node in tree["nodes"])
         assert "embedding" not in viewer.trees
 
@@ -250,7 +250,7 @@ def test_a_load_is_followed_and_a_failure_explained(tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"nothing")
     models = {
-        "slow": {"path": "fake:load=2"},
+        "slow": {"path": "fake:load=4"},
         "broken": {"path": str(broken)},
         "wrong": {"path": "fake:nonsense=1"},
     }
@@ -326,7 +326,7 @@ def test_each_sees_the_models_it_may_ask(locked: Server) -> None:
 
 
 def test_names_of_others_are_not_told(locked: Server) -> None:
-    with _asking(locked, "ann", "say: " + "a" * 400), _asking(locked, "bob", "say: " + "b" * 400):
+    with _asking(locked, "ann", "say: " + "a" * 2000), _asking(locked, "bob", "say: " + "b" * 2000):
         for name, expected in (("boss", {"ann", "bob"}), ("ann", {"ann", None}), ("amy", {None}), ("cat", {None})):
             with Viewer(locked, name) as viewer:
                 model = viewer.until(lambda models: len(_busy(models["slow"])) == 2)["slow"]
@@ -413,7 +413,7 @@ def test_nobody_looks_for_those_who_left_without_a_word() -> None:
                 viewer.sendall(b"GET /live HTTP/1.1\r\nHost: here\r\n\r\n")
                 left.append(viewer)
             assert left[-1].recv(12) == b"HTTP/1.1 200"
-            assert _threads(pid) == before + 1, "one for all of them"
+            wait_for(lambda: _threads(pid) == before + 1, 30, "one thread for all of them")
             for viewer in left:
                 viewer.close()
             wait_for(lambda: _threads(pid) == before, 30, "the thread that shows things to be gone")

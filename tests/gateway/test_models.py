@@ -68,7 +68,7 @@ def test_one_of_many_models(tiny_models: dict[str, Path], tmp_path: Path) -> Non
 
 
 def test_a_load_that_goes_on_and_one_that_failed(tmp_path: Path) -> None:
-    models = {"slow": {"path": "fake:load=2"}, "wrong": {"path": "fake:nonsense=1"}}
+    models = {"slow": {"path": "fake:load=4"}, "wrong": {"path": "fake:nonsense=1"}}
     (tmp_path / "c.json").write_text(json.dumps({"model_manager": {"models": models}}))
 
     def status(name: str) -> dict[str, Any]:

@@ -286,13 +286,13 @@ def _announce(settings: Settings, url: str, fleet: Fleet) -> None:
 
 def _warn_if_exposed(settings: Settings, url: str) -> None:
     """Without keys only this machine should get through. Said even where nothing is logged: it can be fatal."""
-    import ipaddress
     from urllib.parse import urlsplit
 
     import structlog
 
-    host = urlsplit(url).hostname or ""
-    if ipaddress.ip_address(host).is_loopback:
+    from paddock.hosts import is_loopback
+
+    if is_loopback(urlsplit(url).hostname or ""):
         return
     problem = f"whoever reaches {url} may use this server, stop its models and change its settings"
     cure = "set a key with --api-key, or one for each user with `paddock keys new`, or listen on 127.0.0.1"

@@ -71,6 +71,7 @@ _CRASH_AFTER = 8
 _N_CTX = 8192
 _N_VOCAB = 260
 _BYTES_PER_TOKEN = 1024
+_TOKENS_AT_ONCE = 16
 _BYTES_PER_SNAPSHOT = 4096
 _TOGETHER = 3
 _DRAFTS_FOR = 3
@@ -158,6 +159,8 @@ class FakeEngine:
             ram_bytes=options.cache_ram_bytes,
             reuse="snapshot" if self._whole else "prefix",
             snapshot=SnapshotSize(fixed=_BYTES_PER_SNAPSHOT, per_token=_BYTES_PER_TOKEN),
+            most_copied=_TOKENS_AT_ONCE,
+            spare=1 if unified else 0,
         )
         self.info = ModelInfo(
             description="fake",

@@ -15,6 +15,7 @@ from paddock.errors import InvalidRequest, NotSupported, PaddockError, WorkerCra
 from paddock.fleet.accounts import Memory
 from paddock.fleet.adapters import acting, acting_at_first
 from paddock.fleet.catalogue import Catalogue, Model
+from paddock.fleet.environment import has_gpu
 from paddock.fleet.generation import Generation
 from paddock.fleet.journey import DONE, LEFT, Journey
 from paddock.fleet.kinds import kind_of
@@ -22,7 +23,7 @@ from paddock.fleet.lifecycle import Lifecycle
 from paddock.fleet.memory import Machine
 from paddock.fleet.onlookers import Onlookers
 from paddock.fleet.policy import Bytes
-from paddock.fleet.process import WorkerProcess, has_gpu
+from paddock.fleet.process import WorkerProcess
 from paddock.fleet.records import Records
 from paddock.fleet.rules import Rules
 from paddock.fleet.seat import ModelStatus

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import itertools
-import os
 import signal
 import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
 import structlog
@@ -28,6 +25,7 @@ from paddock.errors import (
 )
 from paddock.fleet.adapters import fingerprint
 from paddock.fleet.catalogue import Model
+from paddock.fleet.environment import environment
 from paddock.fleet.output import understand
 from paddock.fleet.vigil import Vigil
 from paddock.tally import Levels, Tally
@@ -70,7 +68,6 @@ _log = structlog.get_logger(__name__)
 _EXIT_WAIT = 2.0
 _LOOK_WAIT = 10.0
 _STDERR_LINES = 40
-_GPU_BACKENDS = ("cuda", "hip", "metal", "musa", "opencl", "sycl", "vulkan")
 _MOST_UNREAD = 65536
 """Tokens of a request, chosen or merely reported, that its client may be behind: ten or twenty megabytes."""
 
@@ -540,37 +537,6 @@ async def _line(stream: asyncio.StreamReader) -> bytes:
         return error.partial
     except asyncio.LimitOverrunError as error:
         return await stream.readexactly(error.consumed)
-
-
-def environment(options: EngineOptions) -> dict[str, str]:
-    """What a worker finds in its environment, unless the user's says otherwise."""
-    environment: dict[str, str] = {}
-    if options.n_threads >= (os.cpu_count() or 1) > 1:
-        # A thread that spins while it waits for one on the same core waits long. When there is a thread to each core
-        # they are kept apart, so that a busy neighbour costs a share and not a collapse (docs/lab.md).
-        environment["OMP_PROC_BIND"] = "true"
-    if has_cuda():
-        # llama.cpp's CUDA library brings some of libstdc++ along; unless the real one is there first, loading crashes.
-        environment["LD_PRELOAD"] = "libstdc++.so.6"
-    return environment | os.environ
-
-
-def has_cuda() -> bool:
-    """Whether the llama.cpp that workers load was built for CUDA. It is not imported here, only looked at."""
-    return _built_for("cuda")
-
-
-def has_gpu() -> bool:
-    """Whether it was built for a GPU of any kind."""
-    return _built_for(*_GPU_BACKENDS)
-
-
-def _built_for(*backends: str) -> bool:
-    folders = [Path(path) for path in [os.environ.get("LLAMA_CPP_LIB_PATH")] if path]
-    spec = importlib.util.find_spec("llama_cpp")
-    if spec is not None and spec.origin is not None:
-        folders.append(Path(spec.origin).parent / "lib")
-    return any(list(folder.glob(f"libggml-{backend}.*")) for folder in folders for backend in backends)
 
 
 def _cause(status: int) -> str:

@@ -19,7 +19,7 @@ from paddock.gateway.access import AccessLog
 from paddock.gateway.admin import admin_routes
 from paddock.gateway.anthropic import anthropic_routes
 from paddock.gateway.auth import Gate
-from paddock.gateway.browsers import Browsers, is_loopback
+from paddock.gateway.browsers import Browsers
 from paddock.gateway.health import health_routes
 from paddock.gateway.limits import HEADERS
 from paddock.gateway.live import live_routes
@@ -34,6 +34,7 @@ from paddock.gateway.reloading import Reloader
 from paddock.gateway.responses import on_http_exception, on_invalid_parameter, on_paddock_error
 from paddock.gateway.telemetry import open_tracing
 from paddock.gateway.usage import UsageBook, usage_routes
+from paddock.hosts import is_loopback
 
 
 def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate: Gate, usage: UsageBook) -> FastAPI:

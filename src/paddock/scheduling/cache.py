@@ -2,7 +2,8 @@
 
 Cells belong to running sequences. What is new of one that leaves is copied into host memory, and a later one with the
 same prefix gets it from there, or from a sequence that has it right now. In a stream of its own nobody is slowed by
-what a sequence leaves behind, so there the copy waits until there is time for it, or the stream is needed.
+what a sequence leaves behind, so there the copy waits until there is time for it, or the stream is needed. In shared
+cells it is made at once, or, if it is large, a part of it in each step.
 """
 
 from __future__ import annotations
@@ -33,14 +34,16 @@ class _Held:
     """Whether its next tokens would continue at `node`."""
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class _Parked:
-    """What a sequence left in its stream, still to be copied into host memory."""
+    """What a sequence left in its cells, still to be copied into host memory."""
 
     namespace: str
     tokens: list[int]
     node: Node
     cells: int
+    copied: int
+    """As many tokens from the beginning on as have been."""
 
 
 class Cache:
@@ -146,17 +149,33 @@ class Cache:
                 self._tree.release(sequence, held.node)
             self._operations.append(Forget(sequence))
             return
+        copied = self._tree.match(held.namespace, tokens).stored()
+        if self._shape.unified and held.node.end >= len(tokens) > copied + self._shape.most_copied:
+            # Others can share it as it lies there, so there is time.
+            self._parked[sequence] = _Parked(held.namespace, tokens, held.node, held.private, copied)
+            return
         node = self._tree.regrip(sequence, held.node, held.namespace, tokens)
-        self._parked[sequence] = _Parked(held.namespace, tokens, node, held.private)
+        self._parked[sequence] = _Parked(held.namespace, tokens, node, held.private, copied)
         if self._shape.unified:
             self.settle(sequence)
 
     def settle(self, sequence: int) -> None:
         """Copy what a parked sequence left into host memory, and free its cells."""
         parked = self._parked.pop(sequence)
-        self._keep(parked.namespace, parked.tokens, lambda start, end, span: Save(sequence, start, end, span))
+        self._save(sequence, parked.namespace, parked.tokens)
         self._tree.release(sequence, parked.node)
         self._operations.append(Forget(sequence))
+
+    def settle_some(self) -> None:
+        """As much of that, of what was left first, as nobody minds waiting for."""
+        sequence, parked = next(iter(self._parked.items()))
+        before = len(self._operations)
+        while len(self._operations) == before:  # others may have had the same copied, or there is no room for more
+            parked.copied += self._shape.most_copied
+            if parked.copied >= len(parked.tokens):
+                self.settle(sequence)
+            else:
+                self._save(sequence, parked.namespace, parked.tokens[: parked.copied])
 
     def move(self, source: int, target: int, length: int) -> None:
         """Give a running sequence another id."""
@@ -215,6 +234,9 @@ class Cache:
         if length > hot:
             self._operations.append(Restore(sequence, hot, match.pieces(hot, length)))
         return length
+
+    def _save(self, sequence: int, namespace: str, tokens: list[int]) -> None:
+        self._keep(namespace, tokens, lambda start, end, span: Save(sequence, start, end, span))
 
     def _keep(self, namespace: str, tokens: list[int], copy: Callable[[int, int, int], Operation]) -> None:
         """Have all of a prefix in host memory: `copy` gets what is missing, from a start to an end, as a span."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import TypeVar
+
+import msgspec
 
 N = TypeVar("N", bound=Hashable)
 
 
-@dataclass(slots=True, frozen=True)
-class KnownSpan:
+class KnownSpan(msgspec.Struct, frozen=True):
     """Tokens that follow those of the parent, or are the first ones."""
 
     id: int
@@ -63,10 +64,10 @@ def joined(spans: Iterable[KnownSpan]) -> list[KnownSpan]:
     for span in spans:
         above = became.get(span.parent)
         if above is not None and followers[span.parent] == 1 and _alike(found[above], span):
-            found[above] = replace(found[above], tokens=found[above].tokens + span.tokens)
+            found[above] = msgspec.structs.replace(found[above], tokens=found[above].tokens + span.tokens)
             became[span.id] = above
         else:
-            found[span.id] = replace(span, parent=above)
+            found[span.id] = msgspec.structs.replace(span, parent=above)
             became[span.id] = span.id
     return list(found.values())
 

@@ -149,6 +149,9 @@ class SnapshotCache:
     def settle(self, sequence: int) -> None:
         raise AssertionError(f"sequence {sequence} was never parked")
 
+    def settle_some(self) -> None:
+        raise AssertionError("nothing was ever parked")
+
     def move(self, source: int, target: int, length: int) -> None:
         """Give a running sequence another id."""
         self._held[target] = self._held.pop(source)

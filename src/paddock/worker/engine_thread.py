@@ -156,9 +156,11 @@ class EngineThread(NativeThread[Command]):
                     if (waited := request.answer.clock.begin(begun)) is not None:
                         self.counting.began(request, waited)
             with self._in_turn(self._turns.take() if engine.takes_turns else nullcontext()):
+                computing = time.perf_counter()
                 results = engine.decode(plan.spans, exact=plan.exact, adapters=plan.adapters)
             now = time.perf_counter()
-            steps = scheduler.commit(plan, results, now - begun)
+            # What was copied before, and the wait for a turn, say nothing of what a token takes.
+            steps = scheduler.commit(plan, results, now - computing)
             self.counting.step(plan, now - begun)
             self._publish(scheduler, self._progress(plan, now), steps, now)
             if self.counting.due(now):
