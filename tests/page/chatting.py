@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Locator, Page, expect
+from typing import Any
+
+from playwright.sync_api import Locator, Page, Request, expect
 
 
 def ask(page: Page, text: str) -> None:
     box = composer(page)
     box.fill(text)
     box.press("Enter")
+
+
+def body_of(request: Request) -> dict[str, Any]:
+    body = request.post_data_json
+    assert isinstance(body, dict)
+    return body
 
 
 def composer(page: Page) -> Locator:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.page.chatting import answered, answers, ask, composer, entries, text_of
+from tests.page.chatting import answered, answers, ask, body_of, composer, entries, text_of
 from tests.server import Server
 
 CODE = "```python\nprint('hello')  # a comment\n```"
@@ -100,7 +100,7 @@ def test_an_answer_is_edited_and_gone_on_from(page: Page, fake_server: Server) -
     expect(text_of(answered(page))).to_have_text("right")
     with page.expect_request("**/v1/chat/completions") as sent:
         ask(page, "say: so")
-    said = [message["content"] for message in sent.value.post_data_json["messages"]]
+    said = [message["content"] for message in body_of(sent.value)["messages"]]
     assert said == ["say: wrong", "right", "say: so"]
 
 
@@ -191,7 +191,7 @@ def test_calls_are_shown_and_given_results(page: Page, fake_server: Server) -> N
     with page.expect_request("**/v1/chat/completions") as sent:
         answer.get_by_label("Result of clock").fill("say: noon")
         answer.get_by_role("button", name="Send the result").click()
-    result = sent.value.post_data_json["messages"][-1]
+    result = body_of(sent.value)["messages"][-1]
     assert (result["role"], result["content"]) == ("tool", "say: noon")
     answered(page, 2)
 
@@ -234,7 +234,7 @@ def test_a_text_file_is_attached_and_another_refused(page: Page, fake_server: Se
     expect(page.get_by_role("list", name="Attached files")).to_contain_text("notes.txt")
     with page.expect_request("**/v1/chat/completions") as sent:
         ask(page, "What colour is it?")
-    content = sent.value.post_data_json["messages"][0]["content"]
+    content = body_of(sent.value)["messages"][0]["content"]
     assert content == "notes.txt:\n```\nThe horse is grey.\n```\n\nWhat colour is it?"
     answered(page)
     page.get_by_text("notes.txt").click()

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, FilePayload, Page, expect
 
 from tests.page.chatting import answered, answers, ask, composer, entries, text_of
 from tests.server import Server
@@ -120,8 +120,7 @@ def test_two_tabs_keep_each_others_work(context: BrowserContext, page: Page, fak
 def test_a_thousand_messages_are_rendered_as_they_are_looked_at(page: Page) -> None:
     with Server("-m", "fake:n_ctx=65536") as server:
         page.goto(server.url)
-        file = {"name": "long.json", "mimeType": "application/json", "buffer": json.dumps(_long(1000)).encode()}
-        page.get_by_label("File to import").set_input_files(file)
+        page.get_by_label("File to import").set_input_files(_file(_long(1000)))
         entries(page).get_by_role("link").click()
         expect(page.get_by_text("message 999", exact=True)).to_be_in_viewport()
         messages = page.locator("article")
@@ -140,12 +139,15 @@ def test_a_long_answer_is_shown_whole(page: Page, fake_server: Server) -> None:
     long["conversations"][0]["messages"][1]["content"] = "".join(
         f"## Part {part}\n\nSome *words* of it.\n\n```python\nprint({part})\n```\n\n" for part in range(1600)
     )
-    file = {"name": "long.json", "mimeType": "application/json", "buffer": json.dumps(long).encode()}
-    page.get_by_label("File to import").set_input_files(file)
+    page.get_by_label("File to import").set_input_files(_file(long))
     entries(page).get_by_role("link").click()
     expect(page.locator(".markdown .code")).to_have_count(1600)
     expect(page.get_by_role("heading", name="Part 1599")).to_be_attached()
     expect(composer(page)).to_be_in_viewport()
+
+
+def _file(content: dict[str, Any]) -> FilePayload:
+    return {"name": "long.json", "mimeType": "application/json", "buffer": json.dumps(content).encode()}
 
 
 def _long(count: int) -> dict[str, Any]:

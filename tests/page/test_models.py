@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.page.chatting import answered, ask
+from tests.page.chatting import answered, ask, body_of
 from tests.server import Server
 
 
@@ -41,11 +42,24 @@ def test_models_are_loaded_unloaded_and_chosen(page: Page, folder: Path) -> None
         expect(models).to_be_hidden()
         with page.expect_request("**/v1/chat/completions") as sent:
             ask(page, "hello")
-        assert sent.value.post_data_json["model"] == "recurrent"
+        assert body_of(sent.value)["model"] == "recurrent"
         page.keyboard.press("Escape")
         answered(page)
         page.reload()
         expect(page.get_by_role("button", name="Choose a model")).to_contain_text("recurrent")
+
+
+def test_a_load_that_fails_says_why(page: Page) -> None:
+    with Server("-m", "fake:bogus=1") as server:
+        page.goto(server.url)
+        page.get_by_role("button", name="Choose a model").click()
+        models = page.get_by_role("dialog", name="Models")
+        models.get_by_role("button", name=re.compile("^Load ")).click()
+        expect(models.get_by_role("listitem")).to_contain_text("has no option 'bogus'")
+        expect(models.get_by_role("button", name=re.compile("^Load "))).to_have_text("Try again")
+        page.keyboard.press("Escape")
+        ask(page, "hello")
+        expect(answered(page).get_by_role("alert")).to_contain_text("has no option 'bogus'")
 
 
 def test_a_key_that_may_not_load_is_told_so(page: Page, tmp_path: Path) -> None:

@@ -114,10 +114,11 @@ function State({ model }: { model: Model | null }) {
   return <span class={`state state-${model?.state ?? "unloaded"}`} aria-hidden="true" />;
 }
 
-function facts({ quantization, size, context }: Model): string[] {
+function facts({ parameters, quantization, size, context }: Model): string[] {
   return [
+    parameters ? (parameters >= 1e9 ? `${(parameters / 1e9).toFixed(1)}B` : `${Math.round(parameters / 1e6)}M`) : null,
     quantization,
-    size ? `${size >= 1e9 ? `${(size / 1e9).toFixed(1)} GB` : `${Math.round(size / 1e6)} MB`}` : null,
+    size ? (size >= 1e9 ? `${(size / 1e9).toFixed(1)} GB` : `${Math.round(size / 1e6)} MB`) : null,
     context ? `${context.toLocaleString("en")} tokens` : null,
   ].filter((fact) => fact !== null);
 }

@@ -87,12 +87,16 @@ export function loadFailed(id: string, reason: string): void {
 }
 
 export async function askFor(what: "load" | "unload", model: Model): Promise<void> {
+  const before = models.value;
+  // A load may fail so soon that no event tells of its beginning.
+  if (what === "load") models.value = withEvent(before, { model: model.id, data: { status: "loading" } });
   try {
     await postJson(`/models/${what}`, { model: model.id });
     forbidden.value = null;
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
+    models.value = before;
     if (error.status === 403) forbidden.value = `This key may not ${what} models.`;
-    else models.value = withFailure(models.value, model.id, error.message);
+    else models.value = withFailure(before, model.id, error.message);
   }
 }
