@@ -14,8 +14,9 @@ from tests.server import Server
 CHROMIUM = os.environ.get("PADDOCK_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
+    """Gone after these tests: Playwright's event loop would be in the way of tests that run one of their own."""
     if CHROMIUM is None:
         pytest.skip("there is no Chromium here")
     with sync_playwright() as playwright:
