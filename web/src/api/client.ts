@@ -1,6 +1,6 @@
 /** Requests to the server that this page came from, and to no other. */
 
-import { key, refused } from "./key";
+import { anotherKey, key, keysGiven } from "./key";
 import { type ServerEvent, serverEvents } from "./sse";
 
 /** What the server says is wrong, in its own words. */
@@ -43,21 +43,32 @@ async function post(path: string, body: unknown, signal?: AbortSignal): Promise<
   });
 }
 
+/** What is refused for want of a key is sent again once there is one. */
 async function send(path: string, init: RequestInit): Promise<Response> {
+  for (;;) {
+    const given = keysGiven.value;
+    const response = await sendOnce(path, init);
+    if (response.ok) return response;
+    const problem = await problemOf(response);
+    if (response.status !== 401 || !(await anotherKey(given, problem.message, init.signal))) throw problem;
+  }
+}
+
+async function sendOnce(path: string, init: RequestInit): Promise<Response> {
   const headers = new Headers(init.headers);
   if (key.value) headers.set("Authorization", `Bearer ${key.value}`);
-  let response: Response;
   try {
     // Relative, so that the page also works where a proxy serves it under a path.
-    response = await fetch(`.${path}`, { ...init, headers, credentials: "same-origin" });
+    return await fetch(`.${path}`, { ...init, headers, credentials: "same-origin" });
   } catch (error) {
     if (init.signal?.aborted) throw error;
-    throw new ApiError("The server cannot be reached.", 0);
+    throw unreachable();
   }
-  if (response.ok) return response;
-  const problem = await problemOf(response);
-  if (response.status === 401) refused.value = problem.message;
-  throw problem;
+}
+
+/** The error of a connection that cannot be had, or is lost. */
+export function unreachable(): ApiError {
+  return new ApiError(navigator.onLine ? "The server cannot be reached." : "This device is offline.", 0);
 }
 
 async function problemOf(response: Response): Promise<ApiError> {
@@ -77,6 +88,11 @@ async function problemOf(response: Response): Promise<ApiError> {
 
 /** The error that a body, or an event of a stream, holds. */
 export function errorOf(body: unknown, status: number, id: string | null = null): ApiError {
-  const { message, code, param } = (body as { error: { message: string; code?: string; param?: string } }).error;
-  return new ApiError(message, status, code ?? null, param ?? null, id);
+  const { error, request_id } = body as ErrorBody;
+  return new ApiError(error.message, status, error.code ?? null, error.param ?? null, request_id ?? id);
+}
+
+interface ErrorBody {
+  error: { message: string; code?: string; param?: string };
+  request_id?: string;
 }

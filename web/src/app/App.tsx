@@ -1,22 +1,34 @@
+import { useEffect } from "preact/hooks";
 import { Chat } from "../chat/Chat";
 import { Live } from "../live/Live";
 import { Playground } from "../playground/Playground";
+import { Icon, IconButton, type IconName } from "../ui/Icon";
+import { Notices } from "../ui/notices";
+import { nextTheme, type Theme, theme } from "../ui/theme";
 import { KeyDialog } from "./KeyDialog";
+import { onKeys } from "./keys";
 import { href, route, type View } from "./route";
+import { Shortcuts, showShortcuts } from "./Shortcuts";
 
 const VIEWS: { view: View; name: string }[] = [
   { view: "chat", name: "Chat" },
   { view: "live", name: "Live" },
   { view: "playground", name: "Playground" },
 ];
+const THEMES: Record<Theme, { icon: IconName; label: string }> = {
+  system: { icon: "screen", label: "Colours: as the system has them" },
+  light: { icon: "sun", label: "Colours: light" },
+  dark: { icon: "moon", label: "Colours: dark" },
+};
 
 export function App() {
   const { view } = route.value;
+  useEffect(() => onKeys({ "?": () => (showShortcuts.value = true) }), []);
   return (
     <>
       <header class="bar">
-        <a class="brand" href={href("chat")}>
-          Paddock
+        <a class="brand" href={href("chat")} aria-label="Paddock">
+          <Mark /> <span>Paddock</span>
         </a>
         <nav aria-label="Views">
           {VIEWS.map(({ view: name, name: label }) => (
@@ -25,13 +37,36 @@ export function App() {
             </a>
           ))}
         </nav>
+        <div class="bar-end">
+          <IconButton {...THEMES[theme.value]} onClick={nextTheme} />
+          <button
+            type="button"
+            class="plain icon-button"
+            aria-label="Keyboard shortcuts"
+            title="Keyboard shortcuts"
+            onClick={() => (showShortcuts.value = true)}
+          >
+            <Icon name="question" />
+          </button>
+        </div>
       </header>
       <main id="main" class={`view view-${view}`}>
         {view === "chat" && <Chat />}
         {view === "live" && <Live />}
         {view === "playground" && <Playground />}
       </main>
+      <Notices />
+      {showShortcuts.value && <Shortcuts />}
       <KeyDialog />
     </>
+  );
+}
+
+function Mark() {
+  return (
+    <svg class="mark" viewBox="0 0 32 32" aria-hidden="true">
+      <rect width="32" height="32" rx="7" />
+      <path d="M4 12h24M4 20h24M9 7v18M23 7v18" />
+    </svg>
   );
 }

@@ -24,6 +24,14 @@ function parse(hash: string): Route {
   const [, view, id] = hash.split("/");
   return {
     view: view === "live" || view === "playground" ? view : "chat",
-    id: id ? decodeURIComponent(id) : null,
+    id: id ? decoded(id) : null,
   };
+}
+
+function decoded(text: string): string | null {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return null; // an address that somebody has mistyped
+  }
 }

@@ -1,5 +1,90 @@
+import { useEffect } from "preact/hooks";
+import { onKeys } from "../app/keys";
+import { route } from "../app/route";
+import { HistoryPanel } from "../history/HistoryPanel";
+import { refresh, storageProblem } from "../history/store";
+import { ModelPicker, toggleModels } from "../models/ModelPicker";
+import { connection } from "../models/watching";
+import { IconButton } from "../ui/Icon";
 import "./chat.css";
+import { Composer } from "./Composer";
+import { historyOpen, newChat, searchHistory, settingsOpen } from "./panels";
+import { SettingsDialog } from "./SettingsDialog";
+import { atWork, conversation, open, stop } from "./session";
+import { Thread } from "./Thread";
 
 export function Chat() {
-  return <p>Chat</p>;
+  const { id } = route.value;
+  useEffect(() => void refresh(), []);
+  useEffect(() => {
+    void open(id);
+    historyOpen.value = false;
+  }, [id]);
+  useEffect(
+    () =>
+      onKeys({
+        "mod+k": searchHistory,
+        "mod+shift+o": newChat,
+        "mod+/": toggleModels,
+        "mod+.": () => (settingsOpen.value = true),
+      }),
+    [],
+  );
+  useEffect(() => {
+    function escaped(event: KeyboardEvent) {
+      // Esc closes what is open before it stops anything.
+      if (event.key !== "Escape" || event.defaultPrevented) return;
+      if (document.querySelector("dialog[open], :popover-open")) return;
+      if (historyOpen.value) historyOpen.value = false;
+      else if (atWork.value) stop();
+    }
+    addEventListener("keydown", escaped);
+    return () => removeEventListener("keydown", escaped);
+  }, []);
+
+  return (
+    <div class="chat" data-history={historyOpen.value ? "open" : undefined}>
+      <HistoryPanel onClose={() => (historyOpen.value = false)} />
+      {historyOpen.value && (
+        <button
+          type="button"
+          class="curtain"
+          aria-label="Close the history"
+          onClick={() => (historyOpen.value = false)}
+        />
+      )}
+      <section class="conversation" aria-label="Conversation">
+        <header class="conversation-head">
+          <span class="phone-only">
+            <IconButton icon="menu" label="History" onClick={() => (historyOpen.value = true)} />
+          </span>
+          <h1 class="conversation-title">{conversation.value?.title ?? "New chat"}</h1>
+          <ModelPicker />
+          <IconButton icon="sliders" label="Settings of the answers" onClick={() => (settingsOpen.value = true)} />
+        </header>
+        <Banners />
+        <Thread />
+        <Composer />
+      </section>
+      {settingsOpen.value && <SettingsDialog onClose={() => (settingsOpen.value = false)} />}
+    </div>
+  );
+}
+
+function Banners() {
+  const { problem } = connection.value;
+  return (
+    <>
+      {problem && (
+        <p class="banner" role="status">
+          {problem} <span class="quiet">The history can be read meanwhile.</span>
+        </p>
+      )}
+      {storageProblem.value && (
+        <p class="banner" role="status">
+          {storageProblem.value}
+        </p>
+      )}
+    </>
+  );
 }

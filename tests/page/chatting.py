@@ -1,0 +1,44 @@
+"""What a person does in the chat, and what they see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import Locator, Page, Request, expect
+
+
+def ask(page: Page, text: str) -> None:
+    box = composer(page)
+    box.fill(text)
+    box.press("Enter")
+
+
+def body_of(request: Request) -> dict[str, Any]:
+    body = request.post_data_json
+    assert isinstance(body, dict)
+    return body
+
+
+def composer(page: Page) -> Locator:
+    return page.locator("#composer")
+
+
+def answers(page: Page) -> Locator:
+    return page.get_by_role("article", name="Answer")
+
+
+def answered(page: Page, count: int = 1) -> Locator:
+    """The last of so many answers, once it is complete."""
+    expect(answers(page)).to_have_count(count)
+    last = answers(page).last
+    expect(last).to_have_attribute("aria-busy", "false")
+    return last
+
+
+def text_of(answer: Locator) -> Locator:
+    """Its words, without what stands around them."""
+    return answer.locator(":scope > .markdown")
+
+
+def entries(page: Page) -> Locator:
+    return page.get_by_role("navigation", name="History").locator(".entry")

@@ -1,0 +1,293 @@
+"""Talking to a model: the first words, stopping, asking again, branches, and what an answer may look like."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.page.chatting import answered, answers, ask, body_of, composer, entries, text_of
+from tests.server import Server
+
+CODE = "```python\nprint('hello')  # a comment\n```"
+THINKING_TEMPLATE = """\
+{%- for message in messages -%}
+{{- "<|im_start|>" + message.role + "\\n" -}}
+{%- if message.reasoning_content %}{{ "<think>\\n" + message.reasoning_content + "\\n</think>\\n\\n" }}{% endif -%}
+{{- message.content + "<|im_end|>\\n" -}}
+{%- endfor -%}
+{%- if add_generation_prompt %}{{ "<|im_start|>assistant\\n" }}{% endif -%}"""
+
+
+def test_a_first_chat_with_a_real_model(page: Page, demo_server: Server) -> None:
+    page.goto(demo_server.url)
+    expect(composer(page)).to_be_focused()
+    page.get_by_role("button", name="Settings of the answers").click()
+    expect(page.get_by_label("Temperature")).to_have_attribute("placeholder", "0.8")
+    page.get_by_label("Most tokens").fill("24")
+    page.get_by_label("Temperature").fill("0")
+    page.get_by_role("button", name="Done").click()
+    ask(page, "What is the capital of France?")
+    answer = answered(page)
+    expect(text_of(answer)).to_have_text(re.compile(r"\w{3}"))
+    for words in ("tokens/s", "prompt ", "first after"):
+        expect(answer.locator(".statistics")).to_contain_text(words)
+    expect(page.get_by_role("heading", name="What is the capital of France?")).to_be_visible()
+    ask(page, "And of Italy?")
+    expect(answered(page, 2).locator(".statistics")).to_contain_text("cached")
+    expect(composer(page)).to_be_focused()
+
+
+def test_shift_and_enter_start_a_new_line(page: Page, fake_server: Server) -> None:
+    page.goto(fake_server.url)
+    composer(page).press_sequentially("say: one")
+    composer(page).press("Shift+Enter")
+    composer(page).press_sequentially("two")
+    expect(answers(page)).to_have_count(0)
+    composer(page).press("Enter")
+    expect(text_of(answered(page))).to_have_text("one two")
+
+
+def test_an_answer_is_stopped_and_given_again(page: Page, slow_server: Server) -> None:
+    page.goto(slow_server.url)
+    ask(page, "say: " + "word " * 200)
+    expect(text_of(answers(page).first)).to_contain_text("word word")
+    page.keyboard.press("Escape")
+    answer = answered(page)
+    expect(answer.locator(".statistics")).to_contain_text("stopped")
+    written = text_of(answer).inner_text()
+    assert 2 <= written.count("word") < 200
+    answer.get_by_role("button", name="Answer again").click()
+    expect(answer.get_by_role("group", name="Versions")).to_have_count(0)  # until the new one has ended
+    expect(text_of(answers(page).first)).to_contain_text("word")
+    page.get_by_role("button", name="Stop").click()
+    expect(answer.get_by_role("group", name="Versions")).to_contain_text("2/2")
+    answer.get_by_role("button", name="Version before").click()
+    expect(text_of(answer)).to_have_text(written)
+
+
+def test_a_question_is_edited_and_both_branches_stay(page: Page, fake_server: Server) -> None:
+    page.goto(fake_server.url)
+    ask(page, "say: one")
+    answered(page)
+    ask(page, "say: more of one")
+    answered(page, 2)
+    question = page.get_by_role("article", name="You").first
+    question.hover()
+    question.get_by_role("button", name="Edit and send again").click()
+    editor = question.get_by_role("textbox", name="Message")
+    editor.fill("say: two")
+    editor.press("Enter")
+    expect(text_of(answered(page, 1))).to_have_text("two")
+    expect(question.get_by_role("group", name="Versions")).to_contain_text("2/2")
+    page.reload()
+    expect(text_of(answered(page, 1))).to_have_text("two")
+    question.get_by_role("button", name="Version before").click()
+    expect(text_of(answered(page, 2))).to_have_text("more of one")
+    composer(page).press("ArrowUp")
+    expect(page.get_by_role("article", name="You").last.get_by_role("textbox")).to_have_value("say: more of one")
+
+
+def test_an_answer_is_edited_and_gone_on_from(page: Page, fake_server: Server) -> None:
+    page.goto(fake_server.url)
+    ask(page, "say: wrong")
+    answer = answered(page)
+    answer.get_by_role("button", name="Edit the answer").click()
+    page.get_by_role("article", name="Answer").get_by_role("textbox").fill("right")
+    page.get_by_role("button", name="Keep as a branch").click()
+    expect(text_of(answered(page))).to_have_text("right")
+    with page.expect_request("**/v1/chat/completions") as sent:
+        ask(page, "say: so")
+    said = [message["content"] for message in body_of(sent.value)["messages"]]
+    assert said == ["say: wrong", "right", "say: so"]
+
+
+def test_a_reload_keeps_everything_and_what_had_come(page: Page, slow_server: Server) -> None:
+    page.goto(slow_server.url)
+    ask(page, "say: short")
+    answered(page)
+    ask(page, "say: " + "long " * 200)
+    expect(text_of(answers(page).last)).to_contain_text("long long long")
+    page.reload()
+    expect(text_of(answers(page).first)).to_have_text("short")
+    expect(text_of(answers(page).last)).to_contain_text("long long")
+    expect(answers(page).last.locator(".statistics")).to_contain_text("stopped")
+    expect(entries(page)).to_have_count(1)
+
+
+def test_answers_go_on_while_another_conversation_is_open(page: Page, slow_server: Server) -> None:
+    page.goto(slow_server.url)
+    ask(page, "say: a slow answer that is written while one looks elsewhere")
+    expect(text_of(answers(page).first)).to_contain_text("a slow")
+    page.get_by_role("button", name="New chat").click()
+    ask(page, "say: here")
+    expect(text_of(answered(page))).to_have_text("here")
+    entries(page).filter(has_text="a slow answer").get_by_role("link").click()
+    expect(text_of(answered(page))).to_have_text("a slow answer that is written while one looks elsewhere")
+
+
+def test_markdown_code_tables_and_formulas(page: Page, fake_server: Server) -> None:
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(fake_server.url)
+    ask(
+        page,
+        f"say: # Title\n\n- one\n- two\n\n{CODE}\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n$$\\frac12$$\n\nand \\(x^2\\).",
+    )
+    answer = text_of(answered(page))
+    expect(answer.get_by_role("heading", name="Title")).to_be_visible()
+    expect(answer.get_by_role("listitem")).to_have_count(2)
+    expect(answer.get_by_role("cell", name="2")).to_be_visible()
+    expect(answer.locator("mfrac")).to_be_attached()
+    expect(answer.locator("msup")).to_be_attached()
+    expect(answer.locator(".hljs-comment")).to_have_text("# a comment")
+    answer.get_by_role("button", name="Copy").click()
+    expect(answer.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == "print('hello')  # a comment"
+
+
+def test_only_the_end_of_a_growing_answer_is_made_anew(page: Page, slow_server: Server) -> None:
+    page.goto(slow_server.url)
+    ask(page, "say: first\n\nsecond\n\n" + "third " * 30)
+    answer = text_of(answers(page).first)
+    expect(answer).to_contain_text("second")
+    expect(answer).to_contain_text("third")
+    answer.locator(".block").first.evaluate("block => block.marked = true")
+    expect(answer).to_contain_text("third third third third")
+    assert answer.locator(".block").first.evaluate("block => block.marked")
+    page.get_by_role("button", name="Stop").click()
+    answered(page)
+    assert answer.locator(".block").first.evaluate("block => block.marked")
+
+
+def test_thoughts_are_folded(page: Page, tmp_path: Path) -> None:
+    template = tmp_path / "thinking.jinja"
+    template.write_text(THINKING_TEMPLATE)
+    with Server("-m", "fake:", "--chat-template-file", str(template)) as server:
+        page.goto(server.url)
+        ask(page, "say: <think>\nLet me see.\n</think>\n\nIt is so.")
+        answer = answered(page)
+        expect(text_of(answer)).to_have_text("It is so.")
+        expect(answer.get_by_text("Let me see.")).to_be_hidden()
+        answer.get_by_text(re.compile("^Thought for")).click()
+        expect(answer.get_by_text("Let me see.")).to_be_visible()
+
+
+def test_calls_are_shown_and_given_results(page: Page, fake_server: Server) -> None:
+    tools = [{"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}]
+    page.goto(fake_server.url)
+    page.keyboard.press("Control+.")
+    field = page.get_by_label("Tools, as a JSON list")
+    field.fill("[")
+    expect(page.get_by_role("alert")).to_contain_text("Not JSON")
+    field.fill(json.dumps(tools))
+    expect(page.get_by_role("alert")).to_have_count(0)
+    page.get_by_role("button", name="Done").click()
+    expect(page.get_by_role("button", name="Tools", exact=True)).to_be_visible()
+    ask(page, 'say: {"name": "clock", "arguments": {"zone": "UTC"}}')
+    answer = answered(page)
+    expect(answer.get_by_label("Arguments of clock")).to_contain_text('"zone": "UTC"')
+    with page.expect_request("**/v1/chat/completions") as sent:
+        answer.get_by_label("Result of clock").fill("say: noon")
+        answer.get_by_role("button", name="Send the result").click()
+    result = body_of(sent.value)["messages"][-1]
+    assert (result["role"], result["content"]) == ("tool", "say: noon")
+    answered(page, 2)
+
+
+def test_answers_follow_a_schema_and_bad_ones_are_not_sent(page: Page, fake_server: Server) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}},
+        "required": ["n"],
+        "additionalProperties": False,
+    }
+    page.goto(fake_server.url)
+    page.keyboard.press("Control+.")
+    page.get_by_label("JSON schema of the answers").fill("{")
+    page.keyboard.press("Escape")
+    ask(page, "A number, please.")
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("Not JSON")
+    expect(answers(page)).to_have_count(0)
+    page.get_by_label("JSON schema of the answers").fill(json.dumps(schema))
+    page.get_by_role("button", name="Done").click()
+    composer(page).press("Enter")
+    assert json.loads(text_of(answered(page)).inner_text()).keys() == {"n"}
+    page.keyboard.press("Control+.")
+    page.get_by_label("JSON schema of the answers").fill(
+        '{"type": "object", "properties": {"n": {"not": {"minimum": 1}}}}'
+    )
+    page.get_by_role("button", name="Done").click()
+    ask(page, "And another.")
+    problem = answered(page, 2).get_by_role("alert")
+    expect(problem).to_contain_text("response_format")
+    expect(problem).to_contain_text("request ")
+
+
+def test_a_text_file_is_attached_and_another_refused(page: Page, fake_server: Server) -> None:
+    page.goto(fake_server.url)
+    chooser = page.get_by_label("Text files")
+    chooser.set_input_files({"name": "photo.png", "mimeType": "image/png", "buffer": b"\x89PNG\x00"})
+    expect(page.get_by_role("alert")).to_have_text("photo.png is not a text file.")
+    chooser.set_input_files({"name": "notes.txt", "mimeType": "text/plain", "buffer": b"The horse is grey."})
+    expect(page.get_by_role("list", name="Attached files")).to_contain_text("notes.txt")
+    with page.expect_request("**/v1/chat/completions") as sent:
+        ask(page, "What colour is it?")
+    content = body_of(sent.value)["messages"][0]["content"]
+    assert content == "notes.txt:\n```\nThe horse is grey.\n```\n\nWhat colour is it?"
+    answered(page)
+    page.get_by_text("notes.txt").click()
+    expect(page.get_by_text("The horse is grey.")).to_be_visible()
+
+
+def test_files_are_pasted_and_dropped(page: Page, fake_server: Server) -> None:
+    page.goto(fake_server.url)
+    for event, name in (
+        ("ClipboardEvent('paste', { clipboardData", "pasted"),
+        ("DragEvent('drop', { dataTransfer", "dropped"),
+    ):
+        composer(page).evaluate(
+            f"""box => {{
+                const data = new DataTransfer();
+                data.items.add(new File(["text"], "{name}.txt"));
+                box.dispatchEvent(new {event}: data, bubbles: true, cancelable: true }}));
+            }}"""
+        )
+        expect(page.get_by_role("list", name="Attached files")).to_contain_text(f"{name}.txt")
+    page.get_by_role("button", name="Remove pasted.txt").click()
+    expect(page.get_by_role("list", name="Attached files")).to_have_text("dropped.txt")
+
+
+def test_a_mistake_in_the_settings_is_never_left_out(page: Page, fake_server: Server) -> None:
+    page.goto(fake_server.url)
+    page.keyboard.press("Control+.")
+    page.get_by_label("Temperature").fill("warm")
+    expect(page.get_by_role("alert")).to_have_text("Not a number")
+    page.get_by_role("button", name="Done").click()
+    page.get_by_role("button", name="Write a haiku").click()
+    expect(answered(page).get_by_role("alert")).to_contain_text("field temperature")
+    page.keyboard.press("Control+.")
+    page.get_by_label("Temperature").fill("0")
+    page.get_by_role("button", name="Done").click()
+    page.get_by_role("button", name="Retry").click()
+    expect(text_of(answered(page))).to_have_text(re.compile(r"\w"))
+
+
+def test_what_is_answered_is_told_in_sentences(page: Page, fake_server: Server) -> None:
+    page.goto(fake_server.url)
+    ask(page, "say: First this. Then **that**")
+    answered(page)
+    told = page.get_by_test_id("announcements").locator("p")
+    expect(told).to_have_text(["First this.", "Then that", "End of the answer."])
+
+
+def test_keys_are_shown(page: Page, fake_server: Server) -> None:
+    page.goto(fake_server.url)
+    composer(page).press("?")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    composer(page).blur()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_hidden()

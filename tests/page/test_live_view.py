@@ -1,0 +1,169 @@
+"""The live view in a real browser, beside a real server: what goes on there is what is seen."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.page.axe import serious_findings
+from tests.server import Server
+
+SYSTEM = "You look after the horses of this paddock, and answer in one sentence."
+# Nine minutes of it, at five tokens a second.
+LONG = "the grey mare grazes by the brook " * 80
+
+
+@contextmanager
+def conversations(server: Server, count: int) -> Iterator[None]:
+    """So many under way at once, all with the same system prompt; they go on until this ends."""
+    with ExitStack() as open_streams:
+        for number in range(count):
+            messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": f"say: {number} {LONG}"}]
+            body = {"messages": messages, "stream": True, "max_tokens": 4000}
+            stream = server.client.stream("POST", "/v1/chat/completions", json=body)
+            response = open_streams.enter_context(stream)
+            assert response.status_code == 200
+        yield
+
+
+@pytest.fixture(scope="module")
+def busy_server() -> Iterator[Server]:
+    """Three conversations and two slots, for tests that only look."""
+    with Server("-m", "fake:delay=0.2", "-np", "2") as server, conversations(server, 3):
+        yield server
+
+
+def look(page: Page, server: Server) -> None:
+    page.goto(f"{server.url}/#/live")
+    is_live(page)
+
+
+def is_live(page: Page) -> None:
+    expect(page.get_by_role("status").filter(has_text=re.compile("^Live$"))).to_be_visible()
+
+
+def test_who_answers_who_waits_and_why(page: Page, busy_server: Server) -> None:
+    look(page, busy_server)
+    verdict = page.get_by_role("heading", level=1)
+    expect(verdict).to_have_text(
+        re.compile(r"fake: 2 answering at [\d.]+ tokens/s, 1 waiting because all 2 slots are busy")
+    )
+    slots = page.get_by_role("list", name="Slots of fake").get_by_role("listitem")
+    expect(slots).to_have_count(2)
+    for slot in range(2):
+        expect(slots.nth(slot)).to_contain_text("answering")
+    expect(page.get_by_role("article", name="fake")).to_contain_text("1 request waiting")
+
+
+def test_a_shared_span_and_who_uses_it(page: Page, busy_server: Server) -> None:
+    look(page, busy_server)
+    shared = page.get_by_role("treeitem", name=re.compile("used by slot 0 and slot 1"))
+    expect(shared).to_have_count(1)
+    expect(shared).to_have_accessible_name(re.compile(re.escape(SYSTEM[:20])))
+    shared.hover()
+    expect(page.locator(".explanation")).to_contain_text(SYSTEM[:20])
+
+    # The same by keyboard: from the shared span to what follows it, and back.
+    shared.focus()
+    page.keyboard.press("ArrowRight")
+    own = page.locator("[role=treeitem]:focus")
+    expect(own).to_have_attribute("aria-level", "2")
+    page.keyboard.press("ArrowLeft")
+    expect(own).to_have_attribute("aria-level", "1")
+
+    # And as a table.
+    page.get_by_text("As a table").click()
+    expect(page.get_by_role("row").filter(has_text="0, 1")).to_contain_text(SYSTEM[:20])
+
+
+def test_charts_show_the_time_that_is_asked_for(page: Page, busy_server: Server) -> None:
+    look(page, busy_server)
+    tokens = page.get_by_role("region", name="Tokens per second")
+    expect(tokens).to_contain_text(re.compile(r"answered \d"))
+    expect(page.get_by_role("region", name="Requests")).to_contain_text(re.compile(r"running 2.*waiting 1"))
+    page.get_by_role("button", name="1 min").click()
+    expect(page.get_by_role("button", name="1 min")).to_have_attribute("aria-pressed", "true")
+
+
+def test_nothing_is_asked_while_the_tab_is_hidden(page: Page, busy_server: Server) -> None:
+    look(page, busy_server)
+    hide = """hidden => {
+        Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    page.evaluate(hide, True)
+    expect(page.get_by_role("status").filter(has_text="Paused")).to_be_visible()
+    page.evaluate(hide, False)
+    is_live(page)
+
+
+def test_a_model_is_loaded_and_unloaded(page: Page) -> None:
+    with Server("-m", "fake:") as server:
+        look(page, server)
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Nothing is loaded")
+        page.get_by_role("button", name="Load fake").click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("fake is loaded")
+        page.get_by_role("button", name="Unload fake").click()
+        expect(page.get_by_role("heading", level=1)).to_contain_text("Nothing is loaded")
+
+
+def test_why_a_model_cannot_be_loaded(page: Page, tmp_path: Path) -> None:
+    (tmp_path / "broken.gguf").write_bytes(b"GGUF, but no more")
+    with Server("--models-dir", str(tmp_path)) as server:
+        look(page, server)
+        expect(page.get_by_role("article", name="broken")).to_contain_text("failed")
+        expect(page.get_by_role("heading", level=1)).to_contain_text("broken failed: ")
+
+
+def test_another_server_in_its_place(page: Page) -> None:
+    verdict = page.get_by_role("heading", level=1)
+    with Server("-m", "fake:") as server:
+        server.chat("Hello")
+        look(page, server)
+        expect(verdict).to_contain_text("fake is loaded")
+        port = server.url.rpartition(":")[2]
+    expect(page.get_by_role("status").filter(has_text="Not live")).to_be_visible()
+    # What was known is still there to be read.
+    expect(verdict).to_contain_text("fake is loaded")
+    with Server("-m", "fake:", "--port", port):
+        is_live(page)
+        expect(verdict).to_contain_text("Nothing is loaded")
+
+
+def test_a_key_that_may_not(context: BrowserContext, tmp_path: Path) -> None:
+    """Neither load models nor see what others say; and it is told so."""
+    keys = {"boss": {"key": "boss", "admin": True}, "anna": {"key": "anna"}}
+    models = {"demo": {"path": "fake:delay=0.05"}, "other": {"path": "fake:"}}
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"server": {"keys": keys}, "model_manager": {"models": models}}))
+    context.add_init_script("sessionStorage.setItem('paddock.key', 'anna')")
+    page = context.new_page()
+    with Server("--config", str(config)) as server:
+        body = {"model": "demo", "messages": [{"role": "user", "content": f"say: {LONG}"}], "stream": True}
+        boss = {"authorization": "Bearer boss"}
+        with server.client.stream("POST", "/v1/chat/completions", json=body, headers=boss):
+            look(page, server)
+            page.get_by_role("button", name="Load other").click()
+            expect(page.get_by_role("alert")).to_contain_text("It takes an admin's key to load models")
+            page.get_by_role("treeitem").first.hover()
+            expect(page.locator(".explanation")).to_contain_text("You may not see its text")
+            expect(page.get_by_role("main")).not_to_contain_text("grey mare")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_anybody_can_use_it(context: BrowserContext, busy_server: Server, scheme: str, width: int) -> None:
+    page = context.new_page()
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    page.set_viewport_size({"width": width, "height": 844})
+    look(page, busy_server)
+    expect(page.get_by_role("treeitem").first).to_be_visible()
+    page.get_by_text("As a table").click()
+    assert serious_findings(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing lies beside the screen"

@@ -1,0 +1,112 @@
+"""Phones, dark rooms, and people who do not see or do not use a mouse."""
+
+from __future__ import annotations
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
+from playwright.sync_api import Browser, Page, expect
+
+from tests.page.chatting import answered, ask, composer, entries
+from tests.server import Server
+
+PHONE = {"width": 390, "height": 844}
+ANSWER = """\
+say: # A title
+
+Some `code`, a [link](https://example.org).
+
+```python
+x = 'text'  # why
+```
+
+| a | b |
+|---|---|
+| 1 | 2 |"""
+
+
+def serious(page: Page) -> list[str]:
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{each['id']}: {each['help']} ({each['nodes'][0]['html'][:200]})"
+        for each in found
+        if each["impact"] in ("serious", "critical")
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", ["desk", "phone"])
+def test_axe_finds_nothing_serious(browser: Browser, fake_server: Server, scheme: str, size: str) -> None:
+    viewport = PHONE if size == "phone" else {"width": 1280, "height": 800}
+    context = browser.new_context(viewport=viewport, color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+    try:
+        page = context.new_page()
+        page.goto(fake_server.url)
+        expect(composer(page)).to_have_attribute("placeholder", "Message fake")
+        assert serious(page) == []
+        ask(page, ANSWER)
+        expect(answered(page).locator(".hljs-comment")).to_be_visible()
+        ask(page, "crash: now")
+        expect(answered(page, 2).get_by_role("alert")).to_be_visible()
+        assert serious(page) == []
+        page.get_by_role("button", name="Choose a model").click()
+        assert serious(page) == []
+        page.keyboard.press("Escape")
+        page.get_by_role("button", name="Settings of the answers").click()
+        assert serious(page) == []
+        page.keyboard.press("Escape")
+        if size == "phone":
+            page.get_by_role("button", name="History", exact=True).click()
+            expect(entries(page)).to_have_count(1)
+            assert serious(page) == []
+    finally:
+        context.close()
+
+
+def test_a_phone_has_the_history_in_a_drawer(browser: Browser, fake_server: Server) -> None:
+    context = browser.new_context(viewport=PHONE, has_touch=True, is_mobile=True)  # type: ignore[arg-type]
+    try:
+        page = context.new_page()
+        page.goto(fake_server.url)
+        ask(page, "say: from a phone " + "word" * 100 + "\n\n```\n" + "x" * 500 + "\n```")
+        answered(page)
+        history = page.get_by_role("navigation", name="History")
+        expect(history).to_be_hidden()
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        page.get_by_role("button", name="History", exact=True).tap()
+        expect(history).to_be_visible()
+        entries(page).get_by_role("link").tap()
+        page.get_by_role("button", name="Close the history").first.tap()
+        expect(history).to_be_hidden()
+        expect(composer(page)).to_be_in_viewport()
+    finally:
+        context.close()
+
+
+def test_colours_follow_the_system_or_the_person(page: Page, fake_server: Server) -> None:
+    def dark() -> bool:
+        return bool(page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(22, 24, 26)")
+
+    page.emulate_media(color_scheme="dark")
+    page.goto(fake_server.url)
+    assert dark()
+    page.get_by_role("button", name="Colours: as the system has them").click()
+    assert not dark()
+    page.reload()
+    assert not dark()
+    page.get_by_role("button", name="Colours: light").click()
+    page.emulate_media(color_scheme="light")
+    assert dark()
+
+
+def test_everything_can_be_reached_by_keyboard(page: Page, fake_server: Server) -> None:
+    page.goto(fake_server.url)
+    ask(page, "say: hello")
+    answered(page)
+    reached = set()
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        reached.add(
+            page.evaluate("document.activeElement.getAttribute('aria-label') || document.activeElement.innerText")
+        )
+    assert {"Answer again", "Edit the answer", "Edit and send again", "Attach a text file", "Message"} <= reached
+    assert any(name.startswith("Rename") for name in reached)

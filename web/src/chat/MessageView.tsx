@@ -1,0 +1,199 @@
+import type { Signal } from "@preact/signals";
+import { useSignal } from "@preact/signals";
+import { Markdown } from "../markdown/Markdown";
+import { inWords } from "../models/models";
+import { models } from "../models/watching";
+import { copyText } from "../ui/copy";
+import { IconButton } from "../ui/Icon";
+import { Preformatted } from "../ui/Preformatted";
+import { Calls } from "./Calls";
+import { Editor } from "./Editor";
+import { choose, edit, regenerate, type Writing } from "./session";
+import { seconds, statisticsOf } from "./statistics";
+import type { AnswerMessage, Message, Problem, UserMessage } from "./tree";
+
+interface Props<M extends Message = Message> {
+  message: M;
+  siblings: Message[];
+  /** What has come of it, while it is being written. */
+  writing: Signal<Writing> | null;
+  last: boolean;
+}
+
+export function MessageView(props: Props) {
+  const { message } = props;
+  switch (message.role) {
+    case "user":
+      return <Question {...props} message={message} />;
+    case "assistant":
+      return <Answer {...props} message={message} />;
+    case "tool":
+      return (
+        <article class="message message-tool" aria-label="Result of a call">
+          <h3 class="small quiet">Result</h3>
+          <Preformatted text={message.content} label="Result" />
+        </article>
+      );
+  }
+}
+
+function Question({ message, siblings }: Props<UserMessage>) {
+  const editing = useSignal(false);
+  return (
+    <article class="message message-user" aria-label="You">
+      {editing.value ? (
+        <Editor
+          text={message.content}
+          action="Send"
+          onDone={(text) => {
+            editing.value = false;
+            if (text !== null) void edit(message, text);
+          }}
+        />
+      ) : (
+        <>
+          <div class="bubble">
+            {message.attachments.map(({ name, text }) => (
+              <details key={name} class="attachment">
+                <summary>{name}</summary>
+                <Preformatted text={text.slice(0, 20_000)} label={name} />
+              </details>
+            ))}
+            {message.content}
+          </div>
+          <div class="tools">
+            <Branches message={message} siblings={siblings} />
+            <CopyButton text={message.content} />
+            <IconButton icon="edit" name="edit" label="Edit and send again" onClick={() => (editing.value = true)} />
+          </div>
+        </>
+      )}
+    </article>
+  );
+}
+
+function Answer({ message, siblings, writing, last }: Props<AnswerMessage>) {
+  const editing = useSignal(false);
+  const answer = writing?.value.answer ?? message;
+  const { content, reasoning, calls, problem } = answer;
+  if (editing.value) {
+    return (
+      <article class="message message-assistant" aria-label="Answer">
+        <Editor
+          text={content}
+          action="Keep as a branch"
+          onDone={(text) => {
+            editing.value = false;
+            if (text !== null) void edit(message, text);
+          }}
+        />
+      </article>
+    );
+  }
+  return (
+    <article class="message message-assistant" aria-label="Answer" aria-busy={writing !== null}>
+      {reasoning && <Thoughts answer={answer} thinking={writing !== null && !content && calls.length === 0} />}
+      {content && <Markdown text={content} />}
+      {writing && !content && !reasoning && calls.length === 0 && <Waiting writing={writing.value} />}
+      {calls.length > 0 && <Calls message={answer} open={last && writing === null} />}
+      {problem && <ProblemView problem={problem} partial={content !== ""} onRetry={() => void regenerate(message)} />}
+      <footer class="answer-foot">
+        <p class="statistics small quiet">
+          {statisticsOf(answer, writing !== null).map((part) => (
+            <span key={part}>{part}</span>
+          ))}
+        </p>
+        {writing === null && (
+          <div class="tools">
+            <Branches message={message} siblings={siblings} />
+            <CopyButton text={content} />
+            <IconButton icon="edit" label="Edit the answer" onClick={() => (editing.value = true)} />
+            <IconButton icon="redo" label="Answer again" onClick={() => void regenerate(message)} />
+          </div>
+        )}
+      </footer>
+    </article>
+  );
+}
+
+function Thoughts({ answer, thinking }: { answer: AnswerMessage; thinking: boolean }) {
+  return (
+    <details class="thoughts">
+      <summary>
+        {thinking ? "Thinking" : "Thought"}
+        {answer.thought !== null && ` for ${seconds(answer.thought)}`}
+      </summary>
+      <Markdown text={answer.reasoning} />
+    </details>
+  );
+}
+
+/** What is being waited for, before there is a first word. */
+function Waiting({ writing: { answer, progress } }: { writing: Writing }) {
+  const model = models.value.find(({ id }) => id === answer.model);
+  const loading = model && model.state !== "loaded";
+  const words = loading
+    ? `${model.id}: ${inWords(model)}`
+    : progress && progress.total > 0
+      ? `Reading the prompt: ${progress.done} of ${progress.total} tokens`
+      : "Waiting for the first word";
+  return (
+    <p class="waiting quiet">
+      <span class="dot" /> {words}
+    </p>
+  );
+}
+
+function ProblemView({ problem, partial, onRetry }: { problem: Problem; partial: boolean; onRetry: () => void }) {
+  const details = [
+    problem.code,
+    problem.param && `field ${problem.param}`,
+    problem.requestId && `request ${problem.requestId}`,
+  ].filter(Boolean);
+  return (
+    <div class="problem-box" role="alert">
+      <p>
+        <strong>{partial ? "The answer broke off." : "There is no answer."}</strong>
+      </p>
+      <p class="problem-message">{problem.message}</p>
+      {details.length > 0 && <p class="small problem-details">{details.join(" · ")}</p>}
+      <button type="button" onClick={onRetry}>
+        Retry
+      </button>
+    </div>
+  );
+}
+
+/** ‹ 2/3 › where something was said or answered more than once. */
+function Branches({ message, siblings }: { message: Message; siblings: Message[] }) {
+  if (siblings.length < 2) return null;
+  const place = siblings.findIndex(({ id }) => id === message.id);
+  const go = (to: number) => {
+    const other = siblings[to];
+    if (other) choose(other);
+  };
+  return (
+    // biome-ignore lint/a11y/useSemanticElements: a fieldset is for forms
+    <span class="branches" role="group" aria-label="Versions">
+      <IconButton icon="left" label="Version before" onClick={() => go(place - 1)} disabled={place === 0} />
+      <span class="small">
+        {place + 1}/{siblings.length}
+      </span>
+      <IconButton
+        icon="right"
+        label="Version after"
+        onClick={() => go(place + 1)}
+        disabled={place === siblings.length - 1}
+      />
+    </span>
+  );
+}
+
+function CopyButton({ text }: { text: string }) {
+  const label = useSignal("Copy");
+  async function copy() {
+    label.value = (await copyText(text)) ? "Copied" : "The browser does not allow it";
+    setTimeout(() => (label.value = "Copy"), 1500);
+  }
+  return <IconButton icon="copy" label={label.value} onClick={() => void copy()} />;
+}

@@ -1,0 +1,32 @@
+/** Files that are read as text, or refused in words. */
+
+import type { Attachment } from "./tree";
+
+const LARGEST_FILE = 1024 * 1024;
+export const MOST_FILES = 16;
+
+/** The text of a file, or why it cannot be had. What is too large is not even read. */
+export async function textOf(file: Pick<File, "name" | "size" | "arrayBuffer">): Promise<Attachment | string> {
+  const { name, size } = file;
+  if (size > LARGEST_FILE) {
+    return `${name} is too large: ${megabytes(size)} MB; at most ${megabytes(LARGEST_FILE)} MB can be attached.`;
+  }
+  try {
+    const bytes = new Uint8Array(await file.arrayBuffer());
+    const text = new TextDecoder(encodingOf(bytes), { fatal: true }).decode(bytes);
+    if (!text.includes("\0")) return { name, text: text.replaceAll("\r\n", "\n") };
+  } catch {
+    // Told below.
+  }
+  return `${name} is not a text file.`;
+}
+
+function encodingOf([first, second]: Uint8Array): string {
+  if (first === 0xff && second === 0xfe) return "utf-16le";
+  if (first === 0xfe && second === 0xff) return "utf-16be";
+  return "utf-8";
+}
+
+function megabytes(bytes: number): string {
+  return (Math.ceil((10 * bytes) / (1024 * 1024)) / 10).toString();
+}

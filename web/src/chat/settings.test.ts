@@ -1,0 +1,56 @@
+import { expect, test } from "vitest";
+import { inForce, NOTHING_SET, parsed } from "./settings";
+
+test("what is not set is not sent", () => {
+  expect(parsed(NOTHING_SET)).toEqual({ fields: {}, problems: {} });
+  expect(inForce(NOTHING_SET)).toEqual([]);
+});
+
+test("what is set is sent as the server knows it", () => {
+  const { fields, problems } = parsed({
+    ...NOTHING_SET,
+    temperature: " 0.2 ",
+    top_k: "0",
+    stop: "END\n\n  two ",
+    schema: '{"type": "object"}',
+    tools: '[{"type": "function", "function": {"name": "f"}}]',
+  });
+  expect(problems).toEqual({});
+  expect(fields).toEqual({
+    temperature: 0.2,
+    top_k: 0,
+    stop: ["END", "  two "],
+    response_format: { type: "json_schema", json_schema: { name: "answer", schema: { type: "object" } } },
+    tools: [{ type: "function", function: { name: "f" } }],
+  });
+});
+
+test("mistakes are told at their fields, and nothing is sent of them", () => {
+  const { fields, problems } = parsed({
+    ...NOTHING_SET,
+    temperature: "warm",
+    top_p: "1.1",
+    top_k: "1.5",
+    repeat_penalty: "0",
+    schema: "{",
+    tools: '[{"function": {}}]',
+  });
+  expect(fields).toEqual({});
+  expect(problems).toMatchObject({
+    temperature: "Not a number",
+    top_p: "At most 1",
+    top_k: "A whole number, please",
+    repeat_penalty: "At least 0.01",
+  });
+  expect(problems.schema).toMatch(/^Not JSON: /);
+  expect(problems.tools).toMatch(/^Number 1 is not/);
+  expect(parsed({ ...NOTHING_SET, schema: "[]" }).problems.schema).toMatch(/object/);
+  expect(parsed({ ...NOTHING_SET, tools: "{}" }).problems.tools).toMatch(/list/);
+});
+
+test("what acts is named", () => {
+  expect(inForce({ ...NOTHING_SET, system: "Be brief.", seed: "1", stop: "x" })).toEqual([
+    "System prompt",
+    "2 parameters",
+  ]);
+});

@@ -1,0 +1,26 @@
+import { expect, test } from "vitest";
+import { seconds, statisticsOf } from "./statistics";
+import type { AnswerMessage } from "./tree";
+
+const ANSWER = {
+  statistics: { promptTokens: 1200, cachedTokens: 1000, answerTokens: 1, tokensPerSecond: 41.26 },
+  firstToken: 0.25,
+  finish: "length",
+  problem: null,
+} as AnswerMessage;
+
+test("numbers are told in words", () => {
+  expect(statisticsOf(ANSWER, false)).toEqual([
+    "41.3 tokens/s",
+    "1 token",
+    "prompt 1,200 (1,000 cached)",
+    "first after 250 ms",
+    "cut at the limit of tokens",
+  ]);
+  expect(statisticsOf({ ...ANSWER, finish: null }, false).at(-1)).toBe("stopped");
+  expect(statisticsOf({ ...ANSWER, finish: null }, true).at(-1)).toBe("first after 250 ms");
+});
+
+test("times are as exact as they need to be", () => {
+  expect([0.0123, 1.25, 123, 75].map(seconds)).toEqual(["12 ms", "1.3 s", "2 min 3 s", "1 min 15 s"]);
+});

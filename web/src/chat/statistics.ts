@@ -1,0 +1,41 @@
+/** What stands under an answer, in words. */
+
+import type { AnswerMessage } from "./tree";
+
+const ENDINGS: Record<string, string> = {
+  stop: "finished",
+  length: "cut at the limit of tokens",
+  tool_calls: "wants a result",
+};
+
+export function statisticsOf(answer: AnswerMessage, writing: boolean): string[] {
+  const { statistics, firstToken, finish, problem } = answer;
+  const words: string[] = [];
+  if (statistics?.tokensPerSecond) words.push(`${oneDigit(statistics.tokensPerSecond)} tokens/s`);
+  if (statistics) {
+    words.push(counted(statistics.answerTokens, "token"));
+    const cached = statistics.cachedTokens > 0 ? ` (${whole(statistics.cachedTokens)} cached)` : "";
+    words.push(`prompt ${whole(statistics.promptTokens)}${cached}`);
+  }
+  if (firstToken !== null) words.push(`first after ${seconds(firstToken)}`);
+  if (!writing && problem === null) words.push(finish === null ? "stopped" : (ENDINGS[finish] ?? finish));
+  return words;
+}
+
+export function seconds(value: number): string {
+  if (value < 1) return `${Math.round(value * 1000)} ms`;
+  if (value < 60) return `${oneDigit(value)} s`;
+  return `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
+}
+
+function counted(count: number, what: string): string {
+  return `${whole(count)} ${what}${count === 1 ? "" : "s"}`;
+}
+
+function oneDigit(value: number): string {
+  return value >= 100 ? String(Math.round(value)) : value.toFixed(1);
+}
+
+function whole(value: number): string {
+  return value.toLocaleString("en");
+}

@@ -1,0 +1,172 @@
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { href } from "../app/route";
+import { newChat } from "../chat/panels";
+import { conversation as opened } from "../chat/session";
+import type { Conversation } from "../chat/tree";
+import { Icon, IconButton } from "../ui/Icon";
+import { removed, renamed, saveFile, takeFile } from "./actions";
+import "./history.css";
+import { periods } from "./periods";
+import type { Found } from "./search";
+import { all, conversations, load, search } from "./store";
+
+/** All conversations of this browser: found, renamed, deleted, taken along. */
+export function HistoryPanel({ onClose }: { onClose: () => void }) {
+  const query = useSignal("");
+  const results = useSignal<Found[] | null>(null);
+  const chooser = useRef<HTMLInputElement>(null);
+  const asked = query.value.trim();
+  const known = conversations.value;
+  useEffect(() => {
+    if (asked === "") {
+      results.value = null;
+      return;
+    }
+    let outdated = false;
+    const timer = setTimeout(async () => {
+      const found = await search(asked);
+      if (!outdated) results.value = found;
+    }, 120);
+    return () => {
+      outdated = true;
+      clearTimeout(timer);
+    };
+  }, [asked, known]);
+
+  const excerpts = new Map(results.value?.map(({ conversation, excerpt }) => [conversation.id, excerpt]));
+  const listed = results.value?.map(({ conversation }) => conversation) ?? known;
+  return (
+    <nav class="history" aria-label="History">
+      <div class="history-head">
+        <button type="button" class="new-chat" onClick={newChat}>
+          <Icon name="plus" /> New chat
+        </button>
+        <span class="phone-only">
+          <IconButton icon="close" label="Close the history" onClick={onClose} />
+        </span>
+      </div>
+      <label class="search">
+        <Icon name="search" />
+        <span class="hidden-visually">Search the history</span>
+        <input
+          id="history-search"
+          type="search"
+          placeholder="Search"
+          autocomplete="off"
+          value={query.value}
+          onInput={({ currentTarget }) => (query.value = currentTarget.value)}
+        />
+      </label>
+      <div class="history-list">
+        {periods(listed, new Date()).map(({ name, conversations }) => (
+          <section key={name} aria-label={name}>
+            <h2 class="small quiet">{name}</h2>
+            <ul>
+              {conversations.map((each) => (
+                <Entry key={each.id} conversation={each} excerpt={excerpts.get(each.id) ?? null} />
+              ))}
+            </ul>
+          </section>
+        ))}
+        {listed.length === 0 && (
+          <p class="small quiet history-empty">
+            {asked ? "Nothing has these words." : "What you talk about is kept here, in this browser."}
+          </p>
+        )}
+      </div>
+      <div class="history-foot">
+        <button
+          type="button"
+          class="plain small"
+          disabled={known.length === 0}
+          onClick={async () => saveFile(await all())}
+        >
+          <Icon name="export" /> Export
+        </button>
+        <button type="button" class="plain small" onClick={() => chooser.current?.click()}>
+          <Icon name="import" /> Import
+        </button>
+        <input
+          ref={chooser}
+          type="file"
+          accept="application/json,.json"
+          hidden
+          aria-label="File to import"
+          onChange={async ({ currentTarget }) => {
+            const file = currentTarget.files?.[0];
+            if (file) await takeFile(file);
+            if (chooser.current) chooser.current.value = "";
+          }}
+        />
+      </div>
+    </nav>
+  );
+}
+
+function Entry({ conversation, excerpt }: { conversation: Conversation; excerpt: string | null }) {
+  const renaming = useSignal(false);
+  const { id, title } = conversation;
+  if (renaming.value) {
+    return (
+      <li class="entry">
+        <TitleField
+          title={title}
+          onDone={(changed) => {
+            renaming.value = false;
+            if (changed) void renamed(conversation, changed);
+          }}
+        />
+      </li>
+    );
+  }
+  return (
+    <li class="entry">
+      <a href={href("chat", id)} aria-current={opened.value?.id === id ? "page" : undefined}>
+        <span class="entry-title">{title}</span>
+        {excerpt && <span class="small quiet entry-excerpt">{excerpt}</span>}
+      </a>
+      <span class="entry-tools">
+        <IconButton icon="edit" label={`Rename ${title}`} onClick={() => (renaming.value = true)} />
+        <IconButton
+          icon="export"
+          label={`Export ${title}`}
+          onClick={async () => {
+            const stored = await load(id);
+            if (stored) saveFile([stored]);
+          }}
+        />
+        <IconButton icon="bin" label={`Delete ${title}`} onClick={() => void removed(conversation)} />
+      </span>
+    </li>
+  );
+}
+
+function TitleField({ title, onDone }: { title: string; onDone: (title: string | null) => void }) {
+  const field = useRef<HTMLInputElement>(null);
+  const done = useRef(false);
+  useEffect(() => {
+    field.current?.select();
+  }, []);
+  function finish(changed: string | null) {
+    if (done.current) return;
+    done.current = true;
+    onDone(changed?.trim() || null);
+  }
+  return (
+    <input
+      ref={field}
+      aria-label="Title"
+      maxLength={200}
+      defaultValue={title}
+      onBlur={({ currentTarget }) => finish(currentTarget.value)}
+      onKeyDown={(event) => {
+        if (event.key === "Enter") finish(event.currentTarget.value);
+        if (event.key === "Escape") {
+          event.preventDefault();
+          finish(null);
+        }
+      }}
+    />
+  );
+}

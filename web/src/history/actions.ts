@@ -1,0 +1,52 @@
+/** What a person can do to conversations in the history. */
+
+import { newId } from "../chat/ids";
+import { newChat } from "../chat/panels";
+import { conversation as opened, stopAll } from "../chat/session";
+import type { Conversation } from "../chat/tree";
+import { notify } from "../ui/notices";
+import { add, change, remove, storageProblem } from "./store";
+import { exported, ImportProblem, imported, type Stored } from "./transfer";
+
+const LARGEST_IMPORT = 256 * 1024 * 1024;
+
+export async function renamed(conversation: Conversation, title: string): Promise<void> {
+  const fields = { title, named: true };
+  if (opened.value?.id === conversation.id) opened.value = { ...opened.value, ...fields };
+  await change(conversation.id, fields);
+}
+
+export async function removed(conversation: Conversation): Promise<void> {
+  stopAll(conversation.id);
+  if (opened.value?.id === conversation.id) newChat();
+  const stored = await remove(conversation.id);
+  notify(`“${conversation.title}” is deleted.`, stored ? () => void add([stored], newId) : null);
+}
+
+export function saveFile(stored: Stored[]): void {
+  const now = new Date();
+  const address = URL.createObjectURL(new Blob([exported(stored, now)], { type: "application/json" }));
+  const link = document.createElement("a");
+  link.href = address;
+  link.download = `paddock-${now.toISOString().slice(0, 10)}.json`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), 60_000);
+}
+
+export async function takeFile(file: File): Promise<void> {
+  try {
+    if (file.size > LARGEST_IMPORT) throw new ImportProblem("The file is larger than 256 MB.");
+    const stored = imported(await file.text());
+    const count = await add(stored, newId);
+    if (count === null) throw new ImportProblem(storageProblem.value ?? "");
+    const known = stored.length - count;
+    notify(`${number(count)} imported${known > 0 ? `; ${number(known)} had been here already` : ""}.`);
+  } catch (error) {
+    if (!(error instanceof ImportProblem)) throw error;
+    notify(`Nothing was imported. ${error.message}`);
+  }
+}
+
+function number(count: number): string {
+  return count === 1 ? "1 conversation" : `${count} conversations`;
+}

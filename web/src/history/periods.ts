@@ -1,0 +1,35 @@
+/** Conversations by when they were last gone on with, newest first. */
+
+import type { Conversation } from "../chat/tree";
+
+export interface Period {
+  name: string;
+  conversations: Conversation[];
+}
+
+const DAY = 24 * 60 * 60 * 1000;
+
+export function periods(conversations: Conversation[], now: Date): Period[] {
+  const found: Period[] = [];
+  for (const conversation of [...conversations].sort((one, other) => other.updated - one.updated)) {
+    const name = periodOf(new Date(conversation.updated), now);
+    const last = found.at(-1);
+    if (last?.name === name) last.conversations.push(conversation);
+    else found.push({ name, conversations: [conversation] });
+  }
+  return found;
+}
+
+function periodOf(when: Date, now: Date): string {
+  // By the calendar of the person; rounding takes care of days that are an hour longer or shorter.
+  const days = Math.round((midnight(now) - midnight(when)) / DAY);
+  if (days <= 0) return "Today";
+  if (days === 1) return "Yesterday";
+  if (days < 7) return "Last seven days";
+  if (days < 30) return "Last thirty days";
+  return when.toLocaleDateString("en", { month: "long", year: "numeric" });
+}
+
+function midnight(when: Date): number {
+  return new Date(when.getFullYear(), when.getMonth(), when.getDate()).getTime();
+}

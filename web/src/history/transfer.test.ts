@@ -1,0 +1,89 @@
+import { expect, test } from "vitest";
+import { NOTHING_SET } from "../chat/settings";
+import { copyOf, exported, ImportProblem, imported, type Stored } from "./transfer";
+
+const STORED: Stored = {
+  conversation: {
+    id: "c",
+    title: "Horses",
+    named: true,
+    created: 1,
+    updated: 2,
+    model: "m",
+    settings: { ...NOTHING_SET, system: "Be brief." },
+    chosen: { "": "u", u: "a" },
+  },
+  messages: [
+    {
+      id: "u",
+      conversation: "c",
+      parent: null,
+      created: 1,
+      role: "user",
+      content: "Hi",
+      attachments: [{ name: "f", text: "t" }],
+    },
+    {
+      id: "a",
+      conversation: "c",
+      parent: "u",
+      created: 2,
+      role: "assistant",
+      content: "Ho",
+      model: "m",
+      reasoning: "…",
+      thought: 1.5,
+      calls: [{ id: "1", name: "f", arguments: "{}" }],
+      finish: null,
+      problem: { message: "crashed", status: 200, code: "worker_crashed", param: null, requestId: "r" },
+      statistics: { promptTokens: 1, cachedTokens: 0, answerTokens: 2, tokensPerSecond: null },
+      firstToken: 0.1,
+    },
+    { id: "t", conversation: "c", parent: "a", created: 3, role: "tool", content: "42", call: "1" },
+  ],
+};
+
+function file(change: (file: { conversations: Record<string, unknown>[] }) => void): string {
+  const text = JSON.parse(exported([STORED], new Date(0)));
+  change(text);
+  return JSON.stringify(text);
+}
+
+test("what is exported is what is imported", () => {
+  expect(imported(exported([STORED], new Date()))).toEqual([STORED]);
+});
+
+test("a file that is not right is refused, and says where", () => {
+  const bad: [string, RegExp][] = [
+    ["", /not JSON/],
+    ["[]", /must be an object/],
+    ["{}", /paddock-conversations/],
+    [file((it) => Object.assign(it, { version: 2 })), /Version 2/],
+    [file((it) => Object.assign(it, { conversations: {} })), /conversations must be a list/],
+    [file((it) => Object.assign(it.conversations[0] ?? {}, { title: 7 })), /conversations\[0\]\.title must be a text/],
+    [file((it) => it.conversations.push(it.conversations[0] ?? {})), /same id/],
+    [withMessage(1, { role: "system" }), /conversations\[0\]\.messages\[1\]\.role/],
+    [withMessage(1, { parent: "gone" }), /gone is named as a parent and missing/],
+    [withMessage(0, { parent: "t" }), /comes after itself/],
+    [withMessage(0, { attachments: [{ name: "f" }] }), /messages\[0\]\.attachments\[0\]\.text must be a text/],
+  ];
+  for (const [text, words] of bad) {
+    expect(() => imported(text)).toThrow(ImportProblem);
+    expect(() => imported(text)).toThrow(words);
+  }
+});
+
+function withMessage(place: number, fields: Record<string, unknown>): string {
+  return file(({ conversations: [first] }) =>
+    Object.assign((first as { messages: object[] }).messages[place] ?? {}, fields),
+  );
+}
+
+test("a copy is the same under other names", () => {
+  let count = 0;
+  const copy = copyOf(STORED, () => `new${count++}`);
+  const ids = [copy.conversation.id, ...copy.messages.map(({ id }) => id)];
+  expect(new Set([...ids, "c", "u", "a", "t"]).size).toBe(8);
+  expect(copy.messages.map(({ parent }) => parent)).toEqual([null, ids[1], ids[2]]);
+  expect(copy.conversation.chosen).toEqual({ "": ids[1], [ids[1] as string]: ids[2] });
+});

@@ -1,0 +1,100 @@
+import { signal } from "@preact/signals";
+import { Chart } from "./Chart";
+import { KEPT, QUANTILE_SPAN, seriesOf } from "./history";
+import { history, state } from "./stream";
+import { count, rate, seconds } from "./words";
+
+const SPANS = [60, 300, KEPT];
+const span = signal(300);
+/** The model that is shown, or all together. */
+const subject = signal<string | null>(null);
+
+/** The last minutes: how much is computed, how long people wait, and how many there are. */
+export function Charts() {
+  const models = (state.value?.models ?? []).filter(({ kind }) => kind === "generation").map(({ id }) => id);
+  const chosen = subject.value !== null && models.includes(subject.value) ? subject.value : null;
+  const series = seriesOf(history.value, span.value, chosen);
+  const common = { times: series.times, span: span.value };
+  const lately = `over ${QUANTILE_SPAN} s`;
+  return (
+    <section class="charts" aria-label="The last minutes">
+      <div class="charts-choice">
+        <h2>The last minutes</h2>
+        {models.length > 1 && (
+          <label>
+            <span class="hidden-visually">Model of the charts</span>
+            <select
+              value={chosen ?? ""}
+              onChange={(event) => {
+                subject.value = event.currentTarget.value || null;
+              }}
+            >
+              <option value="">All models</option>
+              {models.map((id) => (
+                <option key={id} value={id}>
+                  {id}
+                </option>
+              ))}
+            </select>
+          </label>
+        )}
+        <fieldset class="spans">
+          <legend class="hidden-visually">Time shown</legend>
+          {SPANS.map((choice) => (
+            <button
+              key={choice}
+              type="button"
+              aria-pressed={span.value === choice}
+              onClick={() => {
+                span.value = choice;
+              }}
+            >
+              {choice / 60} min
+            </button>
+          ))}
+        </fieldset>
+      </div>
+      <Chart
+        {...common}
+        title="Tokens per second"
+        compressed
+        write={rate}
+        lines={[
+          { name: "answered", colour: "--accent", values: series.answered, fill: true },
+          { name: "read", colour: "--hot", values: series.read },
+          { name: "cached", colour: "--stored", values: series.cached, dash: [5, 3] },
+        ]}
+      />
+      <Chart
+        {...common}
+        title="First token"
+        note={lately}
+        write={seconds}
+        lines={[
+          { name: "p50", colour: "--accent", values: series.firstTokenMedian },
+          { name: "p95", colour: "--hot", values: series.firstTokenSlow, dash: [5, 3] },
+        ]}
+      />
+      <Chart
+        {...common}
+        title="Between tokens"
+        note={lately}
+        write={seconds}
+        lines={[
+          { name: "p50", colour: "--accent", values: series.interTokenMedian },
+          { name: "p95", colour: "--hot", values: series.interTokenSlow, dash: [5, 3] },
+        ]}
+      />
+      <Chart
+        {...common}
+        title="Requests"
+        whole
+        write={count}
+        lines={[
+          { name: "running", colour: "--accent", values: series.running, fill: true },
+          { name: "waiting", colour: "--hot", values: series.waiting, dash: [5, 3] },
+        ]}
+      />
+    </section>
+  );
+}

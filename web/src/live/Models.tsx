@@ -1,0 +1,103 @@
+import { useState } from "preact/hooks";
+import { ApiError, postJson } from "../api/client";
+import type { LiveModel } from "../api/live";
+import { Slots } from "./Slots";
+import { state } from "./stream";
+import { bytes, count, counted, duration, percent } from "./words";
+
+/** Every model with its state; those that hold or want memory first, the others in short. */
+export function Models() {
+  const models = state.value?.models ?? [];
+  const there = models.filter((model) => model.state !== "unloaded");
+  const out = models.filter((model) => model.state === "unloaded");
+  return (
+    <section class="panel live-models" aria-labelledby="models-title">
+      <h2 id="models-title">Models</h2>
+      {models.length === 0 && <p class="quiet">There is no model that you may ask.</p>}
+      {there.map((model) => (
+        <article key={model.id} class="live-model" aria-label={model.id}>
+          <ModelHead model={model} />
+          {model.state === "loading" && <LoadProgress model={model} />}
+          {model.state === "failed" && <p class="problem small">{model.reason}</p>}
+          {model.slots.length > 0 && <Slots model={model} />}
+          {model.waiting > 0 && (
+            <p class="queue">
+              <span class="queue-dots" aria-hidden="true">
+                {Array.from({ length: Math.min(model.waiting, 24) }, (_, place) => (
+                  <i key={place} />
+                ))}
+              </span>
+              {counted(model.waiting, "request")} waiting
+            </p>
+          )}
+        </article>
+      ))}
+      {out.map((model) => (
+        <article key={model.id} class="live-model out" aria-label={model.id}>
+          <ModelHead model={model} />
+        </article>
+      ))}
+    </section>
+  );
+}
+
+function ModelHead({ model }: { model: LiveModel }) {
+  const { id, state, pinned } = model;
+  const [problem, setProblem] = useState<string | null>(null);
+  const [asking, setAsking] = useState(false);
+  const there = state === "loaded" || state === "loading";
+  const action = there ? "unload" : "load";
+
+  async function act() {
+    setAsking(true);
+    setProblem(null);
+    try {
+      await postJson(`/models/${action}`, { model: id });
+    } catch (error) {
+      setProblem(explained(error, action));
+    }
+    setAsking(false);
+  }
+
+  return (
+    <>
+      <div class="model-head">
+        <h3>{id}</h3>
+        <span class={`model-state ${state}`}>{state}</span>
+        {pinned && <span class="model-state">pinned</span>}
+        <button type="button" disabled={asking} onClick={act} aria-label={`${there ? "Unload" : "Load"} ${id}`}>
+          {there ? "Unload" : "Load"}
+        </button>
+      </div>
+      <p class="live-model-facts">{factsOf(model).join(" · ")}</p>
+      {problem !== null && (
+        <p class="problem small" role="alert">
+          {problem}
+        </p>
+      )}
+    </>
+  );
+}
+
+function LoadProgress({ model: { id, progress } }: { model: LiveModel }) {
+  return (
+    <progress class="load" max={1} {...(progress !== null && { value: progress })} aria-label={`${id} is loading`}>
+      {progress !== null && percent(progress)}
+    </progress>
+  );
+}
+
+function factsOf({ kind, state, memory, gpu_memory, context, leaves_in }: LiveModel): string[] {
+  const facts: string[] = [kind];
+  const [about, there] = state === "loaded" ? ["", true] : ["about ", false];
+  if (memory !== null) facts.push(`${about}${bytes(memory)}`);
+  if (gpu_memory) facts.push(`${about}${bytes(gpu_memory)} on the GPU`);
+  if (context !== null) facts.push(`context ${count(context)}`);
+  if (there && leaves_in !== null) facts.push(`leaves in ${duration(leaves_in)} unless asked`);
+  return facts;
+}
+
+function explained(error: unknown, action: string): string {
+  if (!(error instanceof ApiError)) throw error;
+  return error.status === 403 ? `It takes an admin's key to ${action} models: ${error.message}` : error.message;
+}

@@ -1,0 +1,179 @@
+import { type Signal, useSignal } from "@preact/signals";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { Tree, TreeNode } from "../api/live";
+import { SlotChip, slotColour } from "./Slots";
+import { type Box, layOut, neighbour, pathsIn, rowHeightFor } from "./treeLayout";
+import { count, counted, listed } from "./words";
+
+/** More spans than these are not moved gently to their new places, which would take a browser long. */
+const MOST_MOVED = 80;
+
+/**
+ * From left to right what follows what: a box is as long as its span and as high as the paths that share it. The one
+ * under the pointer, or else the one that the arrow keys have reached, is explained below.
+ */
+export function PrefixTree({ tree }: { tree: Tree }) {
+  const field = useRef<HTMLDivElement>(null);
+  const width = useWidth(field);
+  const pointed = useSignal<number | null>(null);
+  const reached = useSignal<number | null>(null);
+  const { boxes, height } = useMemo(
+    () => layOut(tree.nodes, width, rowHeightFor(pathsIn(tree.nodes))),
+    [tree.nodes, width],
+  );
+  // One of them can be reached by the Tab key, and the arrow keys lead on from there.
+  const entrance = boxes.find(({ node }) => node.id === reached.value) ?? boxes[0];
+
+  function onKeyDown(event: KeyboardEvent) {
+    const next = entrance && neighbour(boxes, entrance.node.id, event.key);
+    if (next === null || next === undefined) return;
+    event.preventDefault();
+    field.current?.querySelector<HTMLElement>(`[data-node="${next}"]`)?.focus();
+  }
+
+  return (
+    <>
+      <div class="tree-scroll">
+        <div
+          ref={field}
+          class={boxes.length > MOST_MOVED ? "tree" : "tree gentle"}
+          role="tree"
+          aria-label={`Prefix tree of ${tree.model}`}
+          tabIndex={-1}
+          style={{ height: `${height}px` }}
+          onKeyDown={onKeyDown}
+          onFocusIn={(event) => {
+            reached.value = nodeOf(event) ?? reached.value;
+          }}
+          onPointerOver={(event) => {
+            pointed.value = nodeOf(event);
+          }}
+          onPointerLeave={() => {
+            pointed.value = null;
+          }}
+        >
+          {boxes.map((box) => (
+            <Span key={box.node.id} box={box} tabbable={box === entrance} />
+          ))}
+        </div>
+      </div>
+      <Explanation nodes={tree.nodes} pointed={pointed} reached={reached} />
+    </>
+  );
+}
+
+/** The span that something happened to. */
+function nodeOf({ target }: Event): number | null {
+  const id = (target as HTMLElement).closest<HTMLElement>("[data-node]")?.dataset.node;
+  return id === undefined ? null : Number(id);
+}
+
+/** Pixels: of a line of text, of several, and of the number of a slot. */
+const READABLE = 18;
+const TALL = 48;
+const CHIP = 23;
+
+function Span({ box: { node, depth, x, y, width, height }, tabbable }: { box: Box; tabbable: boolean }) {
+  const room = width - CHIP * node.slots.length;
+  const place = { left: `${x}px`, top: `${y}px`, width: `${width}px`, height: `${height}px` };
+  return (
+    <div
+      class={["span", ...tiersOf(node)].join(" ")}
+      role="treeitem"
+      aria-level={depth + 1}
+      aria-label={labelOf(node)}
+      data-node={node.id}
+      tabIndex={tabbable ? 0 : -1}
+      style={place}
+    >
+      {height >= READABLE && (
+        <span class="span-head">
+          {node.slots.map((slot) => (
+            <SlotChip key={slot} id={slot} />
+          ))}
+          {room > 40 && <b>{count(node.tokens)}</b>}
+          {room > 80 && node.hits > 0 && <span>×{count(node.hits)}</span>}
+          {room > 120 && height < TALL && <span class="span-text">{node.text}</span>}
+        </span>
+      )}
+      {width > 110 && height >= TALL && <span class="span-body">{node.text}</span>}
+      {height < READABLE && node.slots[0] !== undefined && (
+        <span class="span-mark" style={{ background: slotColour(node.slots[0]) }} />
+      )}
+    </div>
+  );
+}
+
+interface Explained {
+  nodes: readonly TreeNode[];
+  pointed: Signal<number | null>;
+  reached: Signal<number | null>;
+}
+
+/** Of one span; of all of them, how they are to be read. */
+function Explanation({ nodes, pointed, reached }: Explained) {
+  const node = nodes.find(({ id }) => id === (pointed.value ?? reached.value));
+  if (!node) return <TreeKey />;
+  return (
+    <div class="explanation">
+      <p>
+        <strong>{counted(node.tokens, "token")}</strong> from {count(node.start)} on · {tierWords(node)} ·{" "}
+        {counted(node.hits, "hit")} ·{" "}
+        {node.slots.length === 0 ? (
+          "used by nobody now"
+        ) : (
+          <>
+            used by{" "}
+            {node.slots.map((slot) => (
+              <SlotChip key={slot} id={slot} />
+            ))}
+          </>
+        )}
+      </p>
+      {node.text === null ? (
+        <p class="quiet">You may not see its text.</p>
+      ) : (
+        <p class="explanation-text">{node.text}</p>
+      )}
+    </div>
+  );
+}
+
+function TreeKey() {
+  return (
+    <p class="tree-key quiet small">
+      <span class="span hot" aria-hidden="true" /> in cells <span class="span stored" aria-hidden="true" /> in host
+      memory <span class="span hot stored" aria-hidden="true" /> both · <b>512</b> tokens, <b>×3</b> hits, and the slots
+      that use them now · point at a span, or use the arrow keys
+    </p>
+  );
+}
+
+function tiersOf({ hot, stored }: TreeNode): string[] {
+  return [...(hot ? ["hot"] : []), ...(stored ? ["stored"] : [])];
+}
+
+export function tierWords({ hot, stored }: TreeNode): string {
+  if (hot) return stored ? "in cells and in host memory" : "in cells";
+  return stored ? "in host memory" : "about to be forgotten";
+}
+
+function labelOf(node: TreeNode): string {
+  const users = node.slots.length > 0 ? `, used by ${listed(node.slots.map((slot) => `slot ${slot}`))}` : "";
+  const text = node.text === null ? "" : `: ${node.text}`;
+  return `${counted(node.tokens, "token")}, ${tierWords(node)}, ${counted(node.hits, "hit")}${users}${text}`;
+}
+
+function useWidth(of: { current: HTMLElement | null }): number {
+  const [width, setWidth] = useState(600);
+  useEffect(() => {
+    const element = of.current;
+    if (!element) return;
+    const measure = () => setWidth(element.clientWidth);
+    measure();
+    const resized = new ResizeObserver(measure);
+    resized.observe(element);
+    return () => resized.disconnect();
+  }, [of]);
+  return width;
+}

@@ -1,0 +1,89 @@
+import type { LiveModel, Slot } from "../api/live";
+import { count } from "./words";
+
+/** More idle slots than these are told of in one line. */
+const IDLE_ROWS = 4;
+
+/** The running places of a model: what each of them is at. */
+export function Slots({ model: { id, slots } }: { model: LiveModel }) {
+  const idle = slots.filter((slot) => slot.state === "idle");
+  const shown = idle.length > IDLE_ROWS ? slots.filter((slot) => slot.state !== "idle") : slots;
+  return (
+    <>
+      {shown.length > 0 && (
+        <ul class="slots" aria-label={`Slots of ${id}`}>
+          {shown.map((slot) => (
+            <SlotRow key={slot.id} slot={slot} />
+          ))}
+        </ul>
+      )}
+      {shown.length < slots.length && (
+        <p class="quiet small slots-idle">
+          {idle.length === slots.length ? `All ${count(idle.length)} slots idle` : `${count(idle.length)} more idle`}
+        </p>
+      )}
+    </>
+  );
+}
+
+/** A slot's number in its colour, wherever it is spoken of. */
+export function SlotChip({ id, idle = false }: { id: number; idle?: boolean }) {
+  return (
+    <span class="slot-chip" style={{ background: idle ? "none" : slotColour(id) }}>
+      {id}
+    </span>
+  );
+}
+
+export function slotColour(id: number): string {
+  return `var(--slot-${id % 8})`;
+}
+
+const DOINGS = { idle: "idle", prompt: "reading", answer: "answering" };
+
+function SlotRow({ slot }: { slot: Slot }) {
+  return (
+    <li class={`slot ${slot.state}`}>
+      <SlotChip id={slot.id} idle={slot.state === "idle"} />
+      <span class="slot-state">{DOINGS[slot.state]}</span>
+      <SlotBar slot={slot} />
+      {slot.state !== "idle" && <SlotWords slot={slot} />}
+      {slot.key !== null && <span class="slot-key">{slot.key}</span>}
+    </li>
+  );
+}
+
+/** The prompt's known part, what was read of it, what is still to be read; then the answer. */
+function SlotBar({ slot }: { slot: Slot }) {
+  const { state, prompt_tokens, prompt_done, cached_tokens, answered_tokens } = slot;
+  if (state === "idle") return <span class="slot-bar" />;
+  const answered = state === "answer" ? answered_tokens : 0;
+  return (
+    <span class="slot-bar" aria-hidden="true">
+      <i class="cached" style={{ flexGrow: cached_tokens }} />
+      <i class="read" style={{ flexGrow: Math.max(0, prompt_done - cached_tokens) }} />
+      <i class="unread" style={{ flexGrow: Math.max(0, prompt_tokens - prompt_done) }} />
+      <i class="answered" style={{ flexGrow: answered }} />
+    </span>
+  );
+}
+
+function SlotWords({ slot: { state, prompt_tokens, prompt_done, cached_tokens, answered_tokens } }: { slot: Slot }) {
+  const read = count(Math.max(0, prompt_done - cached_tokens));
+  return (
+    <span class="slot-words">
+      {cached_tokens > 0 && (
+        <>
+          <b class="cached">{count(cached_tokens)}</b> cached ·{" "}
+        </>
+      )}
+      <b class="read">{read}</b>
+      {state === "prompt" ? ` of ${count(prompt_tokens - cached_tokens)} read` : " read · "}
+      {state === "answer" && (
+        <>
+          <b class="answered">{count(answered_tokens)}</b> answered
+        </>
+      )}
+    </span>
+  );
+}

@@ -1,0 +1,45 @@
+import { useState } from "preact/hooks";
+import type { Tree } from "../api/live";
+import { tierWords } from "./PrefixTree";
+import { count } from "./words";
+
+/** The same as a table, for those who do not see the drawing, or want the numbers. Made only while it is open. */
+export function TreeTable({ tree }: { tree: Tree }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <details class="tree-table" onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>As a table</summary>
+      {open && (
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by the keyboard
+        <section class="table-scroll" aria-label="Spans" tabIndex={0}>
+          <table>
+            <caption class="hidden-visually">Spans of the prefix tree of {tree.model}</caption>
+            <thead>
+              <tr>
+                {["Span", "After", "From", "Tokens", "Where", "Hits", "Slots", "Text"].map((title) => (
+                  <th key={title} scope="col">
+                    {title}
+                  </th>
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {tree.nodes.map((node) => (
+                <tr key={node.id}>
+                  <th scope="row">{node.id}</th>
+                  <td>{node.parent ?? "–"}</td>
+                  <td>{count(node.start)}</td>
+                  <td>{count(node.tokens)}</td>
+                  <td>{tierWords(node)}</td>
+                  <td>{count(node.hits)}</td>
+                  <td>{node.slots.join(", ") || "–"}</td>
+                  <td class="cell-text">{node.text ?? "not shown to you"}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </section>
+      )}
+    </details>
+  );
+}

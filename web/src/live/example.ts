@@ -1,0 +1,59 @@
+/** Models, slots and spans to test with: each with what matters to a test, and nothing going on otherwise. */
+
+import type { LiveModel, LiveState, Slot, Totals, TreeNode } from "../api/live";
+
+export const NO_TOTALS: Totals = {
+  requests: 0,
+  prompt_tokens: 0,
+  cached_tokens: 0,
+  answered_tokens: 0,
+  preemptions: 0,
+  evictions: 0,
+};
+
+export function aSlot(slot: Partial<Slot> = {}): Slot {
+  return {
+    id: 0,
+    state: "idle",
+    prompt_tokens: 0,
+    prompt_done: 0,
+    cached_tokens: 0,
+    answered_tokens: 0,
+    key: null,
+    ...slot,
+  };
+}
+
+export function slots(...states: Slot["state"][]): Slot[] {
+  return states.map((state, id) => aSlot({ id, state }));
+}
+
+export function aModel(model: Partial<LiveModel> = {}): LiveModel {
+  return {
+    id: "demo",
+    kind: "generation",
+    state: "loaded",
+    progress: null,
+    reason: null,
+    pinned: false,
+    context: 8192,
+    memory: null,
+    gpu_memory: null,
+    leaves_in: null,
+    slots: [],
+    waiting: 0,
+    totals: NO_TOTALS,
+    first_token: { bounds: [0.1, 1], counts: [0, 0, 0] },
+    inter_token: { bounds: [0.01, 0.1], counts: [0, 0, 0] },
+    ...model,
+  };
+}
+
+export function aState(models: LiveModel[], time = 0): LiveState {
+  const nothing = { limit: null, used: 0 };
+  return { time, version: "0", memory: nothing, gpu_memory: nothing, models };
+}
+
+export function aNode(id: number, parent: number | null, tokens: number, node: Partial<TreeNode> = {}): TreeNode {
+  return { id, parent, start: 0, tokens, hot: true, stored: false, slots: [], hits: 0, text: null, ...node };
+}

@@ -1,0 +1,147 @@
+/** What the server tells of itself while somebody looks, and how the connection is. */
+
+import { effect, signal, untracked } from "@preact/signals";
+import { ApiError, errorOf, getEvents } from "../api/client";
+import { key } from "../api/key";
+import type { LiveState, Tree } from "../api/live";
+import type { ServerEvent } from "../api/sse";
+import { remember, type Sample, sampleOf } from "./history";
+
+export type Connection =
+  | { kind: "connecting" }
+  | { kind: "open" }
+  /** It broke, and is tried again. */
+  | { kind: "lost"; reason: string }
+  /** Nobody looks. */
+  | { kind: "paused" }
+  /** Trying again would not help. */
+  | { kind: "refused"; reason: string };
+
+export const connection = signal<Connection>({ kind: "connecting" });
+export const state = signal<LiveState | null>(null);
+export const trees = signal<ReadonlyMap<string, Tree>>(new Map());
+/** Kept for as long as the page is open. */
+export const history = signal<readonly Sample[]>([]);
+
+/** The server says something each second: after so many of silence it is gone, even if nobody said so. */
+const SILENCE = 15_000;
+/** No key, not for this key, not here: asking again would change nothing. */
+const FINAL = new Set([401, 403, 404, 501]);
+const FIRST_PAUSE = 500;
+const LONGEST_PAUSE = 8_000;
+
+/** Look until the returned function is called; while the page is hidden nothing is asked for. */
+export function watch(): () => void {
+  let stop = new AbortController();
+
+  function restart(): void {
+    stop.abort();
+    stop = new AbortController();
+    if (document.hidden) connection.value = { kind: "paused" };
+    else void follow(stop.signal);
+  }
+
+  document.addEventListener("visibilitychange", restart);
+  // It begins here, and again with another key.
+  const forget = effect(() => {
+    key.value;
+    untracked(restart);
+  });
+  return () => {
+    forget();
+    document.removeEventListener("visibilitychange", restart);
+    stop.abort();
+  };
+}
+
+async function follow(signal: AbortSignal): Promise<void> {
+  let pause = FIRST_PAUSE;
+  connection.value = { kind: "connecting" };
+  while (!signal.aborted) {
+    const silence = new Silence(SILENCE);
+    let heard = false;
+    let reason = "the server ended it";
+    try {
+      for await (const event of getEvents("/live", AbortSignal.any([signal, silence.signal]))) {
+        silence.broken();
+        if (signal.aborted) return;
+        if (event.event === "error") throw errorOf(JSON.parse(event.data), 503);
+        if (!heard) begin();
+        heard = true;
+        pause = FIRST_PAUSE;
+        take(event);
+      }
+    } catch (error) {
+      if (error instanceof ApiError && FINAL.has(error.status)) {
+        connection.value = { kind: "refused", reason: error.message };
+        return;
+      }
+      if (silence.signal.aborted) reason = `nothing was heard for ${SILENCE / 1000} s`;
+      else reason = error instanceof ApiError ? error.message.replace(/\.$/, "") : "the connection broke";
+    } finally {
+      silence.over();
+    }
+    if (signal.aborted) return;
+    connection.value = { kind: "lost", reason };
+    await sleep(pause, signal);
+    pause = Math.min(2 * pause, LONGEST_PAUSE);
+  }
+}
+
+/** The server may be another one than before: what it has not told anew does not hold any more. */
+function begin(): void {
+  connection.value = { kind: "open" };
+  trees.value = new Map();
+}
+
+function take({ event, data }: ServerEvent): void {
+  if (event === "state") {
+    const now = JSON.parse(data) as LiveState;
+    const loaded = new Set(now.models.filter((model) => model.state === "loaded").map(({ id }) => id));
+    state.value = now;
+    history.value = remember(history.value, sampleOf(now));
+    if ([...trees.value.keys()].some((model) => !loaded.has(model))) {
+      trees.value = new Map([...trees.value].filter(([model]) => loaded.has(model)));
+    }
+  } else if (event === "tree") {
+    const tree = JSON.parse(data) as Tree;
+    trees.value = new Map(trees.value).set(tree.model, tree);
+  }
+}
+
+/** Aborts when it has lasted too long. */
+class Silence {
+  private readonly controller = new AbortController();
+  private timer: ReturnType<typeof setTimeout>;
+
+  constructor(private readonly longest: number) {
+    this.timer = this.start();
+  }
+
+  get signal(): AbortSignal {
+    return this.controller.signal;
+  }
+
+  broken(): void {
+    clearTimeout(this.timer);
+    this.timer = this.start();
+  }
+
+  over(): void {
+    clearTimeout(this.timer);
+  }
+
+  private start(): ReturnType<typeof setTimeout> {
+    return setTimeout(() => this.controller.abort(), this.longest);
+  }
+}
+
+function sleep(milliseconds: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, milliseconds);
+    signal.addEventListener("abort", () => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
+}

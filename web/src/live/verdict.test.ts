@@ -1,0 +1,73 @@
+import { expect, test } from "vitest";
+import type { LiveModel } from "../api/live";
+import { aModel, aState, slots } from "./example";
+import type { Pace } from "./history";
+import { verdict } from "./verdict";
+
+const pace = (pace: Partial<Pace>): Pace => ({ read: 0, answered: 0, preemptions: 0, ...pace });
+
+function said(models: LiveModel[], paces: Record<string, Pace> = {}): string {
+  return verdict(aState(models), new Map(Object.entries(paces))).text;
+}
+
+test("who answers, how fast, and why others wait", () => {
+  const model = aModel({ slots: slots("answer", "answer", "prompt", "answer"), waiting: 2 });
+  expect(said([model], { demo: pace({ answered: 41.2, read: 310 }) })).toBe(
+    "demo: 3 answering at 41 tokens/s, 1 reading a prompt at 310 tokens/s, 2 waiting because all 4 slots are busy",
+  );
+});
+
+test("a speed that is not known yet is not told", () => {
+  expect(said([aModel({ slots: slots("answer", "idle") })])).toBe("demo: 1 answering");
+});
+
+test("one slot", () => {
+  expect(said([aModel({ slots: slots("answer"), waiting: 1 })])).toBe(
+    "demo: 1 answering, 1 waiting because its one slot is busy",
+  );
+});
+
+test("who waits while a slot is free waits for room, if others had to make some", () => {
+  const model = aModel({ slots: slots("answer", "idle"), waiting: 1 });
+  expect(said([model], { demo: pace({ preemptions: 1 }) })).toBe(
+    "demo: 1 answering, 1 waiting because the context is full",
+  );
+  expect(said([model], { demo: pace({}) })).toBe("demo: 1 answering, 1 waiting");
+});
+
+test("loading", () => {
+  expect(said([aModel({ state: "loading", progress: 0.4, waiting: 3 })])).toBe(
+    "demo is loading, 40 %, 3 waiting for it",
+  );
+  expect(said([aModel({ state: "loading" })])).toBe("demo is loading");
+  expect(said([aModel({ state: "unloaded", waiting: 1 })])).toBe("demo: 1 waiting for it to be loaded");
+});
+
+test("nothing to do", () => {
+  expect(said([])).toBe("There is no model here that you may ask");
+  expect(said([aModel({ state: "unloaded" })])).toBe("Nothing is loaded: a model is, as soon as somebody asks it");
+  expect(said([aModel({ leaves_in: 240 })])).toBe("Nobody asks anything: demo is loaded, and leaves in 4 min");
+  expect(said([aModel(), aModel({ id: "other" })])).toBe("Nobody asks anything: demo and other are loaded");
+});
+
+test("a failure is always told, with its reason", () => {
+  const broken = aModel({ id: "broken", state: "failed", reason: "the file is cut short." });
+  expect(said([broken, aModel({ slots: slots("answer") })])).toBe(
+    "demo: 1 answering; broken failed: the file is cut short",
+  );
+  expect(said([broken, broken])).toContain("broken failed and 1 more: the file is cut short");
+});
+
+test("the busiest models are named, the others counted", () => {
+  const models = [1, 2, 3, 4, 5].map((busy) =>
+    aModel({ id: `m${busy}`, slots: slots(...Array.from({ length: busy }, () => "answer" as const)) }),
+  );
+  expect(said(models)).toBe("m5: 5 answering; m4: 4 answering; m3: 3 answering; 2 more models at work");
+});
+
+test("its tone is that of the worst", () => {
+  const tone = (...models: LiveModel[]) => verdict(aState(models), new Map()).tone;
+  expect(tone(aModel({ slots: slots("answer") }))).toBe("calm");
+  expect(tone(aModel({ slots: slots("answer"), waiting: 1 }))).toBe("busy");
+  expect(tone(aModel({ waiting: 1 }), aModel({ state: "failed" }))).toBe("problem");
+});

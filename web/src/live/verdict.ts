@@ -1,0 +1,77 @@
+/** What is going on, in one line: the first thing that somebody looks at who wonders why it is slow. */
+
+import type { LiveModel, LiveState } from "../api/live";
+import type { Pace } from "./history";
+import { counted, duration, listed, percent, rate } from "./words";
+
+export interface Verdict {
+  /** `calm`: all is well. `busy`: somebody waits. `problem`: something does not work. */
+  tone: "calm" | "busy" | "problem";
+  text: string;
+}
+
+/** So many models are told of one by one. */
+const NAMED = 3;
+
+export function verdict({ models }: LiveState, paces: ReadonlyMap<string, Pace>): Verdict {
+  const active = models.filter(isActive).sort((left, right) => load(right) - load(left));
+  const failed = models.filter(({ state }) => state === "failed");
+  const told = active.slice(0, NAMED).map((model) => doings(model, paces.get(model.id)));
+  if (active.length > NAMED) told.push(`${counted(active.length - NAMED, "more model")} at work`);
+  if (told.length === 0) told.push(rest(models));
+  const [first, ...more] = failed;
+  if (first) told.push(`${first.id} failed${more.length > 0 ? ` and ${more.length} more` : ""}: ${reasonOf(first)}`);
+  const waits = active.some(({ waiting }) => waiting > 0);
+  return { tone: failed.length > 0 ? "problem" : waits ? "busy" : "calm", text: told.join("; ") };
+}
+
+function isActive(model: LiveModel): boolean {
+  return model.state === "loading" || load(model) > 0;
+}
+
+/** How many requests it has. */
+function load({ slots, waiting }: LiveModel): number {
+  return waiting + slots.filter(({ state }) => state !== "idle").length;
+}
+
+function doings(model: LiveModel, pace: Pace | undefined): string {
+  const { id, state, slots, waiting, progress } = model;
+  if (state === "loading") {
+    const far = progress === null ? "" : `, ${percent(progress)}`;
+    return `${id} is loading${far}${waiting > 0 ? `, ${waiting} waiting for it` : ""}`;
+  }
+  const answering = slots.filter((slot) => slot.state === "answer").length;
+  const reading = slots.filter((slot) => slot.state === "prompt").length;
+  const parts: string[] = [];
+  if (answering > 0) parts.push(`${answering} answering${speed(pace?.answered)}`);
+  if (reading > 0) parts.push(`${reading} reading ${reading === 1 ? "a prompt" : "prompts"}${speed(pace?.read)}`);
+  if (waiting > 0) parts.push(`${waiting} waiting${because(model, pace)}`);
+  return `${id}: ${parts.join(", ")}`;
+}
+
+function speed(tokens: number | undefined): string {
+  return tokens ? ` at ${rate(tokens)} tokens/s` : "";
+}
+
+function because({ slots, state }: LiveModel, pace: Pace | undefined): string {
+  const busy = slots.filter((slot) => slot.state !== "idle").length;
+  if (state !== "loaded") return " for it to be loaded";
+  if (slots.length > 0 && busy === slots.length) {
+    return slots.length === 1 ? " because its one slot is busy" : ` because all ${slots.length} slots are busy`;
+  }
+  return pace && pace.preemptions > 0 ? " because the context is full" : "";
+}
+
+function rest(models: readonly LiveModel[]): string {
+  const loaded = models.filter(({ state }) => state === "loaded");
+  if (models.length === 0) return "There is no model here that you may ask";
+  if (loaded.length === 0) return "Nothing is loaded: a model is, as soon as somebody asks it";
+  const [first] = loaded;
+  if (loaded.length > 1 || !first) return `Nobody asks anything: ${listed(loaded.map(({ id }) => id))} are loaded`;
+  const leaves = first.leaves_in === null ? "" : `, and leaves in ${duration(first.leaves_in)}`;
+  return `Nobody asks anything: ${first.id} is loaded${leaves}`;
+}
+
+function reasonOf({ reason }: LiveModel): string {
+  return (reason ?? "nobody knows why").replace(/\.$/, "");
+}

@@ -1,0 +1,50 @@
+/** Numbers as people read them. */
+
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+
+export function count(value: number): string {
+  return whole.format(value);
+}
+
+/** `1 slot`, `2 slots`. */
+export function counted(value: number, one: string, many = `${one}s`): string {
+  return `${count(value)} ${value === 1 ? one : many}`;
+}
+
+/** Three digits at most, so that a number that changes does not jump about. */
+export function rate(value: number): string {
+  return value >= 9.95 || value === 0 ? count(value) : value.toFixed(1);
+}
+
+export function bytes(value: number): string {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let [unit, rest] = [0, value];
+  while (rest >= 999.5 && unit < units.length - 1) {
+    rest /= 1024;
+    unit++;
+  }
+  return `${rest >= 9.95 || unit === 0 ? count(rest) : rest.toFixed(1)} ${units[unit]}`;
+}
+
+/** How long something took, from microseconds to minutes. */
+export function seconds(value: number): string {
+  if (value === 0) return "0";
+  if (value < 0.9995) return `${(value * 1000).toFixed(value < 0.00995 ? 1 : 0)} ms`;
+  return value < 999.5 ? `${value.toFixed(value < 9.95 ? 1 : 0)} s` : duration(value);
+}
+
+/** How long something will take, roughly. */
+export function duration(value: number): string {
+  if (value < 99.5) return `${count(value)} s`;
+  return value < 90 * 60 ? `${count(value / 60)} min` : `${count(value / 3600)} h`;
+}
+
+export function percent(share: number): string {
+  return `${count(share * 100)} %`;
+}
+
+/** `a`, `a and b`, `a, b and c`. */
+export function listed(names: readonly string[]): string {
+  if (names.length < 2) return names.join("");
+  return `${names.slice(0, -1).join(", ")} and ${names.at(-1)}`;
+}

@@ -1,0 +1,167 @@
+/**
+ * Markdown → blocks that can be rendered one by one, so that a growing text changes only its end.
+ *
+ * What is appended to a text changes at most its last two blocks: a line that has only begun may turn out to continue
+ * the block before it.
+ */
+
+export type Block = TextBlock | CodeBlock | MathBlock;
+
+interface Common {
+  /** Where it begins in the whole text. */
+  start: number;
+  source: string;
+}
+
+export interface TextBlock extends Common {
+  kind: "text";
+}
+
+export interface CodeBlock extends Common {
+  kind: "code";
+  language: string;
+  code: string;
+}
+
+export interface MathBlock extends Common {
+  kind: "math";
+  tex: string;
+}
+
+const FENCE = /^(`{3,}|~{3,})[ \t]*([^\s`]*)[^`\n]*$/;
+const MATH: [opens: string, closes: string][] = [
+  ["$$", "$$"],
+  ["\\[", "\\]"],
+];
+const ITEM = /^(?:[-*+]|\d{1,9}[.)])(?:\s|$)/;
+const INDENTED = /^(?: {2,}|\t)/;
+const BLANK = /^\s*$/;
+const DEFINITION = /^ {0,3}\[[^\]\n]+\]:[ \t]+\S+.*$/gm;
+
+/** From here on a list may be cut between two items, and any text between two lines, so that each part stays small. */
+const LARGE = 2_500;
+const LONGEST_LINE = 16_000;
+
+/** The blocks of a text that goes on from one of which the blocks are known. */
+export function extended(known: Block[], text: string): Block[] {
+  const kept = known.slice(0, -2);
+  const last = known.at(-2) ?? known.at(-1);
+  return last === undefined ? blocksOf(text, 0) : [...kept, ...blocksOf(text, last.start)];
+}
+
+export function blocksOf(text: string, from = 0): Block[] {
+  const blocks: Block[] = [];
+  let open: Open | null = null;
+  const close = (end: number) => {
+    if (open) blocks.push(finished(open, text.slice(open.start, end)));
+    open = null;
+  };
+  for (const { start, line } of lines(text, from)) {
+    const current: Open | null = open;
+    if (current !== null && continues(current, line, start)) continue;
+    close(start);
+    if (!BLANK.test(line)) open = begun(line, start);
+  }
+  close(text.length);
+  return blocks;
+}
+
+/** Whether a block is another part of the list before it. */
+export function continuesList(before: Block | undefined, { kind, source }: Block): boolean {
+  return kind === "text" && before?.kind === "text" && ITEM.test(source) && ITEM.test(before.source);
+}
+
+/** Definitions of links, which every block may refer to. */
+export function definitionsIn(text: string): string {
+  return text.includes("]:") ? (text.match(DEFINITION) ?? []).join("\n") : "";
+}
+
+interface Open {
+  start: number;
+  kind: Block["kind"];
+  /** What ends it, of code and math. */
+  closes: string;
+  language: string;
+  list: boolean;
+  table: boolean;
+  blank: boolean;
+  closed: boolean;
+}
+
+function begun(line: string, start: number): Open {
+  const plain = { start, closes: "", language: "", blank: false, closed: false };
+  const fence = FENCE.exec(line);
+  if (fence) {
+    return { ...plain, kind: "code", closes: fence[1] ?? "", language: fence[2] ?? "", list: false, table: false };
+  }
+  const math = MATH.find(([opens]) => line.trimStart().startsWith(opens));
+  if (math) {
+    const [opens, closes] = math;
+    const rest = line.trim().slice(opens.length);
+    // What follows on the same line makes it a paragraph with a formula in it.
+    if (!rest.includes(closes) || rest.endsWith(closes)) {
+      return { ...plain, kind: "math", closes, closed: rest.endsWith(closes), list: false, table: false };
+    }
+  }
+  return { ...plain, kind: "text", list: ITEM.test(line), table: line.trimStart().startsWith("|") };
+}
+
+/** Whether a line belongs to the block that is open; what that learns from the line is noted in it. */
+function continues(open: Open, line: string, start: number): boolean {
+  if (open.kind !== "text") {
+    if (open.closed) return BLANK.test(line);
+    if (open.kind === "math" && BLANK.test(line)) {
+      // A formula has no empty lines: it was none.
+      open.kind = "text";
+      open.blank = true;
+      return true;
+    }
+    open.closed = open.kind === "code" ? closesFence(line, open.closes) : line.trimEnd().endsWith(open.closes);
+    return true;
+  }
+  if (BLANK.test(line)) {
+    open.blank = true;
+    return true;
+  }
+  const size = start - open.start;
+  const item = ITEM.test(line);
+  if (open.blank) {
+    open.blank = false;
+    return INDENTED.test(line) ? size < 10 * LARGE : open.list && item && size < LARGE;
+  }
+  if (FENCE.test(line) || (MATH.some(([opens]) => line.startsWith(opens)) && begun(line, start).kind === "math")) {
+    return false;
+  }
+  if (open.table) return true;
+  return size < LARGE || (open.list && !item && size < 10 * LARGE);
+}
+
+function closesFence(line: string, fence: string): boolean {
+  const mark = line.trim();
+  return mark.length >= fence.length && mark === (fence[0] ?? "").repeat(mark.length) && !/^ {4}/.test(line);
+}
+
+function finished(open: Open, source: string): Block {
+  const { start, closed } = open;
+  if (open.kind === "code") {
+    const inner = source.slice(source.indexOf("\n") + 1 || source.length);
+    // The last line is the fence, or may be the beginning of it.
+    const ending = inner.trimEnd().lastIndexOf("\n") + 1;
+    const fence = closed || [...inner.slice(ending)].every((character) => character === open.closes[0]);
+    const code = fence ? inner.slice(0, ending) : inner;
+    return { kind: "code", start, source, language: open.language.toLowerCase(), code: code.replace(/\n$/, "") };
+  }
+  // A formula that does not end is none.
+  if (open.kind === "math" && closed) return { kind: "math", start, source, tex: source.trim().slice(2, -2).trim() };
+  return { kind: "text", start, source };
+}
+
+function* lines(text: string, from: number): Generator<{ start: number; line: string }> {
+  let start = from;
+  while (start < text.length) {
+    const end = text.indexOf("\n", start);
+    const stop = Math.min(end < 0 ? text.length : end + 1, start + LONGEST_LINE);
+    yield { start, line: text.slice(start, text[stop - 1] === "\n" ? stop - 1 : stop) };
+    start = stop;
+  }
+}

@@ -1,0 +1,87 @@
+/** A block of code: its language, a button that copies it, and colours once it has come to rest. */
+
+import { copyText } from "../ui/copy";
+import type { CodeBlock } from "./blocks";
+
+/** Lines are kept in parts of about so many characters, so that a growing block lays out only its last part anew. */
+const PART = 4_000;
+/** Longer code stays as it is: colouring it would hold up the page. */
+const MOST_COLOURED = 20_000;
+const REST_MS = 400;
+
+const waiting = new WeakMap<HTMLElement, number>();
+
+export function codeFrame({ language, code }: Pick<CodeBlock, "language" | "code">): HTMLElement {
+  const frame = document.createElement("div");
+  frame.className = "code";
+  const head = document.createElement("div");
+  head.className = "code-head";
+  const name = document.createElement("span");
+  name.textContent = language || "text";
+  const copy = document.createElement("button");
+  copy.type = "button";
+  copy.className = "plain small";
+  copy.textContent = "Copy";
+  copy.addEventListener("click", () => void copied(copy, frame));
+  head.append(name, copy);
+  const pre = document.createElement("pre");
+  pre.tabIndex = 0;
+  pre.setAttribute("role", "region");
+  pre.setAttribute("aria-label", language ? `Code, ${language}` : "Code");
+  pre.append(document.createElement("code"));
+  frame.append(head, pre);
+  growCode(frame, { language, code });
+  return frame;
+}
+
+/** Show more of the code that a frame shows the beginning of. */
+export function growCode(frame: HTMLElement, { language, code }: Pick<CodeBlock, "language" | "code">): void {
+  const element = codeIn(frame);
+  const shown = element.textContent ?? "";
+  if (element.dataset.coloured) {
+    delete element.dataset.coloured;
+    element.replaceChildren();
+    append(element, code);
+  } else {
+    append(element, code.slice(shown.length));
+  }
+  clearTimeout(waiting.get(frame));
+  if (language && code.length <= MOST_COLOURED) {
+    waiting.set(frame, setTimeout(() => void colour(element, language), REST_MS) as unknown as number);
+  }
+}
+
+function append(element: HTMLElement, text: string): void {
+  for (let rest = text; rest; ) {
+    let part = element.lastElementChild;
+    const length = part?.textContent?.length ?? 0;
+    const full = length >= PART && part?.textContent?.endsWith("\n");
+    if (!part || full) {
+      part = element.appendChild(document.createElement("span"));
+      part.className = "part";
+    }
+    const room = full ? PART : Math.max(PART - length, 1);
+    const end = rest.length <= room ? rest.length : rest.indexOf("\n", room) + 1 || rest.length;
+    const node = part.lastChild ?? part.appendChild(new Text());
+    (node as Text).appendData(rest.slice(0, end));
+    rest = rest.slice(end);
+  }
+}
+
+async function colour(element: HTMLElement, language: string): Promise<void> {
+  const { coloured } = await import("./highlight");
+  const code = element.textContent ?? "";
+  const html = coloured(code, language);
+  if (html === null || element.textContent !== code) return;
+  element.innerHTML = html;
+  element.dataset.coloured = "yes";
+}
+
+async function copied(button: HTMLElement, frame: HTMLElement): Promise<void> {
+  button.textContent = (await copyText(codeIn(frame).textContent ?? "")) ? "Copied" : "Not allowed";
+  setTimeout(() => (button.textContent = "Copy"), 1500);
+}
+
+function codeIn(frame: HTMLElement): HTMLElement {
+  return frame.querySelector("code") as HTMLElement;
+}

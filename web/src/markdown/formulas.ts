@@ -1,0 +1,34 @@
+/** Formulas inside a line, for marked: \( … \), $ … $, and $$ … $$ or \[ … \] where they do not stand alone. */
+
+import type { MarkedExtension, TokenizerAndRendererExtension } from "marked";
+
+// A dollar before a digit, after a space or before a letter is one of money.
+const INLINE = /^\$(?![\s$])((?:\\.|[^\\$\n])+?)(?<![\s\\])\$(?![\d\w])/;
+const PAIRS: [RegExp, display: boolean][] = [
+  [/^\$\$([^$]+?)\$\$/, true],
+  [/^\\\[([\s\S]+?)\\\]/, true],
+  [/^\\\(([\s\S]+?)\\\)/, false],
+  [INLINE, false],
+];
+const BEGINS = /\$|\\\(|\\\[/;
+
+const formula: TokenizerAndRendererExtension = {
+  name: "formula",
+  level: "inline",
+  start: (text) => BEGINS.exec(text)?.index,
+  tokenizer(text) {
+    for (const [pattern, display] of PAIRS) {
+      const match = pattern.exec(text);
+      if (match) return { type: "formula", raw: match[0], tex: (match[1] ?? "").trim(), display };
+    }
+    return undefined;
+  },
+  renderer: ({ tex, display }) =>
+    `<span class="${display ? "formula formula-display" : "formula"}">${escaped(String(tex))}</span>`,
+};
+
+export const formulas: MarkedExtension = { extensions: [formula] };
+
+function escaped(text: string): string {
+  return text.replace(/[&<>"]/g, (character) => `&#${character.charCodeAt(0)};`);
+}

@@ -1,0 +1,76 @@
+/**
+ * Markdown → elements that do nothing but show: whatever a model writes, no script runs, no style is set, and nothing is
+ * asked of another host until a person follows a link.
+ */
+
+import DOMPurify from "dompurify";
+import { Marked } from "marked";
+import { formulas } from "./formulas";
+
+const marked = new Marked(
+  {
+    gfm: true,
+    renderer: {
+      checkbox: ({ checked }) => (checked ? "☑ " : "☐ "),
+    },
+  },
+  formulas,
+);
+
+const TAGS =
+  "a b blockquote br caption code dd del details div dl dt em h1 h2 h3 h4 h5 h6 hr i ins kbd li mark ol p pre q s samp " +
+  "small span strong sub summary sup table tbody td tfoot th thead tr u ul var";
+const ALLOWED = {
+  ALLOWED_TAGS: TAGS.split(" "),
+  ALLOWED_ATTR: ["href", "title", "start", "align", "colspan", "rowspan", "open", "class"],
+  ALLOWED_URI_REGEXP: /^(?:https?|mailto):/i,
+  ALLOW_DATA_ATTR: false,
+  ALLOW_ARIA_ATTR: false,
+  IN_PLACE: true as const,
+};
+/** Classes that mean something here; all others could only be mistaken for the page's own. */
+const CLASSES = /^(?:language-[\w+#-]+|formula|formula-display)$/;
+
+export function rendered(markdown: string): DocumentFragment {
+  // A document without a window: nothing in it is loaded or run.
+  const inert = new DOMParser().parseFromString(marked.parse(markdown, { async: false }), "text/html");
+  const root = inert.createElement("div");
+  root.append(...inert.body.childNodes);
+  for (const media of root.querySelectorAll("img, image, video, audio, source, iframe, embed")) linked(media);
+  DOMPurify.sanitize(root, ALLOWED);
+  for (const element of root.querySelectorAll("[class]")) keepKnownClasses(element);
+  for (const link of root.querySelectorAll("a[href]")) {
+    link.setAttribute("target", "_blank");
+    link.setAttribute("rel", "noopener noreferrer nofollow");
+  }
+  for (const table of root.querySelectorAll("table")) scrollable(table);
+  const fragment = document.createDocumentFragment();
+  fragment.append(...root.childNodes);
+  return fragment;
+}
+
+/** Something that would be loaded from elsewhere becomes a link to it. */
+function linked(media: Element): void {
+  const address = media.getAttribute("src") ?? media.getAttribute("href") ?? "";
+  const link = media.ownerDocument.createElement("a");
+  link.setAttribute("href", address);
+  link.textContent = media.getAttribute("alt") || address || "image";
+  media.replaceWith(link);
+}
+
+function keepKnownClasses(element: Element): void {
+  const known = [...element.classList].filter((name) => CLASSES.test(name));
+  if (known.length > 0) element.className = known.join(" ");
+  else element.removeAttribute("class");
+}
+
+function scrollable(table: Element): void {
+  const frame = table.ownerDocument.createElement("div");
+  frame.className = "table";
+  // Whoever has no mouse must be able to scroll it too.
+  frame.tabIndex = 0;
+  frame.setAttribute("role", "region");
+  frame.setAttribute("aria-label", "Table");
+  table.replaceWith(frame);
+  frame.append(table);
+}

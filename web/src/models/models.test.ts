@@ -1,0 +1,40 @@
+import { expect, test } from "vitest";
+import { type Card, fromCards, inWords, preferred, withEvent, withFailure } from "./models";
+
+function card(id: string, value: Card["status"]["value"], more: Partial<Card> = {}): Card {
+  const meta = { quantization: "Q8_0", size: 1, n_params: 1, n_ctx: null, n_ctx_train: 8192 };
+  return { id, kind: "generation", status: { value }, meta, ...more };
+}
+
+const MODELS = fromCards([
+  card("a", "unloaded"),
+  card("b", "loaded"),
+  card("broken", "unloaded", { status: { value: "unloaded", problem: "no GGUF" } }),
+  card("vectors", "loaded", { kind: "embedding" }),
+]);
+const state = (models: typeof MODELS, id: string) => models.find((model) => model.id === id)?.state;
+
+test("models that can be talked to are listed; those that cannot be loaded say why", () => {
+  expect(MODELS.map(({ id, state }) => `${id} ${state}`)).toEqual(["a unloaded", "b loaded", "broken failed"]);
+  expect(MODELS[2]?.reason).toBe("no GGUF");
+});
+
+test("events tell how a model is", () => {
+  const loading = withEvent(MODELS, { model: "a", data: { status: "loading", progress: { value: 0.42 } } });
+  expect(loading[0] && inWords(loading[0])).toBe("loading, 42 %");
+  expect(state(withEvent(loading, { model: "a", data: { status: "loaded" } }), "a")).toBe("loaded");
+});
+
+test("a failure is remembered until the model is loaded again", () => {
+  const failed = withFailure(MODELS, "a", "too large");
+  expect(state(failed, "a")).toBe("failed");
+  expect(fromCards([card("a", "unloaded")], failed)[0]).toMatchObject({ state: "failed", reason: "too large" });
+  const again = withEvent(failed, { model: "a", data: { status: "loading" } });
+  expect(state(withEvent(again, { model: "a", data: { status: "unloaded" } }), "a")).toBe("unloaded");
+});
+
+test("one asks the model that was chosen, or else one that is there", () => {
+  expect(preferred(MODELS, "a")?.id).toBe("a");
+  expect(preferred(MODELS, "gone")?.id).toBe("b");
+  expect(preferred([], "gone")).toBeNull();
+});

@@ -1,0 +1,102 @@
+/** Keeps the list of models true while the page is looked at, and asks for loads and unloads. */
+
+import { effect, signal } from "@preact/signals";
+import { ApiError, getEvents, getJson, postJson, unreachable } from "../api/client";
+import { keysGiven } from "../api/key";
+import { type Card, fromCards, type Model, type StatusEvent, withEvent, withFailure } from "./models";
+
+export const models = signal<Model[]>([]);
+
+interface Connection {
+  state: "connecting" | "open" | "lost" | "no key";
+  problem: string | null;
+}
+
+/** Whether the server is there and lets us in; why not, if not. */
+export const connection = signal<Connection>({ state: "connecting", problem: null });
+
+/** What the server said when it refused to load or unload: most keys may not. */
+export const forbidden = signal<string | null>(null);
+
+const LONGEST_PAUSE_MS = 15_000;
+
+/** A browser allows few connections to a host, so a page that nobody sees has none. */
+export function watchModels(): void {
+  let watching: AbortController | null = null;
+  function begin() {
+    watching?.abort();
+    watching = null;
+    if (document.hidden) return;
+    watching = new AbortController();
+    void watch(watching.signal);
+  }
+  document.addEventListener("visibilitychange", begin);
+  addEventListener("online", begin);
+  addEventListener("offline", () => {
+    connection.value = { state: "lost", problem: unreachable().message };
+  });
+  effect(() => {
+    if (keysGiven.value >= 0) queueMicrotask(begin);
+  });
+}
+
+async function watch(signal: AbortSignal): Promise<void> {
+  for (let pause = 1_000; !signal.aborted; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
+    try {
+      await list(signal);
+      connection.value = { state: "open", problem: null };
+      pause = 500;
+      for await (const { data } of getEvents("/models/sse", signal)) await happened(JSON.parse(data), signal);
+      connection.value = { state: "lost", problem: "The connection to the server was closed." };
+    } catch (error) {
+      if (signal.aborted) return;
+      const problem = error instanceof ApiError ? error : unreachable();
+      const refused = problem.status === 401;
+      connection.value = { state: refused ? "no key" : "lost", problem: problem.message };
+      // Whoever gives a key begins anew.
+      if (refused) return;
+    }
+    await new Promise((resolve) => setTimeout(resolve, pause));
+  }
+}
+
+async function list(signal?: AbortSignal): Promise<void> {
+  models.value = fromCards((await getJson<{ data: Card[] }>("/models", signal)).data, models.value);
+}
+
+async function happened(event: StatusEvent, signal: AbortSignal): Promise<void> {
+  const before = models.value.find(({ id }) => id === event.model);
+  models.value = withEvent(models.value, event);
+  if (!before || (event.data.status === "loaded" && before.state !== "loaded")) await list(signal);
+  if (before?.state === "loading" && event.data.status === "unloaded") await whyNot(event.model);
+}
+
+/** A load that came to nothing: an admin's key can learn why. */
+async function whyNot(id: string): Promise<void> {
+  try {
+    const { models: states } = await getJson<{ models: { name: string; failure: string | null }[] }>("/admin/status");
+    models.value = withFailure(models.value, id, states.find(({ name }) => name === id)?.failure ?? null);
+  } catch {
+    // Without a reason it is just not loaded; whoever asks it will be told.
+  }
+}
+
+/** What an answer's error said of its model. */
+export function loadFailed(id: string, reason: string): void {
+  models.value = withFailure(models.value, id, reason);
+}
+
+export async function askFor(what: "load" | "unload", model: Model): Promise<void> {
+  const before = models.value;
+  // A load may fail so soon that no event tells of its beginning.
+  if (what === "load") models.value = withEvent(before, { model: model.id, data: { status: "loading" } });
+  try {
+    await postJson(`/models/${what}`, { model: model.id });
+    forbidden.value = null;
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    models.value = before;
+    if (error.status === 403) forbidden.value = `This key may not ${what} models.`;
+    else models.value = withFailure(before, model.id, error.message);
+  }
+}

@@ -1,0 +1,173 @@
+import { computed, signal } from "@preact/signals";
+import { ApiError, errorOf, postEvents } from "../api/client";
+import { CopyCall } from "./CopyCall";
+import { type Answer, bodyOf, type Chunk, extended, type Form, NOTHING } from "./completion";
+import { JudgedText } from "./JudgedText";
+import { isFit, ModelPicker } from "./ModelPicker";
+
+// Kept while the page is open, whatever is looked at meanwhile.
+const model = signal("");
+const prompt = signal("The three things to remember about horses are");
+const numbers = signal<Record<string, string>>({ max_tokens: "64" });
+const stop = signal("");
+const alternatives = signal(true);
+const answer = signal<Answer | null>(null);
+const problem = signal<string | null>(null);
+const running = signal<AbortController | null>(null);
+
+const form = computed<Form>(() => ({
+  model: model.value,
+  prompt: prompt.value,
+  numbers: numbers.value,
+  stop: stop.value,
+  alternatives: alternatives.value,
+}));
+
+const FIELDS = [
+  { name: "max_tokens", title: "Most tokens", step: 1, min: 1 },
+  { name: "temperature", title: "Temperature", step: 0.05, min: 0 },
+  { name: "top_p", title: "Top p", step: 0.01, min: 0 },
+  { name: "top_k", title: "Top k", step: 1, min: 0 },
+  { name: "min_p", title: "Min p", step: 0.01, min: 0 },
+  { name: "seed", title: "Seed", step: 1, min: 0 },
+];
+
+/** A prompt as it stands, without a chat template, and what a model makes of it. */
+export function Completion() {
+  function submit(event: Event) {
+    event.preventDefault();
+    void run();
+  }
+  return (
+    <div class="bench">
+      <form
+        class="panel controls"
+        onSubmit={submit}
+        onKeyDown={(event) => {
+          if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
+        }}
+      >
+        <ModelPicker chosen={model} kind="generation" />
+        <label>
+          Prompt
+          <textarea
+            rows={7}
+            class="literal"
+            value={prompt.value}
+            onInput={(event) => {
+              prompt.value = event.currentTarget.value;
+            }}
+          />
+        </label>
+        <div class="parameters">
+          {FIELDS.map(({ name, title, step, min }) => (
+            <label key={name}>
+              {title}
+              <input
+                type="number"
+                inputMode="decimal"
+                step={step}
+                min={min}
+                placeholder="default"
+                value={numbers.value[name] ?? ""}
+                onInput={(event) => {
+                  numbers.value = { ...numbers.value, [name]: event.currentTarget.value };
+                }}
+              />
+            </label>
+          ))}
+        </div>
+        <label>
+          Stop at <span class="quiet">one on each line</span>
+          <textarea
+            rows={2}
+            class="literal"
+            value={stop.value}
+            onInput={(event) => {
+              stop.value = event.currentTarget.value;
+            }}
+          />
+        </label>
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={alternatives.value}
+            onChange={(event) => {
+              alternatives.value = event.currentTarget.checked;
+            }}
+          />{" "}
+          Show how likely each token was, and what else could have come
+        </label>
+        <div class="run">
+          {running.value ? (
+            <button type="button" onClick={() => running.value?.abort()}>
+              Stop
+            </button>
+          ) : (
+            <button type="submit" class="primary" disabled={!isFit(model.value, "generation")}>
+              Complete
+            </button>
+          )}
+          <CopyCall path="/v1/completions" body={bodyOf(form.value)} />
+        </div>
+      </form>
+      <section class="panel result" aria-label="Completion" aria-busy={running.value !== null}>
+        <Result />
+      </section>
+    </div>
+  );
+}
+
+function Result() {
+  const told = answer.value;
+  return (
+    <>
+      {problem.value !== null && (
+        <p class="problem" role="alert">
+          {problem.value}
+        </p>
+      )}
+      {told === null && problem.value === null && (
+        <p class="quiet">What the model makes of the prompt appears here, token by token. Ctrl+Enter sends it.</p>
+      )}
+      {told !== null && (
+        <>
+          {told.tokens.length > 0 ? (
+            <JudgedText tokens={told.tokens} />
+          ) : (
+            <p class="answer-text literal">{told.text}</p>
+          )}
+          <p class="quiet small facts" role="status">
+            {running.value ? "Answering" : factsOf(told)}
+          </p>
+        </>
+      )}
+    </>
+  );
+}
+
+function factsOf({ finish, timings }: Answer): string {
+  const ended = { stop: "came to its end", length: "stopped at the most tokens" }[finish ?? ""] ?? finish ?? "stopped";
+  if (!timings) return ended;
+  const { prompt_n, cache_n, predicted_n, predicted_per_second } = timings;
+  const speed = predicted_per_second > 0 ? ` at ${predicted_per_second.toFixed(1)} tokens/s` : "";
+  return `${ended} · ${predicted_n} tokens${speed} · prompt of ${prompt_n + cache_n}, ${cache_n} of them cached`;
+}
+
+async function run(): Promise<void> {
+  if (running.value || !isFit(model.value, "generation")) return;
+  const stopping = new AbortController();
+  running.value = stopping;
+  problem.value = null;
+  answer.value = NOTHING;
+  try {
+    for await (const { event, data } of postEvents("/v1/completions", bodyOf(form.value), stopping.signal)) {
+      if (event === "error") throw errorOf(JSON.parse(data), 200);
+      if (data !== "[DONE]") answer.value = extended(answer.value, JSON.parse(data) as Chunk);
+    }
+  } catch (error) {
+    if (!stopping.signal.aborted) problem.value = error instanceof ApiError ? error.message : "The connection broke.";
+  }
+  if (problem.value !== null && answer.value.text === "") answer.value = null;
+  running.value = null;
+}

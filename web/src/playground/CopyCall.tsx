@@ -1,0 +1,46 @@
+import { useState } from "preact/hooks";
+import { key } from "../api/key";
+import { copyText } from "../ui/copy";
+import { Dialog } from "../ui/Dialog";
+import { type Call, curl, type Json, python } from "./commands";
+
+/** Buttons that copy the request, as the form says it now, for a shell and for Python. */
+export function CopyCall({ path, body }: { path: string; body: Readonly<Record<string, Json>> }) {
+  const [said, setSaid] = useState("");
+  const [byHand, setByHand] = useState<string | null>(null);
+  // As requests are: relative to the page, wherever a proxy serves it.
+  const call: Call = { url: new URL(`.${path}`, document.baseURI).href, body, keyed: key.value !== null };
+
+  async function copy(text: string, what: string) {
+    if (await copyText(text)) setSaid(`Copied as ${what}`);
+    else setByHand(text);
+  }
+
+  return (
+    <span class="copy-call">
+      <button type="button" onClick={() => copy(curl(call), "curl")}>
+        Copy as curl
+      </button>
+      <button type="button" onClick={() => copy(python(call), "Python")}>
+        Copy as Python
+      </button>
+      <span class="quiet small" role="status">
+        {said}
+      </span>
+      {byHand !== null && (
+        <Dialog title="This browser does not let pages copy" wide onClose={() => setByHand(null)}>
+          <label>
+            Copy it by hand:
+            <textarea
+              readOnly
+              rows={12}
+              class="literal"
+              value={byHand}
+              onFocus={(event) => event.currentTarget.select()}
+            />
+          </label>
+        </Dialog>
+      )}
+    </span>
+  );
+}

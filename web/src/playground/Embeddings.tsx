@@ -1,0 +1,168 @@
+import { signal } from "@preact/signals";
+import { ApiError, postJson } from "../api/client";
+import { CopyCall } from "./CopyCall";
+import { isFit, ModelPicker } from "./ModelPicker";
+import { similarities } from "./similarity";
+
+interface Made {
+  texts: readonly string[];
+  vectors: readonly (readonly number[])[];
+  tokens: number;
+}
+
+const MOST = 12;
+
+const model = signal("");
+const texts = signal<readonly string[]>([
+  "How do I saddle a horse?",
+  "Putting tack on a mare, step by step",
+  "The train leaves at noon",
+]);
+const made = signal<Made | null>(null);
+const problem = signal<string | null>(null);
+const asking = signal(false);
+
+/** A few texts, and how alike a model finds them. */
+export function Embeddings() {
+  const given = texts.value.filter((text) => text.trim() !== "");
+  const change = (place: number, text: string) => {
+    texts.value = texts.value.map((old, at) => (at === place ? text : old));
+  };
+  return (
+    <div class="bench">
+      <form
+        class="panel controls"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void compare(given);
+        }}
+      >
+        <ModelPicker chosen={model} kind="embedding" />
+        <fieldset class="texts">
+          <legend>Texts</legend>
+          {texts.value.map((text, place) => (
+            <div class="text-row" key={place}>
+              <span class="number" aria-hidden="true">
+                {place + 1}
+              </span>
+              <input
+                aria-label={`Text ${place + 1}`}
+                value={text}
+                onInput={(event) => change(place, event.currentTarget.value)}
+              />
+              <button
+                type="button"
+                class="plain"
+                aria-label={`Remove text ${place + 1}`}
+                disabled={texts.value.length <= 2}
+                onClick={() => {
+                  texts.value = texts.value.filter((_, at) => at !== place);
+                }}
+              >
+                ✕
+              </button>
+            </div>
+          ))}
+          <button
+            type="button"
+            disabled={texts.value.length >= MOST}
+            onClick={() => {
+              texts.value = [...texts.value, ""];
+            }}
+          >
+            Add a text
+          </button>
+        </fieldset>
+        <div class="run">
+          <button
+            type="submit"
+            class="primary"
+            disabled={asking.value || given.length === 0 || !isFit(model.value, "embedding")}
+          >
+            Compare
+          </button>
+          <CopyCall path="/v1/embeddings" body={bodyOf(given)} />
+        </div>
+      </form>
+      <section class="panel result" aria-label="Similarity" aria-busy={asking.value}>
+        {problem.value !== null && (
+          <p class="problem" role="alert">
+            {problem.value}
+          </p>
+        )}
+        {made.value === null && problem.value === null && (
+          <p class="quiet">How alike the texts are appears here: 1 is the same, around 0 is unrelated.</p>
+        )}
+        {made.value !== null && <Matrix made={made.value} />}
+      </section>
+    </div>
+  );
+}
+
+function Matrix({ made: { texts, vectors, tokens } }: { made: Made }) {
+  const values = similarities(vectors);
+  return (
+    <>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by the keyboard */}
+      <section class="matrix-scroll" aria-label="Matrix" tabIndex={0}>
+        <table class="matrix">
+          <caption class="hidden-visually">Cosine similarity of each text with each</caption>
+          <thead>
+            <tr>
+              <td />
+              {texts.map((text, place) => (
+                <th key={place} scope="col" title={text}>
+                  {place + 1}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {values.map((row, place) => (
+              <tr key={place}>
+                <th scope="row">
+                  <span class="number">{place + 1}</span> {texts[place]}
+                </th>
+                {row.map((value, column) => (
+                  <td key={column} style={{ background: tint(value) }}>
+                    {value.toFixed(2)}
+                  </td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </section>
+      <p class="quiet small facts" role="status">
+        {vectors.length} vectors of {vectors[0]?.length ?? 0} numbers · {tokens} tokens read
+      </p>
+    </>
+  );
+}
+
+/** Never so strong that the number on it is hard to read. */
+function tint(value: number): string {
+  const colour = value < 0 ? "--problem" : "--accent";
+  return `color-mix(in srgb, var(${colour}) ${Math.round(45 * Math.min(1, Math.abs(value)))}%, var(--raised))`;
+}
+
+function bodyOf(input: readonly string[]) {
+  return { model: model.value, input, encoding_format: "float" };
+}
+
+async function compare(input: readonly string[]): Promise<void> {
+  asking.value = true;
+  problem.value = null;
+  try {
+    const { data, usage } = await postJson<{ data: { embedding: number[] }[]; usage: { prompt_tokens: number } }>(
+      "/v1/embeddings",
+      bodyOf(input),
+    );
+    made.value = { texts: input, vectors: data.map(({ embedding }) => embedding), tokens: usage.prompt_tokens };
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    made.value = null;
+    problem.value = error.message;
+  }
+  asking.value = false;
+}

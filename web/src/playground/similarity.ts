@@ -1,0 +1,13 @@
+/** How alike texts are by their vectors. */
+
+/** The cosine of each with each; of a vector of zeros there is none, and nothing is like it. */
+export function similarities(vectors: readonly (readonly number[])[]): number[][] {
+  const lengths = vectors.map((vector) => Math.hypot(...vector));
+  return vectors.map((left, row) =>
+    vectors.map((right, column) => {
+      const product = left.reduce((sum, value, place) => sum + value * (right[place] ?? 0), 0);
+      const length = (lengths[row] ?? 0) * (lengths[column] ?? 0);
+      return length === 0 ? 0 : product / length;
+    }),
+  );
+}
