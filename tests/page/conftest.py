@@ -14,7 +14,9 @@ from tests.server import Server
 CHROMIUM = os.environ.get("PADDOCK_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
-@pytest.fixture(scope="session")
+# Until the last test in this folder, and no longer: Playwright keeps an event loop running, beside which there can be no
+# other in this process.
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("there is no Chromium here")
