@@ -40,7 +40,7 @@ const DEFINITION = /^ {0,3}\[[^\]\n]+\]:[ \t]+\S+.*$/gm;
 
 /** From here on a list may be cut between two items, and any text between two lines, so that each part stays small. */
 const LARGE = 2_500;
-const LONGEST_LINE = 16_000;
+const LONGEST_LINE = 8_000;
 
 /** The blocks of a text that goes on from one of which the blocks are known. */
 export function extended(known: Block[], text: string): Block[] {
@@ -160,8 +160,15 @@ function* lines(text: string, from: number): Generator<{ start: number; line: st
   let start = from;
   while (start < text.length) {
     const end = text.indexOf("\n", start);
-    const stop = Math.min(end < 0 ? text.length : end + 1, start + LONGEST_LINE);
+    const whole = end < 0 ? text.length : end + 1;
+    const stop = whole - start <= LONGEST_LINE ? whole : cut(text, start);
     yield { start, line: text.slice(start, text[stop - 1] === "\n" ? stop - 1 : stop) };
     start = stop;
   }
+}
+
+/** Where a line that is too long is cut: between two words, if there are any. */
+function cut(text: string, start: number): number {
+  const space = text.lastIndexOf(" ", start + LONGEST_LINE - 1);
+  return space > start + LONGEST_LINE / 2 ? space + 1 : start + LONGEST_LINE;
 }
