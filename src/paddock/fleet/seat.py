@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from paddock.errors import PaddockError
+from paddock.failures import Failures
 from paddock.fleet.catalogue import Model
-from paddock.fleet.policy import Bytes, Failures, Phase, Standing
+from paddock.fleet.policy import Bytes, Phase, Standing
 from paddock.fleet.process import WorkerProcess
 from paddock.tally import Levels
 
