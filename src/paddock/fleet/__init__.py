@@ -11,6 +11,7 @@ from paddock.fleet.process import has_gpu
 from paddock.fleet.records import ModelRecord
 from paddock.fleet.rules import Rules
 from paddock.fleet.seat import ModelStatus
+from paddock.pool.replica import ReplicaStatus
 
 __all__ = [
     "Catalogue",
@@ -22,6 +23,7 @@ __all__ = [
     "Model",
     "ModelRecord",
     "ModelStatus",
+    "ReplicaStatus",
     "Rules",
     "has_gpu",
     "host_memory_available",

@@ -69,6 +69,8 @@ _EXIT_WAIT = 2.0
 _LOOK_WAIT = 10.0
 _STDERR_LINES = 40
 _GPU_BACKENDS = ("cuda", "hip", "metal", "musa", "opencl", "sycl", "vulkan")
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
+"""What tells the backends which devices there are."""
 _MOST_UNREAD = 65536
 """Tokens of a request, chosen or merely reported, that its client may be behind: ten or twenty megabytes."""
 
@@ -527,7 +529,8 @@ def environment(options: EngineOptions) -> dict[str, str]:
     if has_cuda():
         # llama.cpp's CUDA library brings some of libstdc++ along; unless the real one is there first, loading crashes.
         environment["LD_PRELOAD"] = "libstdc++.so.6"
-    return environment | os.environ
+    seen = dict.fromkeys(_VISIBLE, options.devices) if options.devices else {}
+    return environment | os.environ | seen
 
 
 def has_cuda() -> bool:
