@@ -145,8 +145,31 @@ def test_one_that_keeps_failing_is_left_alone_and_nobody_notices(tmp_path: Path)
                 answers = list(threads.map(lambda number: ask(server, f"say: {number}"), range(24)))
             assert [answer.json()["choices"][0]["message"]["content"] for answer in answers] == [*map(str, range(24))]
             state = replicas(server)["bad"]
-            assert state["failures"] >= 2 and state["retry_after"] > 0
-            assert "500" in state["failure"]
+            assert state["failures"] >= 2 and "500" in state["failure"]
+            assert sum(_counted(server, "paddock_replica_requests_total", "bad")) < 24
+
+
+@pytest.mark.parametrize("way", ["refuses", "breaks off", "falls silent", "talks nonsense", "loads"])
+def test_however_one_fails_before_the_first_token_another_answers(tmp_path: Path, way: str) -> None:
+    with Server("-m", "fake:") as good, _failing_server(way) as bad:
+        urls = {"bad": {"url": bad}, "good": {"url": good.url}}
+        assert good.chat("say: awake")
+        with pool(tmp_path, urls, hang_timeout=10) as server:
+            _wait_for_health(server, "ready", "ready")
+            with ThreadPoolExecutor(6) as threads:
+                asking = [threads.submit(ask, server, f"say: {number}", stream=number % 2 == 1) for number in range(6)]
+                answers = [one.result() for one in asking]
+            assert [(answer.status_code, "error" in answer.text) for answer in answers] == [(200, False)] * 6
+            assert sum(_counted(server, "paddock_replica_retries_total", "bad")) >= 1
+
+
+def test_what_is_no_llama_server_is_not_used(tmp_path: Path) -> None:
+    with _failing_server(props={"something": "else"}) as stranger:
+        with pool(tmp_path, {"a": {"url": stranger}}) as server:
+            _wait_for_health(server, "ready")
+            response = ask(server, "hello")
+            assert response.status_code == 503
+            assert "/props" in response.json()["error"]["message"]
 
 
 def test_without_anybody_left_it_says_why(tmp_path: Path) -> None:
@@ -232,6 +255,15 @@ def _job(server: Server, number: int) -> str:
     return str(response.json()["content"])
 
 
+def _counted(server: Server, name: str, replica: str) -> list[float]:
+    lines = server.client.get("/metrics").text.splitlines()
+    return [
+        float(line.rsplit(" ", 1)[1])
+        for line in lines
+        if line.startswith(f"{name}{{") and f'replica="{replica}"' in line
+    ]
+
+
 def _wait_for_health(server: Server, *health: str) -> None:
     def healths() -> list[str]:
         return [one["health"] for one in replicas(server).values()]
@@ -239,25 +271,43 @@ def _wait_for_health(server: Server, *health: str) -> None:
     wait_for(lambda: healths() == list(health), 60, f"the replicas to be {health}")
 
 
+_PROPS = {"default_generation_settings": {"n_ctx": 512}, "total_slots": 4, "build_info": "b1-x"}
+
+
 @contextmanager
-def _failing_server() -> Iterator[str]:
+def _failing_server(way: str = "is out of order", props: Any = _PROPS) -> Iterator[str]:
     """Says that it is well and fails whatever it is asked."""
+    over = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             answers = {
                 "/health": {"status": "ok"},
-                "/props": {"default_generation_settings": {"n_ctx": 512}, "total_slots": 4, "build_info": "b1-x"},
+                "/props": props,
                 "/v1/models": {"data": [{"meta": None}]},
             }
             self._answer(200, answers.get(self.path.partition("?")[0], {}))
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["content-length"]))
-            self._answer(500, {"error": {"code": 500, "message": "out of order", "type": "server_error"}})
+            match way:
+                case "refuses":
+                    self._answer(401, {"error": {"code": 401, "message": "who are you?"}})
+                case "breaks off":
+                    self.send_response(200)
+                    self.send_header("content-length", "1000")
+                    self.end_headers()
+                case "falls silent":
+                    over.wait()
+                case "talks nonsense":
+                    self._answer(200, "data: hello", raw=b"data: hello\n\n")
+                case "loads":
+                    self._answer(503, {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}})
+                case _:
+                    self._answer(500, {"error": {"code": 500, "message": "out of order", "type": "server_error"}})
 
-        def _answer(self, status: int, content: Any) -> None:
-            data = json.dumps(content).encode()
+        def _answer(self, status: int, content: Any, raw: bytes = b"") -> None:
+            data = raw or json.dumps(content).encode()
             self.send_response(status)
             self.send_header("content-length", str(len(data)))
             self.end_headers()
@@ -272,5 +322,6 @@ def _failing_server() -> Iterator[str]:
         try:
             yield f"http://127.0.0.1:{server.server_port}"
         finally:
+            over.set()
             server.shutdown()
             thread.join()

@@ -72,6 +72,8 @@ class RemoteReplica:
         """What has been heard from it, token by token."""
         self.outcomes: Counter[str] = Counter()
         """How requests to it ended: `ok`, `left`, or the code of an error."""
+        self._problem = ""
+        """Why it is not known what it is."""
         self._others = 0
         self._attempts: set[RemoteAttempt] = set()
         self._unused = asyncio.Event()
@@ -98,8 +100,10 @@ class RemoteReplica:
     @property
     def usable(self) -> bool:
         """Another Paddock keeps requests while it loads its model; a llama-server refuses them."""
+        if not self._looks:
+            return True
         health = self.condition.health
-        there = health == "ready" or (health == "unready" and (self.is_paddock or not self._looks))
+        there = self.info is not None and (health == "ready" or (health == "unready" and self.is_paddock))
         return there and not self.condition.left_alone(time.monotonic())
 
     @property
@@ -124,9 +128,10 @@ class RemoteReplica:
             shortest = {"model": self._model, "prompt": "a", "n_predict": 1}
             await self.upstream.post("/completion", shortest, dict[str, Any], patient=True)
             await self._learn()
-        if self.info is None or not self.usable:
+        if not self.usable:
             raise Unavailable(
-                f"the replica {self.name} at {self.upstream.url} is {self.condition.health}", retry_after=1
+                self._problem or f"the replica {self.name} at {self.upstream.url} is {self.condition.health}",
+                retry_after=1,
             )
         return self
 
@@ -157,7 +162,7 @@ class RemoteReplica:
             url=self.upstream.url,
             fingerprint=self.info.fingerprint if self.info is not None else "",
             failures=failures.count,
-            failure=failures.reason,
+            failure=failures.reason or self._problem,
             retry_after=failures.pause(time.monotonic()),
             tokens=self.tokens,
             outcomes=self.outcomes,
@@ -210,8 +215,11 @@ class RemoteReplica:
                     await self._learn()
                 if due % _SCRAPED_EVERY == 0:
                     await self._scrape()
+                self._problem = ""
             except PaddockError as error:
-                _log.warning("replica does not say what it is", replica=self.name, error=error.message)
+                if error.message != self._problem:
+                    _log.warning("replica does not say what it is", replica=self.name, error=error.message)
+                self._problem = error.message
 
     async def _learn(self) -> None:
         props = await self.upstream.get("/props", _Props)
