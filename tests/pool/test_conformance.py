@@ -14,6 +14,7 @@ import httpx
 import jsonschema
 import pytest
 
+from paddock.gateway.metrics.families import FAMILIES
 from tests.pool.llama_server import LlamaServer, llama_server_binary
 from tests.server import Server, chat_body, events, wait_for
 
@@ -205,6 +206,14 @@ def test_its_metrics_have_their_labels(pool: Pool) -> None:
     for replica in pool.replicas():
         assert replica["engine"] == ("paddock" if pool.kind == "paddocks" else "llama.cpp")
         assert replica["engine_version"] not in ("", "unknown")
+
+
+def test_every_metric_of_replicas_is_shown(pool: Pool) -> None:
+    page = pool.client.get("/metrics").text
+    declared = {name for name in FAMILIES if name.startswith("paddock_replica_")}
+    only_elsewhere = {"paddock_replica_tokens_total", "paddock_replica_answers_total"}
+    shown = {name for name in declared if f"{name}{{" in page}
+    assert shown == (declared - only_elsewhere if pool.kind == "workers" else declared)
 
 
 def test_draining_one_loses_nothing(pool: Pool) -> None:
