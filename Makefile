@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format docs fuzz evaluate bench lock clean
+.PHONY: help serve test check format page docs fuzz evaluate bench lock clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -21,10 +21,14 @@ check: $(VENV)/.installed-dev  ## Lint, format, types, import rules, unused depe
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/deptry src
+	@$(PYTHON) tools/page.py check
 
 format: $(VENV)/.installed-dev  ## Format and mend what can be mended
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+page:  ## Build the web page into the package (needs Node 20.19 or newer; serving does not)
+	@$(PYTHON) tools/page.py build
 
 docs: $(VENV)/.installed-dev  ## Write the documents that are made from the code
 	@$(BIN)/python tools/metrics.py

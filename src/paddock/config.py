@@ -200,6 +200,8 @@ class ServerSettings(_Section):
     """The folder of the files that slots are saved to and restored from."""
     props: bool = False
     """Whether `POST /props` is allowed."""
+    webui: bool = True
+    """Whether there is a web page, and what it is fed by."""
     shutdown_grace: float = Field(10.0, ge=0)
 
 

@@ -344,6 +344,53 @@ class SlotState(msgspec.Struct, frozen=True):
     timings: Timings = Timings()
 
 
+class SlotView(msgspec.Struct, frozen=True, array_like=True):
+    """What those who look on are shown of a running place: nothing but zeros while it is idle."""
+
+    id: int
+    state: Literal["idle", "prompt", "answer"] = "idle"
+    prompt_tokens: int = 0
+    prompt_done: int = 0
+    """How many of them have been read, those that were known among them."""
+    cached_tokens: int = 0
+    answered_tokens: int = 0
+    key: str = ""
+    """Whose request it is."""
+
+
+class SpanView(msgspec.Struct, frozen=True, array_like=True):
+    """What they are shown of a span of tokens that is computed once for all who share it."""
+
+    id: int
+    parent: int | None
+    start: int
+    """How many tokens come before it."""
+    tokens: int
+    hot: bool
+    """In cells of a sequence."""
+    stored: bool
+    """In host memory."""
+    slots: list[int]
+    """Those that run on it."""
+    hits: int
+    tenant: str
+    """Whose it is."""
+    text: str
+    """As it begins."""
+
+
+class TreeView(msgspec.Struct, frozen=True):
+    cells: int
+    cells_used: int
+    stored_limit: int
+    """Bytes of host memory."""
+    stored_used: int
+    spans: list[SpanView]
+    """Each after its parent."""
+    omitted: int
+    """How many more there are."""
+
+
 class SlotPrefix(msgspec.Struct, frozen=True):
     """The tokens that a slot remembers, and with whom they are shared."""
 
@@ -435,6 +482,10 @@ class CacheShape(msgspec.Struct, frozen=True):
     """Whether a copy goes on as the original does, to the last bit. Where not, deterministic requests use none."""
     least_copied: int = 1
     """Fewer tokens than this are sooner computed than copied from elsewhere."""
+    most_copied: int = 1 << 30
+    """So many tokens may be copied out between two steps while others wait for the next."""
+    spare: int = 0
+    """More sequences than can run, for what some have left that is still to be copied out."""
     keeps_answers: bool = True
     """Whether generated tokens are worth copying out, and not sooner computed again."""
 
@@ -507,11 +558,12 @@ class Forget(msgspec.Struct, frozen=True):
 
 
 class Fork(msgspec.Struct, frozen=True):
-    """Give the empty sequence `target` the first `length` tokens of `source`."""
+    """Give the sequence `target`, which has as many tokens as `start`, those of `source` from there to `length`."""
 
     source: int
     target: int
     length: int
+    start: int = 0
 
 
 class Save(msgspec.Struct, frozen=True):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import openai
 
-from tests.server import Server
+from tests.server import Server, events, wait_for
 
 
 def test_a_card_tells_what_the_file_says(tiny_models: dict[str, Path], demo_model: Path) -> None:
@@ -63,3 +65,25 @@ def test_one_of_many_models(tiny_models: dict[str, Path], tmp_path: Path) -> Non
             assert client.models.retrieve("llama").id == "llama"
             assert {model.id for model in client.models.list()} == set(cards)
         assert server.workers() == []
+
+
+def test_a_load_that_goes_on_and_one_that_failed(tmp_path: Path) -> None:
+    models = {"slow": {"path": "fake:load=4"}, "wrong": {"path": "fake:nonsense=1"}}
+    (tmp_path / "c.json").write_text(json.dumps({"model_manager": {"models": models}}))
+
+    def status(name: str) -> dict[str, Any]:
+        told: dict[str, Any] = server.client.get(f"/v1/models/{name}").json()["status"]
+        return told
+
+    with Server("--config", str(tmp_path / "c.json")) as server:
+        assert server.client.post("/models/load", json={"model": "slow"}).status_code == 200
+        wait_for(lambda: status("slow")["value"] == "loading", 10, "the load to begin")
+        assert 0 <= status("slow")["progress"] <= 1
+        wait_for(lambda: status("slow") == {"value": "loaded"}, 20, "the load")
+        with server.client.stream("GET", "/models/sse") as response:
+            stream = (json.loads(data) for _, data in events(response))
+            assert server.client.post("/admin/load", json={"model": "wrong"}).status_code == 503
+            told = next(event for event in stream if event["data"].get("problem"))
+        assert (told["model"], told["data"]["status"]) == ("wrong", "unloaded")
+        assert "nonsense" in told["data"]["problem"]
+        assert status("wrong") == {"value": "unloaded", "failed": True, "problem": told["data"]["problem"]}

@@ -13,7 +13,7 @@ import pytest
 from tests.server import Server, chat_body, events
 
 JSON, EVENTS = "application/json", "text/event-stream"
-ENDLESS = ("/models/sse",)
+ENDLESS = ("/models/sse", "/live")
 PLAIN = ("/metrics",)
 
 VECTORS: dict[str, Any] = {

@@ -105,8 +105,9 @@ def test_what_is_declared_is_asked_for(server: Server, route: str) -> None:
 def test_other_methods_answer_nothing_without_a_key(server: Server, method: str) -> None:
     for path in sorted({route.split(" ")[1] for route in NEEDS.keys() - {METRICS}}):
         status = _status(server, f"{method} {path}", {})
-        documents = method == "HEAD" and path in ("/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect")
-        assert status == (200 if documents else 405), (method, path)
+        documents = ("/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect", "/", "/icon.svg")
+        expected = 200 if path in documents else 404 if path == "/assets/{name}" else 405
+        assert status == (expected if method == "HEAD" else 405), (method, path)
 
 
 def test_openapi_says_the_same(server: Server) -> None:

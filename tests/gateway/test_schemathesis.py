@@ -22,8 +22,8 @@ CHECKS = (
     "response_schema_conformance,unsupported_method,allow_header_conformance"
 )
 VECTORS = "/(embeddings?|rerank(ing)?)$"
-# A stream without an end; and what is unloaded is missed elsewhere.
-ELSEWHERE = "^/(models/sse|models/unload|admin/unload)$"
+# Streams without an end; and what is unloaded is missed elsewhere.
+ELSEWHERE = "^/(live|models/sse|models/unload|admin/unload)$"
 
 
 @pytest.mark.timeout(300)

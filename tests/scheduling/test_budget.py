@@ -47,3 +47,16 @@ def test_a_brief_chunk_takes_no_more_time_than_the_answers(decodes: int, answeri
     chunk = budget.brief_tokens()
     assert 8 <= chunk <= 512
     assert chunk == 8 or chunk * token <= max(budget.brief_seconds, 2 * answering)
+
+
+def test_one_dear_step_is_forgotten() -> None:
+    budget = StepBudget(largest=512)
+    budget.observe(decodes=3, prompt_tokens=0, seconds=0.01)
+    budget.observe(decodes=3, prompt_tokens=100, seconds=0.02)
+    usual = budget.brief_tokens()
+    budget.observe(decodes=3, prompt_tokens=100, seconds=2)
+    assert budget.brief_tokens() == 8
+    for _ in range(30):
+        chunk = budget.brief_tokens()
+        budget.observe(decodes=3, prompt_tokens=chunk, seconds=0.01 + chunk * 0.0001)
+    assert budget.brief_tokens() >= usual // 2

@@ -122,8 +122,8 @@ def test_erasing_a_prefix_spares_what_another_branch_needs() -> None:
 def test_the_tree_is_empty_once_everything_has_left() -> None:
     tree = PrefixTree()
     node = tree.hold(0, "", tree.match("", [1, 2]), 0)
-    node, added = tree.extend(0, node, [1, 2])
-    assert added == 2
+    node, doubled = tree.extend(0, node, [1, 2])
+    assert doubled == 0
     tree.release(0, node)
     assert list(tree.nodes()) == []
     assert tree.hot_tokens == 0

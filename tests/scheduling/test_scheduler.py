@@ -14,7 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multip
 from paddock.engine.fake import FakeEngine, opinion
 from paddock.scheduling import Plan, Request, Scheduler
 from paddock.scheduling.scheduler import GRID
-from paddock.types import Adapters, EngineOptions, SamplingParams, SlotPrefix, TokenLogprobs
+from paddock.types import Adapters, EngineOptions, SamplingParams, Save, SlotPrefix, TokenLogprobs
 
 
 class House:
@@ -176,6 +176,50 @@ def test_a_prompt_that_comes_again_is_not_computed_again(unified: bool, whole: b
     house.run()
     assert (first.cached, second.cached) == (0, 100)
     assert house.computed == 101 + 1
+
+
+def test_prompts_that_happen_to_begin_alike_are_shared_from_where_they_part() -> None:
+    house = House(n_ctx=1024, batch=64)
+    house.ask(1, "abc" + "x" * 200)
+    house.ask(2, "abd" + "y" * 200)
+    for _ in range(20):
+        house.step()
+    third = house.ask(3, "abd" + "y" * 200 + "?", max_tokens=1)
+    house.step()
+    assert third.cached == 204
+    house.run()
+    assert house.text(3) == _alone("abd" + "y" * 200 + "?", max_tokens=1, n_ctx=1024)[0]
+
+
+def test_what_a_long_prompt_leaves_is_copied_out_bit_by_bit_while_others_answer() -> None:
+    house = House(n_ctx=1024, batch=64)
+    house.ask(1, "b", max_tokens=60)
+    house.step()
+    house.ask(2, "a" * 300, max_tokens=1)
+    most, parts = house.engine.shape.most_copied, 0
+    while (1, 0) not in house.finished:
+        plan = house.step()
+        assert plan is not None and plan.spans, "nobody waits for a step that only copies"
+        copied = sum(op.end - op.start for op in plan.operations if isinstance(op, Save))
+        assert copied <= most
+        parts += copied > 0
+    assert parts > 300 // most
+    again = house.ask(3, "a" * 300, max_tokens=1)
+    house.run()
+    assert again.cached == 300
+
+
+def test_cells_that_are_still_to_be_copied_out_are_had_when_they_are_needed() -> None:
+    house = House(n_ctx=320, parallel=2)
+    house.ask(1, "b", max_tokens=40)
+    house.step()
+    for id in range(2, 8):
+        house.ask(id, f"{id}" * 250, max_tokens=1)
+    house.run()
+    assert {id: house.text(id, 0) for id in range(2, 8)} == {
+        id: _alone(f"{id}" * 250, max_tokens=1, n_ctx=320)[0] for id in range(2, 8)
+    }
+    assert house.scheduler.preemptions == 0
 
 
 @pytest.mark.parametrize("whole", [False, True])

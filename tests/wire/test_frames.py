@@ -5,8 +5,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.types import ChatPrompt, GenerateRequest, SamplingParams, Usage
-from paddock.wire import Abort, Accepted, Delta, FrameError, Generate, Refused, Step, ToGateway, encode
+from paddock.types import (
+    ChatPrompt,
+    GenerateRequest,
+    SamplingParams,
+    SlotView,
+    SpanView,
+    TreeView,
+    Usage,
+)
+from paddock.wire import (
+    Abort,
+    Accepted,
+    Delta,
+    FrameError,
+    Generate,
+    Refused,
+    Step,
+    ToGateway,
+    ToWorker,
+    View,
+    Watch,
+    encode,
+)
 from paddock.wire.frames import MAX_FRAME, reader_for_gateway, reader_for_worker
 from paddock.wire.messages import Problem
 
@@ -18,7 +39,16 @@ _deltas = st.builds(
     st.sampled_from([None, "stop", "length"]),
     st.none() | st.builds(Usage, st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)),
 )
+_numbers = st.integers(0, 2**40)
+_slots = st.builds(SlotView, _numbers, st.sampled_from(["idle", "prompt", "answer"]), *[_numbers] * 4, st.text())
+_spans = st.builds(
+    SpanView,
+    *(_numbers, st.none() | _numbers, _numbers, _numbers, st.booleans(), st.booleans()),
+    *(st.lists(_numbers, max_size=3), _numbers, st.text(), st.text()),
+)
+_trees = st.builds(TreeView, *[_numbers] * 4, st.lists(_spans, max_size=3), _numbers)
 _messages = st.one_of(
+    st.builds(View, st.lists(_slots, max_size=3), _numbers, st.none() | _trees),
     st.builds(Step, st.lists(_deltas, max_size=4)),
     st.builds(Accepted, st.integers(0, 99), st.integers(0, 99)),
     st.builds(Refused, st.integers(0, 99), st.builds(Problem, st.text(), st.text())),
@@ -40,7 +70,8 @@ def test_messages_arrive_whole_however_the_bytes_are_cut(sent: list[ToGateway], 
 
 def test_both_directions() -> None:
     request = GenerateRequest(7, ChatPrompt([{"role": "user", "content": "hi"}]), SamplingParams(seed=3), 9, ("x",))
-    assert reader_for_worker().feed(encode(Generate(request)) + encode(Abort(7))) == [Generate(request), Abort(7)]
+    sent: list[ToWorker] = [Generate(request), Abort(7), Watch(True), Watch(False)]
+    assert reader_for_worker().feed(b"".join(map(encode, sent))) == sent
 
 
 @given(st.binary(max_size=64))

@@ -12,7 +12,9 @@ from paddock.worker.native_thread import NativeThread
 
 
 def _thread() -> NativeThread[str]:
-    return NativeThread(lambda _event: None)
+    thread: NativeThread[str] = NativeThread(lambda _event: None)
+    thread.deciding.acquire()  # as from its beginning on
+    return thread
 
 
 def test_work_begins_with_what_it_is_told_or_finds_nothing_to_wait_for() -> None:

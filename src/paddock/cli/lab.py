@@ -12,6 +12,7 @@ from paddock.cli.lazy import LazyGroup
 _EXPERIMENTS = {
     "prefix-cache": "What is a known prefix worth?",
     "determinism": "Do two replicas give the same bytes, cold or warm, alone or among others?",
+    "routing": "Which of many replicas should get a request?",
 }
 _NEEDED = ("matplotlib", "rich")
 

@@ -69,6 +69,7 @@ _SETTINGS: dict[str, str] = {
     "slots": "server.slots",
     "slot_save_path": "server.slot_save_path",
     "props": "server.props",
+    "webui": "server.webui",
     "log_format": "server.log_format",
     "log_disable": "server.log_disable",
     "log_prompts": "server.log_prompts",
@@ -185,7 +186,7 @@ _SERVER = _options(
     click.option("--metrics/--no-metrics", default=None, help="Prometheus metrics at /metrics. [on]"),
     click.option("--slots/--no-slots", default=None, help="Slot states at /slots. [on]"),
     click.option("--props", is_flag=True, default=None, help="Allow changing properties by POST /props."),
-    click.option("--webui/--no-webui", default=None, help="The web page."),
+    click.option("--webui/--no-webui", default=None, help="The web page at /. [on]"),
 )  # fmt: skip
 _LOGGING = _options(
     click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Configuration file (JSON)."),
@@ -273,7 +274,8 @@ def _announce(settings: Settings, url: str, fleet: Fleet) -> None:
     key = ' -H "Authorization: Bearer $KEY"' if locked else ""
     kind = models[0].kind() if models else None
     path, example = _EXAMPLES[kind or "generation"]
-    line = f"Serving {what} on {url}  try: curl {url}{path}{key} -d '{{{named}{example}}}'"
+    page = f"  page: {url}/" if server.webui else ""
+    line = f"Serving {what} on {url}{page}  try: curl {url}{path}{key} -d '{{{named}{example}}}'"
     if settings.server.log_format == "json":
         structlog.get_logger(__name__).info(line, url=url, models=names)
     elif not settings.server.log_disable:
@@ -284,13 +286,13 @@ def _announce(settings: Settings, url: str, fleet: Fleet) -> None:
 
 def _warn_if_exposed(settings: Settings, url: str) -> None:
     """Without keys only this machine should get through. Said even where nothing is logged: it can be fatal."""
-    import ipaddress
     from urllib.parse import urlsplit
 
     import structlog
 
-    host = urlsplit(url).hostname or ""
-    if ipaddress.ip_address(host).is_loopback:
+    from paddock.hosts import is_loopback
+
+    if is_loopback(urlsplit(url).hostname or ""):
         return
     problem = f"whoever reaches {url} may use this server, stop its models and change its settings"
     cure = "set a key with --api-key, or one for each user with `paddock keys new`, or listen on 127.0.0.1"

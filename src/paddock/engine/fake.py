@@ -71,6 +71,7 @@ _CRASH_AFTER = 8
 _N_CTX = 8192
 _N_VOCAB = 260
 _BYTES_PER_TOKEN = 1024
+_TOKENS_AT_ONCE = 16
 _BYTES_PER_SNAPSHOT = 4096
 _TOGETHER = 3
 _DRAFTS_FOR = 3
@@ -158,6 +159,8 @@ class FakeEngine:
             ram_bytes=options.cache_ram_bytes,
             reuse="snapshot" if self._whole else "prefix",
             snapshot=SnapshotSize(fixed=_BYTES_PER_SNAPSHOT, per_token=_BYTES_PER_TOKEN),
+            most_copied=_TOKENS_AT_ONCE,
+            spare=1 if unified else 0,
         )
         self.info = ModelInfo(
             description="fake",
@@ -203,13 +206,12 @@ class FakeEngine:
             match operation:
                 case Forget(sequence, start):
                     del self._cells.setdefault(sequence, [])[start:]
-                case Fork(source, target, length):
-                    if self._cells.get(target):
-                        raise AssertionError(f"sequence {target} was not empty")
-                    cells = self._cells[source][:length]
-                    if len(cells) != length:
-                        raise AssertionError(f"sequence {source} holds {len(cells)} tokens, not {length}")
-                    self._cells[target] = cells if self.shape.unified else list(map(copy, cells))
+                case Fork(source, target, length, start):
+                    cells = self._cells[source][start:length]
+                    if len(cells) != length - start:
+                        raise AssertionError(f"sequence {source} does not hold {start}..{length}")
+                    history = self._history(target, start)
+                    history += cells if self.shape.unified else map(copy, cells)
                 case Save(sequence, start, end, span):
                     cells = self._cells[sequence][start:end]
                     if len(cells) != end - start:

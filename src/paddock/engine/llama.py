@@ -59,6 +59,11 @@ _LEAST_TO_GPU = 64
 # Reading all weights once more takes a GPU as long as computing about this many tokens along with others.
 _WORTH_A_ROUND = 64
 _MOST_TOGETHER = 8
+# Copied out of shared cells between two steps: what a GPU does in about the time of a step. Sequences that nobody runs
+# in hold what is still to be copied; they cost nothing but a name.
+_BYTES_AT_ONCE = 16 << 20
+_LEAST_AT_ONCE = 64
+_SPARE = 4
 
 
 class LlamaEngine:
@@ -77,6 +82,9 @@ class LlamaEngine:
         n_ctx = min(options.n_ctx or trained, trained * options.parallel)
         n_batch = min(options.n_batch, n_ctx)
         params = context_params(options, n_ctx=n_ctx, n_batch=n_batch, unified=self._unified)
+        room = int(params.n_ubatch) - int(params.n_seq_max)  # libllama reserves an output for each sequence
+        spare = max(min(_SPARE, room), 0) if self._unified and not _is_special(self._model) else 0
+        params.n_seq_max += spare
         self._context = new_context(self._model, params)
         self._n_ctx = int(lib.llama_n_ctx_seq(self._context))
         self._batch = Batch(n_batch)
@@ -87,7 +95,7 @@ class LlamaEngine:
         self.takes_turns = not on_gpu
         self._pads = False
         self._drafter: Drafter | None = None
-        self._memory = self._warm_up(on_gpu=on_gpu, scratch=options.parallel)
+        self._memory = self._warm_up(on_gpu=on_gpu, scratch=params.n_seq_max - 1)
         self._drafter = self._open_drafter(options, n_ctx, on_gpu=on_gpu) if options.model_draft else None
         self._pads = on_gpu and not self._unified and self._memory.reuse == "prefix"
         self.n_batch = n_batch - n_batch // 8 if self._pads else n_batch
@@ -100,6 +108,8 @@ class LlamaEngine:
             snapshot=self._memory.snapshot,
             exact=self._memory.exact,
             least_copied=_LEAST_TO_GPU if on_gpu else 1,
+            most_copied=max(_BYTES_AT_ONCE // max(self._memory.bytes_per_token, 1), _LEAST_AT_ONCE),
+            spare=spare,
             # Answers written side by side alternate in shared cells, and each such cell is a transfer for each layer.
             keeps_answers=not (on_gpu and self._unified and options.parallel > 1),
         )

@@ -76,8 +76,8 @@ class Memory:
                 match operation:
                     case Forget(sequence, start):
                         self._forget(sequence, start)
-                    case Fork(source, target, length):
-                        self._fork(source, target, length)
+                    case Fork(source, target, length, start):
+                        self._fork(source, target, start, length)
                     case Restore(sequence, start):
                         self._restore(operation)
                     case Drop(span):
@@ -109,11 +109,11 @@ class Memory:
     def _forget(self, sequence: int, start: int) -> None:
         lib.llama_memory_seq_rm(self._memory, sequence, start, -1)
 
-    def _fork(self, source: int, target: int, length: int) -> None:
+    def _fork(self, source: int, target: int, start: int, length: int) -> None:
         # Copying onto a sequence that already has cells corrupts positions.
-        self._forget(target, 0)
+        self._forget(target, start)
         if self._unified:
-            lib.llama_memory_seq_cp(self._memory, source, target, 0, length)
+            lib.llama_memory_seq_cp(self._memory, source, target, start, length)
         elif self._on_gpu and source not in self._overwritten:
             # All of the stream, when the next step begins: more than needed, and late, but it never leaves the GPU.
             lib.llama_memory_seq_cp(self._memory, source, target, 0, -1)

@@ -2,12 +2,13 @@
 
 from paddock.fleet.catalogue import Catalogue, Model, open_catalogue
 from paddock.fleet.description import Description
+from paddock.fleet.environment import has_gpu
 from paddock.fleet.estimate import Estimate
 from paddock.fleet.generation import Generation
 from paddock.fleet.journey import Journey
 from paddock.fleet.manager import Fleet
 from paddock.fleet.memory import host_memory_available
-from paddock.fleet.process import has_gpu
+from paddock.fleet.onlookers import Scene, Sighting
 from paddock.fleet.records import ModelRecord
 from paddock.fleet.rules import Rules
 from paddock.fleet.seat import ModelStatus
@@ -25,6 +26,8 @@ __all__ = [
     "ModelStatus",
     "ReplicaStatus",
     "Rules",
+    "Scene",
+    "Sighting",
     "has_gpu",
     "host_memory_available",
     "open_catalogue",

@@ -66,6 +66,16 @@ class Accounts:
                 memory[device] = min(memory.get(device, most), most)
         return Limits(memory, rules.models_max)
 
+    async def allowed(self, rules: Rules, seats: Iterable[Seat]) -> Bytes:
+        """The same as it is now, for somebody who looks on; with GPUs, which take too long to be asked each time, what
+        the operator allows.
+        """
+        if self._gpu:
+            return rules.memory_limit
+        if rules.check_memory:
+            await self.look()
+        return self.limits(rules, seats).memory
+
     def measure(self, seat: Seat) -> Bytes:
         """What its worker holds; on devices where that cannot be told, what it needs. Needs are corrected by it."""
         if seat.phase == "out" or seat.worker is None or seat.worker.pid is None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 
 import msgspec
 
-from paddock.fleet.process import environment
-from paddock.types import EngineOptions
+from paddock.fleet.environment import ask_native
 
 _ANSWER_WAIT = 60.0
 
@@ -30,12 +28,8 @@ class Build(msgspec.Struct, frozen=True):
 
 
 def ask_build() -> Build:
-    command = [sys.executable, "-P", "-m", "paddock.worker.build"]
     try:
-        done = subprocess.run(
-            command, env=environment(EngineOptions()), stdin=subprocess.DEVNULL, capture_output=True, check=False,
-            timeout=_ANSWER_WAIT,
-        )  # fmt: skip
+        done = ask_native("build", within=_ANSWER_WAIT)
         if done.returncode == 0:
             return msgspec.json.decode(done.stdout, type=Build)
     except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:

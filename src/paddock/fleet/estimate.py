@@ -21,6 +21,8 @@ _FLOAT = 4
 _CACHE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "bf16": 30}
 # libllama rounds the cells of a sequence up to a multiple of this.
 _CELLS = 256
+# More sequences than can run, in shared cells.
+_SPARE = 4
 # How many inputs a step of a model that pools may hold.
 _MOST_INPUTS = 64
 # For how many answers a draft model guesses, and how many tokens it reads in a step.
@@ -143,7 +145,7 @@ class _Context:
         rows = min(options.n_ubatch, options.n_batch, n_ctx)
         if options.kv_unified or options.parallel == 1:
             cells = _up(n_ctx, _CELLS)
-            return cls(cells, cells, options.parallel + 1, rows, options.parallel + 1)
+            return cls(cells, cells, options.parallel + 1, rows, options.parallel + 1 + _SPARE)
         cells = _up(_up(n_ctx, _CELLS) // options.parallel, _CELLS)
         return cls(cells * options.parallel, cells, options.parallel, rows, options.parallel)
 

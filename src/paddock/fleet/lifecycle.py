@@ -48,7 +48,8 @@ class Lifecycle:
         self.records = Records()
         self._stopping = False
         self._timer: asyncio.TimerHandle | None = None
-        self._watchers: set[asyncio.Queue[str]] = set()
+        self._watchers: set[asyncio.Queue[str | None]] = set()
+        self._shown = False
         # The workers lock parts of this file to take turns on the CPU.
         self._turns = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         self._accounts = Accounts(memory, gpu=gpu)
@@ -140,22 +141,44 @@ class Lifecycle:
         return changed + new
 
     async def watch(self) -> AsyncGenerator[str]:
-        """The names of all models, and then of each as something happens to it. Who falls far behind misses some."""
-        queue: asyncio.Queue[str] = asyncio.Queue(_MOST_UNSEEN)
+        """The names of all models, and then of each as something happens to it, until the server stops. Who falls far
+        behind misses some.
+        """
+        queue: asyncio.Queue[str | None] = asyncio.Queue(_MOST_UNSEEN)
         self._watchers.add(queue)
         try:
             for name in list(self._seats):
                 yield name
-            while True:
-                yield await queue.get()
+            while (told := await queue.get()) is not None:
+                yield told
         finally:
             self._watchers.discard(queue)
+
+    def show(self, *, on: bool) -> list[WorkerProcess]:
+        """Have the workers show themselves, also those that come later, or no longer. Returns those that are told."""
+        self._shown = on
+        there = [worker for name in self._seats if (worker := self.worker(name)) is not None]
+        for worker in there:
+            worker.watch(on=on)
+        return there
+
+    def estimate(self, model: Model) -> Bytes:
+        """What a model would take. Reads its file's header."""
+        return self._accounts.needs(model)
+
+    async def memory_allowed(self) -> Bytes:
+        """What all models together may take, on devices where that is known."""
+        return await self._accounts.allowed(self._rules, self._seats.values())
 
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def drain(self, grace: float) -> None:
         """Take nothing new; let what runs finish within `grace` seconds, then end it with an error."""
         self._stopping = True
+        for queue in self._watchers:
+            if queue.full():
+                queue.get_nowait()
+            queue.put_nowait(None)
         workers = [seat.worker for seat in self._seats.values() if seat.worker is not None]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
@@ -312,6 +335,8 @@ class Lifecycle:
         record = self.records.of(worker.model)
         if worker.end:
             record.crashes[worker.end_cause] += 1
+        elif worker.completed:
+            seat.failures.succeeded()
         record.unloads += 1
         _log.info("unloaded", model=seat.model.name)
         self._accounts.changed()
@@ -363,6 +388,8 @@ class Lifecycle:
         memory = in_words(estimated=seat.takes, measured=self._accounts.measure(seat))
         _log.info("loaded", model=seat.model.name, pid=worker.pid, seconds=round(seconds, 2), **memory)
         self._keep_spare(seat)
+        if self._shown:
+            worker.watch(on=True)
         if seat.dismissed:
             self._see_off(seat)
             return

@@ -15,14 +15,16 @@ from paddock.errors import InvalidRequest, NotSupported, PaddockError
 from paddock.fleet.accounts import Memory
 from paddock.fleet.adapters import acting, acting_at_first
 from paddock.fleet.catalogue import Catalogue, Model
+from paddock.fleet.environment import has_gpu
 from paddock.fleet.generation import Entrance, Generation, OneWorker
 from paddock.fleet.journey import DONE, LEFT, Journey
 from paddock.fleet.kinds import kind_of
 from paddock.fleet.lifecycle import Lifecycle
 from paddock.fleet.memory import Machine
+from paddock.fleet.onlookers import Onlookers
 from paddock.fleet.policy import Bytes
 from paddock.fleet.pools import Pools
-from paddock.fleet.process import WorkerProcess, has_gpu
+from paddock.fleet.process import WorkerProcess
 from paddock.fleet.records import Records
 from paddock.fleet.rules import Rules
 from paddock.fleet.seat import ModelStatus, together
@@ -45,6 +47,7 @@ class Fleet:
         self.catalogue = catalogue
         self._lifecycle = Lifecycle(_seats(catalogue), rules or Rules(), memory or Machine(), gpu=has_gpu())
         self._pools = Pools(catalogue, self._lifecycle)
+        self.onlookers = Onlookers(self._lifecycle, lambda: self.catalogue, self._status)
         self._adapters: dict[str, Adapters] = {}
         self._preloading: set[asyncio.Task[None]] = set()
         self._observers: list[Callable[[Journey], None]] = []
@@ -247,6 +250,7 @@ class Fleet:
 
     async def drain(self, grace: float) -> None:
         """Take nothing new; let what runs finish within `grace` seconds, then end it with an error."""
+        self.onlookers.close()
         await asyncio.gather(self._lifecycle.drain(grace), self._pools.stop(grace))
 
     def abandon(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,8 +13,7 @@ import msgspec
 import psutil
 import structlog
 
-from paddock.fleet.process import environment, has_gpu
-from paddock.types import EngineOptions
+from paddock.fleet.environment import ask_native, has_gpu
 
 _log = structlog.get_logger(__name__)
 _BELIEVED = 5.0
@@ -138,12 +136,9 @@ class _Gpu(msgspec.Struct):
 
 def _ask_gpus() -> int | None:
     """Free bytes of all together; None if there are none, or they could not be asked."""
-    command = [sys.executable, "-P", "-m", "paddock.worker.devices"]
     try:
-        done = subprocess.run(
-            command, env=environment(EngineOptions()), stdin=subprocess.DEVNULL, capture_output=True, check=True,
-            timeout=_ANSWER_WAIT,
-        )  # fmt: skip
+        done = ask_native("devices", within=_ANSWER_WAIT)
+        done.check_returncode()
         found = msgspec.json.decode(done.stdout, type=list[_Gpu])
     except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
         _log.warning("the GPUs cannot be asked for their memory", error=str(error))

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import itertools
-import os
 import signal
 import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
 import structlog
@@ -28,10 +25,11 @@ from paddock.errors import (
 )
 from paddock.fleet.adapters import fingerprint
 from paddock.fleet.catalogue import Model
+from paddock.fleet.environment import environment
 from paddock.fleet.output import understand
 from paddock.fleet.vigil import Vigil
 from paddock.tally import Levels, Tally
-from paddock.types import Adapters, EngineOptions, GenerateRequest, ModelInfo, PoolRequest, SlotState
+from paddock.types import Adapters, EngineOptions, GenerateRequest, ModelInfo, PoolRequest, SlotState, TreeView
 from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
@@ -60,6 +58,8 @@ from paddock.wire import (
     ToGateway,
     Tokens,
     ToWorker,
+    View,
+    Watch,
     encode,
     reader_for_gateway,
 )
@@ -68,9 +68,6 @@ _log = structlog.get_logger(__name__)
 _EXIT_WAIT = 2.0
 _LOOK_WAIT = 10.0
 _STDERR_LINES = 40
-_GPU_BACKENDS = ("cuda", "hip", "metal", "musa", "opencl", "sycl", "vulkan")
-_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
-"""What tells the backends which devices there are."""
 _MOST_UNREAD = 65536
 """Tokens of a request, chosen or merely reported, that its client may be behind: ten or twenty megabytes."""
 
@@ -175,6 +172,12 @@ class WorkerProcess(asyncio.Protocol):
         """The same in a word: a signal's name, `exit`, `protocol`, or `hang`."""
         self.levels: Levels | None = None
         """How things stand in it, as it last said."""
+        self.view: View | None = None
+        """What it last showed of itself, while somebody looks on."""
+        self.tree: TreeView | None = None
+        """The last tree that it showed."""
+        self._watched = False
+        self._shown = asyncio.Event()
         self._owner = owner
         self._process: asyncio.subprocess.Process | None = None
         self._transport: asyncio.Transport | None = None
@@ -280,6 +283,17 @@ class WorkerProcess(asyncio.Protocol):
         except TimeoutError:
             raise Unavailable(f"the worker of {self.model} is in the middle of a long step", retry_after=1) from None
 
+    def watch(self, *, on: bool) -> None:
+        """Have it show itself, or no longer. Neither is use of it."""
+        self._watched = on
+        self.view = self.tree = None
+        self._shown.clear()
+        self._send(Watch(on))
+
+    async def shown(self) -> None:
+        """Wait until it has shown itself."""
+        await self._shown.wait()
+
     async def act(self, action: Callable[[int], SlotAction]) -> SlotDone:
         """Have something done to a slot, however long it takes until that is free."""
         return cast(SlotDone, await self._use(action))
@@ -322,9 +336,11 @@ class WorkerProcess(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but its bases
 
     def data_received(self, data: bytes) -> None:
-        self._vigil.heard()
         try:
-            for message in self._reader.feed(data):
+            messages = self._reader.feed(data)
+            if not messages or not all(isinstance(message, View) for message in messages):
+                self._vigil.heard()  # a view comes from a thread of its own, whether or not the others live
+            for message in messages:
                 self._on_message(message)
         except FrameError as error:
             self._problem = WorkerCrashed(f"the worker of {self.model} broke the protocol: {error}", retry_after=1)
@@ -361,6 +377,10 @@ class WorkerProcess(asyncio.Protocol):
             case Pooled(id) | Slots(id) | SlotDone(id) | Tokens(id) | Text(id):
                 if (question := self._questions.get(id)) is not None and not question.done():
                     question.set_result(message)
+            case View():
+                if self._watched:
+                    self.view, self.tree = message, message.tree or self.tree
+                    self._shown.set()
             case Beat(in_step):
                 self._vigil.told(in_step)
             case Stats(tally, levels):
@@ -517,38 +537,6 @@ async def _line(stream: asyncio.StreamReader) -> bytes:
         return error.partial
     except asyncio.LimitOverrunError as error:
         return await stream.readexactly(error.consumed)
-
-
-def environment(options: EngineOptions) -> dict[str, str]:
-    """What a worker finds in its environment, unless the user's says otherwise."""
-    environment: dict[str, str] = {}
-    if options.n_threads >= (os.cpu_count() or 1) > 1:
-        # A thread that spins while it waits for one on the same core waits long. When there is a thread to each core
-        # they are kept apart, so that a busy neighbour costs a share and not a collapse (docs/lab.md).
-        environment["OMP_PROC_BIND"] = "true"
-    if has_cuda():
-        # llama.cpp's CUDA library brings some of libstdc++ along; unless the real one is there first, loading crashes.
-        environment["LD_PRELOAD"] = "libstdc++.so.6"
-    seen = dict.fromkeys(_VISIBLE, options.devices) if options.devices else {}
-    return environment | os.environ | seen
-
-
-def has_cuda() -> bool:
-    """Whether the llama.cpp that workers load was built for CUDA. It is not imported here, only looked at."""
-    return _built_for("cuda")
-
-
-def has_gpu() -> bool:
-    """Whether it was built for a GPU of any kind."""
-    return _built_for(*_GPU_BACKENDS)
-
-
-def _built_for(*backends: str) -> bool:
-    folders = [Path(path) for path in [os.environ.get("LLAMA_CPP_LIB_PATH")] if path]
-    spec = importlib.util.find_spec("llama_cpp")
-    if spec is not None and spec.origin is not None:
-        folders.append(Path(spec.origin).parent / "lib")
-    return any(list(folder.glob(f"libggml-{backend}.*")) for folder in folders for backend in backends)
 
 
 def _cause(status: int) -> str:

@@ -45,6 +45,11 @@ class ModelStatus:
     replicas: tuple[ReplicaStatus, ...] = ()
     """Those that serve it together, where there are several."""
 
+    @property
+    def failed(self) -> bool:
+        """It is not there because it failed."""
+        return self.state == "unloaded" and bool(self.failure)
+
 
 def together(model: Model, members: Sequence[ModelStatus], replicas: Sequence[ReplicaStatus]) -> ModelStatus:
     """A model that several serve, as one: `members` are those of them that are workers of ours."""

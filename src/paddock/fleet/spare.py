@@ -6,7 +6,8 @@ import asyncio
 from typing import IO
 
 from paddock.errors import ModelLoadFailed
-from paddock.fleet.process import Owner, WorkerProcess, environment
+from paddock.fleet.environment import environment
+from paddock.fleet.process import Owner, WorkerProcess
 from paddock.types import EngineOptions
 
 _GRACE = 0.5

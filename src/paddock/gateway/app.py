@@ -19,19 +19,22 @@ from paddock.gateway.access import AccessLog
 from paddock.gateway.admin import admin_routes
 from paddock.gateway.anthropic import anthropic_routes
 from paddock.gateway.auth import Gate
-from paddock.gateway.browsers import Browsers, is_loopback
+from paddock.gateway.browsers import Browsers
 from paddock.gateway.health import health_routes
 from paddock.gateway.limits import HEADERS
+from paddock.gateway.live import live_routes
 from paddock.gateway.metrics import HTTPCounts, metrics_routes
 from paddock.gateway.models import model_routes
 from paddock.gateway.native import native_routes
 from paddock.gateway.openai import embedding_routes, openai_routes, response_routes
 from paddock.gateway.openapi import OpenAPI
+from paddock.gateway.page import page_routes
 from paddock.gateway.permissions import needs_of_endpoints, needs_of_routes
 from paddock.gateway.reloading import Reloader
 from paddock.gateway.responses import on_http_exception, on_invalid_parameter, on_paddock_error
 from paddock.gateway.telemetry import open_tracing
 from paddock.gateway.usage import UsageBook, usage_routes
+from paddock.hosts import is_loopback
 
 
 def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate: Gate, usage: UsageBook) -> FastAPI:
@@ -74,6 +77,9 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
     app.include_router(health_routes(fleet))
     app.include_router(metrics_routes(fleet, counts, enabled=settings.metrics))
     app.include_router(usage_routes(usage))
+    if settings.webui:
+        app.include_router(page_routes())
+        app.include_router(live_routes(fleet, gate))
     needs = needs_of_routes(settings)
     gate.guard(needs_of_endpoints(app.routes, needs))
     app.openapi = OpenAPI(app, needs)  # type: ignore[method-assign]

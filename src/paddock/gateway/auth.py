@@ -44,6 +44,10 @@ class Gate:
             self._limits_of(key.caller.name).change(key.rates, now)
             self._usage.of(key.caller.name)
 
+    def still_admits(self, caller: Caller) -> bool:
+        """Whether somebody who was let in would be let in as the same again."""
+        return caller in [key.caller for key in self._keys] if self._keys else caller is NOBODY
+
     async def __call__(self, request: Request) -> None:
         need = self._needs[request.scope["endpoint"]]
         if need == "open":

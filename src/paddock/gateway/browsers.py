@@ -8,7 +8,6 @@ stranger could own are refused.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from functools import lru_cache
 
@@ -18,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from paddock.config import ServerSettings
 from paddock.errors import HostNotAllowed, OriginNotAllowed, PaddockError
 from paddock.gateway.responses import error_response
+from paddock.hosts import is_address, is_loopback
 
 _AUTHORITY = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\[\]:]*)(?::(?P<port>\d*))?")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
@@ -76,27 +76,12 @@ class Browsers:
         return (
             "." not in name
             or name.endswith(".localhost")
-            or _is_address(name)
+            or is_address(name)
             or any(
                 name == host or (host.startswith("*.") and name.endswith(host.removeprefix("*")))
                 for host in self._hosts
             )
         )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens there."""
-    if _is_address(host):
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    return host == "localhost" or host.endswith(".localhost")
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True
 
 
 def _same(origin: str, headers: Headers) -> bool:

@@ -37,7 +37,11 @@ class ModelMeta(msgspec.Struct, kw_only=True):
 class LoadStatus(msgspec.Struct, omit_defaults=True):
     value: Literal["unloaded", "loading", "loaded", "unloading"]
     problem: str | None = None
-    """Why it cannot be loaded."""
+    """Why it cannot be loaded, or how it failed the last time."""
+    failed: bool = False
+    """It was tried, and is not there because of that."""
+    progress: float | None = None
+    """How far its load has come, from 0 to 1."""
 
 
 class ModelCard(msgspec.Struct, kw_only=True):
@@ -99,7 +103,12 @@ def _card(
         created=model.created,
         aliases=list(model.aliases),
         kind=kind,
-        status=LoadStatus(status.state, problem),
+        status=LoadStatus(
+            status.state,
+            problem or (status.failure if status.failed else None),
+            failed=status.failed,
+            progress=status.progress if status.state == "loading" else None,
+        ),
         meta=ModelMeta(
             architecture=said.architecture,
             quantization=said.quantization,

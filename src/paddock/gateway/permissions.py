@@ -25,6 +25,9 @@ _ROUTES: Final[dict[Need, tuple[str, ...]]] = {
         "GET /docs",
         "GET /docs/oauth2-redirect",
         "GET /redoc",
+        "GET /",
+        "GET /icon.svg",
+        "GET /assets/{name}",
     ),
     # The models that the key may ask, and its own doings. What is posted counts towards the key's limits.
     "key": (
@@ -32,6 +35,7 @@ _ROUTES: Final[dict[Need, tuple[str, ...]]] = {
         "GET /v1/models",
         "GET /v1/models/{id}",
         "GET /models/sse",
+        "GET /live",
         "GET /props",
         "GET /lora-adapters",
         "GET /v1/usage",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,14 +21,12 @@ LONGEST = 2048
 CAPACITY = 4096
 """Blocks that a replica is thought to hold: a quarter of a million tokens."""
 
-CROWD = 32.0
+CROWD = 16.0
 """Going where all places are taken is as bad as reading so many more blocks, and in proportion where some are."""
 NEAR = 4.0
 """Among equals, who is less busy by no more than this (in blocks, as above) is no better."""
-FREE = 0.5
-"""Up to this part of its places a replica is never too busy."""
 SLACK = 0.25
-"""Nor is it while it has no more than its share of all requests and this much more."""
+"""A replica with a free place is never too busy, nor is one that has its share of all requests and this much more."""
 
 _MASK = 2**64 - 1
 
@@ -74,15 +72,19 @@ class Router:
         """`capacity` is how many blocks a replica's cache has room for; as many are remembered of each."""
         self._capacity = capacity
         self._replicas: dict[str, _Replica] = {}
+        self._holders: dict[int, set[str]] = {}
+        """Of first blocks, so that not everybody has to be looked at."""
         for name in names:
             self.add(name)
 
     def add(self, name: str) -> None:
         """One more that may be chosen, and holds nothing yet."""
+        self.remove(name)
         self._replicas[name] = _Replica(name, self._capacity)
 
     def remove(self, name: str) -> None:
-        self._replicas.pop(name, None)
+        if (replica := self._replicas.pop(name, None)) is not None:
+            self._let_go(name, replica)
 
     def forget(self, name: str) -> None:
         """It was started anew, and holds nothing."""
@@ -91,61 +93,82 @@ class Router:
 
     def began(self, name: str, chain: tuple[int, ...]) -> None:
         """It computes this prompt, so it will hold it. Of one that has been removed nothing is remembered."""
-        if replica := self._replicas.get(name):
-            replica.hold(chain)
+        if chain and (replica := self._replicas.get(name)) is not None:
+            self._let_go(name, replica.hold(chain))
+            self._holders.setdefault(chain[0], set()).add(name)
 
     def choose(self, chain: tuple[int, ...], loads: Mapping[str, Load], without: Collection[str] = ()) -> Choice | None:
         """Who gets it; None if nobody is there. Only replicas whose load is told are.
 
-        Reading what is not known and standing in line both take time, so the one with the least of both is chosen. No
-        replica gets more than its share while another has less, however much it knows: then that one will know too.
+        Reading what is not known and standing in line both take time, so the one with the least of both is chosen.
+        Where no place is free nobody gets more than their share, however much they know: then another will know too.
         """
+        replicas = self._replicas
         there = [
-            (replica, load.running + load.waiting, load.slots or 1)
+            (name, load.running + load.waiting, load.slots or 1)
             for name, load in loads.items()
-            if (replica := self._replicas.get(name)) and name not in without
+            if name in replicas and name not in without
         ]
         if not there:
             return None
         demand, places = sum([busy for _, busy, _ in there]) + 1, sum([slots for _, _, slots in there])
-        share = max(FREE, (1 + SLACK) * demand / places)
-        known = {replica: replica.known(chain) for replica, _, _ in there}
+        share = max(1.0, (1 + SLACK) * demand / places)
+        holders = self._holders.get(chain[0], set()) if chain else set()
+        known = {name: replicas[name].known(chain) for name in holders if name in loads and name not in without}
         # Not everybody can have more than their share, so somebody is left.
-        worth = {
-            replica: known[replica] - CROWD * busy / slots for replica, busy, slots in there if busy < share * slots
-        }
-        best = max(worth.values())
-        most = max([known[replica] for replica, its in worth.items() if its == best])
-        peers = [replica for replica, its in worth.items() if its >= best - NEAR and known[replica] == most]
+        scored = [
+            ((knows := known.get(name, 0)) - CROWD * busy / slots, knows, name)
+            for name, busy, slots in there
+            if busy < share * slots
+        ]
+        best, most, _ = max(scored)
+        peers = [name for worth, knows, name in scored if knows == most and worth >= best - NEAR]
         # The first block that is new tells this conversation from others with the same beginning.
         key = chain[min(most, len(chain) - 1)] if chain else 1
-        chosen = max(peers, key=lambda replica: (key * replica.number & _MASK, replica.name))
-        longest = max(known.values())
-        return Choice(chosen.name, most, "new" if not longest else "load" if most < longest else "prefix")
+        chosen = max(peers, key=lambda name: (key * replicas[name].number & _MASK, name))
+        longest = max(known.values(), default=0)
+        return Choice(chosen, most, "new" if not longest else "load" if most < longest else "prefix")
+
+    def _let_go(self, name: str, blocks: Iterable[int]) -> None:
+        """It holds these no longer."""
+        for block in blocks:
+            if (holders := self._holders.get(block)) is not None:
+                holders.discard(name)
+                if not holders:
+                    del self._holders[block]
 
 
-class _Replica:
-    """The blocks it likely holds; those that were not asked for the longest make room for new ones.
+class Blocks:
+    """As many as a cache has room for. Those that were not asked for the longest make room for new ones.
 
-    Whoever holds a block holds all that come before it in its chain, because those count as asked for later.
+    Who holds a block holds all that come before it in its chain, because those count as asked for later.
     """
 
-    def __init__(self, name: str, capacity: int) -> None:
-        self.name = name
-        self.number = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") | 1
-        """Odd, so that multiplying by it, modulo 2**64, is a hash of its own for each name."""
+    def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._blocks: OrderedDict[int, None] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._blocks)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._blocks)
+
     def known(self, chain: tuple[int, ...]) -> int:
+        """How many of the first are held."""
         blocks = self._blocks
-        if not chain or chain[0] not in blocks:
-            return 0
         return bisect_left(chain, True, key=lambda block: block not in blocks)
 
-    def hold(self, chain: tuple[int, ...]) -> None:
+    def hold(self, chain: tuple[int, ...]) -> list[int]:
+        """Those that had to make room for it."""
         for block in reversed(chain[: self._capacity]):
             self._blocks[block] = None
             self._blocks.move_to_end(block)
-        while len(self._blocks) > self._capacity:
-            self._blocks.popitem(last=False)
+        return [self._blocks.popitem(last=False)[0] for _ in range(len(self._blocks) - self._capacity)]
+
+
+class _Replica(Blocks):
+    def __init__(self, name: str, capacity: int) -> None:
+        super().__init__(capacity)
+        self.number = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") | 1
+        """Odd, so that multiplying by it, modulo 2**64, is a hash of its own for each name."""

@@ -30,7 +30,7 @@ class StepBudget:
     floor_seconds: float = 0.25
     """A pause that does no harm, so prompts need not be cut finer: small chunks cost more for each token."""
     brief_stretch: float = 1.5
-    brief_seconds: float = 0.03
+    brief_seconds: float = 0.022
     """The same while others share the model than those whose prompts these are."""
     _generating: float = 0.0
     _token: float = 0.0
@@ -38,7 +38,7 @@ class StepBudget:
     def observe(self, *, decodes: int, prompt_tokens: int, seconds: float) -> None:
         if prompt_tokens == 0:
             self._generating = _blend(self._generating, seconds)
-        elif prompt_tokens >= _SMALLEST or not self._token:
+        elif prompt_tokens >= _BRIEFEST or not self._token:
             alone = self._generating if decodes else 0.0
             # Never below a twentieth of the whole: a step that took less than usual says nothing about its tokens.
             self._token = _blend(self._token, max(seconds - alone, seconds / 20) / prompt_tokens)

@@ -2,7 +2,8 @@
 
 Cells belong to running sequences. What is new of one that leaves is copied into host memory, and a later one with the
 same prefix gets it from there, or from a sequence that has it right now. In a stream of its own nobody is slowed by
-what a sequence leaves behind, so there the copy waits until there is time for it, or the stream is needed.
+what a sequence leaves behind, so there the copy waits until there is time for it, or the stream is needed. In shared
+cells it is made at once, or, if it is large, a part of it in each step.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from paddock.scheduling.known import Known
 from paddock.scheduling.prefix_tree import Match, Node, PrefixTree
 from paddock.types import Adopt, CacheShape, Drop, Forget, Fork, Operation, Piece, Restore, Save
 
@@ -27,19 +29,19 @@ class _Held:
     node: Node | None
     """Where its part of the tree ends; None for a sequence that neither reads nor leaves anything."""
     private: int = 0
-    """Cells outside the tree: generated tokens, and copies of what another sequence holds too."""
-    attached: bool = True
-    """Whether its next tokens would continue at `node`."""
+    """Cells outside the tree: generated tokens, and doubles of what another sequence holds."""
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class _Parked:
-    """What a sequence left in its stream, still to be copied into host memory."""
+    """What a sequence left in its cells, still to be copied into host memory."""
 
     namespace: str
     tokens: list[int]
     node: Node
     cells: int
+    copied: int
+    """As many tokens from the beginning on as have been."""
 
 
 class Cache:
@@ -91,12 +93,17 @@ class Cache:
         """How many of the first tokens need no cells of their own."""
         if namespace is None or not self._shape.unified:
             return 0
-        return self._tree.match(namespace, tokens).hot()[0]
+        return self._tree.match(namespace, tokens).hot()
 
     def stored_pieces(self, namespace: str, tokens: list[int]) -> list[Piece]:
         """Where host memory has the first of these tokens, as far as it has them."""
         match = self._tree.match(namespace, tokens)
         return match.pieces(0, match.stored())
+
+    def known(self, limit: int) -> Known:
+        """For somebody who looks on: no more spans than `limit`, those in cells first."""
+        held = [held.node for held in self._held.values() if held.node is not None]
+        return self._tree.known([*held, *(parked.node for parked in self._parked.values())], limit)
 
     # ── running sequences ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -110,6 +117,8 @@ class Cache:
         self._tree.touch(match.nodes)
         length = self._bring(sequence, match, min(match.length, limit))
         node = self._tree.hold(sequence, namespace, match, length)
+        for shared in node.path():
+            shared.hits += 1
         self._held[sequence] = held = _Held(namespace, node)
         if not self._shape.unified:
             held.private = length
@@ -118,37 +127,51 @@ class Cache:
     def advance(self, sequence: int, tokens: list[int]) -> None:
         """Prompt tokens were computed: others may share them from now on."""
         held = self._held[sequence]
-        added = 0
-        if held.node is not None and held.attached:
-            held.node, added = self._tree.extend(sequence, held.node, tokens)
-            held.attached = added == len(tokens)
-        held.private += len(tokens) - added if self._shape.unified else len(tokens)
+        private = len(tokens)
+        if held.node is not None:
+            held.node, doubled = self._tree.extend(sequence, held.node, tokens)
+            private = doubled if self._shape.unified else private
+        held.private += private
 
     def grow(self, sequence: int, count: int) -> None:
         """Generated tokens were computed."""
-        held = self._held[sequence]
-        held.private += count
-        held.attached = False
+        self._held[sequence].private += count
 
     def leave(self, sequence: int, tokens: list[int]) -> None:
         """A sequence ends; `tokens` of it were computed and are worth keeping."""
         held = self._held.pop(sequence)
         if held.namespace is None or held.node is None or not tokens or not self._budget:
             if held.node is not None:
-                self._tree.release(sequence, held.node)
+                self._release(sequence, held.node)
             self._operations.append(Forget(sequence))
             return
+        copied = self._tree.match(held.namespace, tokens).stored()
+        if self._shape.unified and held.node.end >= len(tokens) > copied + self._shape.most_copied:
+            # Others can share it as it lies there, so there is time.
+            self._parked[sequence] = _Parked(held.namespace, tokens, held.node, held.private, copied)
+            return
         node = self._tree.regrip(sequence, held.node, held.namespace, tokens)
-        self._parked[sequence] = _Parked(held.namespace, tokens, node, held.private)
+        self._parked[sequence] = _Parked(held.namespace, tokens, node, held.private, copied)
         if self._shape.unified:
             self.settle(sequence)
 
     def settle(self, sequence: int) -> None:
         """Copy what a parked sequence left into host memory, and free its cells."""
         parked = self._parked.pop(sequence)
-        self._keep(parked.namespace, parked.tokens, lambda start, end, span: Save(sequence, start, end, span))
-        self._tree.release(sequence, parked.node)
+        self._save(sequence, parked.namespace, parked.tokens)
+        self._release(sequence, parked.node)
         self._operations.append(Forget(sequence))
+
+    def settle_some(self) -> None:
+        """As much of that, of what was left first, as nobody minds waiting for."""
+        sequence, parked = next(iter(self._parked.items()))
+        before = len(self._operations)
+        while len(self._operations) == before:  # others may have had the same copied, or there is no room for more
+            parked.copied += self._shape.most_copied
+            if parked.copied >= len(parked.tokens):
+                self.settle(sequence)
+            else:
+                self._save(sequence, parked.namespace, parked.tokens[: parked.copied])
 
     def move(self, source: int, target: int, length: int) -> None:
         """Give a running sequence another id."""
@@ -187,8 +210,7 @@ class Cache:
 
     def _bring(self, sequence: int, match: Match, length: int) -> int:
         """Put the first `length` matched tokens into the sequence's cells, from wherever is nearest."""
-        hot, holder = match.hot()
-        hot = min(hot, length)
+        hot = min(match.hot(), length)
         least = self._shape.least_copied
         if self._shape.unified:
             length = min(length, hot + max(self.free, 0))
@@ -202,11 +224,24 @@ class Cache:
                 return 0
             if stored >= hot:
                 hot = 0
-        if hot and holder is not None:
-            self._operations.append(Fork(holder, sequence, hot))
+        sources = match.sources(hot)
+        if not self._shape.unified:
+            sources = [(holder, 0, hot) for holder, _, _ in sources[-1:]]
+        self._operations += [Fork(holder, sequence, end, start) for holder, start, end in sources]
         if length > hot:
             self._operations.append(Restore(sequence, hot, match.pieces(hot, length)))
         return length
+
+    def _release(self, sequence: int, node: Node) -> None:
+        """Doubles of what it alone held are now what everybody shares."""
+        for heir, count in self._tree.release(sequence, node):
+            if self._shape.unified and heir in self._held:
+                self._held[heir].private -= count
+            elif self._shape.unified:
+                self._parked[heir].cells -= count
+
+    def _save(self, sequence: int, namespace: str, tokens: list[int]) -> None:
+        self._keep(namespace, tokens, lambda start, end, span: Save(sequence, start, end, span))
 
     def _keep(self, namespace: str, tokens: list[int], copy: Callable[[int, int, int], Operation]) -> None:
         """Have all of a prefix in host memory: `copy` gets what is missing, from a start to an end, as a span."""

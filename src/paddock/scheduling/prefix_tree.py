@@ -3,15 +3,20 @@
 A node is *hot* while a running sequence holds it in the context's cells, and *stored* while a copy lies in host memory.
 It leaves the tree when it is neither. What is known of a node is known of its parent, so any path can be used from the
 root down as far as it goes.
+
+All holders of a node have the same cells for it. Two sequences may also compute the same tokens side by side: the
+second then has a double of the node, and becomes its holder when the last of them has left.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from weakref import WeakValueDictionary
 
+from paddock.scheduling.known import Known, KnownSpan, first_of
 from paddock.types import Piece
 
 
@@ -20,9 +25,15 @@ class Node:
     start: int
     tokens: list[int]
     parent: Node | None
+    namespace: str
+    id: int = 0
     children: dict[int, Node] = field(default_factory=dict)
     holders: set[int] = field(default_factory=set)
+    doubles: set[int] = field(default_factory=set)
+    """Sequences that have it in cells of their own."""
     stored: Piece | None = None
+    hits: int = 0
+    """How many sequences have begun with it without computing it."""
 
     @property
     def end(self) -> int:
@@ -43,14 +54,28 @@ class Match:
     nodes: list[Node]
     length: int
 
-    def hot(self) -> tuple[int, int | None]:
-        """How far cells hold it, and a sequence that has them."""
-        length, holder = 0, None
+    def hot(self) -> int:
+        """How far cells hold it."""
+        length = 0
         for node in self.nodes:
             if not node.holders:
                 break
-            length, holder = min(node.end, self.length), min(node.holders)
-        return length, holder
+            length = min(node.end, self.length)
+        return length
+
+    def sources(self, length: int) -> list[tuple[int, int, int]]:
+        """Who holds the first `length` tokens, which cells do: sequences and the parts to be had of each, in order.
+        The last one has all of them, if need be as doubles.
+        """
+        parts: list[tuple[int, int, int]] = []
+        for node in reversed([node for node in self.nodes if node.start < length]):
+            end = min(node.end, length)
+            if parts and parts[-1][0] in node.holders:
+                holder, _, end = parts.pop()
+            else:
+                holder = min(node.holders)
+            parts.append((holder, node.start, end))
+        return parts[::-1]
 
     def stored(self) -> int:
         """How far host memory holds it."""
@@ -79,6 +104,9 @@ class PrefixTree:
         # Oldest first. A path is touched from its end up, so a parent always comes after its children.
         self._recency: OrderedDict[Node, None] = OrderedDict()
         self._span_nodes: Counter[int] = Counter()
+        self._ids = count(1)
+        self.size = 0
+        """How many nodes there are, without roots."""
         self.hot_tokens = 0
 
     def match(self, namespace: str, tokens: Sequence[int]) -> Match:
@@ -114,36 +142,40 @@ class PrefixTree:
         return last
 
     def extend(self, sequence: int, node: Node, tokens: list[int]) -> tuple[Node, int]:
-        """The sequence computed `tokens` below a node that it holds. Returns its new end, and how many tokens were put
-        under it: fewer than all where another sequence holds the same tokens in cells of its own.
+        """The sequence computed `tokens` below a node that it has. Returns its new end, and how many of these tokens
+        are doubles, because another sequence holds them already.
         """
-        at = 0
+        at = doubled = 0
         while at < len(tokens):
             child = node.children.get(tokens[at])
             if child is None:
                 child = self._add(node, tokens[at:])
-                at = len(tokens)
-            elif child.holders:
-                break
             else:
                 shared = common_prefix(child.tokens, tokens, at)
                 if shared < len(child.tokens):
                     child = self._split(child, child.start + shared)
-                at += shared
-            self._add_holder(child, sequence)
+            if child.holders:
+                child.doubles.add(sequence)
+                doubled += len(child.tokens)
+            else:
+                self._add_holder(child, sequence)
+            at += len(child.tokens)
             node = child
-        return node, at
+        return node, doubled
 
-    def release(self, sequence: int, node: Node) -> None:
-        """The sequence lets go of its cells, from `node` up."""
-        for held in list(node.path()):
-            self._let_go(held, sequence)
+    def release(self, sequence: int, node: Node) -> list[tuple[int, int]]:
+        """The sequence lets go of its cells, from `node` up. Returns who now holds what it had doubles of, and how many
+        tokens that are.
+        """
+        heirs = [(self._let_go(held, sequence), len(held.tokens)) for held in list(node.path())]
+        return [(heir, count) for heir, count in heirs if heir is not None]
 
     def regrip(self, sequence: int, node: Node, namespace: str, tokens: list[int]) -> Node:
         """A sequence that held everything down to `node` now holds just these tokens. Returns where they end."""
         path = self.grow(namespace, self.match(namespace, tokens), tokens)
         for held in path:
-            self._add_holder(held, sequence)
+            if sequence not in held.doubles:
+                self._add_holder(held, sequence)
         kept = set(path)
         for held in [held for held in node.path() if held not in kept]:
             self._let_go(held, sequence)
@@ -151,8 +183,10 @@ class PrefixTree:
 
     def rename(self, node: Node, old: int, new: int) -> None:
         for held in node.path():
-            held.holders.discard(old)
-            held.holders.add(new)
+            for having in (held.holders, held.doubles):
+                if old in having:
+                    having.remove(old)
+                    having.add(new)
 
     # ── the stored tier ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -217,14 +251,22 @@ class PrefixTree:
             pending.extend(node.children.values())
             yield node
 
+    def known(self, ends: Iterable[Node], limit: int) -> Known:
+        """What leads to these nodes, then what was used last; the rest is only counted. As long as it takes for
+        `limit` of them, however many there are.
+        """
+        nodes = first_of((node.path() for node in chain(ends, reversed(self._recency))), limit)
+        return Known([_shown(node) for node in nodes], omitted=self.size - len(nodes))
+
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _root(self, namespace: str) -> Node:
-        return self._roots.setdefault(namespace, Node(0, [], None))
+        return self._roots.setdefault(namespace, Node(0, [], None, namespace))
 
     def _add(self, parent: Node, tokens: list[int]) -> Node:
-        node = Node(parent.end, tokens, parent)
+        node = Node(parent.end, tokens, parent, parent.namespace, next(self._ids))
         parent.children[tokens[0]] = node
+        self.size += 1
         return node
 
     def _add_holder(self, node: Node, sequence: int) -> None:
@@ -232,18 +274,33 @@ class PrefixTree:
             self.hot_tokens += len(node.tokens)
         node.holders.add(sequence)
 
-    def _let_go(self, node: Node, sequence: int) -> None:
-        node.holders.discard(sequence)
-        if not node.holders:
-            self.hot_tokens -= len(node.tokens)
+    def _let_go(self, node: Node, sequence: int) -> int | None:
+        """Returns who becomes its holder, if somebody does."""
+        node.doubles.discard(sequence)
+        if sequence not in node.holders:
+            return None
+        node.holders.remove(sequence)
+        if node.holders:
+            return None
+        if node.doubles:
+            heir = min(node.doubles)
+            node.doubles.remove(heir)
+            node.holders.add(heir)
+            return heir
+        self.hot_tokens -= len(node.tokens)
         self._prune(node)
+        return None
 
     def _split(self, node: Node, position: int) -> Node:
         """Cut a node in two and return the upper part. The lower keeps its identity, for those who hold all of it."""
         parent, size = node.parent, position - node.start
         assert parent is not None, "the root is never split"
         assert 0 < size < len(node.tokens), "a split leaves something on both sides"
-        upper = Node(node.start, node.tokens[:size], parent, {node.tokens[size]: node}, set(node.holders))
+        upper = Node(node.start, node.tokens[:size], parent, node.namespace, next(self._ids), hits=node.hits)
+        upper.children[node.tokens[size]] = node
+        upper.holders.update(node.holders)
+        upper.doubles.update(node.doubles)
+        self.size += 1
         parent.children[node.tokens[0]] = upper
         node.start, node.tokens, node.parent = position, node.tokens[size:], upper
         if node.stored is not None:
@@ -269,6 +326,21 @@ class PrefixTree:
     def _prune(self, node: Node) -> None:
         if node.parent is not None and not node.children and not node.holders and node.stored is None:
             del node.parent.children[node.tokens[0]]
+            self.size -= 1
+
+
+def _shown(node: Node) -> KnownSpan:
+    assert node.parent is not None, "roots are not shown"
+    return KnownSpan(
+        node.id,
+        None if node.parent.parent is None else node.parent.id,
+        node.start,
+        node.tokens,
+        node.namespace,
+        holders=frozenset(node.holders | node.doubles),
+        stored=node.stored is not None,
+        hits=node.hits,
+    )
 
 
 def common_prefix(edge: Sequence[int], tokens: Sequence[int], at: int = 0) -> int:

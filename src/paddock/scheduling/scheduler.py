@@ -130,11 +130,12 @@ class Scheduler:
         """The next step; one without spans only tidies the cache. None when there is nothing to do."""
         self._admit()
         self._gather_followers()
-        if not self._running and self.cache.parked:
-            self.cache.settle(self.cache.parked[0])  # one at a time: somebody may arrive meanwhile
         lane = self._next_lane()
         own = bool(lane) and lane[0].deterministic
         spans, requests, decodes = self._own_step(lane) if own else self._shared_step(lane)
+        hurried = bool(spans) and not decodes and self._share.alone
+        if self.cache.parked and not hurried and (self._shape.unified or not self._running):
+            self.cache.settle_some()
         operations = self.cache.take_operations()
         return Plan(operations, spans, requests, decodes) if spans or operations else None
 
@@ -223,7 +224,7 @@ class Scheduler:
             self._queue.take(request)
             self._queue.enter(request)
             self.slots.enter(slot, request)
-            request.sequence = slot if self._shape.unified else self._free_sequence()
+            request.sequence = self._free_sequence()
             self._running.append(request)
             self._lanes.enter(request)
             self._begin(request)
@@ -245,7 +246,11 @@ class Scheduler:
 
     def _place_for(self, request: Request) -> int | None:
         slot = self.slots.free(request.wanted_slot)
-        return slot if slot is not None and self._has_room(request) else None
+        if slot is None:
+            return None
+        if self._shape.unified and (request.deterministic or not self._has_room(request)):
+            self.settle()
+        return slot if self._has_room(request) else None
 
     def _make_way(self, request: Request) -> bool:
         """Have somebody step back who has more than their share, for one who has less."""
@@ -257,11 +262,18 @@ class Scheduler:
         return guest is not None
 
     def _free_sequence(self) -> int:
-        """One next to those that run, if need be by settling what lies there: streams with a gap between them are
-        computed one after another.
+        """In streams one next to those that run, if need be by settling what lies there: streams with a gap between
+        them are computed one after another.
         """
         running = [request.sequence for request in self._running]
         parked = self.cache.parked
+        if self._shape.unified:
+            taken = {*running, *parked}
+            free = next((id for id in range(len(self.slots) + self._shape.spare) if id not in taken), None)
+            if free is None:
+                free = parked[0]
+                self.cache.settle(free)
+            return free
         low, high = min(running, default=len(self.slots)), max(running, default=-1)
 
         def unfitness(sequence: int) -> tuple[int, int]:
@@ -399,6 +411,8 @@ class Scheduler:
     def _shared_step(self, lane: list[Request]) -> tuple[list[Span], list[Request], int]:
         decodes = [request for request in lane if request.generating]
         prompts = [request for request in lane if not request.generating]
+        if self._shape.unified and self.cache.free < self._n_batch:
+            self.settle()
         while self._shape.unified and self.cache.free < len(decodes):
             victim = self._free_cells()
             for among in (decodes, prompts):
@@ -488,6 +502,7 @@ class Scheduler:
         """Send a running request back to the queue because cells are short."""
         request = self._queue.last(request for request in self._running if request.computed)
         self._step_back(request)
+        self.settle()  # its cells are needed now
         return request
 
     def _step_back(self, request: Request) -> None:

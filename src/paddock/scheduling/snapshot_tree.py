@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from weakref import WeakValueDictionary
 
 from paddock.scheduling.prefix_tree import common_prefix
@@ -17,9 +19,20 @@ class Place:
     end: int
     tokens: list[int]
     parent: Place | None
+    namespace: str
+    id: int = 0
     children: dict[int, Place] = field(default_factory=dict)
     snapshot: int = _NOTHING
     """The state that is kept here; none where sequences only part."""
+    hits: int = 0
+    """How many sequences have begun with a state that was kept here or further on."""
+
+    def path(self) -> Iterator[Place]:
+        """From here up, without the root."""
+        place = self
+        while place.parent is not None:
+            yield place
+            place = place.parent
 
 
 class SnapshotTree:
@@ -28,6 +41,7 @@ class SnapshotTree:
     def __init__(self) -> None:
         self._roots: WeakValueDictionary[str, Place] = WeakValueDictionary()
         """As in the prefix tree, each lives as long as something below it."""
+        self._ids = count(1)
 
     def longest(self, namespace: str, tokens: list[int], limit: int) -> Place | None:
         """The place of the longest snapshot that is a prefix of the tokens and no longer than `limit`."""
@@ -54,11 +68,11 @@ class SnapshotTree:
     def add(self, namespace: str, tokens: list[int], snapshot: int) -> Place:
         """A state of just these tokens is kept from now on."""
         path, common = self._walk(namespace, tokens)
-        place = path[-1] if path else self._roots.setdefault(namespace, Place(0, [], None))
+        place = path[-1] if path else self._roots.setdefault(namespace, Place(0, [], None, namespace))
         if place.end < common:
             place = self._split(place.children[tokens[place.end]], common)
         if place.end < len(tokens):
-            leaf = Place(len(tokens), tokens[place.end :], place)
+            leaf = Place(len(tokens), tokens[place.end :], place, namespace, next(self._ids))
             place.children[leaf.tokens[0]] = leaf
             place = leaf
         assert not place.snapshot, "a place has one snapshot"
@@ -95,7 +109,7 @@ class SnapshotTree:
         """A new place on the way to this one."""
         parent = place.parent
         assert parent is not None, "the root is never split"
-        upper = Place(end, place.tokens[: end - parent.end], parent)
+        upper = Place(end, place.tokens[: end - parent.end], parent, place.namespace, next(self._ids), hits=place.hits)
         parent.children[place.tokens[0]] = upper
         place.tokens, place.parent = place.tokens[end - parent.end :], upper
         upper.children[place.tokens[0]] = place

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from paddock.scheduling.known import Known, KnownSpan, first_of
 from paddock.scheduling.snapshot_tree import Place, SnapshotTree
 from paddock.types import CacheShape, Drop, Forget, Fork, Operation, Piece, Restore, Save, SnapshotSize
 
@@ -84,6 +85,16 @@ class SnapshotCache:
             return 0
         return self._tree.common(namespace, tokens)
 
+    def known(self, limit: int) -> Known:
+        """For somebody who looks on: no more places than `limit`, those with the states that were used last. Whoever
+        runs has left them behind.
+        """
+        places = first_of((place.path() for place in reversed(self._kept.values())), limit)
+        return Known(
+            [_shown(place) for place in places],
+            omitted=len(self._kept) - sum(place.snapshot in self._kept for place in places),
+        )
+
     # ── running sequences ────────────────────────────────────────────────────────────────────────────────────────────
 
     def enter(self, sequence: int, namespace: str | None, tokens: list[int], limit: int) -> int:
@@ -99,6 +110,8 @@ class SnapshotCache:
         if place is not None and (place.end > length or (place.end == length and not self._shape.unified)):
             length = place.end
             self._kept.move_to_end(place.snapshot)
+            for passed in place.path():
+                passed.hits += 1
             self._operations.append(Restore(sequence, 0, [Piece(place.snapshot, 0, length)]))
             self._fill(held, length)
         elif length:
@@ -135,6 +148,9 @@ class SnapshotCache:
 
     def settle(self, sequence: int) -> None:
         raise AssertionError(f"sequence {sequence} was never parked")
+
+    def settle_some(self) -> None:
+        raise AssertionError("nothing was ever parked")
 
     def move(self, source: int, target: int, length: int) -> None:
         """Give a running sequence another id."""
@@ -236,6 +252,19 @@ class SnapshotCache:
         self._operations.append(Drop(snapshot))
         self.stored -= place.end
         self.stored_bytes -= snapshot_bytes(self._shape.snapshot, place.end)
+
+
+def _shown(place: Place) -> KnownSpan:
+    assert place.parent is not None, "roots are not shown"
+    return KnownSpan(
+        place.id,
+        None if place.parent.parent is None else place.parent.id,
+        place.parent.end,
+        place.tokens,
+        place.namespace,
+        stored=place.snapshot != 0,
+        hits=place.hits,
+    )
 
 
 def snapshot_bytes(size: SnapshotSize, tokens: int) -> int:

@@ -33,6 +33,8 @@ from paddock.wire.messages import (
     Tokenize,
     Tokens,
     ToWorker,
+    View,
+    Watch,
 )
 
 __all__ = [
@@ -69,6 +71,8 @@ __all__ = [
     "ToWorker",
     "Tokenize",
     "Tokens",
+    "View",
+    "Watch",
     "encode",
     "reader_for_gateway",
     "reader_for_worker",

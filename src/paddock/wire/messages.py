@@ -18,12 +18,14 @@ from paddock.types import (
     PoolRequest,
     PromptProgress,
     SlotState,
+    SlotView,
     TextLogprobs,
     Timings,
+    TreeView,
     Usage,
 )
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,6 +73,12 @@ class Look(msgspec.Struct, frozen=True, tag="look"):
     """How are the slots? Answered between two steps."""
 
     id: int
+
+
+class Watch(msgspec.Struct, frozen=True, tag="watch"):
+    """Somebody looks on: show how things are, at once and each second, a `View` each time. Or nobody does any more."""
+
+    on: bool
 
 
 class SlotAction(msgspec.Struct, frozen=True, omit_defaults=True, tag="slot_action"):
@@ -127,7 +135,19 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
 
 
 ToWorker = (
-    Load | Generate | Pool | Abort | Look | SlotAction | Tokenize | Detokenize | Render | ReadPrompt | Ping | Stop
+    Load
+    | Generate
+    | Pool
+    | Abort
+    | Look
+    | Watch
+    | SlotAction
+    | Tokenize
+    | Detokenize
+    | Render
+    | ReadPrompt
+    | Ping
+    | Stop
 )
 
 
@@ -215,6 +235,15 @@ class Slots(msgspec.Struct, frozen=True, tag="slots"):
     queued: int
 
 
+class View(msgspec.Struct, frozen=True, tag="view"):
+    """How things are. During a step that is how they were when it began."""
+
+    slots: list[SlotView]
+    queued: int
+    tree: TreeView | None = None
+    """None while it is as it was the last time, and of models without one."""
+
+
 class SlotDone(msgspec.Struct, frozen=True, tag="slot_done"):
     """A `SlotAction` is complete: how many tokens it was about, the file's bytes, and the time without the waiting."""
 
@@ -254,5 +283,18 @@ class Stats(msgspec.Struct, frozen=True, tag="stats"):
 
 
 ToGateway = (
-    Loading | Ready | LoadFailed | Accepted | Step | Pooled | Refused | Slots | SlotDone | Tokens | Text | Beat | Stats
+    Loading
+    | Ready
+    | LoadFailed
+    | Accepted
+    | Step
+    | Pooled
+    | Refused
+    | Slots
+    | View
+    | SlotDone
+    | Tokens
+    | Text
+    | Beat
+    | Stats
 )

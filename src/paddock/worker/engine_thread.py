@@ -10,11 +10,11 @@ from queue import Empty
 
 from paddock.engine import Engine, open_engine
 from paddock.errors import ConstraintFailed, PaddockError
-from paddock.scheduling import Plan, Progress, Request, Scheduler, StepBudget
-from paddock.types import EngineOptions
+from paddock.scheduling import Known, Plan, Progress, Request, Scheduler, StepBudget
+from paddock.types import EngineOptions, SlotView
 from paddock.wire import Delta, Slots, Stats, Step
 from paddock.worker.native_thread import Died, NativeThread, Opening
-from paddock.worker.slots import slot_states
+from paddock.worker.slots import slot_states, slot_views
 from paddock.worker.turns import Turns
 
 # ── what the engine thread is told ───────────────────────────────────────────────────────────────────────────────────
@@ -76,6 +76,19 @@ class Failed:
 Event = Opening | Opened | Ended | Failed | Died
 
 
+@dataclass(slots=True, frozen=True)
+class Sight:
+    """What another thread sees of it."""
+
+    slots: list[SlotView]
+    queued: int
+    places: dict[int, int]
+    """The slots of the sequences that run."""
+    known: Known
+    cells_used: int
+    stored_bytes: int
+
+
 class EngineThread(NativeThread[Command]):
     """Generates text. Answers go out through `send`, which never blocks either."""
 
@@ -93,6 +106,21 @@ class EngineThread(NativeThread[Command]):
         self._turns = turns
         self._send = send
         self._visits: list[Visit] = []
+        self._scheduler: Scheduler | None = None
+
+    def look(self, most_spans: int) -> Sight:
+        """How things are, for the other threads, once it is open. No step can begin or end meanwhile."""
+        with self.deciding:
+            assert self._scheduler is not None, "it is open"
+            scheduler, slots = self._scheduler, list(self._scheduler.slots)
+            return Sight(
+                slot_views(slots),
+                scheduler.queued + self._inbox.qsize(),  # those who came during this step wait too
+                {slot.request.sequence: slot.id for slot in slots if slot.busy and slot.request is not None},
+                scheduler.cache.known(most_spans),
+                cells_used=scheduler.cells - scheduler.cache.free,
+                stored_bytes=scheduler.cache.stored_bytes,
+            )
 
     def _serve(self) -> None:
         engine = open_engine(self._model_path, self._options, self._report_progress)
@@ -100,7 +128,7 @@ class EngineThread(NativeThread[Command]):
         self._run(engine)
 
     def _run(self, engine: Engine) -> None:
-        scheduler = Scheduler(
+        scheduler = self._scheduler = Scheduler(
             shape=engine.shape,
             n_ctx=engine.info.n_ctx,
             slots=engine.info.n_slots,
@@ -128,9 +156,11 @@ class EngineThread(NativeThread[Command]):
                     if (waited := request.answer.clock.begin(begun)) is not None:
                         self.counting.began(request, waited)
             with self._in_turn(self._turns.take() if engine.takes_turns else nullcontext()):
+                computing = time.perf_counter()
                 results = engine.decode(plan.spans, exact=plan.exact, adapters=plan.adapters)
             now = time.perf_counter()
-            steps = scheduler.commit(plan, results, now - begun)
+            # What was copied before, and the wait for a turn, say nothing of what a token takes.
+            steps = scheduler.commit(plan, results, now - computing)
             self.counting.step(plan, now - begun)
             self._publish(scheduler, self._progress(plan, now), steps, now)
             if self.counting.due(now):

@@ -38,6 +38,10 @@ class NativeThread(Generic[Told]):
         self._post = post
         self.counting = Counting()
         self._inbox: SimpleQueue[Told] = SimpleQueue()
+        self.deciding = threading.Lock()
+        """Held by this thread while it changes what it knows, and not while it waits or computes: whoever has it sees
+        things as they are, and need not wait for the end of a step.
+        """
         # A daemon, because nothing can interrupt native code: the process leaves without waiting for it.
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
         self._at_work_since: float | None = None
@@ -59,19 +63,23 @@ class NativeThread(Generic[Told]):
         raise NotImplementedError
 
     def _main(self) -> None:
-        try:
-            self._serve()
-        except PaddockError as error:
-            self._post(Died(error))
-        except Exception as error:
-            log_error("the engine failed")
-            self._post(Died(ModelLoadFailed(f"the engine failed: {type(error).__name__}: {error}")))
+        with self.deciding:
+            try:
+                self._serve()
+            except PaddockError as error:
+                self._post(Died(error))
+            except Exception as error:
+                log_error("the engine failed")
+                self._post(Died(ModelLoadFailed(f"the engine failed: {type(error).__name__}: {error}")))
 
     def _next(self, *, wait: bool) -> Told:
         """What it is told next. Raises `Empty` where there is nothing and it is not to wait."""
         self._at_work_since = None
         try:
-            return self._inbox.get(block=wait)
+            if not wait:
+                return self._inbox.get_nowait()
+            with self._visible():
+                return self._inbox.get()
         finally:
             self._at_work_since = time.monotonic()
 
@@ -79,9 +87,17 @@ class NativeThread(Generic[Told]):
     def _in_turn(self, turn: AbstractContextManager[None]) -> Iterator[None]:
         """Work from when its turn has come. Until then somebody else works, and may be the one that hangs."""
         self._at_work_since = None
-        with turn:
+        with self._visible(), turn:
             self._at_work_since = time.monotonic()
             yield
+
+    @contextmanager
+    def _visible(self) -> Iterator[None]:
+        self.deciding.release()
+        try:
+            yield
+        finally:
+            self.deciding.acquire()
 
     def _report_progress(self, progress: float) -> None:
         self._post(Opening(progress))

@@ -10,8 +10,8 @@ from queue import Empty
 
 from paddock.engine import PooledEngine, open_pooled_engine
 from paddock.scheduling import Job, Packer
-from paddock.types import EngineOptions, PoolRequest, SlotState
-from paddock.wire import Pooled, Slots, Stats
+from paddock.types import EngineOptions, PoolRequest, SlotState, SlotView
+from paddock.wire import Pooled, Slots, Stats, View
 from paddock.worker.engine_thread import Command, Ended, Event, Remove, Report
 from paddock.worker.native_thread import NativeThread
 from paddock.worker.turns import Turns
@@ -52,6 +52,17 @@ class PooledThread(NativeThread[Command | AddJob]):
         self._options = options
         self._turns = turns
         self._send = send
+        self._packer: Packer | None = None
+        self._in_hand = 0
+        """Tokens of the step that is being computed."""
+
+    def look(self) -> View:
+        """How things are, for the other threads, once it is open. There is one place, which all share."""
+        with self.deciding:
+            assert self._packer is not None, "it is open"
+            tokens = self._in_hand + self._packer.queued_tokens
+            waiting = self._packer.queued + self._inbox.qsize()
+            return View([SlotView(0, "prompt" if tokens else "idle", prompt_tokens=tokens)], waiting)
 
     def _serve(self) -> None:
         engine = open_pooled_engine(self._model_path, self._options, self._report_progress)
@@ -59,7 +70,7 @@ class PooledThread(NativeThread[Command | AddJob]):
         self._run(engine)
 
     def _run(self, engine: PooledEngine) -> None:
-        packer = Packer(tokens=engine.n_batch, inputs=engine.n_sequences)
+        packer = self._packer = Packer(tokens=engine.n_batch, inputs=engine.n_sequences)
         usual = -1 if engine.info.pooling in ("none", "rank") else EUCLIDEAN
         while True:
             self._receive(engine, packer)
@@ -67,11 +78,13 @@ class PooledThread(NativeThread[Command | AddJob]):
             if not step:
                 continue
             inputs = [job.inputs[index] for job, index in step]
+            self._in_hand = sum(map(len, inputs))
             begun = time.perf_counter()
             with self._in_turn(self._turns.take() if engine.takes_turns else nullcontext()):
                 matrices = engine.pool(inputs)
             now = time.perf_counter()
-            self.counting.pooled_step(len(inputs), sum(map(len, inputs)), now - begun)
+            self.counting.pooled_step(len(inputs), self._in_hand, now - begun)
+            self._in_hand = 0
             for (job, _), vectors in zip(step, matrices, strict=True):
                 answer: Vectors = job.answer
                 request = answer.request

@@ -49,6 +49,7 @@ from paddock.wire import (
     Stop,
     Tokenize,
     ToWorker,
+    Watch,
     encode,
     reader_for_worker,
 )
@@ -74,6 +75,7 @@ from paddock.worker.prompts import PromptReader, Read, Reply
 from paddock.worker.questions import TextQuestions
 from paddock.worker.slot_actions import SlotActions
 from paddock.worker.turns import Turns
+from paddock.worker.watching import EngineViews, Watching
 
 _PROGRESS_STEP = 0.02
 _REMEMBERED_ENDS = 16
@@ -160,6 +162,7 @@ class Worker:
         self._n_slots = 1
         self._slot_actions: SlotActions | None = None
         self._questions: TextQuestions | None = None
+        self._watching: Watching | None = None
         self._outbox = Outbox(sock, self._wake)
         self._live: dict[int, _Live] = {}
         self._between_ends: deque[float] = deque(maxlen=_REMEMBERED_ENDS)
@@ -220,6 +223,9 @@ class Worker:
                 self._tell_engine(Remove(id))
             case Look(id):
                 self._tell_engine(Report(id))
+            case Watch(on):
+                assert self._watching is not None, "the gateway watches nobody before Ready"
+                self._watching.turn(on=on)
             case SlotAction():
                 assert self._slot_actions is not None, "the gateway asks for nothing before Ready"
                 self._slot_actions.begin(message)
@@ -327,8 +333,12 @@ class Worker:
                     self._prompts = PromptReader(opened.engine.vocab, info)
                     self._slot_actions = SlotActions(opened.engine, self._tell_engine, self._outbox.send)
                     self._questions = TextQuestions(opened.engine, self._prompts, self._outbox.send)
+                    assert isinstance(self._engine, EngineThread), "which has opened it"
+                    self._watching = Watching(EngineViews(self._engine, opened.engine), self._outbox.send)
                     self._outbox.send(Ready(PROTOCOL_VERSION, info))
                 case PooledOpened(pooled):
+                    assert isinstance(self._engine, PooledThread), "which has opened it"
+                    self._watching = Watching(self._engine.look, self._outbox.send)
                     self._inputs = InputReader(pooled)
                     self._outbox.send(Ready(PROTOCOL_VERSION, pooled.info))
                 case Died(error):

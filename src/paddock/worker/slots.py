@@ -5,11 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from paddock.scheduling import Slot
-from paddock.types import SlotState
+from paddock.types import SlotState, SlotView
 
 
 def slot_states(slots: Iterable[Slot], *, n_ctx: int, now: float) -> list[SlotState]:
     return [_state(slot, n_ctx, now) for slot in slots]
+
+
+def slot_views(slots: Iterable[Slot]) -> list[SlotView]:
+    """The same for those who look on from afar."""
+    return [_view(slot) for slot in slots]
+
+
+def _view(slot: Slot) -> SlotView:
+    request = slot.request
+    if request is None or not slot.busy:
+        return SlotView(slot.id)
+    return SlotView(
+        slot.id,
+        "answer" if request.produced else "prompt",
+        prompt_tokens=request.prompt_size,
+        prompt_done=min(request.computed, request.prompt_size),
+        cached_tokens=request.cached,
+        answered_tokens=request.produced,
+        key=request.key,
+    )
 
 
 def _state(slot: Slot, n_ctx: int, now: float) -> SlotState:

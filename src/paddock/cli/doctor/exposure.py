@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 from paddock.cli.doctor.finding import Finding
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+from paddock.hosts import is_loopback
 
 
 def check_exposure(host: str, *, keys: bool, tls: bool) -> Finding:

@@ -156,7 +156,8 @@ def _event(status: ModelStatus) -> bytes:
     progress = None
     if status.state == "loading":
         progress = {"stages": ["text_model"], "current": "text_model", "value": status.progress}
-    event = ModelEvent(status.model.name, "model_status", ModelStatusData(status.state, progress))
+    told = ModelStatusData(status.state, progress, status.failure if status.failed else None)
+    event = ModelEvent(status.model.name, "model_status", told)
     return b"data: " + _encode(event) + b"\n\n"
 
 

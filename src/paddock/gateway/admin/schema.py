@@ -115,6 +115,8 @@ class FleetState(msgspec.Struct, kw_only=True):
 class ModelStatusData(msgspec.Struct, omit_defaults=True):
     status: str
     progress: dict[str, Any] | None = None
+    problem: str | None = None
+    """How it failed, if that is why it is not there."""
 
 
 class ModelEvent(msgspec.Struct):

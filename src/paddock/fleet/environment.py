@@ -1,0 +1,55 @@
+"""What a worker finds around it, and questions that one is started for alone: the answers are native code's."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from paddock.types import EngineOptions
+
+_GPU_BACKENDS = ("cuda", "hip", "metal", "musa", "opencl", "sycl", "vulkan")
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
+"""What tells the backends which devices there are."""
+
+
+def environment(options: EngineOptions) -> dict[str, str]:
+    """What a worker finds in its environment, unless the user's says otherwise."""
+    environment: dict[str, str] = {}
+    if options.n_threads >= (os.cpu_count() or 1) > 1:
+        # A thread that spins while it waits for one on the same core waits long. When there is a thread to each core
+        # they are kept apart, so that a busy neighbour costs a share and not a collapse (docs/lab.md).
+        environment["OMP_PROC_BIND"] = "true"
+    if has_cuda():
+        # llama.cpp's CUDA library brings some of libstdc++ along; unless the real one is there first, loading crashes.
+        environment["LD_PRELOAD"] = "libstdc++.so.6"
+    seen = dict.fromkeys(_VISIBLE, options.devices) if options.devices else {}
+    return environment | os.environ | seen
+
+
+def has_cuda() -> bool:
+    """Whether the llama.cpp that workers load was built for CUDA. It is not imported here, only looked at."""
+    return _built_for("cuda")
+
+
+def has_gpu() -> bool:
+    """Whether it was built for a GPU of any kind."""
+    return _built_for(*_GPU_BACKENDS)
+
+
+def _built_for(*backends: str) -> bool:
+    folders = [Path(path) for path in [os.environ.get("LLAMA_CPP_LIB_PATH")] if path]
+    spec = importlib.util.find_spec("llama_cpp")
+    if spec is not None and spec.origin is not None:
+        folders.append(Path(spec.origin).parent / "lib")
+    return any(list(folder.glob(f"libggml-{backend}.*")) for folder in folders for backend in backends)
+
+
+def ask_native(question: str, *, within: float) -> subprocess.CompletedProcess[bytes]:
+    """Run a module of the worker's that writes its answer to its output, in an environment like a worker's."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", f"paddock.worker.{question}"], env=environment(EngineOptions()),
+        stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=within,
+    )  # fmt: skip

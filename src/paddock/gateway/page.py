@@ -1,0 +1,135 @@
+"""The web page: files that were built beforehand, under a policy by which they can ask nobody but this server."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+import paddock
+from paddock.errors import NotFound, NotSupported
+
+_BUILT: Final = Path(paddock.__file__).parent / "page"
+_INDEX: Final = "index.html"
+_ICON: Final = "icon.svg"
+_POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "font-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+# Not Python's table, which is the machine's: a browser runs no script of another type.
+_TYPES: Final = {
+    ".css": "text/css",
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".json": "application/json",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".ttf": "font/ttf",
+    ".woff": "font/woff",
+    ".woff2": "font/woff2",
+}
+# The names of these have a hash of what is in them, so under one name there is never anything else.
+_FOREVER: Final = "public, max-age=31536000, immutable"
+_ASK_AGAIN: Final = "no-cache"
+
+
+@dataclass(frozen=True)
+class _File:
+    name: str
+    content: bytes
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()[:32]
+
+    @cached_property
+    def compressed(self) -> bytes | None:
+        """None where that would be no smaller, as with fonts and pictures."""
+        compressed = gzip.compress(self.content, mtime=0)
+        return compressed if len(compressed) < len(self.content) else None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {
+            "Cache-Control": _FOREVER if self.name.startswith("assets/") else _ASK_AGAIN,
+            "Content-Security-Policy": _POLICY,
+            "Vary": "Accept-Encoding",
+        }
+
+
+def page_routes(folder: Path = _BUILT) -> APIRouter:
+    router = APIRouter(include_in_schema=False)
+    # All at once, so that an upgrade under a running server does not mix two versions.
+    files = {file.name: file for file in _read(folder)}
+
+    @router.api_route("/", methods=["GET", "HEAD"])
+    async def show_page(request: Request) -> Response:
+        if _INDEX not in files:
+            raise NotSupported("the web page is not built: `make page` in the source of Paddock builds it, with Node")
+        return await _answer(request, files[_INDEX])
+
+    @router.api_route(f"/{_ICON}", methods=["GET", "HEAD"])
+    async def show_icon(request: Request) -> Response:
+        return await _answer(request, files.get(_ICON))
+
+    @router.api_route("/assets/{name}", methods=["GET", "HEAD"])
+    async def show_asset(request: Request, name: str) -> Response:
+        return await _answer(request, files.get(f"assets/{name}"))
+
+    return router
+
+
+def _read(folder: Path) -> Iterator[_File]:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            yield _File(path.relative_to(folder).as_posix(), path.read_bytes())
+
+
+async def _answer(request: Request, file: _File | None) -> Response:
+    if file is None:
+        raise NotFound(f"there is no {request.method} {request.url.path} here")
+    body, headers, tag = file.content, file.headers, file.digest
+    if _takes_gzip(request.headers.get("accept-encoding", "")):
+        # The first time takes tens of milliseconds, for which no stream is to wait.
+        compressed = await asyncio.to_thread(lambda: file.compressed)
+        if compressed is not None:
+            body, tag = compressed, f"{tag}-gzip"
+            headers["Content-Encoding"] = "gzip"
+    headers["ETag"] = f'"{tag}"'
+    if _knows(request.headers.get("if-none-match", ""), tag):
+        headers.pop("Content-Encoding", None)
+        return Response(status_code=304, headers=headers)
+    media_type = _TYPES.get(PurePosixPath(file.name).suffix, "application/octet-stream")
+    return Response(body, headers=headers, media_type=media_type)
+
+
+def _takes_gzip(accepted: str) -> bool:
+    """What `Accept-Encoding` says of gzip, by its name or as one of all."""
+    said = {}
+    for item in accepted.lower().split(","):
+        name, _, parameter = item.partition(";")
+        said[name.strip()] = re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", parameter) is None
+    return said.get("gzip", said.get("*", False))
+
+
+def _knows(tags: str, tag: str) -> bool:
+    """Whether `If-None-Match` names it."""
+    return tags.strip() == "*" or f'"{tag}"' in re.findall(r'"[^"]*"', tags)

@@ -1,0 +1,1 @@
+"""Which replica should get a request?  A simulation: `paddock lab routing --help`"""

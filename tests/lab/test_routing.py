@@ -1,0 +1,179 @@
+"""The simulated pools: that the model keeps to its own rules, what the router promises in it, and the command."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.cli import main
+from paddock.lab.routing.findings import findings
+from paddock.lab.routing.machines import BLOCK_TOKENS, MACHINES, Machine
+from paddock.lab.routing.policies import POLICIES
+from paddock.lab.routing.replica import Replica, Request
+from paddock.lab.routing.simulation import BIG, Outcome, Setting, simulate
+from paddock.lab.routing.traffic import Mix, Traffic
+from tests.lab.runs import page, raw, run, table
+
+_SMALL = Machine("small", slots=2, cache_blocks=64, reads=100, first=0.1, growth=0.5)
+_CONVERSATIONS = Mix(users=10, one_offs=0, bursts=0)
+_POOL = Setting("prefix", 4, 1, True, MACHINES["two-cores"], _CONVERSATIONS, warm_up=300, seconds=600, seed=1)
+
+
+def _request(tokens: int, answer: int = 10, first: int = 0) -> Request:
+    blocks = tuple(first + number for number in range(-(-tokens // BLOCK_TOKENS)))
+    return Request(blocks, tokens, answer, blocks, None)
+
+
+def _drive(replica: Replica, arrivals: list[tuple[float, Request]]) -> list[Request]:
+    """Everything that is complete once all have come, in that order."""
+    ended: list[Request] = []
+
+    def until(end: float) -> None:
+        while (moment := replica.next) is not None and moment <= end:
+            ended.extend(replica.proceed(moment))
+
+    for moment, request in arrivals:
+        until(moment)
+        request.arrived = moment
+        replica.accept(request, moment)
+        assert len(replica._reading) + len(replica._answering) <= replica.machine.slots
+    until(float("inf"))
+    return ended
+
+
+# ── a replica ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_alone_a_prompt_is_read_and_answered_at_full_speed() -> None:
+    replica = Replica(_SMALL)
+    (ended,) = _drive(replica, [(5.0, _request(200, answer=30))])
+    assert ended.first_token == pytest.approx(5 + 200 / 100 + 0.1)
+    assert replica.now == pytest.approx(5 + 200 / 100 + 30 * 0.1)
+    (again,) = _drive(replica, [(100.0, _request(200))])
+    assert again.cached == 199
+    assert again.first_token == pytest.approx(100 + 1 / 100 + 0.1)
+
+
+def test_a_burst_reads_what_it_shares_once() -> None:
+    ended = _drive(Replica(_SMALL), [(0.0, _request(640)) for _ in range(5)])
+    assert sorted(request.cached for request in ended) == [0, 639, 639, 639, 639]
+
+
+@given(st.lists(st.tuples(st.floats(0, 20), st.integers(1, 500), st.integers(1, 50), st.integers(0, 3)), min_size=1))
+def test_everybody_is_answered_and_nobody_before_their_prompt_could_be_read(
+    drawn: list[tuple[float, int, int, int]],
+) -> None:
+    moment, arrivals = 0.0, []
+    for gap, tokens, answer, first in drawn:
+        moment += gap
+        arrivals.append((moment, _request(tokens, answer, first * 1000)))
+    replica = Replica(_SMALL)
+    ended = _drive(replica, arrivals)
+    assert sorted(map(id, ended)) == sorted(id(request) for _, request in arrivals)
+    assert replica.busy == 0
+    for request in ended:
+        assert 0 <= request.cached < request.tokens
+        assert request.first_token - request.arrived >= (request.tokens - request.cached) / 100
+    assert replica.now >= sum(request.tokens - request.cached for request in ended) / 100
+
+
+# ── who asks ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_conversation_goes_on_from_what_was_said() -> None:
+    traffic = Traffic(replace(_CONVERSATIONS, turns=1000, users=1, prompts=3), 1, 100, seed=5)
+    ((_, before),) = traffic.by_the_clock()
+    for _ in range(8):
+        found = traffic.after(before, 1.0)
+        assert found is not None
+        moment, following = found
+        assert moment > 1.0
+        assert following.chain[: len(before.afterwards)] == before.afterwards
+        assert following.tokens > before.tokens + before.answer
+        before = following
+
+
+def test_users_say_the_same_whatever_others_do() -> None:
+    alone, among = (Traffic(replace(_CONVERSATIONS, bursts=bursts), 2, 100, seed=3) for bursts in (0, 0.5))
+    ours, theirs = ([each for each in traffic.by_the_clock() if each[1].user == 7] for traffic in (alone, among))
+    assert [(moment, request.chain) for moment, request in ours] == [(moment, each.chain) for moment, each in theirs]
+
+
+# ── pools ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("mix", [_CONVERSATIONS, Mix()], ids=["conversations", "with bursts and strangers"])
+def test_forty_conversations_on_four_replicas_find_nine_tenths_of_what_one_big_one_would(mix: Mix) -> None:
+    hits = {
+        policy: simulate(replace(_POOL, policy=policy, mix=mix)).hit_rate for policy in (BIG, "prefix", "round-robin")
+    }
+    assert hits["prefix"] >= 0.9 * hits[BIG], hits
+    assert hits["round-robin"] < 0.85 * hits[BIG], hits
+
+
+def test_a_pool_of_a_hundred_keeps_it_up_without_overrunning_anybody() -> None:
+    setting = replace(_POOL, replicas=100, mix=Mix(), warm_up=60, seconds=60)
+    seen = {
+        policy: simulate(replace(setting, policy=policy)) for policy in (BIG, "prefix", "least-busy", "first-block")
+    }
+    assert seen["prefix"].hit_rate >= 0.9 * seen[BIG].hit_rate
+    assert seen["prefix"].hit_rate > 2 * seen["least-busy"].hit_rate
+    assert seen["prefix"].busiest < seen["first-block"].busiest / 2
+    assert seen["prefix"].first_token_95 < min(seen["least-busy"].first_token_95, seen["first-block"].first_token_95)
+
+
+def test_the_same_seed_gives_the_same_figures() -> None:
+    setting = replace(_POOL, mix=Mix(), warm_up=10, seconds=60, routers=3, stay=False)
+    assert simulate(setting) == simulate(setting) != simulate(replace(setting, seed=2))
+
+
+@pytest.mark.parametrize(("machine", "answers"), [("h200", 8), ("h200", 16), ("two-cores", 4)])
+def test_one_machine_bears_what_the_paper_says(machine: str, answers: int) -> None:
+    """As docs/scaling.md works it out: 100 new tokens in each turn, answers of 130, 20 s to think."""
+    speed = MACHINES[machine]
+    seconds_of_a_request = 100 / speed.reads + 130 * speed.step(answers) / answers
+    mix = replace(_CONVERSATIONS, users=round(20 / seconds_of_a_request + answers))
+    seen = simulate(replace(_POOL, policy=BIG, replicas=1, machine=speed, mix=mix, warm_up=100, seconds=300))
+    assert seen.requests / 300 == pytest.approx(1 / seconds_of_a_request, rel=0.15)
+
+
+# ── what it shows ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_policies_are_compared_with_one_big_replica() -> None:
+    outcome = Outcome(requests=100, hit_rate=0.9, first_token=0.5, first_token_95=2.0, busiest=1.5, load=2.0)
+    rates = {BIG: 0.9, "prefix": 0.855, "round-robin": 0.45}
+    found = findings([(replace(_POOL, policy=name), replace(outcome, hit_rate=rate)) for name, rate in rates.items()])
+    assert found.summary == [
+        "4 replicas: 86 % of prompt tokens are cached with prefix, which is 95 % of what one as large as all would "
+        "reach; with round-robin 45 %, 50 % of it. First token, 95 %: 2.00 s."
+    ]
+    assert [row[:4] for row in found.tables[0].rows] == [
+        *((4, BIG, 0.9, 1.0), (4, "prefix", 0.855, 0.95), (4, "round-robin", 0.45, 0.5)),
+    ]
+    assert findings([]).summary == []
+
+
+def test_the_command_leaves_a_page(tmp_path: Path) -> None:
+    status, output = run(
+        "routing", "--replicas", "2", "--replicas", "3", "--warm-up", "5", "--seconds", "40", "--out", str(tmp_path)
+    )
+    assert status == 0, output
+    assert "2 replicas:" in output and "3 replicas:" in output
+    seen = raw(tmp_path)
+    assert len(seen) == 2 * (1 + len(POLICIES) + 2)
+    assert {each["policy"] for each in seen} == {BIG, *POLICIES}
+    assert [row["policy"] for row in table(tmp_path)].count("prefix, 4 routers, any") == 2
+    assert "of what one as large as all would reach" in page(tmp_path)
+
+
+def test_nobody_asks_nothing(tmp_path: Path) -> None:
+    nobody = ["--users", "0", "--one-offs", "0", "--bursts", "0"]
+    result = CliRunner().invoke(main, ["lab", "routing", *nobody, "--out", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "nobody came and was answered" in result.output

@@ -1,0 +1,5 @@
+import "./chat.css";
+
+export function Chat() {
+  return <p>Chat</p>;
+}

@@ -1,0 +1,5 @@
+import "./live.css";
+
+export function Live() {
+  return <p>Live</p>;
+}

@@ -1,0 +1,5 @@
+import "./playground.css";
+
+export function Playground() {
+  return <p>Playground</p>;
+}
