@@ -83,5 +83,5 @@ def real_models() -> Path:
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """The developer's own PADDOCK_* settings must not reach the tests."""
     for name in os.environ:
-        if name.startswith("PADDOCK_") and name != "PADDOCK_TEST_MODELS":
+        if name.startswith("PADDOCK_") and name not in ("PADDOCK_LLAMA_SERVER", "PADDOCK_TEST_MODELS"):
             monkeypatch.delenv(name)

@@ -112,6 +112,36 @@ def test_what_is_said_of_one_model_is_checked_as_strictly(tmp_path: Path) -> Non
     assert "not a JSON object" in problem(tmp_path, environ={"PADDOCK_MODEL_MANAGER__MODELS": "{"})
 
 
+def test_replicas_are_a_number_or_named(tmp_path: Path) -> None:
+    def replicas(value: Any) -> Any:
+        return (
+            load(tmp_path, {"model_manager": {"models": {"m": {"replicas": value}}}}).model_manager.models["m"].replicas
+        )
+
+    assert list(replicas(2)) == ["0", "1"]
+    found = replicas({"gpu0": {"devices": "0"}, "there": {"url": "http://10.0.0.2:8080/", "api_key": "secret"}})
+    assert found["gpu0"].devices == "0"
+    assert found["there"].url == "http://10.0.0.2:8080"
+    assert "secret" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "problem"),
+    [
+        (0, "replicas of the model 'm'"),
+        ({"a": {"url": "10.0.0.2"}}, "url of the replica 'a' of the model 'm'"),
+        ({"a": {"api_key": "secret"}}, "the replica 'a' of the model 'm' in .*: api_key is for a server elsewhere"),
+        ({"a": {"url": "http://x", "api_key": "secret", "devices": "0"}}, "devices is for a worker of our own"),
+        ({"a": {"urll": "http://x", "api_key": "secret"}}, "unknown setting 'urll' of the replica 'a'.*'url'"),
+        ({"a b": {}}, "a name has letters"),
+    ],
+)
+def test_what_is_wrong_with_a_replica_is_named_without_its_key(tmp_path: Path, replicas: Any, problem: str) -> None:
+    with pytest.raises(SettingsError, match=problem) as error:
+        load(tmp_path, {"model_manager": {"models": {"m": {"replicas": replicas}}}})
+    assert "secret" not in error.value.message
+
+
 def test_a_template_in_the_environment_is_no_list(tmp_path: Path) -> None:
     environ = {"PADDOCK_MODEL_MANAGER__CHAT_TEMPLATE": "[INST] {{ messages[0].content }}"}
     assert load(tmp_path, environ=environ).model_manager.chat_template == "[INST] {{ messages[0].content }}"

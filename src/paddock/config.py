@@ -18,6 +18,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
+    StringConstraints,
     ValidationError,
     model_validator,
 )
@@ -27,7 +28,7 @@ from paddock.errors import SettingsError
 ENV_PREFIX = "PADDOCK_"
 ENV_NESTING = "__"
 # Variables with our prefix that are not settings.
-_ENV_OTHER = frozenset({"PADDOCK_CONFIG", "PADDOCK_TEST_MODELS"})
+_ENV_OTHER = frozenset({"PADDOCK_CONFIG", "PADDOCK_LLAMA_SERVER", "PADDOCK_TEST_MODELS"})
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 Pooling = Literal["none", "mean", "cls", "last", "rank"]
@@ -35,6 +36,8 @@ LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Expanded = Annotated[Path, AfterValidator(Path.expanduser)]
 MOST_DRAFTED = 64
 """The most tokens that may be guessed ahead. A row of logits is computed for each."""
+MOST_REPLICAS = 64
+"""Workers of one model that a single number can ask for."""
 LARGEST_SCALE = 100.0
 """Of an adapter, either way. Far beyond it numbers overflow, and not only those of the request that wants it."""
 
@@ -264,6 +267,46 @@ class ModelSettings(_Section):
         return [(path, 0.0 if self.lora_init_without_apply else scale) for path, scale in given]
 
 
+def _url(value: str) -> str:
+    if not re.fullmatch(r"https?://[^/\s?#@]+(/[^\s?#]*)?", value):
+        raise ValueError("the address of a server is expected, such as http://10.0.0.2:8080")
+    return value.rstrip("/")
+
+
+class ReplicaSettings(_Section):
+    """One of those that serve a model: a worker of this server's own or, with a `url`, a server elsewhere."""
+
+    devices: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_,-]+$")] | None = None
+    """The GPUs that its worker sees, by number or name, as in CUDA_VISIBLE_DEVICES."""
+    n_threads: int | None = Field(None, ge=1)
+    n_gpu_layers: int | None = Field(None, ge=-1)
+    url: Annotated[str, AfterValidator(_url)] | None = None
+    """Of a llama-server, a Paddock, or whatever else answers as they do."""
+    api_key: str | None = Field(None, min_length=1, repr=False)
+    model: str | None = None
+    """What the model is called there; unless given, as here."""
+    engine_version: str | None = None
+    """What it runs, where it does not say so itself."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> ReplicaSettings:
+        here, there = {"devices", "n_threads", "n_gpu_layers"}, {"api_key", "model", "engine_version"}
+        wrong = (here if self.url is not None else there) & self.model_fields_set
+        if wrong:
+            only = "a worker of our own" if self.url is not None else "a server elsewhere, which needs a url"
+            raise ValueError(f"{min(wrong)} is for {only}")
+        return self
+
+
+def _replicas(value: Any) -> Any:
+    """A number of workers that are all alike is as good as their names."""
+    if type(value) is int or (isinstance(value, str) and value.isdecimal()):
+        if not 1 <= int(value) <= MOST_REPLICAS:
+            raise ValueError(f"from 1 to {MOST_REPLICAS} replicas can be had by their number")
+        return {str(number): {} for number in range(int(value))}
+    return value
+
+
 class NamedModel(ModelSettings):
     """What is said of one model. What is not said is as for all of them."""
 
@@ -274,6 +317,10 @@ class NamedModel(ModelSettings):
     """It stays loaded, however long it is idle."""
     preload: bool = False
     """It is loaded when the server starts."""
+    replicas: Annotated[
+        dict[Annotated[str, AfterValidator(checked_name)], ReplicaSettings], BeforeValidator(_replicas)
+    ] = {}
+    """By name, those that serve it together: a pool. A number is short for so many workers of our own."""
 
 
 class ModelManagerSettings(ModelSettings):
@@ -472,9 +519,16 @@ def _explain(problem: Any, origin: Mapping[str, str]) -> str:
     where = origin.get(key) or origin.get(".".join(key.split(".")[:2])) or origin.get(key.split(".")[0])
     if where is None:
         where = next((at for known, at in origin.items() if known.startswith(f"{key}.")), "the settings")
-    secret = problem["loc"][:2] == ("server", "keys") or "api_key" in key
+    replica = problem["loc"][:2] == ("model_manager", "models") and problem["loc"][3:4] == ("replicas",)
+    secret = problem["loc"][:2] == ("server", "keys") or "api_key" in key or replica
     named = _NAMED.get(problem["loc"][:2])
-    if named is not None and len(problem["loc"]) in (3, 4):
+    if replica and len(problem["loc"]) > 4:
+        owner = f"the replica {problem['loc'][4]!r} of the model {problem['loc'][2]!r}"
+        name = str(problem["loc"][5]) if len(problem["loc"]) > 5 else ""
+        key = f"{name} of {owner}" if name in ReplicaSettings.model_fields else owner
+        if problem["type"] == "extra_forbidden":
+            return f"unknown setting {name!r} of {owner} in {where}{nearest(name, list(ReplicaSettings.model_fields))}"
+    elif named is not None and len(problem["loc"]) in (3, 4):
         what, schema = named
         owner, name = f"the {what} {problem['loc'][2]!r}", str(problem["loc"][-1])
         key = f"{name} of {owner}" if len(problem["loc"]) == 4 and name in schema.model_fields else owner

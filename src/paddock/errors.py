@@ -256,6 +256,30 @@ class WorkerCrashed(Unavailable):
     code = "worker_crashed"
 
 
+class ReplicaLost(WorkerCrashed):
+    """A server elsewhere that serves a model for us broke off in the middle, as one that crashes does."""
+
+    code = "replica_lost"
+
+
+class ReplicaFailed(Unavailable):
+    """It answered, but would not have us, or said what is not understood."""
+
+    code = "replica_failed"
+
+
+class ReplicaUnreachable(ReplicaFailed):
+    """There was nobody at its address."""
+
+    code = "replica_unreachable"
+
+
+class NoReplica(Unavailable):
+    """None of those that serve a model together can be used right now."""
+
+    code = "no_replica"
+
+
 class ServerStopping(Unavailable):
     code = "server_stopping"
 

@@ -210,6 +210,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     origin: Origin = Origin()
     request_id: str = ""
     """What the log calls it."""
+    job_id: str = ""
+    """What its client calls the job that it belongs to."""
 
 
 class PairPrompt(msgspec.Struct, frozen=True, tag="pair"):
@@ -444,6 +446,8 @@ class EngineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     """The file of a small model with the same vocabulary, which guesses what this one will say."""
     n_gpu_layers_draft: int = -1
     draft: DraftParams = DraftParams()
+    devices: str = ""
+    """The GPUs that the process may see, as in CUDA_VISIBLE_DEVICES; empty: as its parent does."""
     verbose: bool = False
 
 

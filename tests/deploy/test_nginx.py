@@ -88,7 +88,8 @@ def test_our_sample(sample: httpx.Client, server: Server) -> None:
 
 def test_a_client_that_leaves_nginx_leaves_the_server(sample: httpx.Client, server: Server) -> None:
     with sample.stream("POST", "/v1/chat/completions", json=_question()) as response:
-        next(events(response))  # The role, which is told before the answer has a slot.
+        reading = events(response)  # kept: the connection closes with it
+        next(reading)  # The role, which is told before the answer has a slot.
         wait_for(lambda: _busy(server), 30, "the answer to begin")
     wait_for(lambda: not _busy(server), 30, "the answer that nobody waits for to end")
 

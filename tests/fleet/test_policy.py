@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddock.fleet.policy import Decision, Failures, Limits, Phase, Standing, decide
+from paddock.failures import Failures
+from paddock.fleet.policy import Decision, Limits, Phase, Standing, decide
 
 NOW = 1000.0
 _moments = st.floats(0, NOW)

@@ -24,6 +24,16 @@ VECTORS: dict[str, Any] = {
 _RANKING = {"query": "a", "documents": ["b", {"text": "c"}], "return_documents": True}
 SCORES: dict[str, Any] = dict.fromkeys(("/rerank", "/reranking", "/v1/rerank", "/v1/reranking"), _RANKING)
 
+_REPLICA = {"model": "fake", "replica": "1"}
+REPLICAS: list[tuple[str, str, Any]] = [
+    ("POST", "/v1/chat/completions", chat_body("say: x", job_id="job-1")),
+    ("POST", "/completion", {"prompt": "x", "n_predict": 2, "job_id": "job-1"}),
+    ("POST", "/admin/drain", _REPLICA),
+    ("POST", "/admin/undrain", _REPLICA),
+    ("GET", "/admin/status", None),
+    ("GET", "/slots", None),
+]
+
 _LOOK = {"type": "function", "name": "look", "parameters": {"type": "object"}}
 _USE = {"name": "look", "input_schema": {"type": "object"}}
 
@@ -169,6 +179,19 @@ def test_the_page_is_there(server: Server) -> None:
 # ── it is true ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_answers_of_replicas_are_what_is_declared(document: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "paddock.json"
+    file.write_text(json.dumps({"model_manager": {"models": {"fake": {"path": "fake:", "replicas": 2}}}}))
+    with Server("--config", str(file)) as server:
+        for method, path, body in REPLICAS:
+            body = body and {"model": "fake", **body}
+            response = server.client.request(method, path, json=body, params={"model": "fake"})
+            assert response.status_code == 200, (path, response.text)
+            schema = _schema(document, method, path)
+            _validate(response.json(), schema)
+            _no_more_than(response.json(), schema, document["components"])
+
+
 def test_answers_are_what_is_declared(server: Server, document: dict[str, Any]) -> None:
     for method, path, body in EXAMPLES:
         response = server.client.request(method, path, json=body)
@@ -177,7 +200,7 @@ def test_answers_are_what_is_declared(server: Server, document: dict[str, Any]) 
         _validate(response.json(), schema)
         _no_more_than(response.json(), schema, document["components"])
     seen = {(method, _described(path)) for method, path, _ in EXAMPLES}
-    elsewhere = {("POST", path) for path in ("/infill", *VECTORS, *SCORES)} | {
+    elsewhere = {("POST", path) for path in ("/infill", "/admin/drain", "/admin/undrain", *VECTORS, *SCORES)} | {
         ("GET", path) for path in (*ENDLESS, *PLAIN)
     }
     assert {(method, path) for method, path, _ in _operations(document)} - seen == elsewhere

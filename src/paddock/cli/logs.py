@@ -18,6 +18,7 @@ def configure(*, level: str, form: Literal["text", "json"], disabled: bool) -> N
     Python's own means, and what nobody caught, goes the same way.
     """
     logging.basicConfig(handlers=[logging.NullHandler() if disabled else _Forward()], level=level, force=True)
+    logging.getLogger("httpcore").setLevel(logging.INFO)  # else it tells of every chunk that is received
     logging.captureWarnings(True)
     if disabled:
         structlog.configure(processors=[_drop])
@@ -65,10 +66,10 @@ class _Lines:
 
 
 class _Forward(logging.Handler):
-    """What libraries log. uvicorn tells at `INFO` what happens each time: for us that is detail."""
+    """What libraries log. uvicorn and httpx tell at `INFO` what happens each time: for us that is detail."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        routine = record.levelno == logging.INFO and record.name.startswith("uvicorn")
+        routine = record.levelno == logging.INFO and record.name.startswith(("uvicorn", "httpx"))
         level = logging.DEBUG if routine else record.levelno
         error = record.exc_info[1] if record.exc_info else None
         structlog.get_logger(record.name).log(level, record.getMessage(), logger=record.name, exc_info=error)

@@ -12,6 +12,7 @@ from paddock.fleet.onlookers import Scene, Sighting
 from paddock.fleet.records import ModelRecord
 from paddock.fleet.rules import Rules
 from paddock.fleet.seat import ModelStatus
+from paddock.pool.replica import ReplicaStatus
 
 __all__ = [
     "Catalogue",
@@ -23,6 +24,7 @@ __all__ = [
     "Model",
     "ModelRecord",
     "ModelStatus",
+    "ReplicaStatus",
     "Rules",
     "Scene",
     "Sighting",

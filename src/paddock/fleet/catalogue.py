@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from paddock.config import ModelManagerSettings, NamedModel, nearest
+from paddock.config import ModelManagerSettings, NamedModel, ReplicaSettings, nearest
 from paddock.errors import InvalidRequest, ModelLoadFailed, ModelNotFound, StartupError
 from paddock.fleet.adapters import Adapter, read_adapter
 from paddock.fleet.description import Description, describe
@@ -53,6 +53,31 @@ class Model:
     idle_timeout: float = 300
     pinned: bool = False
     preload: bool = False
+    replicas: tuple[tuple[str, ReplicaSettings], ...] = field(default=())
+    """Those that serve it together, each with its name; none: one worker does."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it is served by other servers alone, and nothing is known of it here."""
+        return bool(self.replicas) and all(said.url is not None for _, said in self.replicas)
+
+    def members(self) -> dict[str, Model]:
+        """What has a worker of its own here, by the replica's name: the model itself, unless it has replicas."""
+        if not self.replicas:
+            return {"": self}
+        return {name: self._member(name, said) for name, said in self.replicas if said.url is None}
+
+    def _member(self, name: str, said: ReplicaSettings) -> Model:
+        differing = {key: getattr(said, key) for key in ("n_threads", "n_gpu_layers", "devices")}
+        differing = {key: value for key, value in differing.items() if value is not None}
+        return replace(
+            self,
+            name=f"{self.name}#{name}",
+            aliases=(),
+            replicas=(),
+            options=msgspec.structs.replace(self.options, **differing),
+            auto_layers=self.auto_layers and said.n_gpu_layers is None,
+        )
 
     def header(self) -> Header:
         """What its files say. Raises `BrokenGGUF`, or `OSError` where they cannot be read at all."""
@@ -78,6 +103,8 @@ class Model:
 
         Raises `ModelLoadFailed` where it cannot do what the operator wants of it.
         """
+        if self.elsewhere:
+            return None
         if self.is_fake:
             return self.wanted.pooling or ("mean" if self.wanted.vectors else None)
         try:
@@ -94,7 +121,7 @@ class Model:
 
     def problem(self) -> str | None:
         """Why it cannot be loaded, or not as the operator wants, or None."""
-        if self.trouble or self.is_fake:
+        if self.trouble or self.is_fake or self.elsewhere:
             return self.trouble or None
         try:
             header = self.header()
@@ -114,6 +141,8 @@ class Model:
         """What its file says of it; nothing where that is no model's."""
         if self.is_fake:
             return Description(architecture="fake")
+        if self.elsewhere:
+            return Description()
         try:
             return describe(self.header(), sum(file.size for file in self.files))
         except (BrokenGGUF, OSError):
@@ -125,7 +154,7 @@ class Model:
         """
         if self.is_fake:
             return _pretended(self.path)
-        if self.problem() is not None:
+        if self.elsewhere or self.problem() is not None:
             return None
         header, draft = self.header(), self.draft_header()
         options = msgspec.structs.replace(self.options, pooling=pooling_of(header, self.wanted))
@@ -156,6 +185,9 @@ class Catalogue:
         self.notes = notes
         """What an operator should know of how it came about."""
         self._models = {model.name: model for model in models}
+        for name in [member.name for model in models for member in model.members().values() if model.replicas]:
+            if name in self._models:
+                raise StartupError(f"a replica and a model are both called {name!r}")
         self._aliases = {alias: model for model in models for alias in model.aliases}
         self._any_name = any_name and len(models) == 1
         self._default = self.find(default) if default else next(iter(models), None) if len(models) == 1 else None
@@ -265,6 +297,8 @@ class _Maker:
             name = key.removesuffix(SUFFIX)
             said = self._settings.settings_for(name)
             match = self._file_of(name, said, found)
+            if match is None and said.replicas and all(replica.url for replica in said.replicas.values()):
+                match = Found(name, ())  # what others serve needs no file here
             if match is None:
                 near = nearest(name, [one.name for one in found])
                 notes.append(f"the model {name!r} of the settings has no file{near}")
@@ -318,6 +352,7 @@ class _Maker:
             idle_timeout=said.idle_timeout,
             pinned=said.pinned,
             preload=said.preload,
+            replicas=tuple(said.replicas.items()),
         )
         if said.adapters:
             model = _with_adapters(model, said.adapters)

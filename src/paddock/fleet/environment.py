@@ -11,6 +11,8 @@ from pathlib import Path
 from paddock.types import EngineOptions
 
 _GPU_BACKENDS = ("cuda", "hip", "metal", "musa", "opencl", "sycl", "vulkan")
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
+"""What tells the backends which devices there are."""
 
 
 def environment(options: EngineOptions) -> dict[str, str]:
@@ -23,7 +25,8 @@ def environment(options: EngineOptions) -> dict[str, str]:
     if has_cuda():
         # llama.cpp's CUDA library brings some of libstdc++ along; unless the real one is there first, loading crashes.
         environment["LD_PRELOAD"] = "libstdc++.so.6"
-    return environment | os.environ
+    seen = dict.fromkeys(_VISIBLE, options.devices) if options.devices else {}
+    return environment | os.environ | seen
 
 
 def has_cuda() -> bool:

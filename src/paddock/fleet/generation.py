@@ -1,35 +1,62 @@
-"""A request on its way to an answer, whichever worker gives it."""
+"""A request on its way to an answer, whoever gives it."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from paddock.errors import PaddockError, WorkerCrashed
 from paddock.fleet.journey import LEFT, Journey
-from paddock.fleet.process import Attempt, WorkerProcess
+from paddock.pool.replica import Attempt, Serving
 from paddock.types import Adapters, FinishReason, GenerateRequest, Usage
 from paddock.wire import Delta
 
-_RETRIES = 1
+
+class Entrance(Protocol):
+    """The way to somebody who answers."""
+
+    replica: str
+    """Whom it came to, where there are several."""
+
+    async def enter(self) -> Serving: ...
+    def may_go_elsewhere(self, error: PaddockError) -> bool:
+        """Whether it is worth another attempt after this failure, of which nobody has been told."""
+
+
+class OneWorker:
+    """Who dies over a request is replaced, once."""
+
+    replica = ""
+
+    def __init__(self, enter: Callable[[], Awaitable[Serving]]) -> None:
+        self._enter = enter
+        self._replaced = False
+
+    async def enter(self) -> Serving:
+        return await self._enter()
+
+    def may_go_elsewhere(self, error: PaddockError) -> bool:
+        replaced, self._replaced = self._replaced, True
+        return isinstance(error, WorkerCrashed) and not replaced
 
 
 class Generation:
     """An async iterator of a request's deltas, in order, that ends after the last.
 
-    Raises the `PaddockError` that ended the request early. Leave it with `close`, which is harmless when it is over. A
-    worker that dies before anything was told is replaced by another one, once, and nobody notices.
+    Raises the `PaddockError` that ended the request early. Leave it with `close`, which is harmless when it is over.
+    Who fails before anything was told is replaced by another one, as far as the entrance allows, and nobody notices.
     """
 
     def __init__(
         self,
         request: Callable[[int], GenerateRequest],
-        enter: Callable[[], Awaitable[WorkerProcess]],
+        entrance: Entrance,
         journey: Journey,
     ) -> None:
         self._request = request
-        self._enter = enter
+        self._entrance = entrance
         self._attempt: Attempt | None = None
-        self._retries = _RETRIES
+        self._closed = False
         self._told = False
         self._journey = journey
         self._outcome = LEFT
@@ -45,21 +72,21 @@ class Generation:
             raise
 
     async def _try(self) -> bool:
-        worker = await self._enter()
-        self._journey.entered()
-        self._attempt = worker.generate(self._request)
+        serving = await self._entrance.enter()
+        self._journey.entered(self._entrance.replica)
+        self._attempt = serving.generate(self._request)
         try:
             await self._attempt.accepted()
-        except WorkerCrashed:
-            if not self._may_retry():
+        except PaddockError as error:
+            if not self._may_retry(error):
                 raise
             return False
         self._journey.was_accepted(self._attempt.prompt_tokens, self._attempt.answers)
         return True
 
-    async def restart(self) -> bool:
-        """Begin anew after the worker has died, for who has kept to himself what he was told. False: no more."""
-        if not self._may_retry():
+    async def restart(self, error: PaddockError) -> bool:
+        """Begin anew after this failure, for who has kept to himself what he was told. False: no more."""
+        if not self._may_retry(error):
             return False
         self._told = False
         await self.begin()
@@ -73,7 +100,7 @@ class Generation:
             try:
                 delta = await anext(self.attempt)
             except PaddockError as error:
-                if not isinstance(error, WorkerCrashed) or self._told or not self._may_retry():
+                if self._told or not self._may_retry(error):
                     self._outcome = error.code
                     raise
                 await self.begin()
@@ -84,14 +111,14 @@ class Generation:
 
     def close(self) -> None:
         """Nobody listens any more: the worker frees the request's place."""
-        self._retries = 0
+        self._closed = True
         self._journey.end(self._outcome)
         if self._attempt is not None:
             self._attempt.close()
 
     @property
     def attempt(self) -> Attempt:
-        """What the worker that has it knows of it."""
+        """What is known of it by whoever has it."""
         assert self._attempt is not None, "it has begun"
         return self._attempt
 
@@ -110,6 +137,11 @@ class Generation:
     @property
     def prompt_tokens(self) -> int:
         return self.attempt.prompt_tokens
+
+    @property
+    def replica(self) -> str:
+        """Who has it, where there are several; else empty."""
+        return self._entrance.replica
 
     @property
     def used(self) -> Usage:
@@ -131,6 +163,5 @@ class Generation:
         """The prompt's tokens and their names, where the request asked for them."""
         return self.attempt.prompt
 
-    def _may_retry(self) -> bool:
-        self._retries -= 1
-        return self._retries >= 0
+    def _may_retry(self, error: PaddockError) -> bool:
+        return not self._closed and self._entrance.may_go_elsewhere(error)

@@ -23,6 +23,8 @@ class Journey:
         self._tell = tell
         self._unfinished = 1
         self.began = time.monotonic()
+        self.replica = ""
+        """Who has it, where there are several."""
         self.ready: float | None = None
         """When its model was there."""
         self.accepted: float | None = None
@@ -50,7 +52,8 @@ class Journey:
         """
         return Usage(self.prompt_tokens, sum(self._told.values()), self._cached or 0)
 
-    def entered(self) -> None:
+    def entered(self, replica: str = "") -> None:
+        self.replica = replica
         if self.ready is None:
             self.ready = time.monotonic()
 
@@ -70,6 +73,8 @@ class Journey:
         self._told[delta.index] = self._told.get(delta.index, 0) + 1
         if delta.finish is None or delta.usage is None:
             return
+        # Of a server elsewhere it may not have been known before.
+        self.prompt_tokens = delta.usage.prompt_tokens
         self._told[delta.index] = delta.usage.completion_tokens
         self.finishes.append(delta.finish)
         cached = delta.usage.cached_tokens

@@ -19,9 +19,10 @@ from paddock.errors import (
     PaddockError,
     ServerStopping,
 )
+from paddock.failures import Failures
 from paddock.fleet.accounts import Accounts, Memory, in_words, insufficient
 from paddock.fleet.catalogue import Model
-from paddock.fleet.policy import Bytes, Failures, Limits, Phase, decide
+from paddock.fleet.policy import Bytes, Limits, Phase, decide
 from paddock.fleet.process import WorkerProcess
 from paddock.fleet.records import Records
 from paddock.fleet.rules import Rules

@@ -11,22 +11,25 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from paddock.errors import InvalidRequest, NotSupported, PaddockError, WorkerCrashed
+from paddock.errors import InvalidRequest, NotSupported, PaddockError
 from paddock.fleet.accounts import Memory
 from paddock.fleet.adapters import acting, acting_at_first
 from paddock.fleet.catalogue import Catalogue, Model
 from paddock.fleet.environment import has_gpu
-from paddock.fleet.generation import Generation
+from paddock.fleet.generation import Entrance, Generation, OneWorker
 from paddock.fleet.journey import DONE, LEFT, Journey
 from paddock.fleet.kinds import kind_of
 from paddock.fleet.lifecycle import Lifecycle
 from paddock.fleet.memory import Machine
 from paddock.fleet.onlookers import Onlookers
 from paddock.fleet.policy import Bytes
+from paddock.fleet.pools import Pools
 from paddock.fleet.process import WorkerProcess
 from paddock.fleet.records import Records
 from paddock.fleet.rules import Rules
-from paddock.fleet.seat import ModelStatus
+from paddock.fleet.seat import ModelStatus, together
+from paddock.pool.pool import Pool
+from paddock.pool.replica import ReplicaStatus, Serving
 from paddock.types import Adapters, GenerateRequest, ModelInfo, ModelKind, Origin, Pooling, PoolRequest, SlotState
 from paddock.wire import Pooled, SlotAction, SlotDone, Text, TextQuestion, Tokens
 
@@ -42,15 +45,25 @@ class Fleet:
 
     def __init__(self, catalogue: Catalogue, rules: Rules | None = None, memory: Memory | None = None) -> None:
         self.catalogue = catalogue
-        self._lifecycle = Lifecycle(catalogue, rules or Rules(), memory or Machine(), gpu=has_gpu())
-        self.onlookers = Onlookers(self._lifecycle, lambda: self.catalogue)
+        self._lifecycle = Lifecycle(_seats(catalogue), rules or Rules(), memory or Machine(), gpu=has_gpu())
+        self._pools = Pools(catalogue, self._lifecycle)
+        self.onlookers = Onlookers(self._lifecycle, lambda: self.catalogue, self._status)
         self._adapters: dict[str, Adapters] = {}
         self._preloading: set[asyncio.Task[None]] = set()
         self._observers: list[Callable[[Journey], None]] = []
         self.started = time.monotonic()
 
     def status(self) -> list[ModelStatus]:
-        return [self._lifecycle.status(model.name) for model in self.catalogue]
+        return [self._status(model) for model in self.catalogue]
+
+    def members(self) -> list[ModelStatus]:
+        """The same of every worker: of a model with replicas, each of them that is a worker of ours."""
+        return [self._lifecycle.status(member.name) for model in self.catalogue for member in model.members().values()]
+
+    def replicas(self, model: Model) -> list[ReplicaStatus]:
+        """Those that serve it together; none of a model that one worker serves."""
+        pool = self._pools.of(model)
+        return [] if pool is None else pool.status()
 
     @property
     def records(self) -> Records:
@@ -81,7 +94,7 @@ class Fleet:
             return msgspec.structs.replace(message, adapters=adapters, origin=origin)
 
         journey = Journey(model.name, "generation", origin, self._ended)
-        generation = Generation(completed, lambda: self._lifecycle.enter(model.name), journey)
+        generation = Generation(completed, self._entrance(model, completed), journey)
         try:
             await generation.begin()
         except BaseException:
@@ -93,7 +106,7 @@ class Fleet:
         """How far a model is that is waited for, in a few words."""
         if all(other.name != model.name for other in self.catalogue):
             return f"waiting for {model.name}, which is not served any more"
-        status = self._lifecycle.status(model.name)
+        status = self._status(model)
         match status.state:
             case "loading":
                 return f"loading {model.name}" + (f" {status.progress:.0%}" if status.progress else "")
@@ -114,7 +127,9 @@ class Fleet:
             )
         journey = Journey(model.name, kind, origin, self._ended)
 
-        async def pooled(worker: WorkerProcess) -> Pooled:
+        async def pooled(worker: Serving) -> Pooled:
+            if not isinstance(worker, WorkerProcess):
+                raise NotSupported(f"{model.name} is served elsewhere, where only text is generated", param="model")
             journey.entered()
             return await worker.pool(lambda id: msgspec.structs.replace(request(id), origin=origin))
 
@@ -131,17 +146,22 @@ class Fleet:
 
     async def pooling(self, model: Model) -> Pooling | None:
         """How the model makes vectors; None if it generates text. Reads its file's header at most."""
-        worker = self._lifecycle.worker(model.name)
-        if worker is not None and worker.info is not None:
-            return worker.info.pooling
-        return await asyncio.to_thread(model.pooling)
+        info = None if model.replicas else self.info(model)
+        return info.pooling if info is not None else await asyncio.to_thread(model.pooling)
 
     async def kind(self, model: Model) -> ModelKind | None:
         """What the model is served for; None if it cannot be served as the operator wants. Wakes nothing."""
         return await asyncio.to_thread(model.kind)
 
     async def slots(self, model: Model) -> list[SlotState]:
-        """The running places of a loaded model; none while it is not loaded. Wakes nothing."""
+        """The running places of a loaded model; none while it is not loaded. Wakes nothing.
+
+        Those of replicas are numbered on from one to the next.
+        """
+        if (pool := self._pools.of(model)) is not None:
+            there = [replica for replica in pool.replicas.values() if replica.usable]
+            slots = [slot for replica in there for slot in await replica.slots()]
+            return [msgspec.structs.replace(slot, id=number) for number, slot in enumerate(slots)]
         worker = self._lifecycle.worker(model.name)
         return [] if worker is None else await worker.slots()
 
@@ -149,12 +169,16 @@ class Fleet:
         """Save, restore or erase what a slot remembers, as soon as the slot is free."""
         if (kind := kind_of(await self.pooling(model))) != "generation":
             raise NotSupported(f"{model.name} is served for {kind}: its slot remembers nothing", param="model")
+        if model.replicas:
+            raise NotSupported(
+                f"{model.name} has several replicas: their slots are not saved or restored", param="model"
+            )
         worker = await self._lifecycle.enter(model.name)
         return await worker.act(action)
 
     async def ask(self, model: Model, question: Callable[[int], TextQuestion]) -> Tokens | Text:
         """What only a model's vocabulary or template can tell; it is loaded if need be."""
-        return await self._answered(model, lambda worker: worker.ask(question))
+        return await self._answered(model, lambda serving: serving.ask(question))
 
     def adapters(self, model: Model) -> Adapters:
         """Those that act on requests which do not say so themselves, whether the model is loaded or not."""
@@ -167,13 +191,16 @@ class Fleet:
 
     def info(self, model: Model) -> ModelInfo | None:
         """What a loaded model says of itself; None while it is not loaded."""
+        if (pool := self._pools.of(model)) is not None:
+            return pool.info
         worker = self._lifecycle.worker(model.name)
         return None if worker is None else worker.info
 
     # ── the operator's ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def preload(self) -> None:
-        """Begin to load what is to be there from the start."""
+        """Begin to load what is to be there from the start, and to look after those who serve elsewhere."""
+        self._pools.start()
         for model in self.catalogue:
             if model.preload or model.pinned:
                 task = asyncio.get_running_loop().create_task(self._preload(model))
@@ -181,18 +208,34 @@ class Fleet:
                 task.add_done_callback(self._preloading.discard)
 
     async def load(self, model: Model) -> None:
-        """Have a model there, whatever it did before. Raises what kept it from coming."""
-        self._lifecycle.forgive(model.name)
-        await self._lifecycle.enter(model.name)
+        """Have a model there, with all its replicas, whatever it did before. Raises what kept it from coming."""
+        names = [member.name for member in model.members().values()]
+        for name in names:
+            self._lifecycle.forgive(name)
+        await asyncio.gather(*map(self._lifecycle.enter, names))
 
     async def unload(self, model: Model) -> bool:
         """Have a model leave, after those it serves. False if it was not there."""
-        return await self._lifecycle.dismiss(model.name)
+        names = [member.name for member in model.members().values()]
+        return any(await asyncio.gather(*map(self._lifecycle.dismiss, names)))
+
+    async def drain_replica(self, model: Model, replica: str) -> None:
+        """Send nothing to it any more, and wait until it has finished what it has. Raises `InvalidRequest`."""
+        await self._pool_with(model, replica).drain(replica)
+        _log.info("replica drained", model=model.name, replica=replica)
+
+    def undrain_replica(self, model: Model, replica: str) -> bool:
+        """Use it again. False if it was not drained. Raises `InvalidRequest`."""
+        return self._pool_with(model, replica).undrain(replica)
 
     def reload(self, catalogue: Catalogue, rules: Rules) -> list[str]:
         """Serve what this catalogue has, and nothing else. Returns the names of those that are new, changed or gone."""
+        before = {model.name: model for model in self.catalogue}
+        after = {model.name: model for model in catalogue}
         self.catalogue = catalogue
-        changed = self._lifecycle.replace(catalogue, rules)
+        self._lifecycle.replace(_seats(catalogue), rules)
+        self._pools.replace(catalogue)
+        changed = [name for name in before | after if before.get(name) != after.get(name)]
         for name in changed:
             self._adapters.pop(name, None)
         return changed
@@ -201,19 +244,21 @@ class Fleet:
         """How every model is, and then each as something happens to it."""
         async with aclosing(self._lifecycle.watch()) as names:
             async for name in names:
-                if any(model.name == name for model in self.catalogue):
-                    yield self._lifecycle.status(name)
+                for model in self.catalogue:
+                    if any(member.name == name for member in model.members().values()):
+                        yield self._status(model)
 
     async def drain(self, grace: float) -> None:
         """Take nothing new; let what runs finish within `grace` seconds, then end it with an error."""
         self.onlookers.close()
-        await self._lifecycle.drain(grace)
+        await asyncio.gather(self._lifecycle.drain(grace), self._pools.stop(grace))
 
     def abandon(self) -> None:
         """End everything that runs or loads, now."""
         self._lifecycle.abandon()
 
     async def close(self) -> None:
+        await self._pools.close()
         await self._lifecycle.close()
         await asyncio.gather(*self._preloading, return_exceptions=True)
 
@@ -222,15 +267,43 @@ class Fleet:
         for told in self._observers:
             told(journey)
 
-    async def _answered(self, model: Model, ask: Callable[[WorkerProcess], Awaitable[T]]) -> T:
+    def _status(self, model: Model) -> ModelStatus:
+        pool = self._pools.of(model)
+        if pool is None:
+            return self._lifecycle.status(model.name)
+        members = [self._lifecycle.status(member.name) for member in model.members().values()]
+        return together(model, members, pool.status())
+
+    def _entrance(self, model: Model, request: Callable[[int], GenerateRequest] | None = None) -> Entrance:
+        if (pool := self._pools.of(model)) is None:
+            return OneWorker(lambda: self._lifecycle.enter(model.name))
+        return pool.entrance(None if request is None else request(0))
+
+    def _pool_with(self, model: Model, replica: str) -> Pool:
+        pool = self._pools.of(model)
+        if pool is None or replica not in pool.replicas:
+            there = f"it has {', '.join(pool.replicas)}" if pool is not None else "one worker serves it"
+            raise InvalidRequest(f"{model.name} has no replica {replica!r}; {there}", param="replica")
+        return pool
+
+    async def _answered(self, model: Model, ask: Callable[[Serving], Awaitable[T]]) -> T:
         """An answer that comes all at once: of a worker that dies over it nobody need know, but of a second one."""
-        try:
-            return await ask(await self._lifecycle.enter(model.name))
-        except WorkerCrashed:
-            return await ask(await self._lifecycle.enter(model.name))
+        entrance = self._entrance(model)
+        while True:
+            serving = await entrance.enter()
+            try:
+                return await ask(serving)
+            except PaddockError as error:
+                if not entrance.may_go_elsewhere(error):
+                    raise
 
     async def _preload(self, model: Model) -> None:
         try:
             await self.load(model)
         except PaddockError as error:
             _log.error("could not be loaded at the start", model=model.name, error=error.message)
+
+
+def _seats(catalogue: Catalogue) -> list[Model]:
+    """What is loaded by itself: each model or, where it has some, each of its replicas here."""
+    return [member for model in catalogue for member in model.members().values()]

@@ -65,9 +65,12 @@ class Scene:
 
 
 class Onlookers:
-    def __init__(self, lifecycle: Lifecycle, catalogue: Callable[[], Catalogue]) -> None:
+    def __init__(
+        self, lifecycle: Lifecycle, catalogue: Callable[[], Catalogue], status: Callable[[Model], ModelStatus]
+    ) -> None:
         self._lifecycle = lifecycle
         self._catalogue = catalogue
+        self._status = status
         self._mailboxes: set[asyncio.Queue[Scene | None]] = set()
         """One for each of them. None: there is no more to be seen."""
         self._looking: asyncio.Task[None] | None = None
@@ -145,9 +148,11 @@ class Onlookers:
         return Prospect(model.kind(), self._lifecycle.estimate(model), model.problem())
 
     def _sighting(self, model: Model) -> Sighting:
-        worker = self._lifecycle.worker(model.name)
+        # Of several that serve it, the first that is loaded shows what it does.
+        workers = [self._lifecycle.worker(member.name) for member in model.members().values()]
+        worker = next((worker for worker in workers if worker is not None), None)
         return Sighting(
-            self._lifecycle.status(model.name),
+            self._status(model),
             self._prospects[model.name][1],
             self._lifecycle.records.find(model.name),
             worker.info if worker is not None else None,

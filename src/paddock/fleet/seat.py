@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from paddock.errors import PaddockError
+from paddock.failures import Failures
 from paddock.fleet.catalogue import Model
-from paddock.fleet.policy import Bytes, Failures, Phase, Standing
+from paddock.fleet.policy import Bytes, Phase, Standing
 from paddock.fleet.process import WorkerProcess
+from paddock.pool.replica import ReplicaStatus
 from paddock.tally import Levels
 
 State = Literal["unloaded", "loading", "loaded", "unloading"]
@@ -38,11 +42,44 @@ class ModelStatus:
     failures: int = 0
     retry_after: float = 0.0
     """Seconds for which it is left alone after them."""
+    replicas: tuple[ReplicaStatus, ...] = ()
+    """Those that serve it together, where there are several."""
 
     @property
     def failed(self) -> bool:
         """It is not there because it failed."""
         return self.state == "unloaded" and bool(self.failure)
+
+
+def together(model: Model, members: Sequence[ModelStatus], replicas: Sequence[ReplicaStatus]) -> ModelStatus:
+    """A model that several serve, as one: `members` are those of them that are workers of ours."""
+    elsewhere = [replica for replica in replicas if replica.kind == "server"]
+    loaded = [member for member in members if member.state == "loaded"]
+    on_its_way: State = next((member.state for member in members if member.state != "unloaded"), "unloaded")
+    ready = [replica for replica in elsewhere if replica.health == "ready"]
+    failing = next((replica for replica in replicas if replica.failure), None)
+    return ModelStatus(
+        model,
+        "loaded" if loaded or ready else on_its_way,
+        running=sum(replica.load.running for replica in replicas),
+        waiting=sum(member.waiting for member in members),
+        slots=sum(member.slots for member in members) + sum(replica.load.slots for replica in ready),
+        progress=max((member.progress for member in members), default=0.0),
+        needs=_sum(member.needs for member in members),
+        loaded_for=max((member.loaded_for for member in members), default=0.0),
+        idle_for=min((member.idle_for for member in loaded), default=0.0),
+        failure=failing.failure if failing is not None else "",
+        failures=max((replica.failures for replica in replicas), default=0),
+        retry_after=min((replica.retry_after for replica in replicas), default=0.0),
+        replicas=tuple(replicas),
+    )
+
+
+def _sum(sizes: Iterable[Bytes]) -> Bytes:
+    total: Counter[str] = Counter()
+    for size in sizes:
+        total.update(size)
+    return dict(total)
 
 
 class Seat:

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from paddock.errors import PaddockError
 from paddock.gateway.bodies import BODY, IGNORED
 from paddock.gateway.callers import CALLER, MODEL, NOBODY
+from paddock.gateway.jobs import HEADER, JOB
 from paddock.gateway.metering import METER
 from paddock.gateway.request_ids import REQUEST_ID, request_id_from
 from paddock.gateway.responses import error_event, error_response
@@ -49,6 +50,8 @@ class AccessLog:
                 headers.raw.extend(header for header in self._headers if header[0] not in said)
                 if ignored := scope.get(IGNORED):
                     headers["x-paddock-ignored-fields"] = ignored
+                if job := scope.get(JOB):
+                    headers[HEADER] = job
                 if METER in scope:
                     headers.update(scope[METER].headers())
             elif message["type"] == "http.response.body":
@@ -92,6 +95,8 @@ def _more(scope: Scope) -> dict[str, Any]:
         fields["key"] = name
     if model := scope.get(MODEL):
         fields["model"] = model
+    if job := scope.get(JOB):
+        fields["job_id"] = job
     if METER in scope:
         fields |= scope[METER].told()
     if body := scope.get(BODY):

@@ -57,7 +57,7 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
         allow_origins=settings.cors_origins,
         allow_methods=["GET", "POST", "OPTIONS"],
         allow_headers=["*"],
-        expose_headers=["x-request-id", "x-paddock-ignored-fields", *HEADERS],
+        expose_headers=["x-request-id", "x-job-id", "x-paddock-ignored-fields", *HEADERS],
     )
     app.add_middleware(Browsers, settings=settings)
     counts = app.state.http_counts = HTTPCounts()

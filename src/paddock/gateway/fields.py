@@ -43,6 +43,8 @@ from paddock.types import (
     TokenPrompt,
 )
 
+JOB_ID = r"[!-~]{1,256}"
+"""What a job may be called: what can stand in a header and in a log."""
 LARGEST = 2**31 - 1
 """The largest number of anything. Larger ones could not be sent to a worker."""
 
@@ -247,6 +249,8 @@ class GenerationFields(SamplingFields):
     cache_prompt: bool | None = None
     id_slot: int | None = Field(None, ge=-1, le=LARGEST)
     deterministic: bool | None = None
+    job_id: Annotated[str, StringConstraints(pattern=f"^{JOB_ID}$")] | None = None
+    """Paddock's own, also as the header X-Job-Id."""
     lora: list[LoraScale] | None = Field(None, max_length=MOST_ADAPTERS)
     """The adapters that are to act, and no others; an empty list leaves it to the model's scales."""
     grammar: str | None = Field(None, max_length=LARGEST_CONSTRAINT)
@@ -292,6 +296,7 @@ class GenerationFields(SamplingFields):
             draft_n_max=self.draft_n_max,
             draft_n_min=self.draft_n_min,
             draft_p_min=self.draft_p_min,
+            job_id=self.job_id or "",
             **more,
         )
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
-from paddock.errors import PaddockError, WorkerCrashed
+from paddock.errors import PaddockError
 from paddock.fleet import Fleet, Generation, Model
 from paddock.types import CallDelta, FinishReason, GenerateRequest, Origin, TextLogprobs, Usage
 from paddock.wire import Delta
@@ -88,8 +88,8 @@ async def whole(generation: Generation) -> list[Delta]:
         while True:
             try:
                 return [delta async for delta in generation]
-            except WorkerCrashed:
-                if not await generation.restart():
+            except PaddockError as error:
+                if not await generation.restart(error):
                     raise
 
 

@@ -63,7 +63,9 @@ class Meter:
             return {}
         used = [generation.used for generation in self._generations]
         reasons = {reason for generation in self._generations for reason in generation.finish_reasons}
+        replicas = {generation.replica for generation in self._generations} - {""}
         return {
+            **({"replica": ",".join(sorted(replicas))} if replicas else {}),
             "prompt_tokens": sum(usage.prompt_tokens for usage in used),
             "cached_tokens": sum(usage.cached_tokens for usage in used),
             "completion_tokens": sum(usage.completion_tokens for usage in used),

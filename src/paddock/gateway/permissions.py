@@ -66,6 +66,8 @@ _ROUTES: Final[dict[Need, tuple[str, ...]]] = {
         "POST /admin/load",
         "POST /admin/unload",
         "POST /admin/reload",
+        "POST /admin/drain",
+        "POST /admin/undrain",
         "POST /models/load",
         "POST /models/unload",
         "GET /slots",

@@ -111,6 +111,8 @@ def _about(journey: Journey, operation: str) -> dict[str, str | int]:
     }
     if journey.origin.key:
         about["paddock.key"] = journey.origin.key
+    if journey.replica:
+        about["paddock.replica"] = journey.replica
     if journey.failed:
         about["error.type"] = journey.outcome
     return about

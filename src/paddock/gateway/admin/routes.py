@@ -12,16 +12,20 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from paddock.errors import PaddockError
-from paddock.fleet import Fleet, Model, ModelStatus
+from paddock.fleet import Fleet, Model, ModelStatus, ReplicaStatus
 from paddock.gateway.admin.schema import (
     Done,
+    DrainRequest,
     FleetState,
     ModelEvent,
     ModelState,
     ModelStatusData,
     NamedModel,
+    NamedReplica,
     Nothing,
     ReloadDone,
+    ReplicaDone,
+    ReplicaState,
     UnloadRequest,
 )
 from paddock.gateway.bodies import read_body
@@ -94,6 +98,27 @@ def admin_routes(fleet: Fleet, reloader: Reloader, *, max_body: int) -> APIRoute
         names = [model.name for model in fleet.catalogue]
         return JSON(ReloadDone(models=names, changed=done.changed, restart_needed=done.restart_needed))
 
+    @router.post("/admin/drain", **describe(ReplicaDone, body=DrainRequest))
+    async def drain(request: Request) -> Response:
+        """Send nothing to a replica any more; it finishes what it has. A worker of this server's own then ends."""
+        body = await read_body(request, DrainRequest, limit=max_body)
+        model = fleet.catalogue.named(body.model)
+        draining = fleet.drain_replica(model, body.replica)
+        if body.wait:
+            await draining
+        else:
+            background.begin(draining, "draining", model)
+            await asyncio.sleep(0)  # from here on it gets nothing
+        return JSON(_replica_done(fleet, model, body.replica))
+
+    @router.post("/admin/undrain", **describe(ReplicaDone, body=NamedReplica))
+    async def undrain(request: Request) -> Response:
+        """Use a drained replica again."""
+        body = await read_body(request, NamedReplica, limit=max_body)
+        model = fleet.catalogue.named(body.model)
+        fleet.undrain_replica(model, body.replica)
+        return JSON(_replica_done(fleet, model, body.replica))
+
     # ── llama-server's router ────────────────────────────────────────────────────────────────────────────────────────
 
     @router.post("/models/load", **describe(Success, body=NamedModel))
@@ -136,6 +161,32 @@ def _event(status: ModelStatus) -> bytes:
     return b"data: " + _encode(event) + b"\n\n"
 
 
+def _replica_done(fleet: Fleet, model: Model, name: str) -> ReplicaDone:
+    (status,) = [one for one in fleet.replicas(model) if one.name == name]
+    return ReplicaDone(model=model.name, replica=name, drained=status.drained, running=status.load.running)
+
+
+def _replica(status: ReplicaStatus) -> ReplicaState:
+    return ReplicaState(
+        name=status.name,
+        kind=status.kind,
+        health=status.health,
+        drained=status.drained,
+        excluded=status.excluded or None,
+        url=status.url or None,
+        pid=status.pid,
+        engine=status.engine,
+        engine_version=status.engine_version,
+        fingerprint=status.fingerprint or None,
+        running=status.load.running,
+        waiting=status.load.waiting,
+        slots=status.load.slots,
+        failures=status.failures,
+        failure=status.failure or None,
+        retry_after=round(status.retry_after, 3),
+    )
+
+
 def _state(status: ModelStatus) -> ModelState:
     return ModelState(
         name=status.model.name,
@@ -153,4 +204,5 @@ def _state(status: ModelStatus) -> ModelState:
         failures=status.failures,
         failure=status.failure or None,
         retry_after=round(status.retry_after, 3),
+        replicas=[_replica(replica) for replica in status.replicas],
     )

@@ -18,6 +18,16 @@ class UnloadRequest(NamedModel):
     """Whether to answer when they are gone, rather than when they are on their way."""
 
 
+class NamedReplica(Fields):
+    model: str
+    replica: str
+
+
+class DrainRequest(NamedReplica):
+    wait: bool = True
+    """Whether to answer when it has finished what it has, rather than when it gets nothing new any more."""
+
+
 class Nothing(Fields):
     pass
 
@@ -36,6 +46,38 @@ class ReloadDone(msgspec.Struct, kw_only=True):
     """Those of them that are new, gone or opened differently from now on."""
     restart_needed: list[str]
     """Settings that have changed and take effect with the next start only."""
+
+
+class ReplicaDone(msgspec.Struct, kw_only=True):
+    status: Literal["ok"] = "ok"
+    model: str
+    replica: str
+    drained: bool
+    running: int
+    """Requests that it has still."""
+
+
+class ReplicaState(msgspec.Struct, kw_only=True):
+    """One of those that serve a model together."""
+
+    name: str
+    kind: Literal["worker", "server"]
+    """A worker of this server's own, or a server elsewhere."""
+    health: Literal["ready", "unready", "down"]
+    drained: bool
+    excluded: str | None
+    """Why it is not asked for deterministic answers: it is not like the others."""
+    url: str | None
+    pid: int | None
+    engine: str
+    engine_version: str
+    fingerprint: str | None
+    running: int
+    waiting: int
+    slots: int
+    failures: int
+    failure: str | None
+    retry_after: float
 
 
 class ModelState(msgspec.Struct, kw_only=True):
@@ -61,6 +103,8 @@ class ModelState(msgspec.Struct, kw_only=True):
     """The last of them."""
     retry_after: float
     """Seconds for which it is left alone after them."""
+    replicas: list[ReplicaState]
+    """Empty where one worker serves it."""
 
 
 class FleetState(msgspec.Struct, kw_only=True):

@@ -56,6 +56,7 @@ class MessageAnswer:
         self._hides_thoughts = body.thinking is not None and body.thinking.display == "omitted"
         self._message = Message(
             id=f"msg_{secrets.token_urlsafe(18)}",
+            job_id=body.job_id or msgspec.UNSET,
             model=body.model or model,
             usage=MessageUsage(input_tokens=generation.prompt_tokens),
         )

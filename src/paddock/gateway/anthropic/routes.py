@@ -13,6 +13,7 @@ from paddock.gateway.anthropic.schema import Event, Failure, Message, TokenCount
 from paddock.gateway.bodies import read_body
 from paddock.gateway.callers import model_for
 from paddock.gateway.conversation import count_tokens, in_the_words_of
+from paddock.gateway.jobs import read_generation
 from paddock.gateway.openapi import describe
 from paddock.gateway.responses import JSON
 
@@ -27,7 +28,7 @@ def anthropic_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     )
     async def create_message(request: Request) -> Response:
         """What the model says next in a conversation, in Anthropic's dialect."""
-        body = await read_body(request, MessagesRequest, limit=max_body)
+        body = await read_generation(request, MessagesRequest, limit=max_body)
         requests = [partial(to_generate, body)]
         return await respond(
             request,

@@ -46,6 +46,7 @@ class MessageUsage(msgspec.Struct, kw_only=True):
 
 class Message(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
     id: str
+    job_id: str | msgspec.UnsetType = msgspec.UNSET
     role: Literal["assistant"] = "assistant"
     model: str
     content: list[Block] = []

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from paddock import __version__
-from paddock.fleet import Fleet, ModelRecord, ModelStatus
+from paddock.fleet import Fleet, ModelRecord, ModelStatus, ReplicaStatus
 from paddock.gateway.metrics.families import FAMILIES, Family
 from paddock.gateway.metrics.http import HTTPCounts
 from paddock.gateway.metrics.processes import Processes
 from paddock.tally import Histogram
 
 _POOL, _REPLICA = "default", "0"
+_HEALTHS = ("ready", "unready", "down")
 _STATES = ("unloaded", "loading", "loaded", "unloading")
 # There from the start, so that the first one shows as an increase.
 _CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "exit", "hang", "protocol")
@@ -41,26 +42,50 @@ class Points(list[Point]):
 def collect(fleet: Fleet, http: HTTPCounts, processes: Processes) -> Points:
     points = Points()
     engine = ("llama.cpp", _engine_version())
-    statuses = {status.model.name: status for status in fleet.status()}
+    statuses = {status.model.name: status for status in fleet.members()}
+    pools = {status.model.name: status for status in fleet.status() if status.replicas}
+    workers = _workers(pools.values())
     # One that is not served any more keeps what it has counted.
     for name in dict.fromkeys([*statuses, *fleet.records]):
         status, found = statuses.get(name), fleet.records.find(name)
-        record, worker = found or ModelRecord(), (name, _POOL, _REPLICA)
-        if status is not None:
-            _add_levels(points, status, record, worker, engine)
-        _add_totals(points, record, worker, engine)
+        record, worker = found or ModelRecord(), workers.get(name, (name, _POOL, _REPLICA))
+        if name not in pools:
+            if status is not None:
+                _add_levels(points, status, record, worker, engine)
+            _add_totals(points, record, worker, engine)
         if found is not None:  # else there would be hundreds of zeros for each of a large directory's models
-            _add_times(points, record, worker, engine)
-            _add_requests(points, record, name)
-            _add_life(points, record, worker)
+            if name not in pools:
+                _add_times(points, record, worker)
+                _add_life(points, record, worker)
+            if name not in workers:
+                _add_requests(points, record, _whole(name, pools), engine)
+    for status in pools.values():
+        for replica in status.replicas:
+            _add_replica(points, replica, (status.model.name, status.model.name, replica.name))
     for (route, name), count in http.for_models.items():
-        points.put("llama_requests_total", count, route, *engine, name, _POOL, _REPLICA)
-    _add_processes(points, processes, statuses.values())
+        points.put("llama_requests_total", count, route, *engine, *_whole(name, pools))
+    for name, count in http.jobs.items():
+        points.put("paddock_jobs_total", count, name)
+    _add_processes(points, processes, statuses.values(), workers)
     for device, limit in fleet.memory_limit.items():
         points.put("paddock_memory_limit_bytes", limit, device)
     _add_http(points, http)
     points.put("paddock_build_info", 1, __version__, platform.python_version(), *engine)
     return points
+
+
+def _workers(pools: Iterable[ModelStatus]) -> dict[str, tuple[str, ...]]:
+    """What those are called that are replicas of something, by the name under which each was loaded."""
+    return {
+        member.name: (status.model.name, status.model.name, replica)
+        for status in pools
+        for replica, member in status.model.members().items()
+    }
+
+
+def _whole(name: str, pools: Container[str]) -> tuple[str, ...]:
+    """The labels of what is about a model as such, whoever serves it."""
+    return (name, name, "") if name in pools else (name, _POOL, _REPLICA)
 
 
 def _add_levels(
@@ -126,9 +151,8 @@ def _add_totals(points: Points, record: ModelRecord, worker: tuple[str, ...], en
     points.put("paddock_prefix_lookups_total", tally.cache_misses, *worker, "miss")
 
 
-def _add_times(points: Points, record: ModelRecord, worker: tuple[str, ...], engine: tuple[str, ...]) -> None:
+def _add_times(points: Points, record: ModelRecord, worker: tuple[str, ...]) -> None:
     tally = record.tally
-    points.put("llama_request_duration_seconds", record.request_seconds, *engine, *worker)
     for name, histogram in {
         "paddock_queue_seconds": tally.queue_seconds,
         "paddock_inter_token_seconds": tally.inter_token_seconds,
@@ -140,7 +164,9 @@ def _add_times(points: Points, record: ModelRecord, worker: tuple[str, ...], eng
         points.put(name, histogram, *worker)
 
 
-def _add_requests(points: Points, record: ModelRecord, name: str) -> None:
+def _add_requests(points: Points, record: ModelRecord, model: tuple[str, ...], engine: tuple[str, ...]) -> None:
+    name = model[0]
+    points.put("llama_request_duration_seconds", record.request_seconds, *engine, *model)
     for key, usage in record.keys.items():
         key = key or ANONYMOUS
         for outcome, count in usage.outcomes.items():
@@ -162,12 +188,35 @@ def _add_life(points: Points, record: ModelRecord, worker: tuple[str, ...]) -> N
         points.put("paddock_model_load_failures_total", record.load_failures[reason], *worker, reason)
 
 
-def _add_processes(points: Points, processes: Processes, statuses: Iterable[ModelStatus]) -> None:
+def _add_replica(points: Points, status: ReplicaStatus, replica: tuple[str, ...]) -> None:
+    for health in _HEALTHS:
+        points.put("paddock_replica_health", status.health == health, *replica, health)
+    points.put("paddock_replica_drained", status.drained, *replica)
+    points.put("paddock_replica_running_requests", status.load.running, *replica)
+    points.put("paddock_replica_retries_total", status.retried, *replica)
+    for reason, count in status.chosen.items():
+        points.put("paddock_replica_requests_total", count, *replica, reason)
+    if status.kind == "worker":
+        return
+    points.put("paddock_replica_tokens_total", status.tokens, *replica)
+    for outcome in _with(("ok", "left", "replica_failed"), status.outcomes):
+        points.put("paddock_replica_answers_total", status.outcomes.get(outcome, 0), *replica, outcome)
+    for name, value in status.scraped.items():
+        if name in FAMILIES:  # whatever else there will be, it is not declared yet
+            points.put(name, value, status.engine, status.engine_version, *replica)
+
+
+def _add_processes(
+    points: Points,
+    processes: Processes,
+    statuses: Iterable[ModelStatus],
+    workers: Mapping[str, tuple[str, ...]],
+) -> None:
     points.put("paddock_memory_available_bytes", processes.available, "host")
     for status in statuses:
         process = processes.workers.get(status.pid or 0)
         if process is not None:
-            worker = (status.model.name, _POOL, _REPLICA)
+            worker = workers.get(status.model.name, (status.model.name, _POOL, _REPLICA))
             points.put("paddock_worker_resident_memory_bytes", process.resident, *worker)
             points.put("paddock_worker_own_memory_bytes", process.own, *worker)
             points.put("paddock_worker_open_fds", process.open_fds, *worker)

@@ -101,6 +101,7 @@ SECTIONS: Final = (
                 "model_id",
                 "key",
             ),
+            _counter("paddock_jobs_total", "Requests that named a job which they are part of.", "model_id"),
             _histogram("paddock_model_wait_seconds", "From a request's arrival until its model was there.", *_REQUEST),
             _histogram(
                 "paddock_time_to_first_token_seconds",
@@ -112,8 +113,8 @@ SECTIONS: Final = (
     ),
     Section(
         "Steps",
-        "As the workers counted them; told about once a second. `pool` and `replica` are `default` and `0` as long as "
-        "a model has one worker at most.",
+        "As the workers counted them; told about once a second. `pool` and `replica` are `default` and `0` where one "
+        "worker serves a model, and else the model's and the replica's name.",
         (
             _histogram("paddock_queue_seconds", "From when a request was accepted to its first step.", *_WORKER),
             _histogram("paddock_inter_token_seconds", "Between two tokens of an answer.", *_WORKER),
@@ -179,6 +180,30 @@ SECTIONS: Final = (
             _counter("paddock_worker_cpu_seconds_total", "CPU time of its processes.", *_WORKER),
             _gauge("paddock_memory_limit_bytes", "What all models together may take, where a limit is set.", "device"),
             _gauge("paddock_memory_available_bytes", "What could be allocated without swapping.", "device"),
+        ),
+    ),
+    Section(
+        "Replicas",
+        "Of models that several serve together. `health` is `ready`, `unready` (loading) or `down`; one of them is 1. "
+        "A request is sent to a replica that likely holds its `prefix`, to another because of the `load`, or is `new` "
+        "to all. What a server elsewhere counts itself is among llama-server's metrics, with its labels.",
+        (
+            _gauge("paddock_replica_health", "Whether a replica is so.", *_WORKER, "health"),
+            _gauge("paddock_replica_drained", "Whether it gets nothing new.", *_WORKER),
+            _gauge("paddock_replica_running_requests", "Requests it has, as far as is known here.", *_WORKER),
+            _counter("paddock_replica_requests_total", "Requests sent to it, by the reason.", *_WORKER, "reason"),
+            _counter(
+                "paddock_replica_retries_total",
+                "Those that failed there before anything was told, so that another one was asked.",
+                *_WORKER,
+            ),
+            _counter("paddock_replica_tokens_total", "Tokens that came from a server elsewhere.", *_WORKER),
+            _counter(
+                "paddock_replica_answers_total",
+                "Requests to a server elsewhere that ended, by their outcome, as of `paddock_requests_total`.",
+                *_WORKER,
+                "outcome",
+            ),
         ),
     ),
     Section(

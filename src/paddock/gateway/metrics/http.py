@@ -10,6 +10,7 @@ from functools import partial
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddock.gateway.callers import MODEL
+from paddock.gateway.jobs import JOB
 from paddock.tally import WAITS, Histogram
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -22,6 +23,8 @@ class HTTPCounts:
         """By method, route and status."""
         self.for_models: Counter[tuple[str, str]] = Counter()
         """By route and model."""
+        self.jobs: Counter[str] = Counter()
+        """Requests that were part of a job, by model."""
         self.seconds: dict[str, Histogram] = {}
         self.in_progress = 0
         self.streams = 0
@@ -61,6 +64,7 @@ class HTTPCounts:
         self.seconds.setdefault(route, Histogram.of(WAITS)).observe(seconds)
         if model := scope.get(MODEL):
             self.for_models[route, model] += 1
+            self.jobs[model] += JOB in scope
 
 
 def route_of(scope: Scope) -> str:

@@ -22,7 +22,7 @@ def metrics_routes(fleet: Fleet, http: HTTPCounts, *, enabled: bool) -> APIRoute
         """Everything that is counted, of all models, for Prometheus. Loads none."""
         if not enabled:
             raise NotSupported("this server has no metrics: it was started with --no-metrics")
-        processes = await asyncio.to_thread(look_at, [status.pid for status in fleet.status() if status.pid])
+        processes = await asyncio.to_thread(look_at, [status.pid for status in fleet.members() if status.pid])
         points = collect(fleet, http, processes)
         return Response(await asyncio.to_thread(render, points), media_type=CONTENT_TYPE)
 

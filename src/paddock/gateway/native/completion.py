@@ -15,8 +15,8 @@ from fastapi.responses import Response
 from paddock.errors import PaddockError
 from paddock.fleet import Fleet, Generation
 from paddock.gateway.answering import respond
-from paddock.gateway.bodies import read_body
 from paddock.gateway.generation import Written, collect_all, merged
+from paddock.gateway.jobs import read_generation
 from paddock.gateway.native.schema import (
     InfillRequest,
     NativeCompletion,
@@ -48,13 +48,13 @@ def completion_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     @router.post("/completions", **describe(*_ANSWERS, body=NativeCompletionRequest, events=_EVENTS))
     async def complete(request: Request) -> Response:
         """How texts go on, as llama-server says it."""
-        body = await read_body(request, NativeCompletionRequest, limit=max_body)
+        body = await read_generation(request, NativeCompletionRequest, limit=max_body)
         return await _answer(request, fleet, body, body.prompt)
 
     @router.post("/infill", **describe(*_ANSWERS, body=InfillRequest, events=_EVENTS))
     async def infill(request: Request) -> Response:
         """What belongs between two texts, from a model that was made to fill gaps."""
-        body = await read_body(request, InfillRequest, limit=max_body)
+        body = await read_generation(request, InfillRequest, limit=max_body)
         prompt = InfillPrompt(
             body.input_prefix + body.prompt,
             body.input_suffix,
@@ -154,6 +154,7 @@ class NativeAnswer:
             stopping_word=last.stop_string,
             tokens_cached=usage.cached_tokens,
             timings=timings_of(last.timings, usage),
+            job_id=self._body.job_id or msgspec.UNSET,
         )
         if answer.logprobs and not streamed:
             final.completion_probabilities = self._probabilities(answer.logprobs)

@@ -91,6 +91,8 @@ class Props(msgspec.Struct, kw_only=True):
     endpoint_props: bool
     endpoint_metrics: bool = False
     build_info: str
+    fingerprint: str
+    """As `system_fingerprint`; empty while the model is not loaded."""
 
 
 def props_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
@@ -149,6 +151,7 @@ def _props(
         endpoint_slots=settings.slots,
         endpoint_props=settings.props,
         build_info=f"paddock {__version__}" + (f", {info.engine}" if info is not None else ""),
+        fingerprint=info.fingerprint if info is not None else "",
     )
 
 

@@ -104,4 +104,5 @@ class NativeCompletion(msgspec.Struct, kw_only=True):
     stopping_word: str
     tokens_cached: int
     timings: NativeTimings
+    job_id: str | msgspec.UnsetType = msgspec.UNSET
     completion_probabilities: list[TokenProbabilities] | msgspec.UnsetType = msgspec.UNSET

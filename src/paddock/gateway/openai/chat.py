@@ -56,6 +56,7 @@ class ChatAnswer:
 
     def __init__(self, body: ChatCompletionRequest, model: str, generation: Generation) -> None:
         self._id = f"chatcmpl-{secrets.token_urlsafe(18)}"
+        self._job_id = body.job_id or msgspec.UNSET
         self._created = int(time.time())
         self._model = body.model or model
         self._generation = generation
@@ -69,6 +70,7 @@ class ChatAnswer:
         answers = await collect(self._generation, self._n)
         return ChatCompletion(
             id=self._id,
+            job_id=self._job_id,
             created=self._created,
             model=self._model,
             system_fingerprint=self._fingerprint,
@@ -160,6 +162,7 @@ class ChatAnswer:
     ) -> bytes:
         chunk = ChatCompletionChunk(
             id=self._id,
+            job_id=self._job_id,
             created=self._created,
             model=self._model,
             system_fingerprint=self._fingerprint,

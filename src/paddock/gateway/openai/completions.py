@@ -125,6 +125,7 @@ class CompletionAnswer:
     ) -> Completion:
         return Completion(
             id=self._id,
+            job_id=self._body.job_id or msgspec.UNSET,
             created=self._created,
             model=self._model,
             system_fingerprint=self._generations[0].fingerprint,

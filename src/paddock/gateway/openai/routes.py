@@ -7,7 +7,7 @@ from fastapi.responses import Response
 
 from paddock.fleet import Fleet
 from paddock.gateway.answering import respond
-from paddock.gateway.bodies import read_body
+from paddock.gateway.jobs import read_generation
 from paddock.gateway.openai import completions
 from paddock.gateway.openai.chat import ChatAnswer, to_generate
 from paddock.gateway.openai.schema import (
@@ -29,14 +29,14 @@ def openai_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     )
     async def create_chat_completion(request: Request) -> Response:
         """What the model says next in a conversation."""
-        body = await read_body(request, ChatCompletionRequest, limit=max_body)
+        body = await read_generation(request, ChatCompletionRequest, limit=max_body)
         requests = [partial(to_generate, body)]
         return await respond(request, fleet, body, requests, lambda model, started: ChatAnswer(body, model, started[0]))
 
     @router.post("/completions", **describe(Completion, body=CompletionRequest, events=(Completion,), done=True))
     async def create_completion(request: Request) -> Response:
         """How a text goes on."""
-        body = await read_body(request, CompletionRequest, limit=max_body)
+        body = await read_generation(request, CompletionRequest, limit=max_body)
         requests = [partial(completions.to_generate, body, prompt) for prompt in body.prompt]
         return await respond(request, fleet, body, requests, partial(completions.CompletionAnswer, body))
 

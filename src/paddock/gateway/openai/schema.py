@@ -345,6 +345,7 @@ class Choice(msgspec.Struct, kw_only=True):
 
 class ChatCompletion(msgspec.Struct, kw_only=True):
     id: str
+    job_id: str | msgspec.UnsetType = msgspec.UNSET
     object: Literal["chat.completion"] = "chat.completion"
     created: int
     model: str
@@ -385,6 +386,7 @@ class ChunkChoice(msgspec.Struct, kw_only=True):
 
 class ChatCompletionChunk(msgspec.Struct, kw_only=True):
     id: str
+    job_id: str | msgspec.UnsetType = msgspec.UNSET
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     created: int
     model: str
@@ -417,6 +419,7 @@ class Completion(msgspec.Struct, kw_only=True):
     """A whole answer, or a part of one in a stream."""
 
     id: str
+    job_id: str | msgspec.UnsetType = msgspec.UNSET
     object: Literal["text_completion"] = "text_completion"
     created: int
     model: str

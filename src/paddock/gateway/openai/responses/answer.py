@@ -72,6 +72,7 @@ class ResponseAnswer:
         text = body.text.model_dump(by_alias=True, exclude_none=True) if body.text is not None else {}
         self._response = Response(
             id=f"resp_{self._mark}",
+            job_id=body.job_id or msgspec.UNSET,
             created_at=int(time.time()),
             status="in_progress",
             model=body.model or model,

@@ -10,6 +10,7 @@ from paddock.gateway.answering import respond
 from paddock.gateway.bodies import read_body
 from paddock.gateway.callers import model_for
 from paddock.gateway.conversation import count_tokens, in_the_words_of
+from paddock.gateway.jobs import read_generation
 from paddock.gateway.openai.responses.answer import ResponseAnswer, to_generate
 from paddock.gateway.openai.responses.request import ResponseRequest
 from paddock.gateway.openai.responses.schema import Event, InputTokens, Response
@@ -25,7 +26,7 @@ def response_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     @router.post("", **describe(Response, body=ResponseRequest, events=(Event,), named=True, prefix="Responses"))
     async def create_response(request: Request) -> HTTPResponse:
         """What the model says next, as a row of items. Nothing is kept: send the whole conversation each time."""
-        body = await read_body(request, ResponseRequest, limit=max_body)
+        body = await read_generation(request, ResponseRequest, limit=max_body)
         requests = [partial(to_generate, body)]
         return await respond(
             request, fleet, body, requests, lambda model, started: ResponseAnswer(body, model, started[0]), words=_WORDS

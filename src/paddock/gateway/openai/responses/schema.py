@@ -71,6 +71,7 @@ class Response(msgspec.Struct, kw_only=True):
     """What was answered, with what was asked of it."""
 
     id: str
+    job_id: str | msgspec.UnsetType = msgspec.UNSET
     object: Literal["response"] = "response"
     created_at: int
     completed_at: int | None = None

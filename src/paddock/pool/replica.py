@@ -1,0 +1,140 @@
+"""What a pool asks of a replica, whether it is a worker of our own or a server elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from paddock.errors import PaddockError
+from paddock.pool.routing import Load
+from paddock.types import Adapters, GenerateRequest, ModelInfo, SlotState
+from paddock.wire import Delta, Text, TextQuestion, Tokens
+
+Health = Literal["ready", "unready", "down"]
+"""It can be asked; not yet, because it is loading; or it does not answer, or only with failures."""
+
+
+class Attempt(Protocol):
+    """One request under way: an async iterator of its deltas, in order, that ends after the last.
+
+    Raises the `PaddockError` that ended the request early.
+    """
+
+    @property
+    def answers(self) -> int: ...
+    @property
+    def adapters(self) -> Adapters: ...
+    @property
+    def prompt_tokens(self) -> int:
+        """As far as it is known."""
+
+    @property
+    def prompt(self) -> list[tuple[int, bytes]]:
+        """The prompt's tokens and their names, where the request asked for them."""
+
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def n_ctx(self) -> int: ...
+    async def accepted(self) -> None:
+        """Wait until the request was taken, or raise why it was not."""
+
+    def __aiter__(self) -> AsyncIterator[Delta]: ...
+    async def __anext__(self) -> Delta: ...
+    def close(self) -> None:
+        """Nobody listens any more: the request's place is freed."""
+
+
+class Serving(Protocol):
+    """Somebody who answers requests now."""
+
+    def generate(self, request: Callable[[int], GenerateRequest]) -> Attempt:
+        """Send a request; `request` is given the id to build it with."""
+
+    async def ask(self, question: Callable[[int], TextQuestion]) -> Tokens | Text:
+        """Have a question about text answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaStatus:
+    """What a look at a replica shows."""
+
+    name: str
+    kind: Literal["worker", "server"]
+    health: Health
+    engine: str
+    engine_version: str
+    load: Load
+    url: str = ""
+    pid: int | None = None
+    fingerprint: str = ""
+    drained: bool = False
+    excluded: str = ""
+    """Why it is not asked for what must be the same everywhere."""
+    failures: int = 0
+    """In a row."""
+    failure: str = ""
+    """The last of them."""
+    retry_after: float = 0.0
+    """Seconds for which it is left alone after them."""
+    chosen: Mapping[str, int] = field(default_factory=dict)
+    """Requests that were sent there, by the reason."""
+    retried: int = 0
+    """Those that failed before anything was told, and went elsewhere."""
+    tokens: int = 0
+    """What has been heard of a server, token by token."""
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    """How requests to a server ended: `ok`, `left`, or the code of an error."""
+    scraped: Mapping[str, float] = field(default_factory=dict)
+    """What a server counts itself, by llama-server's names."""
+
+
+class Replica(Protocol):
+    name: str
+
+    @property
+    def info(self) -> ModelInfo | None:
+        """What the model says of itself there; None while that is not known."""
+
+    @property
+    def load(self) -> Load: ...
+    @property
+    def life(self) -> int:
+        """Another number after each start, before which everything it held is forgotten."""
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may be asked at all, were it to be loaded first."""
+
+    @property
+    def awake(self) -> bool:
+        """Whether it answers without having to load anything first."""
+
+    def beyond(self, request: GenerateRequest) -> PaddockError | None:
+        """Why it cannot do what the request asks for, or None."""
+
+    async def enter(self, *, exact: bool) -> Serving:
+        """Have it ready; with its fingerprint known, where the answer must be `exact`. To be used at once, without
+        another await in between. Raises `PaddockError`.
+        """
+
+    def wake(self) -> None:
+        """Begin to load it, for those who come later."""
+
+    async def slots(self) -> list[SlotState]:
+        """Its running places; none while it has none. Wakes nothing."""
+
+    async def leave(self) -> None:
+        """Finish what is under way; nobody sends anything any more. A worker of ours then ends."""
+
+    async def stop(self, grace: float | None) -> None:
+        """It is not asked any more: what is under way elsewhere has so many seconds to finish, or as many as it takes,
+        and then ends with an error. What becomes of a worker of ours its lifecycle knows.
+        """
+
+    def status(self) -> ReplicaStatus: ...
+    def start(self) -> None:
+        """The event loop runs: look after it from now on."""
+
+    async def close(self) -> None: ...

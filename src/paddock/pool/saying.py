@@ -1,0 +1,209 @@
+"""A request as llama.cpp-compatible servers take it over HTTP: which route, and what body. Nothing of it is lost: what
+a server would not understand is known beforehand (`beyond`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from paddock.errors import PaddockError, UnsupportedParameter
+from paddock.types import (
+    ChatPrompt,
+    Constraint,
+    GenerateRequest,
+    InfillPrompt,
+    MixedPrompt,
+    SamplingParams,
+    TextPrompt,
+    TokenPrompt,
+    Tool,
+)
+
+_CHAT, _COMPLETION, _INFILL = "/v1/chat/completions", "/completion", "/infill"
+# What is said in another way, or by other names.
+_OTHERWISE = frozenset({"seed", "n_probs", "logit_bias", "post_sampling_probs", "ignore_eos"})
+_SEEDS = 2**32 - 1
+"""How many different ones a llama-server knows; one more asks for a random one."""
+_PADDOCK_ALONE = "only another Paddock can do that, and no replica that can be used now is one"
+
+
+def beyond(request: GenerateRequest, *, paddock: bool, slots: int, deterministic: bool) -> PaddockError | None:
+    """Why a server elsewhere cannot be asked for this: it would drop a part without a word. None: it can."""
+    if request.adapters:
+        return UnsupportedParameter(
+            "adapters act in workers of this server only, not on replicas elsewhere", param="lora"
+        )
+    if request.prompt_probs >= 0:
+        return UnsupportedParameter("how likely a prompt is cannot be asked of replicas elsewhere", param="echo")
+    if paddock:
+        return None
+    if request.constraint is not None and request.constraint.kind == "regex":
+        return UnsupportedParameter(f"a regular expression: {_PADDOCK_ALONE}", param=request.constraint.param)
+    if deterministic and slots != 1:
+        return UnsupportedParameter(
+            f"a llama-server gives the same bytes with one slot (--parallel 1) only, and this one has {slots}",
+            param="deterministic",
+        )
+    prompt = request.prompt
+    if isinstance(prompt, ChatPrompt):
+        if prompt.function:
+            return UnsupportedParameter(f"a function by its name: {_PADDOCK_ALONE}", param="tool_choice")
+        if prompt.ending == "reply" and prompt.messages[-1].get("role") == "assistant":
+            return UnsupportedParameter(
+                f"a reply after a message of the assistant's: {_PADDOCK_ALONE}", param="add_generation_prompt"
+            )
+    return None
+
+
+def said(
+    request: GenerateRequest, model: str, *, paddock: bool, n_ctx: int, deterministic: bool
+) -> tuple[str, dict[str, Any]]:
+    """The route and the body, for a server with such a context. The answer is asked for as a stream that tells its
+    usage, and at its beginning how long the prompt is.
+    """
+    body: dict[str, Any] = {
+        "model": model,
+        "stream": True,
+        "return_progress": True,
+        **_sampling(request.sampling, paddock=paddock, n_ctx=n_ctx),
+        **_generation(request, paddock=paddock, deterministic=deterministic),
+    }
+    prompt = request.prompt
+    if isinstance(prompt, ChatPrompt):
+        body |= {"stream_options": {"include_usage": True}, **conversation(prompt)}
+        if request.sampling.n_probs >= 0:
+            body |= {"logprobs": True, "top_logprobs": request.sampling.n_probs}
+        if request.max_tokens is not None:
+            body["max_tokens"] = request.max_tokens
+        if request.n > 1:
+            body["n"] = request.n
+        return _CHAT, body
+    body |= {
+        "n_predict": -1 if request.max_tokens is None else request.max_tokens,
+        # llama-server tells nothing of the chosen token unless it is asked for one beside it.
+        "n_probs": max(request.sampling.n_probs, 1) if request.sampling.n_probs >= 0 else 0,
+    }
+    if request.n > 1:
+        body["n_cmpl"] = request.n
+    if request.max_seconds:
+        body["t_max_predict_ms"] = max(1, round(1000 * request.max_seconds))
+    match prompt:
+        case TextPrompt(text):
+            body["prompt"] = text
+        case TokenPrompt(tokens):
+            body["prompt"] = tokens
+        case MixedPrompt(parts):
+            body["prompt"] = parts
+        case InfillPrompt():
+            extra = [{"filename": name, "text": text} for name, text in prompt.extra]
+            body |= {"input_prefix": prompt.prefix, "input_suffix": prompt.suffix, "input_extra": extra}
+            return _INFILL, body
+    return _COMPLETION, body
+
+
+def _sampling(params: SamplingParams, *, paddock: bool, n_ctx: int) -> dict[str, Any]:
+    """All of it, so that what a server was started with makes no difference."""
+    body = {name: getattr(params, name) for name in params.__struct_fields__ if name not in _OTHERWISE}
+    for name in ("repeat_last_n", "dry_penalty_last_n"):
+        if body[name] == -1:  # all there are, which not every llama-server takes for an answer
+            body[name] = n_ctx
+    if params.seed is not None:
+        body["seed"] = params.seed if paddock else params.seed % _SEEDS
+    if params.logit_bias:
+        never = float("-inf")
+        body["logit_bias"] = [[token, False if bias == never else bias] for token, bias in params.logit_bias]
+    if params.ignore_eos:
+        body["ignore_eos"] = True
+    if params.post_sampling_probs:
+        body["post_sampling_probs"] = True
+    return body
+
+
+def _generation(request: GenerateRequest, *, paddock: bool, deterministic: bool) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        # What a llama-server reuses of a prompt changes the last bits of what follows.
+        "cache_prompt": request.cache_prompt and (paddock or not deterministic),
+        "stop": list(request.stop),
+    }
+    if deterministic and paddock:
+        body["deterministic"] = True
+    if request.constraint is not None:
+        body |= _constraint(request.constraint)
+    if request.id_slot is not None:
+        body["id_slot"] = request.id_slot
+    if request.min_indent:
+        body["n_indent"] = request.min_indent
+    for name in ("return_tokens", "timings_per_token"):
+        if getattr(request, name) and not (name == "return_tokens" and isinstance(request.prompt, ChatPrompt)):
+            body[name] = True
+    for name in ("n_max", "n_min", "p_min"):
+        if (value := getattr(request, f"draft_{name}")) is not None:
+            body[f"speculative.{name}"] = value
+    return body
+
+
+def _constraint(constraint: Constraint) -> dict[str, Any]:
+    match constraint.kind:
+        case "json_schema":
+            return {"json_schema": msgspec.json.decode(constraint.source)}
+        case "regex":
+            return {"regex": constraint.source}
+        case _:
+            return {"grammar": constraint.source}
+
+
+def conversation(prompt: ChatPrompt) -> dict[str, Any]:
+    """What a chat request says of its messages."""
+    body: dict[str, Any] = {"messages": [_message(message) for message in prompt.messages]}
+    if prompt.tools:
+        body["tools"] = [_tool(tool) for tool in prompt.tools]
+        body["parallel_tool_calls"] = prompt.parallel_calls
+        if prompt.function:
+            body["tool_choice"] = {"type": "function", "function": {"name": prompt.function}}
+        elif prompt.must_call:
+            body["tool_choice"] = "required"
+    match prompt.ending:
+        case "continue":
+            body |= {"continue_final_message": True, "add_generation_prompt": False}
+        case "none":
+            body["add_generation_prompt"] = False
+        case "reply" if prompt.messages[-1].get("role") == "assistant":
+            body["add_generation_prompt"] = True
+    options = dict(prompt.template_options)
+    if prompt.thinking is not None:
+        options["enable_thinking"] = prompt.thinking
+    if options:
+        body["chat_template_kwargs"] = options
+    if prompt.thinking_budget is not None:
+        body["thinking_budget_tokens"] = prompt.thinking_budget
+    if not prompt.split_reasoning:
+        body["reasoning_format"] = "none"
+    return body
+
+
+def _message(message: dict[str, Any]) -> dict[str, Any]:
+    """Templates are given the arguments of earlier calls as objects; over HTTP they are texts."""
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    return message | {
+        "tool_calls": [
+            call
+            | {
+                "function": call["function"]
+                | {"arguments": msgspec.json.encode(call["function"]["arguments"]).decode()}
+            }
+            for call in calls
+        ]
+    }
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": tool.name, "parameters": tool.parameters}
+    if tool.description:
+        function["description"] = tool.description
+    if tool.strict:
+        function["strict"] = True
+    return {"type": "function", "function": function}

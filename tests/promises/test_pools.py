@@ -1,0 +1,327 @@
+"""Replicas behind one name: what becomes of requests when one is killed, fails or differs; and jobs by name alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.pool.llama_server import LlamaServer, free_port, llama_server_binary
+from tests.server import Server, chat_body, events, wait_for
+
+CHAT = "/v1/chat/completions"
+LONG = "say: " + " ".join(f"word{number}" for number in range(60))
+
+
+@contextmanager
+def pool(folder: Path, replicas: Any, **model: Any) -> Iterator[Server]:
+    file = folder / "paddock.json"
+    file.write_text(json.dumps({"model_manager": {"models": {"pooled": {"replicas": replicas, **model}}}}))
+    with Server("--config", str(file)) as server:
+        yield server
+
+
+def replicas(server: Server) -> dict[str, dict[str, Any]]:
+    (model,) = server.client.get("/admin/status").json()["models"]
+    return {replica["name"]: replica for replica in model["replicas"]}
+
+
+def ask(server: Server, text: str, **options: Any) -> httpx.Response:
+    return server.client.post(CHAT, json=chat_body(text, model="pooled", **options))
+
+
+class Streams:
+    """Answers under way, each read a little."""
+
+    def __init__(self, stack: ExitStack, server: Server, count: int) -> None:
+        body = chat_body(LONG, model="pooled", stream=True)
+        responses = [stack.enter_context(server.client.stream("POST", CHAT, json=body)) for _ in range(count)]
+        self._reading = [events(response) for response in responses]
+        for reading in self._reading:
+            next(reading)
+            next(reading)
+
+    def endings(self) -> list[str]:
+        """`[DONE]`, or the code of the error that ended it."""
+        return [_ending(list(reading)) for reading in self._reading]
+
+
+def _ending(rest: list[tuple[str, str]]) -> str:
+    event, data = rest[-1]
+    return str(json.loads(data)["error"]["code"]) if event == "error" else data
+
+
+def test_a_worker_killed_takes_only_the_streams_that_had_begun_on_it(tmp_path: Path) -> None:
+    with pool(tmp_path, 2, path="fake:delay=0.02", parallel=2, preload=True) as server, ExitStack() as stack:
+        wait_for(lambda: all(one["fingerprint"] for one in replicas(server).values()), 30, "both workers")
+        streams = Streams(stack, server, 4)
+        before = replicas(server)
+        assert [one["running"] for one in before.values()] == [2, 2]
+        with ThreadPoolExecutor(4) as threads:
+            waiting = [threads.submit(ask, server, f"say: {number}") for number in range(4)]
+            wait_for(lambda: sum(one["running"] for one in replicas(server).values()) == 8, 10, "all eight")
+            os.kill(before["0"]["pid"], signal.SIGKILL)
+            answers = [one.result() for one in waiting]
+        assert sorted(streams.endings()) == ["[DONE]", "[DONE]", "worker_crashed", "worker_crashed"]
+        assert [answer.json()["choices"][0]["message"]["content"] for answer in answers] == ["0", "1", "2", "3"]
+        with ThreadPoolExecutor(6) as threads:  # more than the one can do: the other comes back
+            text = "say: what takes a while"
+            assert all(one.status_code == 200 for one in threads.map(lambda _: ask(server, text), range(6)))
+        wait_for(lambda: replicas(server)["0"]["fingerprint"], 30, "the other worker")
+        assert replicas(server)["0"]["pid"] != before["0"]["pid"]
+        more = Streams(stack, server, 4)
+        assert [one["running"] for one in replicas(server).values()] == [2, 2]
+        assert more.endings() == ["[DONE]"] * 4
+
+
+def test_a_server_killed_takes_only_the_streams_that_had_begun_on_it(tmp_path: Path) -> None:
+    ports = {"a": free_port(), "b": free_port()}
+    args = ("-m", "fake:delay=0.02", "-np", "2", "--port")
+    urls = {name: {"url": f"http://127.0.0.1:{port}"} for name, port in ports.items()}
+    with Server(*args, str(ports["b"])) as second, ExitStack() as stack:
+        with Server(*args, str(ports["a"])) as first, pool(tmp_path, urls) as server:
+            assert first.chat("say: awake") and second.chat("say: awake")
+            _wait_for_health(server, "ready", "ready")
+            streams = Streams(stack, server, 4)
+            assert [one["running"] for one in replicas(server).values()] == [2, 2]
+            first.process.kill()
+            first.process.wait()
+            assert all(ask(server, "say: on").status_code == 200 for _ in range(4))
+            assert sorted(streams.endings()) == ["[DONE]", "[DONE]", "replica_lost", "replica_lost"]
+            _wait_for_health(server, "down", "ready")
+            with Server(*args, str(ports["a"])) as again:
+                assert again.chat("say: awake")
+                _wait_for_health(server, "ready", "ready")
+                more = Streams(stack, server, 4)
+                assert [one["running"] for one in replicas(server).values()] == [2, 2]
+                assert more.endings() == ["[DONE]"] * 4
+
+
+def test_a_conversation_stays_where_it_is_known(tmp_path: Path) -> None:
+    with pool(tmp_path, 3, path="fake:", preload=True) as server:
+        wait_for(lambda: all(one["fingerprint"] for one in replicas(server).values()), 30, "the workers")
+        conversations = [[{"role": "user", "content": f"{number}: " + "Tell me more. " * 40}] for number in range(6)]
+        for turn in range(3):
+            for messages in conversations:
+                body = {"model": "pooled", "messages": messages, "seed": 1, "max_tokens": 20}
+                answer = server.client.post(CHAT, json=body).json()
+                cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+                assert cached > 300 or turn == 0
+                messages += [answer["choices"][0]["message"], {"role": "user", "content": "Go on."}]
+        sent = [line for line in server.client.get("/metrics").text.splitlines() if 'reason="new"' in line]
+        assert sum(float(line.rsplit(" ", 1)[1]) > 0 for line in sent) > 1  # not all of them in one place
+
+
+def test_a_reload_touches_only_the_replicas_that_changed(tmp_path: Path) -> None:
+    with pool(tmp_path, 2, path="fake:delay=0.02", parallel=2, preload=True) as server, ExitStack() as stack:
+        wait_for(lambda: all(one["fingerprint"] for one in replicas(server).values()), 30, "the workers")
+        before = {name: one["pid"] for name, one in replicas(server).items()}
+        streams = Streams(stack, server, 2)
+        file = tmp_path / "paddock.json"
+        settings = json.loads(file.read_text())
+        settings["model_manager"]["models"]["pooled"]["replicas"] = 3
+        file.write_text(json.dumps(settings))
+        assert server.client.post("/admin/reload").json()["changed"] == ["pooled"]
+        assert {name: one["pid"] for name, one in replicas(server).items()} == before | {"2": None}
+        assert ask(server, "say: on").status_code == 200
+        assert streams.endings() == ["[DONE]"] * 2
+
+
+def test_one_that_keeps_failing_is_left_alone_and_nobody_notices(tmp_path: Path) -> None:
+    with Server("-m", "fake:", "-np", "1") as good, _failing_server() as bad:
+        with pool(tmp_path, {"bad": {"url": bad}, "good": {"url": good.url}}) as server:
+            _wait_for_health(server, "ready", "ready")
+            with ThreadPoolExecutor(4) as threads:
+                answers = list(threads.map(lambda number: ask(server, f"say: {number}"), range(24)))
+            assert [answer.json()["choices"][0]["message"]["content"] for answer in answers] == [*map(str, range(24))]
+            state = replicas(server)["bad"]
+            assert state["failures"] >= 2 and "500" in state["failure"]
+            assert sum(_counted(server, "paddock_replica_requests_total", "bad")) < 24
+
+
+@pytest.mark.parametrize("way", ["refuses", "breaks off", "falls silent", "talks nonsense", "loads"])
+def test_however_one_fails_before_the_first_token_another_answers(tmp_path: Path, way: str) -> None:
+    with Server("-m", "fake:") as good, _failing_server(way) as bad:
+        urls = {"bad": {"url": bad}, "good": {"url": good.url}}
+        assert good.chat("say: awake")
+        with pool(tmp_path, urls, hang_timeout=10) as server:
+            _wait_for_health(server, "ready", "ready")
+            with ThreadPoolExecutor(6) as threads:
+                asking = [threads.submit(ask, server, f"say: {number}", stream=number % 2 == 1) for number in range(6)]
+                answers = [one.result() for one in asking]
+            assert [(answer.status_code, "error" in answer.text) for answer in answers] == [(200, False)] * 6
+            assert sum(_counted(server, "paddock_replica_retries_total", "bad")) >= 1
+
+
+def test_what_is_no_llama_server_is_not_used(tmp_path: Path) -> None:
+    with _failing_server(props={"something": "else"}) as stranger:
+        with pool(tmp_path, {"a": {"url": stranger}}) as server:
+            _wait_for_health(server, "ready")
+            response = ask(server, "hello")
+            assert response.status_code == 503
+            assert "/props" in response.json()["error"]["message"]
+
+
+def test_without_anybody_left_it_says_why(tmp_path: Path) -> None:
+    with pool(tmp_path, {"a": {"url": f"http://127.0.0.1:{free_port()}"}}) as server:
+        _wait_for_health(server, "down")
+        response = ask(server, "hello")
+        assert response.status_code == 503
+        assert response.json()["error"]["code"] == "no_replica"
+        assert "a (" in response.json()["error"]["message"]
+        assert response.headers["retry-after"] == "1"
+        assert server.client.get("/health").status_code == 200
+
+
+def test_what_a_llama_server_would_drop_is_refused(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+    with LlamaServer(llama_server_binary(), tiny_models["llama"], "-c", "512", "-np", "2") as upstream:
+        with pool(tmp_path, {"a": {"url": upstream.url}}) as server:
+            _wait_for_health(server, "ready")
+            refused: dict[str, dict[str, Any]] = {
+                "regex": {"regex": "[ab]+"},
+                "deterministic": {"deterministic": True},
+                "lora[0].id": {"lora": [{"id": 0, "scale": 1.0}]},
+            }
+            for param, body in refused.items():
+                response = ask(server, "hello", **body)
+                assert (response.status_code, response.json()["error"]["param"]) == (400, param), response.text
+
+
+def test_a_deterministic_pool_leaves_out_who_differs(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+    with pool(
+        tmp_path,
+        {"one": {"n_threads": 1}, "two": {"n_threads": 2}},
+        path=str(tiny_models["llama"]),
+        deterministic=True,
+        preload=True,
+        n_ctx=512,
+    ) as server:
+        wait_for(lambda: all(one["fingerprint"] for one in replicas(server).values()), 60, "both workers")
+        (odd,) = [name for name, state in replicas(server).items() if state["excluded"]]
+        assert "fingerprint" in replicas(server)[odd]["excluded"]
+        with ThreadPoolExecutor(6) as threads:
+            answers = list(threads.map(lambda number: ask(server, f"{number}", max_tokens=4), range(6)))
+        (even,) = {"one", "two"} - {odd}
+        assert {answer.json()["system_fingerprint"] for answer in answers} == {replicas(server)[even]["fingerprint"]}
+        assert any("replica differs" in line and odd in line for line in server.output)
+        server.client.post("/admin/drain", json={"model": "pooled", "replica": even})
+        assert ask(server, "and now?", max_tokens=4).status_code == 200  # it is like itself
+
+
+@pytest.mark.parametrize("kind", ["workers", "paddocks", "llama-server"])
+def test_a_hundred_jobs_have_the_same_bytes_on_either_replica(
+    kind: str, tmp_path: Path, tiny_models: dict[str, Path]
+) -> None:
+    model = tiny_models["llama"]
+    with ExitStack() as stack:
+        said: dict[str, Any] = {"deterministic": True, "n_ctx": 1024}
+        if kind == "workers":
+            said |= {"replicas": 2, "path": str(model)}
+        elif kind == "paddocks":
+            servers = [stack.enter_context(Server("-m", str(model), "--deterministic", "-c", "1024")) for _ in range(2)]
+            said["replicas"] = {str(number): {"url": one.url} for number, one in enumerate(servers)}
+        else:
+            binary, flags = llama_server_binary(), ("-c", "1024", "--parallel", "1", "--no-cont-batching")
+            peers = [stack.enter_context(LlamaServer(binary, model, *flags)) for _ in range(2)]
+            said["replicas"] = {str(number): {"url": one.url} for number, one in enumerate(peers)}
+        server = stack.enter_context(pool(tmp_path, said.pop("replicas"), **said))
+        if kind != "workers":
+            _wait_for_health(server, "ready", "ready")
+        found = []
+        for number in "01":
+            server.client.post("/admin/drain", json={"model": "pooled", "replica": number}).raise_for_status()
+            with ThreadPoolExecutor(4) as threads:
+                found.append(list(threads.map(lambda job: _job(server, job), range(100))))
+            server.client.post("/admin/undrain", json={"model": "pooled", "replica": number}).raise_for_status()
+        assert found[0] == found[1]
+        assert len(set(found[0])) > 50
+
+
+def _job(server: Server, number: int) -> str:
+    body = {"model": "pooled", "prompt": "Once upon a time", "n_predict": 8, "temperature": 1.5}
+    response = server.client.post("/completion", json=body, headers={"X-Job-Id": f"job-{number}"})
+    assert response.status_code == 200, response.text
+    assert response.headers["x-job-id"] == response.json()["job_id"] == f"job-{number}"
+    return str(response.json()["content"])
+
+
+def _counted(server: Server, name: str, replica: str) -> list[float]:
+    lines = server.client.get("/metrics").text.splitlines()
+    return [
+        float(line.rsplit(" ", 1)[1])
+        for line in lines
+        if line.startswith(f"{name}{{") and f'replica="{replica}"' in line
+    ]
+
+
+def _wait_for_health(server: Server, *health: str) -> None:
+    def healths() -> list[str]:
+        return [one["health"] for one in replicas(server).values()]
+
+    wait_for(lambda: healths() == list(health), 60, f"the replicas to be {health}")
+
+
+_PROPS = {"default_generation_settings": {"n_ctx": 512}, "total_slots": 4, "build_info": "b1-x"}
+
+
+@contextmanager
+def _failing_server(way: str = "is out of order", props: Any = _PROPS) -> Iterator[str]:
+    """Says that it is well and fails whatever it is asked."""
+    over = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answers = {
+                "/health": {"status": "ok"},
+                "/props": props,
+                "/v1/models": {"data": [{"meta": None}]},
+            }
+            self._answer(200, answers.get(self.path.partition("?")[0], {}))
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            match way:
+                case "refuses":
+                    self._answer(401, {"error": {"code": 401, "message": "who are you?"}})
+                case "breaks off":
+                    self.send_response(200)
+                    self.send_header("content-length", "1000")
+                    self.end_headers()
+                case "falls silent":
+                    over.wait()
+                case "talks nonsense":
+                    self._answer(200, "data: hello", raw=b"data: hello\n\n")
+                case "loads":
+                    self._answer(503, {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}})
+                case _:
+                    self._answer(500, {"error": {"code": 500, "message": "out of order", "type": "server_error"}})
+
+        def _answer(self, status: int, content: Any, raw: bytes = b"") -> None:
+            data = raw or json.dumps(content).encode()
+            self.send_response(status)
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            over.set()
+            server.shutdown()
+            thread.join()
