@@ -63,7 +63,7 @@ def _ending(rest: list[tuple[str, str]]) -> str:
 
 def test_a_worker_killed_takes_only_the_streams_that_had_begun_on_it(tmp_path: Path) -> None:
     with pool(tmp_path, 2, path="fake:delay=0.02", parallel=2, preload=True) as server, ExitStack() as stack:
-        wait_for(lambda: all(one["fingerprint"] for one in replicas(server).values()), 30, "both workers")
+        _wait_until_loaded(server)
         streams = Streams(stack, server, 4)
         before = replicas(server)
         assert [one["running"] for one in before.values()] == [2, 2]
@@ -91,7 +91,7 @@ def test_a_server_killed_takes_only_the_streams_that_had_begun_on_it(tmp_path: P
     with Server(*args, str(ports["b"])) as second, ExitStack() as stack:
         with Server(*args, str(ports["a"])) as first, pool(tmp_path, urls) as server:
             assert first.chat("say: awake") and second.chat("say: awake")
-            _wait_for_health(server, "ready", "ready")
+            _wait_until_loaded(server)
             streams = Streams(stack, server, 4)
             assert [one["running"] for one in replicas(server).values()] == [2, 2]
             first.process.kill()
@@ -101,7 +101,7 @@ def test_a_server_killed_takes_only_the_streams_that_had_begun_on_it(tmp_path: P
             _wait_for_health(server, "down", "ready")
             with Server(*args, str(ports["a"])) as again:
                 assert again.chat("say: awake")
-                _wait_for_health(server, "ready", "ready")
+                _wait_until_loaded(server)
                 more = Streams(stack, server, 4)
                 assert [one["running"] for one in replicas(server).values()] == [2, 2]
                 assert more.endings() == ["[DONE]"] * 4
@@ -109,7 +109,7 @@ def test_a_server_killed_takes_only_the_streams_that_had_begun_on_it(tmp_path: P
 
 def test_a_conversation_stays_where_it_is_known(tmp_path: Path) -> None:
     with pool(tmp_path, 3, path="fake:", preload=True) as server:
-        wait_for(lambda: all(one["fingerprint"] for one in replicas(server).values()), 30, "the workers")
+        _wait_until_loaded(server)
         conversations = [[{"role": "user", "content": f"{number}: " + "Tell me more. " * 40}] for number in range(6)]
         for turn in range(3):
             for messages in conversations:
@@ -124,7 +124,7 @@ def test_a_conversation_stays_where_it_is_known(tmp_path: Path) -> None:
 
 def test_a_reload_touches_only_the_replicas_that_changed(tmp_path: Path) -> None:
     with pool(tmp_path, 2, path="fake:delay=0.02", parallel=2, preload=True) as server, ExitStack() as stack:
-        wait_for(lambda: all(one["fingerprint"] for one in replicas(server).values()), 30, "the workers")
+        _wait_until_loaded(server)
         before = {name: one["pid"] for name, one in replicas(server).items()}
         streams = Streams(stack, server, 2)
         file = tmp_path / "paddock.json"
@@ -262,6 +262,15 @@ def _counted(server: Server, name: str, replica: str) -> list[float]:
         for line in lines
         if line.startswith(f"{name}{{") and f'replica="{replica}"' in line
     ]
+
+
+def _wait_until_loaded(server: Server) -> None:
+    """That is, a look at each has found it ready after its model had come, since when its fingerprint is known."""
+
+    def loaded() -> bool:
+        return all(one["health"] == "ready" and one["fingerprint"] for one in replicas(server).values())
+
+    wait_for(loaded, 60, "the models to be loaded")
 
 
 def _wait_for_health(server: Server, *health: str) -> None:

@@ -204,6 +204,8 @@ class RemoteReplica:
             if health != before and self._looks:
                 write = _log.warning if health == "down" else _log.info
                 write("replica", replica=self.name, url=self.upstream.url, health=health)
+            if health == "down":
+                self.info = None  # it may come back as another one
             if self.condition.missed >= _LOST:
                 self.fail_all(self.upstream.lost("does not answer any more"))
             due, self._looks = self._looks, self._looks + 1
