@@ -13,6 +13,11 @@ def ask(page: Page, text: str) -> None:
     box.press("Enter")
 
 
+def open_settings(page: Page) -> None:
+    expect(composer(page)).to_be_focused()  # and keys are listened to
+    page.keyboard.press("Control+.")
+
+
 def body_of(request: Request) -> dict[str, Any]:
     body = request.post_data_json
     assert isinstance(body, dict)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.page.chatting import answered, answers, ask, body_of, composer, entries, text_of
+from tests.page.chatting import answered, answers, ask, body_of, composer, entries, open_settings, text_of
 from tests.server import Server
 
 CODE = "```python\nprint('hello')  # a comment\n```"
@@ -177,7 +177,7 @@ def test_thoughts_are_folded(page: Page, tmp_path: Path) -> None:
 def test_calls_are_shown_and_given_results(page: Page, fake_server: Server) -> None:
     tools = [{"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}]
     page.goto(fake_server.url)
-    page.keyboard.press("Control+.")
+    open_settings(page)
     field = page.get_by_label("Tools, as a JSON list")
     field.fill("[")
     expect(page.get_by_role("alert")).to_contain_text("Not JSON")
@@ -204,7 +204,7 @@ def test_answers_follow_a_schema_and_bad_ones_are_not_sent(page: Page, fake_serv
         "additionalProperties": False,
     }
     page.goto(fake_server.url)
-    page.keyboard.press("Control+.")
+    open_settings(page)
     page.get_by_label("JSON schema of the answers").fill("{")
     page.keyboard.press("Escape")
     ask(page, "A number, please.")
@@ -214,7 +214,7 @@ def test_answers_follow_a_schema_and_bad_ones_are_not_sent(page: Page, fake_serv
     page.get_by_role("button", name="Done").click()
     composer(page).press("Enter")
     assert json.loads(text_of(answered(page)).inner_text()).keys() == {"n"}
-    page.keyboard.press("Control+.")
+    open_settings(page)
     page.get_by_label("JSON schema of the answers").fill(
         '{"type": "object", "properties": {"n": {"not": {"minimum": 1}}}}'
     )
@@ -261,13 +261,13 @@ def test_files_are_pasted_and_dropped(page: Page, fake_server: Server) -> None:
 
 def test_a_mistake_in_the_settings_is_never_left_out(page: Page, fake_server: Server) -> None:
     page.goto(fake_server.url)
-    page.keyboard.press("Control+.")
+    open_settings(page)
     page.get_by_label("Temperature").fill("warm")
     expect(page.get_by_role("alert")).to_have_text("Not a number")
     page.get_by_role("button", name="Done").click()
     page.get_by_role("button", name="Write a haiku").click()
     expect(answered(page).get_by_role("alert")).to_contain_text("field temperature")
-    page.keyboard.press("Control+.")
+    open_settings(page)
     page.get_by_label("Temperature").fill("0")
     page.get_by_role("button", name="Done").click()
     page.get_by_role("button", name="Retry").click()
