@@ -14,8 +14,8 @@ from tests.server import Server
 CHROMIUM = os.environ.get("PADDOCK_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
-# Until the last test in this folder, and no longer: Playwright keeps an event loop running, beside which there can be no
-# other in this process.
+# Until the last test in this folder, and no longer: Playwright keeps an event loop running, beside which there can be
+# no other in this process.
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     if CHROMIUM is None:
