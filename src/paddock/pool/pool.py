@@ -199,7 +199,7 @@ class Entrance:
     def __init__(self, pool: Pool, request: GenerateRequest | None) -> None:
         self._pool = pool
         self._request = request
-        self._chain = chain_of(_texts(request)) if request is not None else ()
+        self._chain = chain_of(_texts(request), apart=_apart(request)) if request is not None else ()
         self._tried: set[str] = set()
         self._left = max(2, len(pool.replicas))
         self._crashes = 0
@@ -238,9 +238,13 @@ class Entrance:
         return True
 
 
+def _apart(request: GenerateRequest) -> str:
+    """Who may share what is computed for it."""
+    return f"{request.origin.tenant} {request.adapters or ''}"
+
+
 def _texts(request: GenerateRequest) -> Iterator[str]:
-    """What a request's prompt begins with, in the order in which a model reads it; first who may share it."""
-    yield f"{request.origin.tenant} {request.adapters or ''}"
+    """What a request's prompt begins with, in the order in which a model reads it."""
     match request.prompt:
         case ChatPrompt(messages, tools):
             for tool in tools:

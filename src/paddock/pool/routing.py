@@ -49,19 +49,23 @@ class Choice:
     """Nobody who may be asked holds more; somebody does, but is too busy; nobody holds anything of it."""
 
 
-def chain_of(texts: Iterable[str], block: int = BLOCK) -> tuple[int, ...]:
+def chain_of(texts: Iterable[str], block: int = BLOCK, *, apart: str = "") -> tuple[int, ...]:
     """A number for each block of what a request says, made of all that comes before the block's end.
 
     Two chains are alike as far as what they stand for is, in every process and on every machine. Texts come in the
-    order in which the model reads them, and first what keeps caches apart: a tenant, an adapter.
+    order in which the model reads them. A block ends where its text does, so that a conversation that goes on begins
+    with all of what it was, however short its messages are. `apart` is what keeps caches apart: a tenant, an adapter.
     """
-    said = "".join(f"{text}\0" for text in texts)[: block * LONGEST]
-    chain, digest = [], b""
-    for at in range(0, len(said), block):
-        # Half a surrogate pair is no UTF-8, but JSON can say it.
-        part = said[at : at + block].encode("utf-8", "surrogatepass")
-        digest = hashlib.blake2b(digest + part, digest_size=8).digest()
-        chain.append(int.from_bytes(digest, "big"))
+    chain: list[int] = []
+    digest = apart.encode("utf-8", "surrogatepass")
+    for text in texts:
+        for at in range(0, max(len(text), 1), block):
+            if len(chain) == LONGEST:
+                return tuple(chain)
+            # Half a surrogate pair is no UTF-8, but JSON can say it.
+            part = text[at : at + block].encode("utf-8", "surrogatepass")
+            digest = hashlib.blake2b(digest + b"\0" + part, digest_size=8).digest()
+            chain.append(int.from_bytes(digest, "big"))
     return tuple(chain)
 
 
