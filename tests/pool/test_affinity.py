@@ -26,7 +26,7 @@ def test_forty_conversations_over_four_replicas_are_known_as_in_a_single_one(tmp
     with Server(*settings(tmp_path / "single", single)) as server:
         alone = _hit_rate(server)
     assert alone > 0.5, "or there would be nothing to find"
-    # Nine tenths and more (docs/lab.md); who is busy at which moment is not the same twice. In turn it would be half.
+    # Nine tenths and more (docs/lab.md); who is busy at which moment is not the same twice.
     assert among_several >= 0.8 * alone
 
 
