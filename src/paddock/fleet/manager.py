@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
@@ -219,10 +219,9 @@ class Fleet:
         names = [member.name for member in model.members().values()]
         return any(await asyncio.gather(*map(self._lifecycle.dismiss, names)))
 
-    async def drain_replica(self, model: Model, replica: str) -> None:
-        """Send nothing to it any more, and wait until it has finished what it has. Raises `InvalidRequest`."""
-        await self._pool_with(model, replica).drain(replica)
-        _log.info("replica drained", model=model.name, replica=replica)
+    def drain_replica(self, model: Model, replica: str) -> Coroutine[None, None, None]:
+        """Send nothing to it any more, and wait until it has finished what it has. Raises `InvalidRequest`, at once."""
+        return self._drain(self._pool_with(model, replica), model, replica)
 
     def undrain_replica(self, model: Model, replica: str) -> bool:
         """Use it again. False if it was not drained. Raises `InvalidRequest`."""
@@ -278,6 +277,10 @@ class Fleet:
         if (pool := self._pools.of(model)) is None:
             return OneWorker(lambda: self._lifecycle.enter(model.name))
         return pool.entrance(None if request is None else request(0))
+
+    async def _drain(self, pool: Pool, model: Model, replica: str) -> None:
+        await pool.drain(replica)
+        _log.info("replica drained", model=model.name, replica=replica)
 
     def _pool_with(self, model: Model, replica: str) -> Pool:
         pool = self._pools.of(model)

@@ -19,23 +19,21 @@ from paddock.errors import (
     ModelLoadFailed,
     OutOfMemory,
     PaddockError,
-    ReadTooSlowly,
     Unavailable,
     WorkerCrashed,
 )
-from paddock.fleet.adapters import fingerprint
+from paddock.fleet.attempt import Attempt
 from paddock.fleet.catalogue import Model
 from paddock.fleet.environment import environment
 from paddock.fleet.output import understand
 from paddock.fleet.vigil import Vigil
 from paddock.tally import Levels, Tally
-from paddock.types import Adapters, EngineOptions, GenerateRequest, ModelInfo, PoolRequest, SlotState, TreeView
+from paddock.types import EngineOptions, GenerateRequest, ModelInfo, PoolRequest, SlotState, TreeView
 from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
     Accepted,
     Beat,
-    Delta,
     FrameError,
     Generate,
     Load,
@@ -68,76 +66,6 @@ _log = structlog.get_logger(__name__)
 _EXIT_WAIT = 2.0
 _LOOK_WAIT = 10.0
 _STDERR_LINES = 40
-_MOST_UNREAD = 65536
-"""Tokens of a request, chosen or merely reported, that its client may be behind: ten or twenty megabytes."""
-
-
-class Attempt:
-    """One request under way in a worker: an async iterator of its deltas, in order, that ends after the last.
-
-    Raises the `PaddockError` that ended the request early. Leave it with `close`, which is harmless when it is over.
-    Deltas that nobody reads are kept up to a limit; there the request ends with `ReadTooSlowly`, after all of them.
-    """
-
-    def __init__(self, worker: WorkerProcess, request_id: int, answers: int = 1, adapters: Adapters = ()) -> None:
-        self._worker = worker
-        self._id = request_id
-        self.answers = self._unread = self.unfinished = answers
-        self._events: asyncio.Queue[Accepted | Delta | PaddockError] = asyncio.Queue()
-        self._over = False
-        self._behind = 0
-        self.adapters = adapters
-        """Those that act on it."""
-        self.prompt_tokens = 0
-        self.prompt: list[tuple[int, bytes]] = []
-        """The prompt's tokens and their names, where the request asked for them."""
-
-    @property
-    def fingerprint(self) -> str:
-        return fingerprint(self._worker.info, self.adapters) if self._worker.info is not None else ""
-
-    @property
-    def n_ctx(self) -> int:
-        return self._worker.info.n_ctx if self._worker.info is not None else 0
-
-    async def accepted(self) -> None:
-        """Wait until the worker has taken the request into its queue, or raise why it did not."""
-        event = await self._events.get()
-        if isinstance(event, PaddockError):
-            raise event
-        assert isinstance(event, Accepted), "a worker accepts a request before it answers"
-        self.prompt_tokens = event.prompt_tokens
-        self.prompt = event.prompt or []
-
-    def __aiter__(self) -> Attempt:
-        return self
-
-    async def __anext__(self) -> Delta:
-        if self._over:
-            raise StopAsyncIteration
-        event = await self._events.get()
-        if isinstance(event, PaddockError):
-            self._over = True
-            raise event
-        assert isinstance(event, Delta), "a request is accepted once"
-        self._behind -= _weight(event)
-        if event.finish is not None:
-            self._unread -= 1
-            self._over = self._unread == 0
-        return event
-
-    def close(self) -> None:
-        """Nobody listens any more: the worker frees the request's place."""
-        self._over = True
-        self._worker.forget(self._id)
-
-    def put(self, event: Accepted | Delta | PaddockError) -> None:
-        self._events.put_nowait(event)
-        if isinstance(event, Delta):
-            self._behind += _weight(event)
-            if self._behind > _MOST_UNREAD and not self._over:
-                self._events.put_nowait(ReadTooSlowly("the answer was not read as fast as it was written"))
-                self._worker.forget(self._id)
 
 
 class Owner(Protocol):
@@ -522,11 +450,6 @@ class WorkerProcess(asyncio.Protocol):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _weight(delta: Delta) -> int:
-    """How many tokens the gateway keeps for it. A prompt's own come once, however slowly they are read."""
-    return 1 + sum(len(item.top) for item in delta.logprobs or ())
 
 
 async def _line(stream: asyncio.StreamReader) -> bytes:
