@@ -26,7 +26,7 @@ def findings(requests: Sequence[Seen], spans: Sequence[Span], rows: Sequence[Row
     labels = [row.label for row in rows]
     found = Findings(summary=[*_summary(samples, rows, servers), *_left_of_others(samples, rows, servers)])
     wanted, others = _ratios(samples, rows, servers)
-    found.tables = [*wanted, _loads(samples, labels, servers), _first_tokens(samples, labels, servers), *others]
+    found.tables = [_loads(samples, labels, servers), *wanted, _first_tokens(samples, labels, servers), *others]
     found.tables += _errors(samples, labels, servers)
     found.notes = _notes(samples, labels, servers)
     found.pictures = pictures(samples, rows, servers)
