@@ -191,6 +191,7 @@ def test_tokens_by_the_minute(place: Place) -> None:
             assert response.headers["x-ratelimit-limit-tokens"] == "3"
             assert response.headers["x-ratelimit-remaining-tokens"] == "0", "the prompt has been charged"
             response.read()
+        wait_for(lambda: _usage(server, "anna")["completion_tokens"], 10, "the answer to be counted, after its end")
         response = _chat(server, "anna", "small")
         assert "3 tokens a minute" in _refused(response, 429, "rate_limit_exceeded")
         used = _usage(server, "anna")["prompt_tokens"] + _usage(server, "anna")["completion_tokens"]
