@@ -30,7 +30,7 @@ class StepBudget:
     floor_seconds: float = 0.25
     """A pause that does no harm, so prompts need not be cut finer: small chunks cost more for each token."""
     brief_stretch: float = 1.5
-    brief_seconds: float = 0.022
+    brief_seconds: float = 0.018
     """The same while others share the model than those whose prompts these are."""
     _generating: float = 0.0
     _token: float = 0.0
