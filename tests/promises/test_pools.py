@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -149,7 +149,7 @@ def test_one_that_keeps_failing_is_left_alone_and_nobody_notices(tmp_path: Path)
             assert sum(_counted(server, "paddock_replica_requests_total", "bad")) < 24
 
 
-@pytest.mark.parametrize("way", ["refuses", "breaks off", "falls silent", "talks nonsense", "loads"])
+@pytest.mark.parametrize("way", ["refuses", "breaks off", "falls silent", "talks nonsense", "never ends", "loads"])
 def test_however_one_fails_before_the_first_token_another_answers(tmp_path: Path, way: str) -> None:
     with Server("-m", "fake:") as good, _failing_server(way) as bad:
         urls = {"bad": {"url": bad}, "good": {"url": good.url}}
@@ -179,6 +179,7 @@ def test_without_anybody_left_it_says_why(tmp_path: Path) -> None:
         assert response.status_code == 503
         assert response.json()["error"]["code"] == "no_replica"
         assert "a (" in response.json()["error"]["message"]
+        assert "127.0.0.1" not in response.text, "clients need not know where it is"
         assert response.headers["retry-after"] == "1"
         assert server.client.get("/health").status_code == 200
 
@@ -315,6 +316,12 @@ def _failing_server(way: str = "is out of order", props: Any = _PROPS) -> Iterat
                     over.wait()
                 case "talks nonsense":
                     self._answer(200, "data: hello", raw=b"data: hello\n\n")
+                case "never ends":
+                    self.send_response(200)
+                    self.end_headers()
+                    with suppress(ConnectionError):
+                        while not over.is_set():
+                            self.wfile.write(b"data: " * 65536)
                 case "loads":
                     self._answer(503, {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}})
                 case _:

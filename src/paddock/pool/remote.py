@@ -130,7 +130,7 @@ class RemoteReplica:
             await self._learn()
         if not self.usable:
             raise Unavailable(
-                self._problem or f"the replica {self.name} at {self.upstream.url} is {self.condition.health}",
+                self._problem or f"the replica {self.name} is {self.condition.health}",
                 retry_after=1,
             )
         return self

@@ -33,6 +33,8 @@ _CONNECT = 5.0
 _LOOK = 5.0
 """And a question been answered that costs nothing."""
 _LONGEST_REFUSAL = 65536
+_LONGEST_LINE = 16 << 20
+"""Bytes of one event; a token with all its alternatives takes a few thousand."""
 # llama-server's words, by which it tells errors of the same status apart.
 _TYPES: Mapping[str, type[PaddockError]] = {
     "exceed_context_size_error": ContextLengthExceeded,
@@ -105,12 +107,14 @@ class Upstream:
                 "POST", path, content=_encode(body), headers={**_JSON, **headers}, timeout=self._patience
             ) as response:
                 if response.status_code != 200:
-                    self._check(response.status_code, await response.aread(), response.headers)
+                    self._check(response.status_code, await _beginning(response.aiter_raw()), response.headers)
                 async with aclosing(_data(response.aiter_raw())) as found:
                     async for data in found:
                         yield data
         except httpx.HTTPError as error:
             raise self._lost(error) from None
+        except _TooLong:
+            raise self.failed("said more in one line than anybody would") from None
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -122,7 +126,8 @@ class Upstream:
         return ReplicaLost(self._about(reason), retry_after=1)
 
     def _about(self, reason: str) -> str:
-        return f"the replica {self._name} at {self.url} {reason}"
+        """Told to clients, who have no business with its address; the log and /admin/status have that."""
+        return f"the replica {self._name} {reason}"
 
     def refused(self, status: int, error: Any, retry_after: float | None = None) -> PaddockError:
         """What its error object says, as an error of ours."""
@@ -179,11 +184,27 @@ _encode = msgspec.json.Encoder().encode
 _JSON = {"content-type": "application/json"}
 
 
+class _TooLong(Exception):
+    pass
+
+
+async def _beginning(chunks: AsyncIterator[bytes]) -> bytes:
+    """As much of a refusal as is looked at."""
+    found = b""
+    async for chunk in chunks:
+        found += chunk
+        if len(found) >= _LONGEST_REFUSAL:
+            break
+    return found
+
+
 async def _data(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
     """The data of server-sent events, each of which has one line of it; nothing of comments and names."""
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > _LONGEST_LINE:
+            raise _TooLong
         for line in lines:
             if line.startswith(b"data:"):
                 data = line[5:].strip()
