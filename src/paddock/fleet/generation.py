@@ -148,6 +148,10 @@ class Generation:
         """The tokens so far."""
         return self._journey.used
 
+    def when_ended(self, tell: Callable[[Usage], None]) -> None:
+        """Tell what it has used once that is certain, and before anybody hears the last of it."""
+        self._journey.when_ended(lambda journey: tell(journey.used))
+
     @property
     def finish_reasons(self) -> frozenset[FinishReason]:
         """Of its answers that are complete."""

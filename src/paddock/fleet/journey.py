@@ -20,7 +20,7 @@ class Journey:
         self.model = model
         self.kind = kind
         self.origin = origin
-        self._tell = tell
+        self._listeners = [tell]
         self._unfinished = 1
         self.began = time.monotonic()
         self.replica = ""
@@ -89,4 +89,12 @@ class Journey:
         if self.ended is None:
             self.ended = time.monotonic()
             self.outcome = outcome
-            self._tell(self)
+            for tell in self._listeners:
+                tell(self)
+
+    def when_ended(self, tell: Callable[[Journey], None]) -> None:
+        """Also tell this one, before anybody hears the last of the answer."""
+        if self.ended is not None:
+            tell(self)
+        else:
+            self._listeners.append(tell)

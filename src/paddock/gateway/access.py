@@ -53,6 +53,7 @@ class AccessLog:
                 if job := scope.get(JOB):
                     headers[HEADER] = job
                 if METER in scope:
+                    scope[METER].answered(status)
                     headers.update(scope[METER].headers())
             elif message["type"] == "http.response.body":
                 finished = not message.get("more_body", False)
@@ -75,7 +76,7 @@ class AccessLog:
                 )
         finally:
             if METER in scope:
-                scope[METER].close(status)
+                scope[METER].close()
             write = _log.debug if scope["path"] in _QUIET else _log.info
             write(
                 "request",

@@ -12,6 +12,7 @@ from paddock.errors import RateLimitExceeded
 from paddock.fleet import Generation
 from paddock.gateway.limits import Limits
 from paddock.gateway.usage import KeyUsage
+from paddock.types import Usage
 
 METER: Final = "paddock.meter"
 """Where the scope of a request to a model has its meter."""
@@ -39,9 +40,11 @@ class Meter:
         self._admitted = True
 
     def generating(self, generations: Sequence[Generation]) -> None:
-        """Their prompts are charged now, their answers at the end."""
+        """Their prompts are charged now, their answers once they end: who has read one finds it in his account."""
         self._generations = generations
         self._charge(sum(generation.used.prompt_tokens for generation in generations))
+        for generation in generations:
+            generation.when_ended(self._account)
 
     def pooled(self, tokens: int) -> None:
         self._pooled = tokens
@@ -49,8 +52,14 @@ class Meter:
         self._charge(tokens)
 
     def failed(self) -> None:
-        """It has, though the client was told a status that does not say so."""
+        """It has, whatever status the client was told."""
+        self._usage.errors += not self._failed
         self._failed = True
+
+    def answered(self, status: int) -> None:
+        """The client is about to be told this status."""
+        if status >= 400:
+            self.failed()
 
     def headers(self) -> dict[str, str]:
         return self._limits.headers(time.monotonic())
@@ -72,18 +81,18 @@ class Meter:
             "finish_reason": ",".join(sorted(reasons)) or None,
         }
 
-    def close(self, status: int) -> None:
-        """The answer has ended, with this status."""
-        self._failed = self._failed or status >= 400 or any(generation.failed for generation in self._generations)
-        self._usage.errors += self._failed
-        used = [generation.used for generation in self._generations]
-        self._usage.prompt_tokens += sum(usage.prompt_tokens for usage in used)
-        self._usage.cached_tokens += sum(usage.cached_tokens for usage in used)
-        completion = sum(usage.completion_tokens for usage in used)
-        self._usage.completion_tokens += completion
-        self._charge(completion)
+    def close(self) -> None:
+        """The answer has ended."""
+        if any(generation.failed for generation in self._generations):
+            self.failed()
         if self._admitted:
             self._limits.release()
+
+    def _account(self, used: Usage) -> None:
+        self._usage.prompt_tokens += used.prompt_tokens
+        self._usage.cached_tokens += used.cached_tokens
+        self._usage.completion_tokens += used.completion_tokens
+        self._charge(used.completion_tokens)
 
     def _charge(self, tokens: int) -> None:
         self._limits.charge(tokens, time.monotonic())
