@@ -25,6 +25,7 @@ from paddock.errors import (
     Unavailable,
 )
 from paddock.pool.condition import Condition
+from paddock.pool.deltas import Deltas
 from paddock.pool.hearing import Broken, ChatReader, CompletionReader, Told
 from paddock.pool.replica import ReplicaStatus
 from paddock.pool.routing import Load
@@ -315,26 +316,22 @@ class RemoteReplica:
         return Tokens(0, [token.id for token in named], [token.name for token in named])
 
 
-class RemoteAttempt:
+class RemoteAttempt(Deltas):
     """A request to a server elsewhere. A task of its own listens to it; closing it closes the connection, by which the
     server learns that nobody wants the rest.
     """
 
     def __init__(self, replica: RemoteReplica, request: GenerateRequest) -> None:
+        super().__init__(request.n, _MOST_UNREAD)
         self._replica = replica
         self._request = request
-        self.answers = self._unread = self._unheard = request.n
+        self._unheard = request.n
         self.adapters: Adapters = ()
         self.prompt: list[tuple[int, bytes]] = []
-        loop = asyncio.get_running_loop()
-        self._accepted: asyncio.Future[None] = loop.create_future()
-        self._accepted.add_done_callback(lambda future: future.cancelled() or future.exception())
-        self._events: asyncio.Queue[Delta | PaddockError] = asyncio.Queue(_MOST_UNREAD)
-        self._over = False
         self._reader = _reader(request)
         self._outcome = "left"
         self._failure: PaddockError | None = None
-        self._listening = loop.create_task(self._listen())
+        self._listening = asyncio.get_running_loop().create_task(self._listen())
         # Also of a task that was called off before it began.
         self._listening.add_done_callback(lambda _: replica.ended(self, self._outcome, self._failure))
 
@@ -350,32 +347,14 @@ class RemoteAttempt:
     def n_ctx(self) -> int:
         return self._replica.info.n_ctx if self._replica.info is not None else 0
 
-    async def accepted(self) -> None:
-        await self._accepted
-
-    def __aiter__(self) -> RemoteAttempt:
-        return self
-
-    async def __anext__(self) -> Delta:
-        if self._over:
-            raise StopAsyncIteration
-        event = await self._events.get()
-        if isinstance(event, PaddockError):
-            self._over = True
-            raise event
-        if event.finish is not None:
-            self._unread -= 1
-            self._over = self._unread == 0
-        return event
-
     def close(self) -> None:
-        self._over = True
+        super().close()
         self._listening.cancel()
 
     def fail(self, error: PaddockError) -> None:
         """End it with this error, whatever the server is doing."""
         self._listening.cancel()
-        self._tell(error)
+        self._end(error)
 
     async def _listen(self) -> None:
         try:
@@ -383,11 +362,11 @@ class RemoteAttempt:
             self._outcome = "ok"
         except PaddockError as error:
             self._outcome, self._failure = error.code, error
-            self._tell(error)
+            self._end(self._named(error))
         except Exception:
             _log.exception("unhandled error", replica=self._replica.name, request_id=self._request.request_id)
             self._outcome = PaddockError.code
-            self._tell(PaddockError("something went wrong inside the server; its log has more"))
+            self._end(PaddockError("something went wrong inside the server; its log has more"))
 
     async def _hear(self) -> None:
         upstream, request = self._replica.upstream, self._request
@@ -399,12 +378,12 @@ class RemoteAttempt:
                 try:
                     deltas = self._reader.feed(data)
                 except Told as told:
-                    raise self._named(upstream.refused(_status(told.error), told.error)) from None
+                    raise upstream.refused(_status(told.error), told.error) from None
                 except Broken as broken:
                     raise upstream.failed(f"said what is not understood: {broken}") from None
                 if not self._accepted.done():
                     self._replica.condition.answered()
-                    self._accepted.set_result(None)
+                    self._accept()
                 for delta in deltas:
                     await self._put(delta)
                 if not self._unheard:
@@ -432,14 +411,6 @@ class RemoteAttempt:
         if constraint is not None and error.param in ("json_schema", "grammar", "regex"):
             error.param = constraint.param
         return error
-
-    def _tell(self, error: PaddockError) -> None:
-        if not self._accepted.done():
-            self._accepted.set_exception(self._named(error))
-            return
-        while self._events.full():  # who does not read must be told all the same
-            self._events.get_nowait()
-        self._events.put_nowait(error)
 
 
 def _reader(request: GenerateRequest) -> ChatReader | CompletionReader:
