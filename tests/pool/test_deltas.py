@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 from hypothesis import given
@@ -82,7 +83,10 @@ def test_what_was_not_taken_says_why() -> None:
 
 
 def test_a_refusal_that_nobody_hears_and_an_acceptance_that_comes_too_late_are_no_trouble() -> None:
+    complaints: list[object] = []
+
     async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
         Deltas(1)._end(_LOST)
         deltas = Deltas(1)
         waiting = asyncio.ensure_future(deltas.accepted())
@@ -90,8 +94,10 @@ def test_a_refusal_that_nobody_hears_and_an_acceptance_that_comes_too_late_are_n
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         deltas._accept()
+        gc.collect()
 
-    asyncio.run(scenario(), debug=True)
+    asyncio.run(scenario())
+    assert not complaints
 
 
 @given(st.integers(1, 5))
