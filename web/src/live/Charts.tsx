@@ -1,3 +1,4 @@
+import "./charts.css";
 import { signal } from "@preact/signals";
 import { Chart } from "./Chart";
 import { type Column, KEPT, QUANTILE_SPAN, seriesOf } from "./history";
