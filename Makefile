@@ -54,9 +54,9 @@ $(VENV)/.installed-demo: pyproject.toml constraints.txt tools/bootstrap.py
 
 # The tests' extras include the demo model, so the lighter stamp is set with it.
 $(VENV)/.installed-dev: pyproject.toml constraints.txt tools/bootstrap.py
-	@$(PYTHON) tools/bootstrap.py $(VENV) demo,otel,clients,lab,dev
+	@$(PYTHON) tools/bootstrap.py $(VENV) demo,otel,clients,cluster,lab,dev
 	@touch $(VENV)/.installed-demo $@
 
 $(VENV)/.installed-evaluate: $(VENV)/.installed-dev
-	@$(PYTHON) tools/bootstrap.py $(VENV) demo,otel,clients,lab,dev,evaluate
+	@$(PYTHON) tools/bootstrap.py $(VENV) demo,otel,clients,cluster,lab,dev,evaluate
 	@touch $@

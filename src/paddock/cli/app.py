@@ -13,6 +13,7 @@ _COMMANDS = {
     "doctor": "Find what is wrong here, and what helps.",
     "service": "Run it as a systemd service: install, uninstall, status.",
     "bench": "Put this and other servers under load, and compare them.",
+    "cluster": "Serve models on a Ray cluster: deploy, status, delete, config.",
     "lab": "Experiments with this and other servers.",
 }
 

@@ -6,8 +6,10 @@ from paddock.fleet.environment import has_gpu
 from paddock.fleet.estimate import Estimate
 from paddock.fleet.generation import Generation
 from paddock.fleet.journey import Journey
+from paddock.fleet.lifecycle import Lifecycle
 from paddock.fleet.manager import Fleet
-from paddock.fleet.memory import host_memory_available
+from paddock.fleet.memory import Machine, host_memory_available
+from paddock.fleet.numbers import llamacpp_levels, llamacpp_totals
 from paddock.fleet.onlookers import Scene, Sighting
 from paddock.fleet.records import ModelRecord
 from paddock.fleet.rules import Rules
@@ -21,6 +23,8 @@ __all__ = [
     "Fleet",
     "Generation",
     "Journey",
+    "Lifecycle",
+    "Machine",
     "Model",
     "ModelRecord",
     "ModelStatus",
@@ -30,5 +34,7 @@ __all__ = [
     "Sighting",
     "has_gpu",
     "host_memory_available",
+    "llamacpp_levels",
+    "llamacpp_totals",
     "open_catalogue",
 ]

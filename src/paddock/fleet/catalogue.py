@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -55,6 +55,8 @@ class Model:
     preload: bool = False
     replicas: tuple[tuple[str, ReplicaSettings], ...] = field(default=())
     """Those that serve it together, each with its name; none: one worker does."""
+    clustered: bool = False
+    """It is served on a cluster, which has its replicas come and go."""
 
     @property
     def elsewhere(self) -> bool:
@@ -63,6 +65,8 @@ class Model:
 
     def members(self) -> dict[str, Model]:
         """What has a worker of its own here, by the replica's name: the model itself, unless it has replicas."""
+        if self.clustered:
+            return {}
         if not self.replicas:
             return {"": self}
         return {name: self._member(name, said) for name, said in self.replicas if said.url is None}
@@ -194,6 +198,12 @@ class Catalogue:
 
     def __iter__(self) -> Iterator[Model]:
         return iter(self._models.values())
+
+    def with_each(self, change: Callable[[Model], Model]) -> Catalogue:
+        """The same names, each for another model."""
+        default = self._default.name if self._default is not None else None
+        models = [change(model) for model in self]
+        return Catalogue(models, default=default, any_name=self._any_name, notes=self.notes)
 
     def __len__(self) -> int:
         return len(self._models)

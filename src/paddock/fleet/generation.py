@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 from paddock.errors import PaddockError, WorkerCrashed
 from paddock.fleet.journey import LEFT, Journey
-from paddock.pool.replica import Attempt, Serving
+from paddock.pool.replica import Attempt, Entrance, Serving
 from paddock.types import Adapters, FinishReason, GenerateRequest, Usage
 from paddock.wire import Delta
-
-
-class Entrance(Protocol):
-    """The way to somebody who answers."""
-
-    replica: str
-    """Whom it came to, where there are several."""
-
-    async def enter(self) -> Serving: ...
-    def may_go_elsewhere(self, error: PaddockError) -> bool:
-        """Whether it is worth another attempt after this failure, of which nobody has been told."""
 
 
 class OneWorker:
@@ -81,7 +69,8 @@ class Generation:
             if not self._may_retry(error):
                 raise
             return False
-        self._journey.was_accepted(self._attempt.prompt_tokens, self._attempt.answers)
+        # Only now is it certain who has it, where somebody else chooses.
+        self._journey.was_accepted(self._attempt.prompt_tokens, self._attempt.answers, self._entrance.replica)
         return True
 
     async def restart(self, error: PaddockError) -> bool:

@@ -57,8 +57,9 @@ class Journey:
         if self.ready is None:
             self.ready = time.monotonic()
 
-    def was_accepted(self, prompt_tokens: int, answers: int) -> None:
+    def was_accepted(self, prompt_tokens: int, answers: int, replica: str = "") -> None:
         """By a worker; by another one, should the first have died."""
+        self.replica = replica
         self.accepted = time.monotonic()
         self.prompt_tokens, self._cached = prompt_tokens, None
         self._unfinished = answers

@@ -11,12 +11,12 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from paddock.errors import InvalidRequest, NotSupported, PaddockError
+from paddock.errors import InvalidRequest, NotSupported, PaddockError, StartupError
 from paddock.fleet.accounts import Memory
 from paddock.fleet.adapters import acting, acting_at_first
 from paddock.fleet.catalogue import Catalogue, Model
 from paddock.fleet.environment import has_gpu
-from paddock.fleet.generation import Entrance, Generation, OneWorker
+from paddock.fleet.generation import Generation, OneWorker
 from paddock.fleet.journey import DONE, LEFT, Journey
 from paddock.fleet.kinds import kind_of
 from paddock.fleet.lifecycle import Lifecycle
@@ -24,12 +24,11 @@ from paddock.fleet.memory import Machine
 from paddock.fleet.onlookers import Onlookers
 from paddock.fleet.policy import Bytes
 from paddock.fleet.pools import Pools
-from paddock.fleet.process import WorkerProcess
 from paddock.fleet.records import Records
 from paddock.fleet.rules import Rules
 from paddock.fleet.seat import ModelStatus, together
-from paddock.pool.pool import Pool
-from paddock.pool.replica import ReplicaStatus, Serving
+from paddock.pool.clustered import Link
+from paddock.pool.replica import Entrance, MakesVectors, Replicas, ReplicaStatus, Serving
 from paddock.types import Adapters, GenerateRequest, ModelInfo, ModelKind, Origin, Pooling, PoolRequest, SlotState
 from paddock.wire import Pooled, SlotAction, SlotDone, Text, TextQuestion, Tokens
 
@@ -43,10 +42,18 @@ T = TypeVar("T")
 class Fleet:
     """What the gateway asks of the models. Whether one must be loaded first is the lifecycle's business."""
 
-    def __init__(self, catalogue: Catalogue, rules: Rules | None = None, memory: Memory | None = None) -> None:
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        rules: Rules | None = None,
+        memory: Memory | None = None,
+        connect: Callable[[Model], Link] | None = None,
+    ) -> None:
+        """`connect` is the way to models that are served on a cluster."""
         self.catalogue = catalogue
-        self._lifecycle = Lifecycle(_seats(catalogue), rules or Rules(), memory or Machine(), gpu=has_gpu())
-        self._pools = Pools(catalogue, self._lifecycle)
+        rules = rules or Rules()
+        self._lifecycle = Lifecycle(_seats(catalogue), rules, memory or Machine(), gpu=has_gpu())
+        self._pools = Pools(catalogue, self._lifecycle, connect or _no_cluster, rules.wait_timeout)
         self.onlookers = Onlookers(self._lifecycle, lambda: self.catalogue, self._status)
         self._adapters: dict[str, Adapters] = {}
         self._preloading: set[asyncio.Task[None]] = set()
@@ -128,7 +135,7 @@ class Fleet:
         journey = Journey(model.name, kind, origin, self._ended)
 
         async def pooled(worker: Serving) -> Pooled:
-            if not isinstance(worker, WorkerProcess):
+            if not isinstance(worker, MakesVectors):
                 raise NotSupported(f"{model.name} is served elsewhere, where only text is generated", param="model")
             journey.entered()
             return await worker.pool(lambda id: msgspec.structs.replace(request(id), origin=origin))
@@ -159,9 +166,7 @@ class Fleet:
         Those of replicas are numbered on from one to the next.
         """
         if (pool := self._pools.of(model)) is not None:
-            there = [replica for replica in pool.replicas.values() if replica.usable]
-            slots = [slot for replica in there for slot in await replica.slots()]
-            return [msgspec.structs.replace(slot, id=number) for number, slot in enumerate(slots)]
+            return [msgspec.structs.replace(slot, id=number) for number, slot in enumerate(await pool.slots())]
         worker = self._lifecycle.worker(model.name)
         return [] if worker is None else await worker.slots()
 
@@ -169,7 +174,7 @@ class Fleet:
         """Save, restore or erase what a slot remembers, as soon as the slot is free."""
         if (kind := kind_of(await self.pooling(model))) != "generation":
             raise NotSupported(f"{model.name} is served for {kind}: its slot remembers nothing", param="model")
-        if model.replicas:
+        if model.replicas or model.clustered:
             raise NotSupported(
                 f"{model.name} has several replicas: their slots are not saved or restored", param="model"
             )
@@ -202,13 +207,14 @@ class Fleet:
         """Begin to load what is to be there from the start, and to look after those who serve elsewhere."""
         self._pools.start()
         for model in self.catalogue:
-            if model.preload or model.pinned:
+            if (model.preload or model.pinned) and not model.clustered:
                 task = asyncio.get_running_loop().create_task(self._preload(model))
                 self._preloading.add(task)
                 task.add_done_callback(self._preloading.discard)
 
     async def load(self, model: Model) -> None:
         """Have a model there, with all its replicas, whatever it did before. Raises what kept it from coming."""
+        _must_be_ours(model)
         names = [member.name for member in model.members().values()]
         for name in names:
             self._lifecycle.forgive(name)
@@ -216,16 +222,17 @@ class Fleet:
 
     async def unload(self, model: Model) -> bool:
         """Have a model leave, after those it serves. False if it was not there."""
+        _must_be_ours(model)
         names = [member.name for member in model.members().values()]
         return any(await asyncio.gather(*map(self._lifecycle.dismiss, names)))
 
     def drain_replica(self, model: Model, replica: str) -> Coroutine[None, None, None]:
         """Send nothing to it any more, and wait until it has finished what it has. Raises `InvalidRequest`, at once."""
-        return self._drain(self._pool_with(model, replica), model, replica)
+        return self._replicas_of(model).drain(replica)
 
     def undrain_replica(self, model: Model, replica: str) -> bool:
         """Use it again. False if it was not drained. Raises `InvalidRequest`."""
-        return self._pool_with(model, replica).undrain(replica)
+        return self._replicas_of(model).undrain(replica)
 
     def reload(self, catalogue: Catalogue, rules: Rules) -> list[str]:
         """Serve what this catalogue has, and nothing else. Returns the names of those that are new, changed or gone."""
@@ -278,15 +285,10 @@ class Fleet:
             return OneWorker(lambda: self._lifecycle.enter(model.name))
         return pool.entrance(None if request is None else request(0))
 
-    async def _drain(self, pool: Pool, model: Model, replica: str) -> None:
-        await pool.drain(replica)
-        _log.info("replica drained", model=model.name, replica=replica)
-
-    def _pool_with(self, model: Model, replica: str) -> Pool:
+    def _replicas_of(self, model: Model) -> Replicas:
         pool = self._pools.of(model)
-        if pool is None or replica not in pool.replicas:
-            there = f"it has {', '.join(pool.replicas)}" if pool is not None else "one worker serves it"
-            raise InvalidRequest(f"{model.name} has no replica {replica!r}; {there}", param="replica")
+        if pool is None:
+            raise InvalidRequest(f"{model.name} has no replicas: one worker serves it", param="replica")
         return pool
 
     async def _answered(self, model: Model, ask: Callable[[Serving], Awaitable[T]]) -> T:
@@ -305,6 +307,15 @@ class Fleet:
             await self.load(model)
         except PaddockError as error:
             _log.error("could not be loaded at the start", model=model.name, error=error.message)
+
+
+def _must_be_ours(model: Model) -> None:
+    if model.clustered:
+        raise NotSupported(f"the cluster has the replicas of {model.name} come and go", param="model")
+
+
+def _no_cluster(model: Model) -> Link:
+    raise StartupError(f"{model.name} is served on a cluster, to which there is no way from here")
 
 
 def _seats(catalogue: Catalogue) -> list[Model]:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from paddock.fleet.catalogue import Catalogue, Model
 from paddock.fleet.lifecycle import Lifecycle
 from paddock.fleet.local import LocalReplica
+from paddock.pool.clustered import ClusterPool, Link
 from paddock.pool.pool import Pool
-from paddock.pool.replica import Replica
+from paddock.pool.replica import Replica, Replicas
 
 
 class Pools:
     """One for each model with replicas. What has not changed is not touched by a reload."""
 
-    def __init__(self, catalogue: Catalogue, lifecycle: Lifecycle) -> None:
+    def __init__(
+        self, catalogue: Catalogue, lifecycle: Lifecycle, connect: Callable[[Model], Link], wait_timeout: float
+    ) -> None:
         self._lifecycle = lifecycle
-        self._pools: dict[str, tuple[Model, Pool]] = {}
+        self._connect = connect
+        self._wait_timeout = wait_timeout
+        self._pools: dict[str, tuple[Model, Replicas]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._add(catalogue)
 
-    def of(self, model: Model) -> Pool | None:
+    def of(self, model: Model) -> Replicas | None:
         found = self._pools.get(model.name)
         return None if found is None else found[1]
 
@@ -53,10 +59,12 @@ class Pools:
 
     def _add(self, catalogue: Catalogue) -> None:
         for model in catalogue:
-            if model.replicas and model.name not in self._pools:
+            if (model.replicas or model.clustered) and model.name not in self._pools:
                 self._pools[model.name] = (model, self._made(model))
 
-    def _made(self, model: Model) -> Pool:
+    def _made(self, model: Model) -> Replicas:
+        if model.clustered:
+            return ClusterPool(model.name, self._connect(model), wait_timeout=self._wait_timeout)
         replicas: list[Replica] = []
         members = model.members()
         for name, said in model.replicas:

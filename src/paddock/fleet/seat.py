@@ -53,7 +53,7 @@ class ModelStatus:
 
 def together(model: Model, members: Sequence[ModelStatus], replicas: Sequence[ReplicaStatus]) -> ModelStatus:
     """A model that several serve, as one: `members` are those of them that are workers of ours."""
-    elsewhere = [replica for replica in replicas if replica.kind == "server"]
+    elsewhere = [replica for replica in replicas if replica.kind != "worker"]
     loaded = [member for member in members if member.state == "loaded"]
     on_its_way: State = next((member.state for member in members if member.state != "unloaded"), "unloaded")
     ready = [replica for replica in elsewhere if replica.health == "ready"]
@@ -62,7 +62,7 @@ def together(model: Model, members: Sequence[ModelStatus], replicas: Sequence[Re
         model,
         "loaded" if loaded or ready else on_its_way,
         running=sum(replica.load.running for replica in replicas),
-        waiting=sum(member.waiting for member in members),
+        waiting=sum(member.waiting for member in members) + sum(replica.load.waiting for replica in elsewhere),
         slots=sum(member.slots for member in members) + sum(replica.load.slots for replica in ready),
         progress=max((member.progress for member in members), default=0.0),
         needs=_sum(member.needs for member in members),

@@ -1,5 +1,10 @@
 """HTTP in, SSE out. Knows models by name only; everything native is a process away."""
 
+from paddock.gateway.app import create_app
+from paddock.gateway.auth import Gate
+from paddock.gateway.keys import read_keys
+from paddock.gateway.reloading import Reloader
 from paddock.gateway.server import serve
+from paddock.gateway.usage import UsageBook
 
-__all__ = ["serve"]
+__all__ = ["Gate", "Reloader", "UsageBook", "create_app", "read_keys", "serve"]

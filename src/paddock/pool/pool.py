@@ -4,40 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import replace
 from typing import get_args, get_type_hints
 
 import msgspec
 import structlog
 
-from paddock.errors import (
-    ModelUnloaded,
-    NoReplica,
-    PaddockError,
-    QueueFull,
-    RateLimitExceeded,
-    ServerStopping,
-    Unavailable,
-    WorkerCrashed,
-)
+from paddock.errors import InvalidRequest, ModelUnloaded, NoReplica, PaddockError, ServerStopping
+from paddock.pool.prompts import chain_for
 from paddock.pool.replica import Replica, ReplicaStatus, Serving
-from paddock.pool.routing import Choice, Router, chain_of
-from paddock.types import (
-    ChatPrompt,
-    GenerateRequest,
-    InfillPrompt,
-    MixedPrompt,
-    ModelInfo,
-    TextPrompt,
-    TokenPrompt,
-)
+from paddock.pool.retries import Retries
+from paddock.pool.routing import Choice, Router
+from paddock.types import GenerateRequest, ModelInfo, SlotState
 
 _log = structlog.get_logger(__name__)
 
 REASONS = get_args(get_type_hints(Choice)["reason"])
-# What another replica may do better. All else is about the request, and would be the same anywhere.
-_ELSEWHERE = (Unavailable, QueueFull, RateLimitExceeded)
 
 
 class Pool:
@@ -80,13 +63,21 @@ class Pool:
         known = [replica.info for replica in self.replicas.values() if replica.info is not None]
         return msgspec.structs.replace(known[0], n_slots=sum(info.n_slots for info in known)) if known else None
 
-    async def drain(self, name: str) -> None:
-        """Send it nothing any more, and wait until it has finished what it has."""
+    async def slots(self) -> list[SlotState]:
+        there = [replica for replica in self.replicas.values() if replica.usable]
+        return [slot for replica in there for slot in await replica.slots()]
+
+    def drain(self, name: str) -> Coroutine[None, None, None]:
+        self._known(name)
+        return self._drain(name)
+
+    async def _drain(self, name: str) -> None:
         self._drained.add(name)
         await self.replicas[name].leave()
+        _log.info("replica drained", model=self.name, replica=name)
 
     def undrain(self, name: str) -> bool:
-        """Use it again. False if it was not drained."""
+        self._known(name)
         there = name in self._drained
         self._drained.discard(name)
         return there
@@ -111,6 +102,11 @@ class Pool:
             await replica.close()
 
     # ── choosing ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _known(self, name: str) -> None:
+        if name not in self.replicas:
+            there = ", ".join(self.replicas)
+            raise InvalidRequest(f"{self.name} has no replica {name!r}; it has {there}", param="replica")
 
     def exact(self, request: GenerateRequest | None) -> bool:
         """Whether its answer must be the same wherever it is given."""
@@ -199,10 +195,9 @@ class Entrance:
     def __init__(self, pool: Pool, request: GenerateRequest | None) -> None:
         self._pool = pool
         self._request = request
-        self._chain = chain_of(_texts(request), apart=_apart(request)) if request is not None else ()
+        self._chain = chain_for(request)
         self._tried: set[str] = set()
-        self._left = max(2, len(pool.replicas))
-        self._crashes = 0
+        self._retries = Retries(max(2, len(pool.replicas)))
         self.replica = ""
         """Whom it came to."""
 
@@ -225,43 +220,9 @@ class Entrance:
 
     def may_go_elsewhere(self, error: PaddockError) -> bool:
         """Whether it is worth another attempt after this failure, of which nobody has been told."""
-        if not isinstance(error, _ELSEWHERE) or isinstance(error, ServerStopping):
-            return False
         self._tried.add(self.replica)
-        self._left -= 1
-        # A request over which two have died would be the death of all the others.
-        self._crashes += isinstance(error, WorkerCrashed)
-        if self._left <= 0 or self._crashes > 1:
+        if not self._retries.allow(error):
             return False
         self._pool.retried[self.replica] += 1
         _log.warning("another replica is asked", pool=self._pool.name, replica=self.replica, error=error.message)
         return True
-
-
-def _apart(request: GenerateRequest) -> str:
-    """Who may share what is computed for it."""
-    return f"{request.origin.tenant} {request.adapters or ''}"
-
-
-def _texts(request: GenerateRequest) -> Iterator[str]:
-    """What a request's prompt begins with, in the order in which a model reads it."""
-    match request.prompt:
-        case ChatPrompt(messages, tools):
-            for tool in tools:
-                yield msgspec.json.encode(tool).decode()
-            for message in messages:
-                yield f"{message.get('role')} {_content(message)}"
-        case TextPrompt(text):
-            yield text
-        case TokenPrompt(tokens):
-            yield str(tokens)
-        case MixedPrompt(parts):
-            yield str(parts)
-        case InfillPrompt(prefix, suffix):
-            yield prefix
-            yield suffix
-
-
-def _content(message: dict[str, object]) -> str:
-    content = message.get("content")
-    return content if isinstance(content, str) else msgspec.json.encode(message).decode()

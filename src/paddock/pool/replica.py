@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from paddock.errors import PaddockError
 from paddock.pool.routing import Load
-from paddock.types import Adapters, GenerateRequest, ModelInfo, SlotState
-from paddock.wire import Delta, Text, TextQuestion, Tokens
+from paddock.types import Adapters, GenerateRequest, ModelInfo, PoolRequest, SlotState
+from paddock.wire import Delta, Pooled, Text, TextQuestion, Tokens
 
 Health = Literal["ready", "unready", "down"]
 """It can be asked; not yet, because it is loading; or it does not answer, or only with failures."""
@@ -56,17 +56,26 @@ class Serving(Protocol):
         """Have a question about text answered."""
 
 
+@runtime_checkable
+class MakesVectors(Serving, Protocol):
+    """One that also makes vectors of texts, where its model is for that."""
+
+    async def pool(self, request: Callable[[int], PoolRequest]) -> Pooled: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
     """What a look at a replica shows."""
 
     name: str
-    kind: Literal["worker", "server"]
+    kind: Literal["worker", "server", "ray"]
     health: Health
     engine: str
     engine_version: str
     load: Load
     url: str = ""
+    node: str = ""
+    """Of a cluster."""
     pid: int | None = None
     fingerprint: str = ""
     drained: bool = False
@@ -88,6 +97,52 @@ class ReplicaStatus:
     """How requests to a server ended: `ok`, `left`, or the code of an error."""
     scraped: Mapping[str, float] = field(default_factory=dict)
     """What a server counts itself, by llama-server's names."""
+
+
+class Entrance(Protocol):
+    """One request's way to somebody who answers it."""
+
+    @property
+    def replica(self) -> str:
+        """Whom it came to, where there are several."""
+
+    async def enter(self) -> Serving: ...
+    def may_go_elsewhere(self, error: PaddockError) -> bool:
+        """Whether it is worth another attempt after this failure, of which nobody has been told."""
+
+
+class Replicas(Protocol):
+    """Those that serve a model together, as the fleet knows them."""
+
+    def entrance(self, request: GenerateRequest | None) -> Entrance:
+        """The way in for one request, however many replicas it takes; None: a question that anybody can answer."""
+
+    def status(self) -> list[ReplicaStatus]: ...
+    @property
+    def info(self) -> ModelInfo | None:
+        """What the first that is known says of the model, and how many requests all together can run at once."""
+
+    async def slots(self) -> list[SlotState]:
+        """The running places of those that are there. Wakes nothing."""
+
+    def drain(self, name: str) -> Coroutine[None, None, None]:
+        """Send it nothing any more, and wait until it has finished what it has. Raises `PaddockError` at once where
+        that cannot be.
+        """
+
+    def undrain(self, name: str) -> bool:
+        """Use it again. False if it was not drained."""
+
+    def start(self) -> None:
+        """The event loop runs."""
+
+    async def retire(self) -> None:
+        """Others take their place: let everybody finish, and be done."""
+
+    async def stop(self, grace: float) -> None:
+        """The server stops: take nothing new, and give what is under way elsewhere so many seconds."""
+
+    async def close(self) -> None: ...
 
 
 class Replica(Protocol):

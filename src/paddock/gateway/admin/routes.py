@@ -174,6 +174,7 @@ def _replica(status: ReplicaStatus) -> ReplicaState:
         drained=status.drained,
         excluded=status.excluded or None,
         url=status.url or None,
+        node=status.node or None,
         pid=status.pid,
         engine=status.engine,
         engine_version=status.engine_version,

@@ -61,13 +61,15 @@ class ReplicaState(msgspec.Struct, kw_only=True):
     """One of those that serve a model together."""
 
     name: str
-    kind: Literal["worker", "server"]
+    kind: Literal["worker", "server", "ray"]
     """A worker of this server's own, or a server elsewhere."""
     health: Literal["ready", "unready", "down"]
     drained: bool
     excluded: str | None
     """Why it is not asked for deterministic answers: it is not like the others."""
     url: str | None
+    node: str | None
+    """Of a cluster, by Ray's id."""
     pid: int | None
     engine: str
     engine_version: str

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from paddock import __version__
-from paddock.fleet import Fleet, ModelRecord, ModelStatus, ReplicaStatus
+from paddock.fleet import Fleet, ModelRecord, ModelStatus, ReplicaStatus, llamacpp_levels, llamacpp_totals
 from paddock.gateway.metrics.families import FAMILIES, Family
 from paddock.gateway.metrics.http import HTTPCounts
 from paddock.gateway.metrics.processes import Processes
@@ -92,17 +92,7 @@ def _add_levels(
     points: Points, status: ModelStatus, record: ModelRecord, worker: tuple[str, ...], engine: tuple[str, ...]
 ) -> None:
     levels = status.levels
-    processing = min(status.running, status.slots)
-    prompt_speed, speed = record.speeds(time.monotonic())
-    for name, value in {
-        "llamacpp:requests_processing": processing,
-        "llamacpp:requests_deferred": status.running - processing + status.waiting,
-        "llamacpp:prompt_tokens_seconds": prompt_speed,
-        "llamacpp:predicted_tokens_seconds": speed,
-        "llamacpp:kv_cache_tokens": levels.cells_used,
-        "llamacpp:kv_cache_usage_ratio": levels.cells_used / levels.cells if levels.cells else 0.0,
-        "llama_slots_processing": processing,
-    }.items():
+    for name, value in llamacpp_levels(status, record, time.monotonic()).items():
         points.put(name, value, *engine, *worker)
     for name, value in {
         "paddock_slots": status.slots,
@@ -123,21 +113,7 @@ def _add_levels(
 
 def _add_totals(points: Points, record: ModelRecord, worker: tuple[str, ...], engine: tuple[str, ...]) -> None:
     tally = record.tally
-    steps = tally.step_seconds.count
-    for name, value in {
-        "llamacpp:prompt_tokens_total": tally.prompt_tokens,
-        "llamacpp:prompt_tokens_cached_total": tally.cached_tokens,
-        "llamacpp:prompt_seconds_total": tally.prompt_seconds,
-        "llamacpp:tokens_predicted_total": tally.generated_tokens,
-        "llamacpp:tokens_predicted_seconds_total": tally.inter_token_seconds.sum,
-        "llamacpp:n_decode_total": steps,
-        "llamacpp:n_tokens_max": record.longest,
-        "llamacpp:n_busy_slots_per_decode": tally.step_sequences.sum / max(steps, 1),
-        "llamacpp:spec_decode_num_draft_tokens_total": 0,
-        "llamacpp:spec_decode_num_accepted_tokens_total": 0,
-        "llamacpp:spec_decode_num_drafts_total": 0,
-        "llama_tokens_generated_total": tally.generated_tokens,
-    }.items():
+    for name, value in llamacpp_totals(record).items():
         points.put(name, value, *engine, *worker)
     for name, value in {
         "paddock_preemptions_total": tally.preemptions,

@@ -1,0 +1,134 @@
+"""`paddock cluster`: pools on Ray Serve."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from paddock.errors import PaddockError, StartupError
+
+_CONFIG = click.option(
+    "--config", type=click.Path(path_type=Path), metavar="FILE", help="Configuration file (JSON), as of `serve`."
+)
+_ADDRESS = click.option(
+    "--address", metavar="HOST:PORT", envvar="RAY_ADDRESS", help="A node of the cluster. [the one this machine is in]"
+)
+
+
+@click.group("cluster", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+def command() -> None:
+    """Serve models on a Ray cluster: replicas on many nodes behind one address (needs `paddock[cluster]`)."""
+
+
+def _told(run: Callable[[], None]) -> None:
+    try:
+        run()
+    except PaddockError as error:
+        click.echo(f"paddock: {error.message}", err=True)
+        sys.exit(1)
+
+
+@command.command()
+@_CONFIG
+@_ADDRESS
+@click.option("-m", "--model", metavar="FILE", help="Serve this model alone.")
+@click.option("--host", metavar="ADDRESS", help="Address that the nodes listen on for HTTP. [127.0.0.1]")
+@click.option("--port", type=int, metavar="N", help="Port that they listen on. [8080]")
+@click.option("--local", is_flag=True, help="Start a cluster on this machine, and end it with Ctrl-C.")
+def deploy(
+    config: Path | None, address: str | None, model: str | None, host: str | None, port: int | None,
+    local: bool,
+) -> None:  # fmt: skip
+    """Deploy the configured models, or what has changed of them since; replicas are exchanged a few at a time."""
+
+    def run() -> None:
+        from paddock.config import load_settings
+
+        given = {"model_manager.model": model, "server.host": host, "server.port": port}
+        settings = load_settings(file=config, flags={key: value for key, value in given.items() if value is not None})
+        operating = _operating()
+        with operating.cluster(None if local else address, local=local):
+            for done in operating.deploy(settings):
+                click.echo(f"{done.application}: {done.what}")
+            click.echo(f"Serving on http://{settings.server.host}:{settings.server.port}")
+            if local:
+                operating.wait_for_interrupt()
+
+    _told(run)
+
+
+@command.command()
+@_CONFIG
+@_ADDRESS
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def status(config: Path | None, address: str | None, as_json: bool) -> None:
+    """How the applications and their replicas are."""
+
+    def run() -> None:
+        from paddock.config import load_settings
+
+        settings = load_settings(file=config)
+        operating = _operating()
+        with operating.cluster(address):
+            found = operating.status(settings)
+        if as_json:
+            click.echo(json.dumps(found, indent=2))
+            return
+        for application, state in found.items():
+            replicas = ", ".join(f"{count} {name.lower()}" for name, count in state["replicas"].items()) or "none"
+            click.echo(f"{application}: {state['status'].lower()}; replicas: {replicas}")
+            if state["message"]:
+                click.echo(f"  {state['message']}")
+        if not found:
+            click.echo("nothing is deployed")
+
+    _told(run)
+
+
+@command.command()
+@_CONFIG
+@_ADDRESS
+def delete(config: Path | None, address: str | None) -> None:
+    """Take the applications away; what runs is finished first."""
+
+    def run() -> None:
+        from paddock.config import load_settings
+
+        settings = load_settings(file=config)
+        operating = _operating()
+        with operating.cluster(address):
+            for application in operating.delete(settings):
+                click.echo(f"{application}: deleted")
+
+    _told(run)
+
+
+@command.command("config")
+@click.argument("config", type=click.Path(path_type=Path, exists=True))
+@click.option("--at", metavar="PATH", help="Where the nodes have that file. [the same path]")
+def write_config(config: Path, at: str | None) -> None:
+    """Print a Serve configuration for CONFIG: for `serve deploy`, or as serveConfigV2 of a KubeRay RayService."""
+
+    def run() -> None:
+        from paddock.config import load_settings
+
+        click.echo(
+            json.dumps(_operating().serve_config(load_settings(file=config), at or str(config.absolute())), indent=2)
+        )
+
+    _told(run)
+
+
+def _operating() -> Any:
+    try:
+        from paddock.cluster import operating
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "ray":
+            raise
+        raise StartupError("a cluster needs Ray, which is not installed: pip install 'paddock[cluster]'") from None
+    return operating

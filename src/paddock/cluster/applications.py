@@ -1,0 +1,142 @@
+"""Settings made into Ray Serve applications: one for each model, and one that answers HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import ray
+from ray import serve
+from ray.serve import Application
+
+from paddock import __version__
+from paddock.cluster.engine import Engine
+from paddock.cluster.front import Front
+from paddock.cluster.names import ENGINE, GATEWAY, on_cluster
+from paddock.cluster.placement import placement
+from paddock.config import Settings, load_settings
+from paddock.errors import StartupError
+from paddock.fleet import Catalogue, Model, open_catalogue
+
+_ROUTER = "paddock.cluster.routing.PrefixRouter"
+_TOLD_EVERY = 5.0
+"""Seconds between two reports of a replica."""
+_DEPTH = 4
+"""Requests for each of a replica's slots that it may have at once: enough for its own queue to be fair between keys,
+and few enough that the rest can still go to a replica that has just come.
+"""
+_FINISH = 600.0
+"""Seconds that a replica which has to leave may finish its answers in."""
+
+
+def pool(args: dict[str, Any]) -> Application:
+    """The replicas of one model. Named in a Serve configuration as `import_path: paddock.cluster:pool`, with the
+    arguments `model` and either `config`, the path of a configuration file, or `settings`, what it would have.
+    """
+    settings = settings_from(args)
+    catalogue = served(settings)
+    model = catalogue.named(_said(args, "model"))
+    place = placement(
+        model,
+        settings.model_manager.settings_for(model.name).cluster,
+        gpus_there=bool(ray.cluster_resources().get("GPU")),  # type: ignore[no-untyped-call]
+    )
+    manager = portable(settings)["model_manager"]
+    deployment = serve.deployment(
+        name=ENGINE,
+        ray_actor_options=place.actor_options,
+        max_ongoing_requests=_DEPTH * model.options.parallel,
+        max_queued_requests=model.options.max_queue,
+        graceful_shutdown_wait_loop_s=0.5,
+        graceful_shutdown_timeout_s=_FINISH,
+        health_check_period_s=5,
+        health_check_timeout_s=30,
+        rolling_update_percentage=settings.cluster.upgrade_percent / 100,
+        request_router_config={
+            "request_router_class": _ROUTER,
+            "request_router_kwargs": {"deterministic": model.options.deterministic},
+            "request_routing_stats_period_s": _TOLD_EVERY,
+        },
+        **place.replicas,
+    )(Engine)
+    return deployment.bind(manager, model.name, digest_of(settings, model))
+
+
+def gateway(args: dict[str, Any]) -> Application:
+    """What answers HTTP: `import_path: paddock.cluster:gateway`, with `config` or `settings`."""
+    settings = settings_from(args)
+    served(settings)  # or what is wrong with it would be told by a replica, much later
+    deployment = serve.deployment(
+        name=GATEWAY,
+        num_replicas=settings.cluster.gateways,
+        max_ongoing_requests=settings.server.max_connections,
+        ray_actor_options={"num_cpus": 0.1},
+        graceful_shutdown_wait_loop_s=0.5,
+        graceful_shutdown_timeout_s=_FINISH,
+        health_check_period_s=5,
+        health_check_timeout_s=30,
+    )(serve.ingress()(Front))
+    return deployment.bind(portable(settings), digest_of(settings))
+
+
+def served(settings: Settings) -> Catalogue:
+    """What the cluster serves. Raises `StartupError` where it could not."""
+    catalogue = on_cluster(open_catalogue(settings.model_manager))
+    for model in catalogue:
+        if model.clustered and model.replicas:
+            raise StartupError(
+                f"model_manager.models.{model.name}: replicas are for `paddock serve`; "
+                "on a cluster it is cluster.min_replicas and cluster.max_replicas"
+            )
+        if (problem := model.problem()) is not None:
+            raise StartupError(f"cannot serve {model.name}: {problem}")
+    if settings.server.ssl_cert_file is not None or settings.server.ssl_key_file is not None:
+        raise StartupError("server.ssl_cert_file: Ray's proxies speak plain HTTP; have TLS end in front of them")
+    return catalogue
+
+
+def settings_from(args: dict[str, Any]) -> Settings:
+    if "settings" in args:
+        return Settings.model_validate(args["settings"])
+    return load_settings(file=Path(_said(args, "config")))
+
+
+def portable(settings: Settings) -> dict[str, Any]:
+    """What was set, so that it means the same on every node, where the same files are at the same paths."""
+    data: dict[str, Any] = settings.model_dump(mode="json", exclude_unset=True)
+    manager, server = data.setdefault("model_manager", {}), data.setdefault("server", {})
+    for section, key in (
+        (manager, "model"),
+        (manager, "models_directory"),
+        (server, "slot_save_path"),
+        (server, "api_key_file"),
+    ):
+        if section.get(key) and not section[key].startswith("fake:"):
+            section[key] = str(Path(section[key]).absolute())
+    if "models_directory" not in manager:
+        for said in manager.get("models", {}).values():
+            for key in ("path", "model_draft", "chat_template_file"):
+                if said.get(key) and not said[key].startswith("fake:"):
+                    said[key] = str(Path(said[key]).absolute())
+    return data
+
+
+def digest_of(settings: Settings, model: Model | None = None) -> str:
+    """The same as long as deploying it again would change nothing: of one model, or of the gateways."""
+    data = portable(settings)
+    if model is not None:
+        said = settings.model_manager.settings_for(model.name)
+        data = {
+            "model": repr(model),
+            "cluster": said.cluster.model_dump(mode="json"),
+            "upgrade": settings.cluster.upgrade_percent,
+        }
+    return hashlib.sha256(json.dumps([__version__, data], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _said(args: dict[str, Any], name: str) -> str:
+    if not isinstance(args.get(name), str):
+        raise StartupError(f"the application's args need {name!r}, a text")
+    return cast(str, args[name])

@@ -1,0 +1,132 @@
+"""A replica on a node: one model with a worker of its own, asked through Ray."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from ray import serve
+
+from paddock.config import ModelManagerSettings
+from paddock.errors import ModelLoadFailed, PaddockError
+from paddock.fleet import Lifecycle, Machine, Rules, has_gpu, llamacpp_levels, llamacpp_totals, open_catalogue
+from paddock.fleet.process import WorkerProcess
+from paddock.pool.clustered import Answer, Failed, Taken, Told, encode
+from paddock.types import GenerateRequest, PoolRequest
+from paddock.wire import Problem, Slots, TextQuestion
+
+_MOST_FAILURES = 3
+
+_request = msgspec.msgpack.Decoder(GenerateRequest)
+_pool_request = msgspec.msgpack.Decoder(PoolRequest)
+_question = msgspec.msgpack.Decoder(TextQuestion)
+
+
+class Engine:
+    """Ray makes one for each replica, has it placed on a node, and asks now and then how it is.
+
+    A crash of native code ends the worker alone, which is started anew as on a single machine. What goes wrong is told
+    as a message, so that nothing but the loss of this process is an error of Ray's.
+    """
+
+    async def __init__(self, settings: dict[str, Any], name: str, digest: str) -> None:  # type: ignore[misc]
+        self._digest = digest
+        manager = ModelManagerSettings.model_validate(settings)
+        model = open_catalogue(manager).find(name)
+        self._model = replace(model, pinned=True, replicas=(), idle_timeout=0)
+        self._lifecycle = Lifecycle([self._model], Rules.of(manager), Machine(), gpu=has_gpu())
+        worker = await self._worker()
+        if worker.info is None:
+            raise ModelLoadFailed(f"{name} was loaded and says nothing of itself")
+        self._info = worker.info
+        self.replica = serve.get_replica_context().replica_id.unique_id
+
+    # ── what gateways ask ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def generate(self, chain: tuple[int, ...], request: bytes) -> AsyncGenerator[bytes]:
+        """`chain` is for the router, which has chosen this replica by it."""
+        message = _request.decode(request)
+        attempt = None
+        try:
+            worker = await self._worker()
+            attempt = worker.generate(lambda id: msgspec.structs.replace(message, id=id))
+            await attempt.accepted()
+            yield encode(
+                Taken(self.replica, attempt.fingerprint, attempt.n_ctx, attempt.prompt_tokens, attempt.prompt or None)
+            )
+            async for delta in attempt:
+                yield encode(Told([delta]))
+        except PaddockError as error:
+            yield encode(Failed(Problem.of(error)))
+        finally:
+            if attempt is not None:
+                attempt.close()
+
+    async def ask(self, question: bytes) -> bytes:
+        message = _question.decode(question)
+        try:
+            worker = await self._worker()
+            return encode(await worker.ask(lambda id: msgspec.structs.replace(message, id=id)))
+        except PaddockError as error:
+            return encode(Failed(Problem.of(error)))
+
+    async def pool(self, request: bytes) -> bytes:
+        message = _pool_request.decode(request)
+        try:
+            worker = await self._worker()
+            return encode(await worker.pool(lambda id: msgspec.structs.replace(message, id=id)))
+        except PaddockError as error:
+            return encode(Failed(Problem.of(error)))
+
+    async def slots(self) -> bytes:
+        worker = self._lifecycle.worker(self._model.name)
+        try:
+            answer: Answer = Slots(0, await worker.slots() if worker is not None else [], 0)
+        except PaddockError as error:
+            answer = Failed(Problem.of(error))
+        return encode(answer)
+
+    async def digest(self) -> str:
+        """Of what it was deployed with."""
+        return self._digest
+
+    async def describe(self) -> bytes:
+        return encode(self._info)
+
+    # ── what Ray asks ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def record_replica_metadata(self) -> dict[str, Any]:
+        """What stays the same: every gateway has it of every replica."""
+        return {
+            "fingerprint": self._info.fingerprint,
+            "slots": self._info.n_slots,
+            "engine": self._info.engine,
+        }
+
+    async def record_routing_stats(self) -> dict[str, Any]:
+        """What changes, every few seconds."""
+        status = self._lifecycle.status(self._model.name)
+        record = self._lifecycle.records.of(self._model.name)
+        return {
+            "pid": os.getpid(),
+            "running": status.running,
+            "waiting": status.waiting,
+            "failure": status.failure,
+            "numbers": llamacpp_levels(status, record, time.monotonic()) | llamacpp_totals(record),
+        }
+
+    async def check_health(self) -> None:
+        """Raises where a new replica is the better cure: its worker has failed again and again."""
+        status = self._lifecycle.status(self._model.name)
+        if status.failures > _MOST_FAILURES:
+            raise ModelLoadFailed(f"{self._model.name} failed {status.failures} times: {status.failure}")
+
+    async def __del__(self) -> None:
+        await self._lifecycle.close()
+
+    async def _worker(self) -> WorkerProcess:
+        return await self._lifecycle.enter(self._model.name)

@@ -1,0 +1,26 @@
+"""What is deployed, and under which names."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import replace
+
+from paddock.fleet import Catalogue
+
+ENGINE = "engine"
+"""The one deployment of a model's application."""
+GATEWAY = "gateway"
+"""The one deployment of the application that answers HTTP."""
+
+
+def application_of(cluster: str, model: str) -> str:
+    """What a model's application is called; models whose names differ have applications whose names do."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "-", model)
+    mark = "" if plain == model else f"-{hashlib.sha256(model.encode()).hexdigest()[:8]}"
+    return f"{cluster}-{plain}{mark}"
+
+
+def on_cluster(catalogue: Catalogue) -> Catalogue:
+    """The same models, but served there; except what is served by other servers anyway."""
+    return catalogue.with_each(lambda model: model if model.elsewhere else replace(model, clustered=True))

@@ -1,0 +1,162 @@
+"""An operator's hands on a cluster: connect to it, deploy what has changed, look, and take it away."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import ray
+from ray import serve
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+
+from paddock.cluster.applications import digest_of, gateway, pool, portable, served
+from paddock.cluster.names import ENGINE, GATEWAY, application_of
+from paddock.config import Settings
+from paddock.errors import StartupError
+
+_LOOK = 10.0
+"""Seconds that a running application has to say what it was deployed with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    application: str
+    what: Literal["deployed", "unchanged", "deleted"]
+
+
+@contextmanager
+def cluster(address: str | None, *, local: bool = False) -> Iterator[None]:
+    """Connected to the cluster there, or to a new one on this machine for as long as that."""
+    if ray.is_initialized():
+        yield
+        return
+    where = "local" if local else address or "auto"
+    try:
+        ray.init(where, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False if local else None)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise StartupError(
+            f"there is no Ray cluster at {address or 'hand'} ({reason}); "
+            "start one with `ray start --head`, or use --local"
+        ) from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def deploy(settings: Settings) -> Iterator[Done]:
+    """Every model that is new or has changed, then the gateways; last, models that are not served any more go."""
+    catalogue = served(settings)
+    name = settings.cluster.name
+    server = settings.server
+    serve.start(http_options={"host": server.host, "port": server.port}, proxy_location=_proxies(settings))
+    arguments = {"settings": portable(settings)}
+    wanted = {application_of(name, model.name): model for model in catalogue if model.clustered}
+    for application, model in wanted.items():
+        if _deployed(application, ENGINE) == digest_of(settings, model):
+            yield Done(application, "unchanged")
+            continue
+        _run(pool(arguments | {"model": model.name}), application, None)
+        yield Done(application, "deployed")
+    if _deployed(name, GATEWAY) == digest_of(settings):
+        yield Done(name, "unchanged")
+    else:
+        _run(gateway(arguments), name, "/")
+        yield Done(name, "deployed")
+    for application in _ours(settings):
+        if application != name and application not in wanted:
+            serve.delete(application)
+            yield Done(application, "deleted")
+
+
+def status(settings: Settings) -> dict[str, Any]:
+    """By application, in a form that JSON has."""
+    found = serve.status().applications
+    return {
+        application: {
+            "status": str(found[application].status.value),
+            "message": found[application].message,
+            "replicas": {
+                str(getattr(state, "value", state)): count
+                for deployment in found[application].deployments.values()
+                for state, count in deployment.replica_states.items()
+            },
+        }
+        for application in _ours(settings)
+    }
+
+
+def delete(settings: Settings) -> Iterator[str]:
+    for application in _ours(settings):
+        serve.delete(application)
+        yield application
+
+
+def serve_config(settings: Settings, path: str) -> dict[str, Any]:
+    """What Ray's own `serve deploy` and KubeRay are told: each application by where its builder is."""
+    catalogue, name = served(settings), settings.cluster.name
+    models = [model for model in catalogue if model.clustered]
+    return {
+        "proxy_location": _proxies(settings),
+        "http_options": {"host": settings.server.host, "port": settings.server.port},
+        "applications": [
+            {
+                "name": name,
+                "route_prefix": "/",
+                "import_path": "paddock.cluster:gateway",
+                "args": {"config": path},
+            },
+            *(
+                {
+                    "name": application_of(name, model.name),
+                    "route_prefix": None,
+                    "import_path": "paddock.cluster:pool",
+                    "args": {"config": path, "model": model.name},
+                }
+                for model in models
+            ),
+        ],
+    }
+
+
+def wait_for_interrupt() -> None:
+    with suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(3600)
+
+
+def _run(application: Any, name: str, route: str | None) -> None:
+    try:
+        serve.run(application, name=name, route_prefix=route)
+    except (RayError, RayServeException, RuntimeError) as error:
+        message = serve.status().applications[name].message if name in serve.status().applications else str(error)
+        raise StartupError(f"{name} could not be deployed: {message.strip().splitlines()[-1]}") from None
+
+
+def _proxies(settings: Settings) -> str:
+    """By Ray's names for it."""
+    return {"every_node": "EveryNode", "head_only": "HeadOnly"}[settings.cluster.proxies]
+
+
+def _ours(settings: Settings) -> list[str]:
+    name = settings.cluster.name
+    return [found for found in serve.status().applications if found == name or found.startswith(f"{name}-")]
+
+
+def _deployed(application: str, deployment: str) -> str:
+    """The digest of what is deployed there and runs; empty where that is not known."""
+    found = serve.status().applications.get(application)
+    if found is None or found.status.value != "RUNNING":
+        return ""
+    handle = serve.get_deployment_handle(deployment, app_name=application)
+    try:
+        digest: str = handle.digest.remote().result(timeout_s=_LOOK)
+    except (RayError, RayServeException, TimeoutError):
+        return ""
+    return digest

@@ -1,0 +1,101 @@
+"""What the value of a setting may be, and how it is written."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
+
+CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
+Pooling = Literal["none", "mean", "cls", "last", "rank"]
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
+Expanded = Annotated[Path, AfterValidator(Path.expanduser)]
+MOST_DRAFTED = 64
+"""The most tokens that may be guessed ahead. A row of logits is computed for each."""
+MOST_REPLICAS = 64
+"""Workers of one model that a single number can ask for."""
+LARGEST_SCALE = 100.0
+"""Of an adapter, either way. Far beyond it numbers overflow, and not only those of the request that wants it."""
+
+
+def upper(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+def template(value: str) -> str:
+    if "{" not in value:
+        raise ValueError("the text of a template is wanted; the names of llama.cpp's own are not known here")
+    return value
+
+
+def checked_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", value):
+        raise ValueError("a name has letters, digits and . _ @ - only, at most 64 of them")
+    return value
+
+
+def hash_of_key(value: str) -> str:
+    if not re.fullmatch(r"sha256:[0-9a-f]{64}", value):
+        raise ValueError("sha256: and 64 hexadecimal digits are expected, as `paddock keys new` writes them")
+    return value
+
+
+def size(value: Any) -> Any:
+    """A number of bytes, or a text such as 8GiB, 512M or 50% (of the machine's memory)."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%|[kmgt]?(?:i?b)?)\s*", value, re.IGNORECASE)
+    if match is None:
+        raise ValueError("a size is expected, such as 8GiB, 512M or 50%")
+    number, unit = float(match[1]), match[2].lower()
+    if unit == "%":
+        return int(number / 100 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return int(number * 1024 ** " kmgt".index(unit[:1].replace("b", " ") or " "))
+
+
+def origin(value: str) -> str:
+    if not re.fullmatch(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]*/?", value, re.IGNORECASE):
+        raise ValueError("an origin is expected, such as http://localhost:3000, without a path; or *")
+    return value.rstrip("/")
+
+
+Size = Annotated[int, BeforeValidator(size), Field(gt=0)]
+"""In bytes. As with memory in general, a G is 1024 M."""
+
+
+def layers(value: Any) -> int | Literal["auto"]:
+    if value == "auto":
+        return "auto"
+    if not re.fullmatch(r"-1|[0-9]{1,9}", str(value)):
+        raise ValueError("a number of layers, -1 for all of them, or 'auto' is expected")
+    return int(value)
+
+
+GpuLayers = Annotated[int | Literal["auto"], PlainValidator(layers)]
+"""As one type, so that a mistake is told once."""
+
+
+def path_and_scale(value: Any) -> Any:
+    if isinstance(value, tuple | list) and len(value) == 2:
+        return value  # as it is once it has been read
+    path, _, scale = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if not path:
+        raise ValueError("a path, a colon and a scale are expected")
+    return path, scale
+
+
+ScaledPath = Annotated[
+    tuple[Expanded, Annotated[float, Field(ge=-LARGEST_SCALE, le=LARGEST_SCALE)]], BeforeValidator(path_and_scale)
+]
+"""Written as `PATH:SCALE`."""
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)

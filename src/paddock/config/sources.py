@@ -1,0 +1,84 @@
+"""What a file and the environment say, as dotted keys."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from paddock.config.problems import nearest
+from paddock.config.settings import container_of, known_keys
+from paddock.errors import SettingsError
+
+ENV_PREFIX = "PADDOCK_"
+ENV_NESTING = "__"
+# Variables with our prefix that are not settings.
+_ENV_OTHER = frozenset({"PADDOCK_CONFIG", "PADDOCK_LLAMA_SERVER", "PADDOCK_TEST_MODELS"})
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text("utf-8"), object_pairs_hook=_without_repetition)
+    except FileNotFoundError:
+        raise SettingsError(f"the configuration file {file} does not exist") from None
+    except OSError as error:
+        raise SettingsError(f"cannot read the configuration file {file}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{file} is not UTF-8 text: byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise SettingsError(f"{file}, line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except _Repeated as error:
+        raise SettingsError(f"{file} has {error.args[0]!r} twice in one object") from None
+    if not isinstance(content, dict):
+        raise SettingsError(f"{file} must hold a JSON object, not a {type(content).__name__}")
+    return content
+
+
+class _Repeated(Exception):
+    pass
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object as JSON has it; of two values under one name Python would drop the first in silence."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _Repeated(next(name for name in names if names.count(name) > 1))
+    return content
+
+
+def flatten(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested objects → dotted keys, one level deep: what a section holds is one value."""
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        if prefix == "" and isinstance(value, dict) and value:
+            flat.update(flatten(value, f"{key}."))
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    """`PADDOCK_SERVER__PORT=9000` → `server.port`. Lists (of more than one) and objects are written as JSON."""
+    found: dict[str, Any] = {}
+    for name, value in environ.items():
+        if not name.startswith(ENV_PREFIX) or name in _ENV_OTHER:
+            continue
+        key = name.removeprefix(ENV_PREFIX).lower().replace(ENV_NESTING, ".")
+        if key not in known_keys():
+            variables = [ENV_PREFIX + known.upper().replace(".", ENV_NESTING) for known in known_keys()]
+            raise SettingsError(f"unknown setting {name} in the environment{nearest(name, variables)}")
+        kind = container_of(key)
+        if kind is None:
+            found[key] = value
+        elif kind == "list" and not value.lstrip().startswith("["):
+            found[key] = [value]
+        else:
+            try:
+                found[key] = json.loads(value, object_pairs_hook=_without_repetition)
+            except json.JSONDecodeError as error:
+                raise SettingsError(f"{name} is not a JSON {kind}: {error.msg}, column {error.colno}") from None
+            except _Repeated as error:
+                raise SettingsError(f"{name} has {error.args[0]!r} twice in one object") from None
+    return found

@@ -1,0 +1,226 @@
+"""`paddock cluster` on a real Ray cluster of two nodes, asked over real HTTP."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.cluster.nodes import Cluster
+from tests.server import chat_body, events, wait_for
+
+CHAT = "/v1/chat/completions"
+MODELS: dict[str, Any] = {
+    # One replica, or up to three while there is much to do.
+    "chat": {
+        "path": "fake:delay=0.01",
+        "n_threads": 1,
+        "parallel": 2,
+        "cluster": {
+            "max_replicas": 3, "cpus": 0.2, "memory": "256M", "upscale_delay": 1, "downscale_delay": 3,
+        },
+    },
+    # One on each node, because two would not fit.
+    "pair": {
+        "path": "fake:delay=0.002",
+        "n_threads": 1,
+        "parallel": 4,
+        "deterministic": True,
+        "cluster": {"min_replicas": 2, "cpus": 1.2, "memory": "256M"},
+    },
+    "vectors": {"path": "fake:", "embedding": True, "cluster": {"cpus": 0.1, "memory": "256M"}},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        told = cluster.deploy(MODELS, gateways=2)
+        assert f"Serving on {cluster.url}" in told
+        wait_for(lambda: len(cluster.replicas("pair")) == 2, 60, "a replica on each node")
+        yield cluster
+
+
+def test_the_openai_package_is_answered(cluster: Cluster) -> None:
+    client = openai.OpenAI(base_url=f"{cluster.url}/v1", api_key="none", max_retries=0)
+    assert {model.id for model in client.models.list()} == set(MODELS)
+    question: Any = [{"role": "user", "content": "say: hello"}]
+    answer = client.chat.completions.create(model="chat", messages=question)
+    assert answer.choices[0].message.content == "hello"
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 6
+    stream = client.chat.completions.create(model="pair", messages=question, stream=True)
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "hello"
+    assert len(client.embeddings.create(model="vectors", input=["one", "two"]).data) == 2
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.chat.completions.create(model="chat", messages=[])
+    assert refused.value.param == "messages"
+    with pytest.raises(openai.BadRequestError) as too_long:
+        client.chat.completions.create(model="chat", messages=[{"role": "user", "content": "x" * 100_000}])
+    assert too_long.value.code == "context_length_exceeded"
+
+
+def test_what_only_a_model_knows_is_asked_of_a_replica(cluster: Cluster) -> None:
+    with cluster.client() as client:
+        body = {"model": "chat", "content": "abc"}
+        assert client.post("/tokenize", json=body).json() == {"tokens": [97, 98, 99]}
+        assert len(client.get("/slots", params={"model": "pair"}).json()) == 8
+        assert client.get("/props", params={"model": "pair"}).json()["total_slots"] == 8
+        assert client.get("/health").json()["model_loaded"]
+        refused = client.post("/admin/unload", json={"model": "chat"})
+        assert refused.status_code == 501
+        assert "the cluster" in refused.json()["error"]["message"]
+
+
+def test_a_job_has_the_same_bytes_on_either_node(cluster: Cluster) -> None:
+    body = {"model": "pair", "prompt": "Tell me", "max_tokens": 12, "temperature": 1.5}
+    with cluster.client() as client:
+        answers = {
+            client.post("/v1/completions", json=body, headers={"x-job-id": "job-1"}).json()["choices"][0]["text"]
+            for _ in range(6)
+        }
+        assert len(answers) == 1
+    nodes = {replica["node"] for replica in cluster.replicas("pair")}
+    assert len(nodes) == 2
+    assert len({replica["fingerprint"] for replica in cluster.replicas("pair")}) == 1
+
+
+def test_a_conversation_stays_where_it_is_known(cluster: Cluster) -> None:
+    """Whoever else asks meanwhile: with one gateway's memory of prefixes nearly all of each prompt is found again."""
+    cached = prompt = 0
+    with cluster.client() as client:
+        for turn in range(6):
+            for user in range(4):
+                said = f"say: {user} " + "".join(f"{user}{number:03}" for number in range(60 * (turn + 1)))
+                usage = client.post(CHAT, json=chat_body(said, model="pair", max_tokens=1)).json()["usage"]
+                if turn > 1:  # by then both gateways have seen every conversation
+                    cached += usage["prompt_tokens_details"]["cached_tokens"]
+                    prompt += 240 * turn
+    assert cached > 0.7 * prompt
+
+
+def test_each_replica_is_measured(cluster: Cluster) -> None:
+    def page() -> str:
+        return httpx.get(f"{cluster.url}/metrics", timeout=60).text
+
+    names = [replica["name"] for replica in cluster.replicas("pair")]
+    for name in names:
+        labels = f'model_id="pair",pool="pair",replica="{name}"'
+        assert f'paddock_replica_health{{health="ready",{labels}}} 1.0' in page()
+        wait_for(
+            lambda labels=labels: any(  # type: ignore[misc]
+                line.startswith("llamacpp:prompt_tokens_total") and labels in line and not line.endswith(" 0.0")
+                for line in page().splitlines()
+            ),
+            30,
+            "what it has counted",
+        )
+
+
+def test_leaving_frees_the_place(cluster: Cluster) -> None:
+    def busy() -> int:
+        with cluster.client() as client:
+            return sum(slot["is_processing"] for slot in client.get("/slots", params={"model": "pair"}).json())
+
+    with cluster.client() as client:
+        body = chat_body("say: " + "x" * 3000, model="pair", stream=True)
+        with client.stream("POST", CHAT, json=body) as response:
+            stream = events(response)
+            next(stream)
+            wait_for(lambda: busy() == 1, 20, "the slot to be taken")
+        wait_for(lambda: busy() == 0, 20, "the slot to be free again")
+
+
+class Load:
+    """So many clients that ask again and again; what became of it."""
+
+    def __init__(self, cluster: Cluster, model: str, clients: int) -> None:
+        self._cluster, self._model, self._clients = cluster, model, clients
+        self.answered = 0
+        self.failed: list[str] = []
+        self._over = threading.Event()
+
+    def __enter__(self) -> Load:
+        self._pool = ThreadPoolExecutor(self._clients)
+        self._futures = [self._pool.submit(self._ask, number) for number in range(self._clients)]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._pool.shutdown()
+        for future in self._futures:
+            future.result()
+
+    def _ask(self, number: int) -> None:
+        with self._cluster.client() as client:
+            while not self._over.is_set():
+                body = chat_body(f"say: {number} " + "y" * 40, model=self._model, stream=True)
+                with client.stream("POST", CHAT, json=body) as response:
+                    if response.status_code != 200:
+                        self.failed.append(response.read().decode())
+                        continue
+                    last = list(events(response))[-1]
+                    if last[1] == "[DONE]":
+                        self.answered += 1
+                    else:
+                        self.failed.append(last[1])
+
+
+def test_replicas_come_with_the_load_and_go_with_it(cluster: Cluster) -> None:
+    assert len(cluster.replicas("chat")) == 1
+    with Load(cluster, "chat", 12) as load:
+        wait_for(lambda: len(cluster.replicas("chat")) == 3, 90, "three replicas")
+        before = load.answered
+        wait_for(lambda: load.answered > before + 30, 60, "answers of all three")
+        with cluster.client() as client:
+            page = client.get("/metrics").text
+        assert page.count('paddock_replica_health{health="ready",model_id="chat"') == 3
+    assert load.failed == []
+    with Load(cluster, "chat", 1) as load:
+        wait_for(lambda: len(cluster.replicas("chat")) == 1, 90, "one replica again")
+    assert load.failed == [], "those that left had finished"
+
+
+def test_an_upgrade_under_load_loses_nothing(cluster: Cluster) -> None:
+    before = {replica["name"] for replica in cluster.replicas("chat")}
+    pair = {replica["name"] for replica in cluster.replicas("pair")}
+    changed = json.loads(json.dumps(MODELS))
+    changed["chat"]["n_ctx"] = 4096
+    with Load(cluster, "chat", 2) as load:
+        told = cluster.deploy(changed, gateways=2)
+        wait_for(lambda: not before & {replica["name"] for replica in cluster.replicas("chat")}, 60, "new replicas")
+    assert "paddock-chat: deployed" in told
+    assert "paddock-pair: unchanged" in told
+    assert load.failed == []
+    assert load.answered > 0
+    assert {replica["name"] for replica in cluster.replicas("pair")} == pair
+    with cluster.client() as client:
+        props = client.get("/props", params={"model": "chat"}).json()
+        assert props["default_generation_settings"]["n_ctx"] == 4096
+    assert "paddock-chat: running; replicas: 1 running" in cluster.paddock("status", "--config", "cluster.json")
+
+
+def test_a_node_is_lost_and_service_goes_on(cluster: Cluster) -> None:
+    """The last of these: the cluster has one node afterwards."""
+    client = openai.OpenAI(base_url=f"{cluster.url}/v1", api_key="none", max_retries=5)
+    with Load(cluster, "pair", 4) as load:
+        wait_for(lambda: load.answered > 20, 60, "answers of both")
+        cluster.lose_second_node()
+        wait_for(lambda: len(cluster.replicas("pair")) == 1, 60, "the loss to be noticed")
+        before = load.answered
+        wait_for(lambda: load.answered > before + 20, 60, "answers of the other")
+    # Streams that had begun there failed, and said so.
+    assert len(load.failed) <= 8
+    for failure in load.failed:
+        assert "gone" in failure or "unavailable" in failure.lower() or "internal" in failure.lower(), failure
+    question: Any = [{"role": "user", "content": "say: still here"}]
+    answer = client.chat.completions.create(model="pair", messages=question)
+    assert answer.choices[0].message.content == "still here"
+    answer = client.chat.completions.create(model="chat", messages=question)
+    assert answer.choices[0].message.content == "still here"
