@@ -20,8 +20,8 @@ VERSIONS = ("1.28", kubernetes_validate.latest_version())
 
 @pytest.fixture(scope="module")
 def service() -> dict[str, Any]:
-    manifest: dict[str, Any] = yaml.safe_load((FOLDER / "service.yaml").read_text())
-    return manifest["spec"]
+    spec: dict[str, Any] = yaml.safe_load((FOLDER / "service.yaml").read_text())["spec"]
+    return spec
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,6 @@ class Placement:
             "downscale_delay_s": self.downscale_delay,
             # Averaged over no longer than is waited for, or the delays would mean little.
             "look_back_period_s": max(1.0, min(30.0, self.upscale_delay)),
-            "metrics_interval_s": max(0.5, min(10.0, self.upscale_delay / 2)),
         }
         return {"autoscaling_config": scaling}
 
