@@ -48,22 +48,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_the_openai_package_is_answered(cluster: Cluster) -> None:
-    client = openai.OpenAI(base_url=f"{cluster.url}/v1", api_key="none", max_retries=0)
-    assert {model.id for model in client.models.list()} == set(MODELS)
-    question: Any = [{"role": "user", "content": "say: hello"}]
-    answer = client.chat.completions.create(model="chat", messages=question)
-    assert answer.choices[0].message.content == "hello"
-    assert answer.usage is not None
-    assert answer.usage.completion_tokens == 6
-    stream = client.chat.completions.create(model="pair", messages=question, stream=True)
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "hello"
-    assert len(client.embeddings.create(model="vectors", input=["one", "two"]).data) == 2
-    with pytest.raises(openai.BadRequestError) as refused:
-        client.chat.completions.create(model="chat", messages=[])
-    assert refused.value.param == "messages"
-    with pytest.raises(openai.BadRequestError) as too_long:
-        client.chat.completions.create(model="chat", messages=[{"role": "user", "content": "x" * 100_000}])
-    assert too_long.value.code == "context_length_exceeded"
+    with openai.OpenAI(base_url=f"{cluster.url}/v1", api_key="none", max_retries=0) as client:
+        assert {model.id for model in client.models.list()} == set(MODELS)
+        question: Any = [{"role": "user", "content": "say: hello"}]
+        answer = client.chat.completions.create(model="chat", messages=question)
+        assert answer.choices[0].message.content == "hello"
+        assert answer.usage is not None
+        assert answer.usage.completion_tokens == 6
+        stream = client.chat.completions.create(model="pair", messages=question, stream=True)
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "hello"
+        assert len(client.embeddings.create(model="vectors", input=["one", "two"]).data) == 2
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.chat.completions.create(model="chat", messages=[])
+        assert refused.value.param == "messages"
+        with pytest.raises(openai.BadRequestError) as too_long:
+            client.chat.completions.create(model="chat", messages=[{"role": "user", "content": "x" * 100_000}])
+        assert too_long.value.code == "context_length_exceeded"
 
 
 def test_what_only_a_model_knows_is_asked_of_a_replica(cluster: Cluster) -> None:
@@ -218,7 +218,6 @@ def test_an_upgrade_under_load_loses_nothing(cluster: Cluster) -> None:
 
 def test_a_node_is_lost_and_service_goes_on(cluster: Cluster) -> None:
     """The last of these: the cluster has one node afterwards."""
-    client = openai.OpenAI(base_url=f"{cluster.url}/v1", api_key="none", max_retries=5)
     with Load(cluster, "pair", 4) as load:
         wait_for(lambda: load.answered > 20, 60, "answers of both")
         cluster.lose_second_node()
@@ -229,7 +228,7 @@ def test_a_node_is_lost_and_service_goes_on(cluster: Cluster) -> None:
     for failure in load.failed:
         assert '"code":"replica_lost"' in failure or failure.startswith("broken off"), failure
     question: Any = [{"role": "user", "content": "say: still here"}]
-    answer = client.chat.completions.create(model="pair", messages=question)
-    assert answer.choices[0].message.content == "still here"
-    answer = client.chat.completions.create(model="chat", messages=question)
-    assert answer.choices[0].message.content == "still here"
+    with openai.OpenAI(base_url=f"{cluster.url}/v1", api_key="none", max_retries=5) as client:
+        for model in ("pair", "chat"):
+            answer = client.chat.completions.create(model=model, messages=question)
+            assert answer.choices[0].message.content == "still here"

@@ -74,7 +74,8 @@ def gateway(args: dict[str, Any]) -> Application:
         name=GATEWAY,
         num_replicas=settings.cluster.gateways,
         max_ongoing_requests=settings.server.max_connections,
-        ray_actor_options={"num_cpus": 0.1},
+        # They wait most of the time, and must find a place also where replicas have taken every CPU.
+        ray_actor_options={"num_cpus": 0},
         graceful_shutdown_wait_loop_s=0.5,
         graceful_shutdown_timeout_s=_FINISH,
         health_check_period_s=5,
