@@ -64,6 +64,16 @@ def test_ray_takes_every_placement(least: int, more: int, up: float, down: float
         assert place.replicas == {"num_replicas": least}
 
 
+def test_what_no_node_has_is_told() -> None:
+    place = _placed(cpus=4, gpus=1, memory="1GiB", resources={"ssd": 1})
+    small = {"CPU": 8.0, "memory": 2.0**33}
+    assert place.misfit([small]) == "1 GPU, 1 ssd"
+    assert place.misfit([small, small | {"GPU": 2.0}]) == "1 ssd"
+    assert place.misfit([small, small | {"GPU": 2.0, "ssd": 1.0}]) == ""
+    assert place.misfit([]) == "4 CPU, 1 GPU, 1 GiB of memory, 1 ssd"
+    assert _placed().misfit([small]) == ""
+
+
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_names_of_applications_differ_where_those_of_models_do(one: str, other: str) -> None:
     names = application_of("paddock", one), application_of("paddock", other)

@@ -15,7 +15,7 @@ from paddock import __version__
 from paddock.cluster.engine import Engine
 from paddock.cluster.front import Front
 from paddock.cluster.names import ENGINE, GATEWAY, on_cluster
-from paddock.cluster.placement import placement
+from paddock.cluster.placement import Placement, placement
 from paddock.config import Settings, load_settings
 from paddock.errors import StartupError
 from paddock.fleet import Catalogue, Model, open_catalogue
@@ -38,11 +38,7 @@ def pool(args: dict[str, Any]) -> Application:
     settings = settings_from(args)
     catalogue = served(settings)
     model = catalogue.named(_said(args, "model"))
-    place = placement(
-        model,
-        settings.model_manager.settings_for(model.name).cluster,
-        gpus_there=bool(ray.cluster_resources().get("GPU")),  # type: ignore[no-untyped-call]
-    )
+    place = placed(settings, model)
     said = portable(settings)
     # Keys are none of its business.
     server = {key: value for key, value in said["server"].items() if key.startswith("log_")}
@@ -82,6 +78,12 @@ def gateway(args: dict[str, Any]) -> Application:
         health_check_timeout_s=30,
     )(serve.ingress()(Front))
     return deployment.bind(portable(settings), digest_of(settings))
+
+
+def placed(settings: Settings, model: Model) -> Placement:
+    said = settings.model_manager.settings_for(model.name).cluster
+    there = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return placement(model, said, gpus_there=bool(there.get("GPU")))
 
 
 def served(settings: Settings) -> Catalogue:

@@ -7,14 +7,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import ray
 from ray import serve
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
-from paddock.cluster.applications import digest_of, gateway, pool, portable, served
+from paddock.cluster.applications import digest_of, gateway, placed, pool, portable, served
 from paddock.cluster.names import ENGINE, GATEWAY, application_of
 from paddock.config import Settings
 from paddock.errors import StartupError
@@ -26,7 +26,7 @@ _LOOK = 10.0
 @dataclass(frozen=True, slots=True)
 class Done:
     application: str
-    what: Literal["deployed", "unchanged", "deleted"]
+    what: str
 
 
 @contextmanager
@@ -68,6 +68,8 @@ def deploy(settings: Settings) -> Iterator[Done]:
         if _deployed(application, ENGINE) == digest_of(settings, model):
             yield Done(application, "unchanged")
             continue
+        if lacking := placed(settings, model).misfit(_nodes()):
+            yield Done(application, f"waits for a node that has {lacking} for a replica")
         _run(pool(arguments | {"model": model.name}), application, None)
         yield Done(application, "deployed")
     if _deployed(name, GATEWAY) == digest_of(settings):
@@ -87,7 +89,8 @@ def status(settings: Settings) -> dict[str, Any]:
     return {
         application: {
             "status": str(found[application].status.value),
-            "message": found[application].message,
+            "message": found[application].message
+            or "; ".join(one.message for one in found[application].deployments.values() if one.message),
             "replicas": {
                 str(getattr(state, "value", state)): count
                 for deployment in found[application].deployments.values()
@@ -143,6 +146,11 @@ def _run(application: Any, name: str, route: str | None) -> None:
     except (RayError, RayServeException, RuntimeError) as error:
         message = serve.status().applications[name].message if name in serve.status().applications else str(error)
         raise StartupError(f"{name} could not be deployed: {message.strip().splitlines()[-1]}") from None
+
+
+def _nodes() -> list[dict[str, float]]:
+    """What each of them has, taken or not."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
 def _proxies(settings: Settings) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from paddock.config import PlacementSettings
 from paddock.errors import StartupError
 from paddock.fleet import Model
 
+_UNITS = {"memory": "GiB of memory"}
 _PROCESSES = 256 * 2**20
 """Bytes that a replica's two processes take besides the model."""
 
@@ -46,6 +48,16 @@ class Placement:
             "look_back_period_s": min(30.0, max(10.5, self.upscale_delay)),
         }
         return {"autoscaling_config": scaling}
+
+    def misfit(self, nodes: Sequence[Mapping[str, float]]) -> str:
+        """What a replica takes of which no node has as much, in words; empty where one has all of it."""
+        wanted = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory, **self.resources}
+        lacking = [{name for name, amount in wanted.items() if amount > node.get(name, 0)} for node in nodes]
+        if not all(lacking):
+            return ""
+        fewest = min(lacking, key=len, default=set(wanted))
+        wanted["memory"] = round(self.memory / 2**30, 1)
+        return ", ".join(f"{wanted[name]:g} {_UNITS.get(name, name)}" for name in sorted(fewest))
 
 
 def placement(model: Model, said: PlacementSettings, *, gpus_there: bool) -> Placement:
