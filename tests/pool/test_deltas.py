@@ -72,6 +72,38 @@ def test_what_came_before_an_error_is_read_before_it(told: tuple[int, list[Delta
     asyncio.run(scenario())
 
 
+@given(answers(), st.data())
+def test_what_is_at_hand_is_read_in_the_same_order(told: tuple[int, list[Delta]], data: st.DataObject) -> None:
+    """However the deltas come, reading what is at hand after each one that was waited for misses and repeats none."""
+    portions = data.draw(st.lists(st.integers(1, 4), min_size=len(told[1]), max_size=len(told[1])))
+    broken = data.draw(st.booleans())
+    heard = told[1][:-1] if broken else told[1]
+
+    async def scenario() -> None:
+        deltas = Deltas(told[0])
+        deltas._accept()
+        left, found = list(heard), []
+        for portion in portions:
+            for delta in left[:portion]:
+                deltas._events.put_nowait(delta)
+            del left[:portion]
+            if not left and broken:
+                deltas._end(_LOST)
+            try:
+                async for delta in deltas:
+                    found += [delta, *deltas.at_hand()]
+                    if left:
+                        break
+            except ReplicaLost:
+                assert broken
+            if not left:
+                break
+        assert found == heard
+        assert deltas.at_hand() == []
+
+    asyncio.run(scenario())
+
+
 def test_what_was_not_taken_says_why() -> None:
     async def scenario() -> None:
         deltas = Deltas(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator
@@ -15,12 +16,17 @@ from paddock import logs
 from paddock.config import Settings
 from paddock.errors import ModelLoadFailed, PaddockError
 from paddock.fleet import Lifecycle, Machine, Rules, has_gpu, llamacpp_levels, llamacpp_totals, open_catalogue
+from paddock.fleet.attempt import Attempt
 from paddock.fleet.process import WorkerProcess
 from paddock.pool.clustered import Answer, Failed, Taken, Told, encode
 from paddock.types import GenerateRequest, PoolRequest
-from paddock.wire import Problem, Slots, TextQuestion
+from paddock.wire import Delta, Problem, Slots, TextQuestion
 
 _MOST_FAILURES = 3
+_MESSAGES = 100
+"""In a second, of all answers of a replica together, as long as none waits longer than ..."""
+_LONGEST = 0.1
+"""... so many seconds."""
 
 _request = msgspec.msgpack.Decoder(GenerateRequest)
 _pool_request = msgspec.msgpack.Decoder(PoolRequest)
@@ -36,6 +42,7 @@ class Engine:
 
     async def __init__(self, settings: dict[str, Any], name: str, digest: str) -> None:  # type: ignore[misc]
         self._digest = digest
+        self._answering = 0
         said = Settings.model_validate(settings)
         logs.configure(level=said.server.log_level, form=said.server.log_format, disabled=said.server.log_disable)
         manager = said.model_manager
@@ -61,13 +68,28 @@ class Engine:
             yield encode(
                 Taken(self.replica, attempt.fingerprint, attempt.n_ctx, attempt.prompt_tokens, attempt.prompt or None)
             )
-            async for delta in attempt:
-                yield encode(Told([delta]))
+            async for deltas in self._in_portions(attempt):
+                yield encode(Told(deltas))
         except PaddockError as error:
             yield encode(Failed(Problem.of(error)))
         finally:
             if attempt is not None:
                 attempt.close()
+
+    async def _in_portions(self, attempt: Attempt) -> AsyncGenerator[list[Delta]]:
+        """A message costs Ray about as much as some small models need for a token, whatever is in it. The first of an
+        answer comes at once; then each waits for others, the longer the more answers there are beside it.
+        """
+        due = 0.0
+        self._answering += 1
+        try:
+            async for delta in attempt:
+                if delta.finish is None and (early := due - time.monotonic()) > 0:
+                    await asyncio.sleep(early)
+                yield [delta, *attempt.at_hand()]
+                due = time.monotonic() + min(_LONGEST, self._answering / _MESSAGES)
+        finally:
+            self._answering -= 1
 
     async def ask(self, question: bytes) -> bytes:
         message = _question.decode(question)

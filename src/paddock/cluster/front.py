@@ -6,32 +6,17 @@ from typing import Any
 
 from fastapi import FastAPI
 from ray import serve
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddock import logs
 from paddock.cluster.link import RayLink, translated
 from paddock.cluster.names import GATEWAY, application_of, on_cluster
+from paddock.cluster.proxied import Proxied
 from paddock.config import Settings
 from paddock.fleet import Fleet, Rules, open_catalogue
 from paddock.gateway import Gate, MetricsPage, Reloader, UsageBook, create_app, read_keys
 
 _LOOK = 5.0
 """Seconds that the other gateways have to say what they have counted."""
-
-
-class OneRequestId:
-    """Ray's proxies name each request and say so in the answer, by the same name as ours: once is enough."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def without(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [header for header in message["headers"] if header[0] != b"x-request-id"]
-            await send(message)
-
-        await self._app(scope, receive, without)
 
 
 class Front:
@@ -60,7 +45,7 @@ class Front:
         app = create_app(server, self._fleet, reloader, gate, usage)
         self._page: MetricsPage = app.state.metrics_page
         self._page.gather = self._gather
-        app.add_middleware(OneRequestId)
+        app.add_middleware(Proxied)
         return app
 
     async def metrics(self) -> tuple[str, bytes]:

@@ -47,10 +47,9 @@ class Attempt(Deltas):
     def n_ctx(self) -> int:
         return self._worker.info.n_ctx if self._worker.info is not None else 0
 
-    async def __anext__(self) -> Delta:
-        delta = await super().__anext__()
+    def _read(self, delta: Delta) -> Delta:
         self._behind -= _weight(delta)
-        return delta
+        return super()._read(delta)
 
     def close(self) -> None:
         """Nobody listens any more: the worker frees the request's place."""

@@ -41,10 +41,24 @@ class Deltas:
         if isinstance(event, PaddockError):
             self._over = True
             raise event
-        if event.finish is not None:
+        return self._read(event)
+
+    def at_hand(self) -> list[Delta]:
+        """Those that have come and need not be waited for. An error stays for whoever waits for the next one."""
+        found: list[Delta] = []
+        while not self._over and not self._events.empty():
+            event = self._events.get_nowait()
+            if isinstance(event, PaddockError):
+                self._events.put_nowait(event)  # nothing comes after it
+                break
+            found.append(self._read(event))
+        return found
+
+    def _read(self, delta: Delta) -> Delta:
+        if delta.finish is not None:
             self._unread -= 1
             self._over = self._unread == 0
-        return event
+        return delta
 
     def close(self) -> None:
         """Nobody listens any more."""

@@ -1,0 +1,92 @@
+"""A body through Ray's proxies: the same bytes in fewer parts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.types import Message, Receive, Scope, Send
+
+from paddock.cluster.proxied import Proxied
+
+parts = st.lists(st.tuples(st.binary(max_size=9), st.booleans()), max_size=20)
+"""Each with whether the writer lets others have a turn after it."""
+
+
+async def _nothing() -> Message:
+    raise AssertionError("nobody reads")
+
+
+async def _written(told: list[tuple[bytes, bool]], *, slow: bool) -> list[Message]:
+    sent: list[Message] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"x-request-id", b"1"), (b"x-other", b"2")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for part, pause in told:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+            if pause:
+                await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": b"end", "more_body": False})
+
+    async def send(message: Message) -> None:
+        if slow:
+            await asyncio.sleep(0)
+        sent.append(message)
+
+    await Proxied(app)({"type": "http"}, _nothing, send)
+    return sent
+
+
+@given(parts, st.booleans())
+def test_the_bytes_are_the_same_and_in_order(told: list[tuple[bytes, bool]], slow: bool) -> None:
+    start, *body = asyncio.run(_written(told, slow=slow))
+    assert start["headers"] == [(b"x-other", b"2")]
+    assert b"".join(message["body"] for message in body) == b"".join(part for part, _ in told) + b"end"
+    assert [message["more_body"] for message in body] == [True] * (len(body) - 1) + [False]
+    assert len(body) <= sum(pause for _, pause in told) + 2
+
+
+def test_what_is_written_at_once_is_sent_at_once() -> None:
+    sent = asyncio.run(_written([(b"a", False), (b"b", False), (b"c", True), (b"d", True)], slow=False))
+    assert [message.get("body") for message in sent] == [None, b"abc", b"d", b"end"]
+
+
+def test_who_writes_to_nobody_is_told() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        while True:
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+            await asyncio.sleep(0)
+
+    async def send(message: Message) -> None:
+        raise OSError("nobody is there")
+
+    with pytest.raises(OSError, match="nobody"):
+        asyncio.run(_call(app, send))
+
+
+def test_a_proxy_that_takes_nothing_is_not_written_to_for_ever() -> None:
+    written = 0
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal written
+        while True:
+            await send({"type": "http.response.body", "body": b"x" * 1024, "more_body": True})
+            written += 1
+
+    async def send(message: Message) -> None:
+        await asyncio.Event().wait()
+
+    async def run() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(_call(app, send), 0.1)
+
+    asyncio.run(run())
+    assert 64 <= written < 200
+
+
+async def _call(app: Any, send: Send) -> None:
+    await Proxied(app)({"type": "http"}, _nothing, send)
