@@ -78,6 +78,9 @@ def test_what_only_a_model_knows_is_asked_of_a_replica(cluster: Cluster) -> None
         refused = client.post("/admin/unload", json={"model": "chat"})
         assert refused.status_code == 501
         assert "the cluster" in refused.json()["error"]["message"]
+        refused = client.post("/admin/reload")
+        assert refused.status_code == 400
+        assert "paddock cluster deploy" in refused.json()["error"]["message"]
 
 
 def test_a_job_has_the_same_bytes_on_either_node(cluster: Cluster) -> None:

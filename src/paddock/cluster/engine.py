@@ -151,7 +151,8 @@ class Engine:
             raise ModelLoadFailed(f"{self._model.name} failed {status.failures} times: {status.failure}")
 
     async def __del__(self) -> None:
-        await self._lifecycle.close()
+        if hasattr(self, "_lifecycle"):  # else there was nothing to serve
+            await self._lifecycle.close()
 
     async def _worker(self) -> WorkerProcess:
         return await self._lifecycle.enter(self._model.name)

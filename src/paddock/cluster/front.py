@@ -12,11 +12,16 @@ from paddock.cluster.link import RayLink, translated
 from paddock.cluster.names import GATEWAY, application_of, on_cluster
 from paddock.cluster.proxied import Proxied
 from paddock.config import Settings
+from paddock.errors import StartupError
 from paddock.fleet import Fleet, Rules, open_catalogue
 from paddock.gateway import Gate, MetricsPage, Reloader, UsageBook, create_app, read_keys
 
 _LOOK = 5.0
 """Seconds that the other gateways have to say what they have counted."""
+
+
+def _not_here() -> Settings:
+    raise StartupError("a cluster takes new settings by `paddock cluster deploy`")
 
 
 class Front:
@@ -41,7 +46,7 @@ class Front:
         usage = UsageBook()
         server = self._settings.server
         gate = Gate(read_keys(server), usage)
-        reloader = Reloader(self._fleet, gate, self._settings, lambda: self._settings)
+        reloader = Reloader(self._fleet, gate, self._settings, _not_here)
         app = create_app(server, self._fleet, reloader, gate, usage)
         self._page: MetricsPage = app.state.metrics_page
         self._page.gather = self._gather

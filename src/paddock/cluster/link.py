@@ -51,7 +51,7 @@ class RayLink:
         router: PrefixRouter | None = router_of(self._application)
         if router is None:
             return []
-        found = []
+        found, excluded = [], router.excluded()
         for replica in router.replicas():
             name, told, stats = name_of(replica), replica.replica_metadata, replica.routing_stats
             running, waiting = int(stats.get("running", 0)), int(stats.get("waiting", 0))
@@ -66,7 +66,7 @@ class RayLink:
                     node=replica.node_id or "",
                     pid=int(stats["pid"]) if stats.get("pid") else None,
                     fingerprint=fingerprint_of(replica),
-                    excluded="another model, build or flags than the others" if router.excludes(replica) else "",
+                    excluded="another model, build or flags than the others" if name in excluded else "",
                     failure=str(stats.get("failure", "")),
                     chosen={reason: router.chosen[name, reason] for reason in REASONS},
                     scraped=stats.get("numbers", {}),

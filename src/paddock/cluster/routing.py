@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict, deque
 from typing import Any
 
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from paddock.cluster.routers import register
 from paddock.pool.routing import Choice, Load, Router
+
+_MOST_REMEMBERED = 256
 
 
 class PrefixRouter(RequestRouter):
@@ -22,8 +24,8 @@ class PrefixRouter(RequestRouter):
         self._reference = ""
         self._choices = Router()
         self._names: set[str] = set()
-        self._running: Counter[str] = Counter()
-        self._chosen: dict[str, Choice] = {}
+        self._under_way = UnderWay()
+        self._reasons: OrderedDict[str, Choice] = OrderedDict()
         self.chosen: Counter[tuple[str, str]] = Counter()
         """By replica, and why it was chosen."""
         register(self.app_name, self)
@@ -34,7 +36,7 @@ class PrefixRouter(RequestRouter):
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
         """Who should get it, and then, should that one have no room, the others."""
-        able = [replica for replica in candidate_replicas if not self.excludes(replica)]
+        able = self._alike(candidate_replicas)
         if pending_request is None:
             return [able]
         by_name = {name_of(replica): replica for replica in able}
@@ -42,19 +44,20 @@ class PrefixRouter(RequestRouter):
         choice = self._choices.choose(_chain(pending_request), loads)
         if choice is None:
             return [able]
-        self._chosen[pending_request.metadata.internal_request_id] = choice
+        self._reasons[pending_request.metadata.internal_request_id] = choice
+        while len(self._reasons) > _MOST_REMEMBERED:  # of requests that were given up before they went anywhere
+            self._reasons.popitem(last=False)
         return [[by_name[choice.name]], [replica for name, replica in by_name.items() if name != choice.name]]
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
-        name = replica_id.unique_id
-        self._running[name] += 1
+        name, request = replica_id.unique_id, pending_request.metadata.internal_request_id
+        self._under_way.began(name, request)
         self._choices.began(name, _chain(pending_request))
-        choice = self._chosen.pop(pending_request.metadata.internal_request_id, None)
-        if choice is not None:
+        if (choice := self._reasons.pop(request, None)) is not None:
             self.chosen[name, choice.reason if choice.name == name else "load"] += 1
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
-        self._running[replica_id.unique_id] -= 1
+        self._under_way.ended(replica_id.unique_id, internal_request_id)
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         names = {name_of(replica) for replica in replicas}
@@ -75,23 +78,55 @@ class PrefixRouter(RequestRouter):
     def replicas(self) -> list[RunningReplica]:
         return list(self.curr_replicas.values())
 
-    def excludes(self, replica: RunningReplica) -> bool:
-        """Whether it is another model, build or flags than what must be the same everywhere."""
+    def excluded(self) -> set[str]:
+        """The names of those that are another model, build or flags than what must be the same everywhere."""
+        there = self.replicas()
+        return {name_of(replica) for replica in there} - {name_of(replica) for replica in self._alike(there)}
+
+    def _alike(self, replicas: list[RunningReplica]) -> list[RunningReplica]:
+        """Where bytes must be the same: those with the fingerprint that was seen first, as long as anybody has it."""
         if not self._deterministic:
-            return False
-        marks = [fingerprint_of(other) for other in self.replicas()]
+            return replicas
+        marks = [fingerprint_of(replica) for replica in replicas]
         if self._reference not in marks:
             self._reference = next((mark for mark in marks if mark), "")
-        return fingerprint_of(replica) not in ("", self._reference)
+        return [replica for replica, mark in zip(replicas, marks, strict=True) if mark in ("", self._reference)]
 
     def _load(self, name: str, replica: RunningReplica) -> Load:
         """As far as this process knows: others may have sent something too, which Ray hears of with each answer."""
         there = self.replica_queue_len_cache.get(replica.replica_id) or 0
-        return Load(max(there, self._running[name]), 0, int(replica.replica_metadata.get("slots", 1)))
+        return Load(max(there, self._under_way.at(name)), 0, int(replica.replica_metadata.get("slots", 1)))
 
     def _forget(self, name: str) -> None:
         self._choices.remove(name)
-        self._running.pop(name, None)
+        self._under_way.forget(name)
+
+
+class UnderWay:
+    """Which requests each replica has. Ray may tell of an end before it tells of the beginning, and tells of the ends
+    of requests that a replica would not have.
+    """
+
+    def __init__(self) -> None:
+        self._requests: dict[str, set[str]] = {}
+        self._over: deque[tuple[str, str]] = deque(maxlen=_MOST_REMEMBERED)
+
+    def began(self, replica: str, request: str) -> None:
+        if (replica, request) not in self._over:
+            self._requests.setdefault(replica, set()).add(request)
+
+    def ended(self, replica: str, request: str) -> None:
+        there = self._requests.get(replica, set())
+        if request in there:
+            there.discard(request)
+        else:
+            self._over.append((replica, request))
+
+    def forget(self, replica: str) -> None:
+        self._requests.pop(replica, None)
+
+    def at(self, replica: str) -> int:
+        return len(self._requests.get(replica, ()))
 
 
 def name_of(replica: RunningReplica) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from paddock.errors import ModelUnloaded, NoReplica, NotSupported, PaddockError, ServerStopping
+from paddock.errors import ModelUnloaded, NoReplica, NotSupported, PaddockError, ServerStopping, Unavailable
 from paddock.pool.prompts import chain_for
 from paddock.pool.replica import ReplicaStatus
 from paddock.pool.retries import Retries
@@ -22,6 +22,7 @@ from paddock.wire import Delta, Pooled, Problem, Slots, Text, TextQuestion, Toke
 
 _ATTEMPTS = 3
 _LOOK_WAIT = 10.0
+_LEARNT_EVERY = 60.0
 
 
 # ── what is said on the way ──────────────────────────────────────────────────────────────────────────────────────────
@@ -127,8 +128,11 @@ class ClusterPool:
         return msgspec.structs.replace(self._info, n_slots=sum(status.load.slots for status in self.status()))
 
     async def slots(self) -> list[SlotState]:
-        async with asyncio.timeout(_LOOK_WAIT):
-            answers = [_answer.decode(answer) for answer in await self.link.call_all("slots")]
+        try:
+            async with asyncio.timeout(_LOOK_WAIT):
+                answers = [_answer.decode(answer) for answer in await self.link.call_all("slots")]
+        except TimeoutError:
+            raise Unavailable(f"not every replica of {self.name} answers", retry_after=1) from None
         return [slot for answer in answers if isinstance(answer, Slots) for slot in answer.slots]
 
     def drain(self, name: str) -> Coroutine[None, None, None]:
@@ -179,10 +183,11 @@ class ClusterPool:
             raise self._ended
 
     async def _learn(self) -> None:
-        """What the model says of itself, once one replica is there to say so."""
-        while self._info is None:
+        """What the model says of itself, once one replica is there; and again now and then: it may be exchanged."""
+        while True:
             try:
                 self._info = _info.decode(await self.link.call("describe"))
+                await asyncio.sleep(_LEARNT_EVERY)
             except PaddockError:
                 await asyncio.sleep(1)
 
@@ -307,7 +312,8 @@ class ClusterAttempt:
     def _end(self, outcome: str) -> None:
         if not self._over:
             self._over = True
-            self._stream.cancel()
+            if outcome != "ok":
+                self._stream.cancel()
             self._pool.ended(self, self._entrance.replica, outcome)
 
 
