@@ -26,7 +26,7 @@ VECTORS = "/(embeddings?|rerank(ing)?)$"
 ELSEWHERE = "^/(live|models/sse|models/unload|admin/unload)$"
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("flags", "which", "at_least"),
     [
