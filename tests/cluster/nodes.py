@@ -1,9 +1,10 @@
-"""A real Ray cluster of two nodes on this machine, each with a loopback address of its own, as `ray start` makes it."""
+"""A real Ray cluster of two nodes on this machine, and `paddock cluster` on it."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -18,8 +19,14 @@ import psutil
 
 from tests.server import wait_for
 
-_HEAD, _SECOND = "127.0.0.2", "127.0.0.3"
-"""Not 127.0.0.1, which Ray takes for a mistake and replaces by the machine's own address."""
+_ENVIRONMENT = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # as two_nodes.py explains
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Loads are told each second instead of every ten.
+    "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",
+    "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",
+}
+_ADDRESS = re.compile(r"^address: (\S+)$", re.MULTILINE)
 
 
 class Cluster:
@@ -28,44 +35,47 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = free_port()
-        self.address = f"{_HEAD}:{free_port()}"
-        self._nodes: list[subprocess.Popen[bytes]] = []
+        self.address = ""
         # Ray's sockets lie below it, and their paths must not be long.
         self._temp = tempfile.TemporaryDirectory(prefix="ray-")
 
     def __enter__(self) -> Cluster:
-        port = self.address.rpartition(":")[2]
+        with self._log.open("ab") as log:
+            self._nodes = subprocess.Popen(
+                [sys.executable, "-m", "tests.cluster.two_nodes", self._temp.name],
+                stdin=subprocess.PIPE, stdout=log, stderr=log, env=os.environ | _ENVIRONMENT,
+            )  # fmt: skip
         try:
-            self._start("--head", "--port", port, "--node-ip-address", _HEAD, "--include-dashboard=false",
-                        "--temp-dir", self._temp.name)  # fmt: skip
-            wait_for(lambda: _listens(self.address), 60, "the head node")
-            self._start("--address", self.address, "--node-ip-address", _SECOND)
+            wait_for(lambda: self._nodes.poll() is not None or _ADDRESS.search(self._said()), 90, "two nodes")
+            found = _ADDRESS.search(self._said())
+            assert found is not None, self._said()
+            self.address = found[1]
         except BaseException:
             self.__exit__(None, None, None)
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        for node in reversed(self._nodes):
-            kill(node)
+        everything = psutil.Process(self._nodes.pid).children(recursive=True)
+        assert self._nodes.stdin is not None
+        self._nodes.stdin.close()
+        try:
+            self._nodes.wait(30)
+        except subprocess.TimeoutExpired:
+            self._nodes.kill()
+        for process in psutil.wait_procs(everything, timeout=10)[1]:
+            process.send_signal(signal.SIGKILL)
         self._temp.cleanup()
 
-    def _start(self, *options: str) -> None:
-        command = [
-            str(Path(sys.executable).with_name("ray")), "start", "--block", "--disable-usage-stats", "--num-cpus", "2",
-            "--memory", str(2**33), "--object-store-memory", str(100 * 2**20), *options,
-        ]  # fmt: skip
-        with (self.folder / "nodes.log").open("ab") as log:
-            self._nodes.append(subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True))
-
     def lose_second_node(self) -> None:
-        """As if its machine were gone: every process at once, without a word."""
-        kill(self._nodes.pop())
+        assert self._nodes.stdin is not None
+        self._nodes.stdin.write(b"lose\n")
+        self._nodes.stdin.flush()
 
     def paddock(self, *arguments: str) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "paddock", "cluster", *arguments, "--address", self.address],
-            capture_output=True, text=True, timeout=100, cwd=self.folder,
+            capture_output=True, text=True, timeout=110, cwd=self.folder, env=os.environ | _ENVIRONMENT,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -93,29 +103,15 @@ class Cluster:
         replicas: list[dict[str, Any]] = found["replicas"]
         return replicas
 
+    @property
+    def _log(self) -> Path:
+        return self.folder / "nodes.log"
 
-def kill(node: subprocess.Popen[bytes]) -> None:
-    try:
-        everything = psutil.Process(node.pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        everything = []
-    node.kill()
-    for process in everything:
-        try:
-            os.kill(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-    node.wait(30)
-    psutil.wait_procs(everything, timeout=30)
+    def _said(self) -> str:
+        return self._log.read_text("utf-8", "replace")
 
 
 def free_port() -> int:
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return int(sock.getsockname()[1])
-
-
-def _listens(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    with socket.socket() as sock:
-        return sock.connect_ex((host, int(port))) == 0

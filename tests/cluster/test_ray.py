@@ -48,22 +48,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def test_the_openai_package_is_answered(cluster: Cluster) -> None:
-    client = openai.OpenAI(base_url=f"{cluster.url}/v1", api_key="none", max_retries=0)
-    assert {model.id for model in client.models.list()} == set(MODELS)
-    question: Any = [{"role": "user", "content": "say: hello"}]
-    answer = client.chat.completions.create(model="chat", messages=question)
-    assert answer.choices[0].message.content == "hello"
-    assert answer.usage is not None
-    assert answer.usage.completion_tokens == 6
-    stream = client.chat.completions.create(model="pair", messages=question, stream=True)
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "hello"
-    assert len(client.embeddings.create(model="vectors", input=["one", "two"]).data) == 2
-    with pytest.raises(openai.BadRequestError) as refused:
-        client.chat.completions.create(model="chat", messages=[])
-    assert refused.value.param == "messages"
-    with pytest.raises(openai.BadRequestError) as too_long:
-        client.chat.completions.create(model="chat", messages=[{"role": "user", "content": "x" * 100_000}])
-    assert too_long.value.code == "context_length_exceeded"
+    with openai.OpenAI(base_url=f"{cluster.url}/v1", api_key="none", max_retries=0) as client:
+        assert {model.id for model in client.models.list()} == set(MODELS)
+        question: Any = [{"role": "user", "content": "say: hello"}]
+        answer = client.chat.completions.create(model="chat", messages=question)
+        assert answer.choices[0].message.content == "hello"
+        assert answer.usage is not None
+        assert answer.usage.completion_tokens == 6
+        stream = client.chat.completions.create(model="pair", messages=question, stream=True)
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "hello"
+        assert len(client.embeddings.create(model="vectors", input=["one", "two"]).data) == 2
+        with pytest.raises(openai.BadRequestError) as refused:
+            client.chat.completions.create(model="chat", messages=[])
+        assert refused.value.param == "messages"
+        with pytest.raises(openai.BadRequestError) as too_long:
+            client.chat.completions.create(model="chat", messages=[{"role": "user", "content": "x" * 100_000}])
+        assert too_long.value.code == "context_length_exceeded"
 
 
 def test_what_only_a_model_knows_is_asked_of_a_replica(cluster: Cluster) -> None:
@@ -72,7 +72,9 @@ def test_what_only_a_model_knows_is_asked_of_a_replica(cluster: Cluster) -> None
         assert client.post("/tokenize", json=body).json() == {"tokens": [97, 98, 99]}
         assert len(client.get("/slots", params={"model": "pair"}).json()) == 8
         assert client.get("/props", params={"model": "pair"}).json()["total_slots"] == 8
-        assert client.get("/health").json()["model_loaded"]
+        health = client.get("/health", headers={"x-request-id": "my-own"})
+        assert health.json()["model_loaded"]
+        assert health.headers.get_list("x-request-id") == ["my-own"]
         refused = client.post("/admin/unload", json={"model": "chat"})
         assert refused.status_code == 501
         assert "the cluster" in refused.json()["error"]["message"]
@@ -158,18 +160,26 @@ class Load:
             future.result()
 
     def _ask(self, number: int) -> None:
+        body = chat_body(f"say: {number} " + "y" * 40, model=self._model, stream=True)
         with self._cluster.client() as client:
             while not self._over.is_set():
-                body = chat_body(f"say: {number} " + "y" * 40, model=self._model, stream=True)
-                with client.stream("POST", CHAT, json=body) as response:
-                    if response.status_code != 200:
-                        self.failed.append(response.read().decode())
-                        continue
-                    last = list(events(response))[-1]
-                    if last[1] == "[DONE]":
-                        self.answered += 1
-                    else:
-                        self.failed.append(last[1])
+                if (failure := self._failure(client, body)) is None:
+                    self.answered += 1
+                else:
+                    self.failed.append(failure)
+                    self._over.wait(0.2)  # as a client does before it tries again
+
+    def _failure(self, client: httpx.Client, body: dict[str, Any]) -> str | None:
+        try:
+            with client.stream("POST", CHAT, json=body) as response:
+                if response.status_code >= 500 and not response.headers["content-type"].startswith("application/json"):
+                    return f"broken off by the proxy: {response.status_code}"
+                if response.status_code != 200:
+                    return response.read().decode()
+                last = list(events(response))[-1][1]
+                return None if last == "[DONE]" else last
+        except httpx.TransportError as error:
+            return f"broken off: {error!r}"
 
 
 def test_replicas_come_with_the_load_and_go_with_it(cluster: Cluster) -> None:
@@ -208,19 +218,17 @@ def test_an_upgrade_under_load_loses_nothing(cluster: Cluster) -> None:
 
 def test_a_node_is_lost_and_service_goes_on(cluster: Cluster) -> None:
     """The last of these: the cluster has one node afterwards."""
-    client = openai.OpenAI(base_url=f"{cluster.url}/v1", api_key="none", max_retries=5)
     with Load(cluster, "pair", 4) as load:
         wait_for(lambda: load.answered > 20, 60, "answers of both")
         cluster.lose_second_node()
         wait_for(lambda: len(cluster.replicas("pair")) == 1, 60, "the loss to be noticed")
         before = load.answered
         wait_for(lambda: load.answered > before + 20, 60, "answers of the other")
-    # Streams that had begun there failed, and said so.
-    assert len(load.failed) <= 8
+    # Streams that had begun there failed, and said so; those that went through a gateway there broke off.
     for failure in load.failed:
-        assert "gone" in failure or "unavailable" in failure.lower() or "internal" in failure.lower(), failure
+        assert '"code":"replica_lost"' in failure or failure.startswith("broken off"), failure
     question: Any = [{"role": "user", "content": "say: still here"}]
-    answer = client.chat.completions.create(model="pair", messages=question)
-    assert answer.choices[0].message.content == "still here"
-    answer = client.chat.completions.create(model="chat", messages=question)
-    assert answer.choices[0].message.content == "still here"
+    with openai.OpenAI(base_url=f"{cluster.url}/v1", api_key="none", max_retries=5) as client:
+        for model in ("pair", "chat"):
+            answer = client.chat.completions.create(model=model, messages=question)
+            assert answer.choices[0].message.content == "still here"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Browser, Page, expect
 
+from tests.page.axe import serious_findings
 from tests.page.chatting import answered, ask, composer, entries
 from tests.server import Server
 
@@ -24,15 +24,6 @@ x = 'text'  # why
 | 1 | 2 |"""
 
 
-def serious(page: Page) -> list[str]:
-    found = Axe().run(page).response["violations"]
-    return [
-        f"{each['id']}: {each['help']} ({each['nodes'][0]['html'][:200]})"
-        for each in found
-        if each["impact"] in ("serious", "critical")
-    ]
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", ["desk", "phone"])
 def test_axe_finds_nothing_serious(browser: Browser, fake_server: Server, scheme: str, size: str) -> None:
@@ -42,22 +33,22 @@ def test_axe_finds_nothing_serious(browser: Browser, fake_server: Server, scheme
         page = context.new_page()
         page.goto(fake_server.url)
         expect(composer(page)).to_have_attribute("placeholder", "Message fake")
-        assert serious(page) == []
+        assert serious_findings(page) == []
         ask(page, ANSWER)
         expect(answered(page).locator(".hljs-comment")).to_be_visible()
         ask(page, "crash: now")
         expect(answered(page, 2).get_by_role("alert")).to_be_visible()
-        assert serious(page) == []
+        assert serious_findings(page) == []
         page.get_by_role("button", name="Choose a model").click()
-        assert serious(page) == []
+        assert serious_findings(page) == []
         page.keyboard.press("Escape")
         page.get_by_role("button", name="Settings of the answers").click()
-        assert serious(page) == []
+        assert serious_findings(page) == []
         page.keyboard.press("Escape")
         if size == "phone":
             page.get_by_role("button", name="History", exact=True).click()
             expect(entries(page)).to_have_count(1)
-            assert serious(page) == []
+            assert serious_findings(page) == []
     finally:
         context.close()
 

@@ -204,7 +204,7 @@ def command(config: Path | None, verbose: bool, **flags: Any) -> None:
     # Not before now: `--help` should not wait for pydantic, FastAPI and uvicorn.
     import structlog
 
-    from paddock.cli import logs
+    from paddock import logs
     from paddock.config import load_settings
 
     given = {name: value for name, value in flags.items() if value is not None and value != ()}

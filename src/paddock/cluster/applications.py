@@ -43,7 +43,9 @@ def pool(args: dict[str, Any]) -> Application:
         settings.model_manager.settings_for(model.name).cluster,
         gpus_there=bool(ray.cluster_resources().get("GPU")),  # type: ignore[no-untyped-call]
     )
-    manager = portable(settings)["model_manager"]
+    said = portable(settings)
+    # Keys are none of its business.
+    server = {key: value for key, value in said["server"].items() if key.startswith("log_")}
     deployment = serve.deployment(
         name=ENGINE,
         ray_actor_options=place.actor_options,
@@ -61,7 +63,7 @@ def pool(args: dict[str, Any]) -> Application:
         },
         **place.replicas,
     )(Engine)
-    return deployment.bind(manager, model.name, digest_of(settings, model))
+    return deployment.bind(said | {"server": server}, model.name, digest_of(settings, model))
 
 
 def gateway(args: dict[str, Any]) -> Application:
@@ -72,7 +74,8 @@ def gateway(args: dict[str, Any]) -> Application:
         name=GATEWAY,
         num_replicas=settings.cluster.gateways,
         max_ongoing_requests=settings.server.max_connections,
-        ray_actor_options={"num_cpus": 0.1},
+        # They wait most of the time, and must find a place also where replicas have taken every CPU.
+        ray_actor_options={"num_cpus": 0},
         graceful_shutdown_wait_loop_s=0.5,
         graceful_shutdown_timeout_s=_FINISH,
         health_check_period_s=5,

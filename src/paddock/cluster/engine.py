@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 from ray import serve
 
-from paddock.config import ModelManagerSettings
+from paddock import logs
+from paddock.config import Settings
 from paddock.errors import ModelLoadFailed, PaddockError
 from paddock.fleet import Lifecycle, Machine, Rules, has_gpu, llamacpp_levels, llamacpp_totals, open_catalogue
 from paddock.fleet.process import WorkerProcess
@@ -35,8 +36,10 @@ class Engine:
 
     async def __init__(self, settings: dict[str, Any], name: str, digest: str) -> None:  # type: ignore[misc]
         self._digest = digest
-        manager = ModelManagerSettings.model_validate(settings)
-        model = open_catalogue(manager).find(name)
+        said = Settings.model_validate(settings)
+        logs.configure(level=said.server.log_level, form=said.server.log_format, disabled=said.server.log_disable)
+        manager = said.model_manager
+        model = open_catalogue(manager).named(name)
         self._model = replace(model, pinned=True, replicas=(), idle_timeout=0)
         self._lifecycle = Lifecycle([self._model], Rules.of(manager), Machine(), gpu=has_gpu())
         worker = await self._worker()

@@ -5,12 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import FastAPI
+from ray import serve
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from paddock.cluster.link import RayLink
-from paddock.cluster.names import application_of, on_cluster
+from paddock import logs
+from paddock.cluster.link import RayLink, translated
+from paddock.cluster.names import GATEWAY, application_of, on_cluster
 from paddock.config import Settings
 from paddock.fleet import Fleet, Rules, open_catalogue
-from paddock.gateway import Gate, Reloader, UsageBook, create_app, read_keys
+from paddock.gateway import Gate, MetricsPage, Reloader, UsageBook, create_app, read_keys
+
+_LOOK = 5.0
+"""Seconds that the other gateways have to say what they have counted."""
+
+
+class OneRequestId:
+    """Ray's proxies name each request and say so in the answer, by the same name as ours: once is enough."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def without(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [header for header in message["headers"] if header[0] != b"x-request-id"]
+            await send(message)
+
+        await self._app(scope, receive, without)
 
 
 class Front:
@@ -19,6 +40,8 @@ class Front:
     def __init__(self, settings: dict[str, Any], digest: str) -> None:
         self._settings = Settings.model_validate(settings)
         self._digest = digest
+        said = self._settings.server
+        logs.configure(level=said.log_level, form=said.log_format, disabled=said.log_disable)
         manager, name = self._settings.model_manager, self._settings.cluster.name
         self._fleet = Fleet(
             on_cluster(open_catalogue(manager)),
@@ -26,13 +49,29 @@ class Front:
             connect=lambda model: RayLink(model.name, application_of(name, model.name)),
         )
         self._fleet.preload()
+        self._name = serve.get_replica_context().replica_id.unique_id
+        self._gateways = serve.get_deployment_handle(GATEWAY, app_name=name)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         usage = UsageBook()
         server = self._settings.server
         gate = Gate(read_keys(server), usage)
         reloader = Reloader(self._fleet, gate, self._settings, lambda: self._settings)
-        return create_app(server, self._fleet, reloader, gate, usage)
+        app = create_app(server, self._fleet, reloader, gate, usage)
+        self._page: MetricsPage = app.state.metrics_page
+        self._page.gather = self._gather
+        app.add_middleware(OneRequestId)
+        return app
+
+    async def metrics(self) -> tuple[str, bytes]:
+        """What this one counts, for whichever of them is scraped."""
+        return self._name, await self._page.own()
+
+    async def _gather(self) -> dict[str, bytes]:
+        """One that does not answer is left out, rather than nobody hearing of the others."""
+        with translated("the gateways"):
+            answers = await self._gateways.broadcast("metrics").results_async(timeout_s=_LOOK, return_exceptions=True)
+        return {self._name: await self._page.own()} | dict(answer for answer in answers if isinstance(answer, tuple))
 
     async def digest(self) -> str:
         """Of what it was deployed with."""

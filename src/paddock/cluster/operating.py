@@ -35,9 +35,15 @@ def cluster(address: str | None, *, local: bool = False) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    where = "local" if local else address or "auto"
+    # A local one is for this machine alone: Ray asks nobody who he is, and whoever reaches its ports may run anything.
+    where: dict[str, Any] = (
+        {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        if local
+        else {"address": address or "auto"}
+    )
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what is done is told by whoever does it
     try:
-        ray.init(where, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False if local else None)
+        ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise StartupError(

@@ -42,9 +42,8 @@ class Placement:
             "target_ongoing_requests": self.target_requests,
             "upscale_delay_s": self.upscale_delay,
             "downscale_delay_s": self.downscale_delay,
-            # Averaged over no longer than is waited for, or the delays would mean little.
-            "look_back_period_s": max(1.0, min(30.0, self.upscale_delay)),
-            "metrics_interval_s": max(0.5, min(10.0, self.upscale_delay / 2)),
+            # Averaged over no longer than is waited for, as far as Ray allows: it hears of loads every ten seconds.
+            "look_back_period_s": min(30.0, max(10.5, self.upscale_delay)),
         }
         return {"autoscaling_config": scaling}
 

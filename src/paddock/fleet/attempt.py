@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Protocol
 
 from paddock.errors import PaddockError, ReadTooSlowly
 from paddock.fleet.adapters import fingerprint
+from paddock.pool.deltas import Deltas
 from paddock.types import Adapters, ModelInfo
 from paddock.wire import Accepted, Delta
 
@@ -21,19 +21,17 @@ class Worker(Protocol):
         """Nobody wants this request's answer any more."""
 
 
-class Attempt:
-    """One request under way in a worker: an async iterator of its deltas, in order, that ends after the last.
+class Attempt(Deltas):
+    """One request under way in a worker.
 
-    Raises the `PaddockError` that ended the request early. Leave it with `close`, which is harmless when it is over.
     Deltas that nobody reads are kept up to a limit; there the request ends with `ReadTooSlowly`, after all of them.
     """
 
     def __init__(self, worker: Worker, request_id: int, answers: int = 1, adapters: Adapters = ()) -> None:
+        super().__init__(answers)
         self._worker = worker
         self._id = request_id
-        self.answers = self._unread = self.unfinished = answers
-        self._events: asyncio.Queue[Accepted | Delta | PaddockError] = asyncio.Queue()
-        self._over = False
+        self.unfinished = answers
         self._behind = 0
         self.adapters = adapters
         """Those that act on it."""
@@ -49,44 +47,31 @@ class Attempt:
     def n_ctx(self) -> int:
         return self._worker.info.n_ctx if self._worker.info is not None else 0
 
-    async def accepted(self) -> None:
-        """Wait until the worker has taken the request into its queue, or raise why it did not."""
-        event = await self._events.get()
-        if isinstance(event, PaddockError):
-            raise event
-        assert isinstance(event, Accepted), "a worker accepts a request before it answers"
-        self.prompt_tokens = event.prompt_tokens
-        self.prompt = event.prompt or []
-
-    def __aiter__(self) -> Attempt:
-        return self
-
     async def __anext__(self) -> Delta:
-        if self._over:
-            raise StopAsyncIteration
-        event = await self._events.get()
-        if isinstance(event, PaddockError):
-            self._over = True
-            raise event
-        assert isinstance(event, Delta), "a request is accepted once"
-        self._behind -= _weight(event)
-        if event.finish is not None:
-            self._unread -= 1
-            self._over = self._unread == 0
-        return event
+        delta = await super().__anext__()
+        self._behind -= _weight(delta)
+        return delta
 
     def close(self) -> None:
         """Nobody listens any more: the worker frees the request's place."""
-        self._over = True
+        super().close()
         self._worker.forget(self._id)
 
     def put(self, event: Accepted | Delta | PaddockError) -> None:
-        self._events.put_nowait(event)
-        if isinstance(event, Delta):
-            self._behind += _weight(event)
-            if self._behind > _MOST_UNREAD and not self._over:
-                self._events.put_nowait(ReadTooSlowly("the answer was not read as fast as it was written"))
-                self._worker.forget(self._id)
+        match event:
+            case Delta():
+                assert self._accepted.done(), "a worker accepts a request before it answers"
+                self._events.put_nowait(event)
+                self._behind += _weight(event)
+                if self._behind > _MOST_UNREAD and not self._over:
+                    self._end(ReadTooSlowly("the answer was not read as fast as it was written"))
+                    self._worker.forget(self._id)
+            case Accepted():
+                self.prompt_tokens = event.prompt_tokens
+                self.prompt = event.prompt or []
+                self._accept()
+            case PaddockError():
+                self._end(event)
 
 
 def _weight(delta: Delta) -> int:

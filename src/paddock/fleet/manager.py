@@ -113,6 +113,8 @@ class Fleet:
         """How far a model is that is waited for, in a few words."""
         if all(other.name != model.name for other in self.catalogue):
             return f"waiting for {model.name}, which is not served any more"
+        if model.clustered:
+            return f"waiting for a replica of {model.name}"
         status = self._status(model)
         match status.state:
             case "loading":

@@ -23,7 +23,7 @@ from paddock.gateway.browsers import Browsers
 from paddock.gateway.health import health_routes
 from paddock.gateway.limits import HEADERS
 from paddock.gateway.live import live_routes
-from paddock.gateway.metrics import HTTPCounts, metrics_routes
+from paddock.gateway.metrics import HTTPCounts, MetricsPage, metrics_routes
 from paddock.gateway.models import model_routes
 from paddock.gateway.native import native_routes
 from paddock.gateway.openai import embedding_routes, openai_routes, response_routes
@@ -75,7 +75,8 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
     app.include_router(admin_routes(fleet, reloader, max_body=settings.max_body_bytes))
     app.include_router(model_routes(fleet, reloader))
     app.include_router(health_routes(fleet))
-    app.include_router(metrics_routes(fleet, counts, enabled=settings.metrics))
+    page = app.state.metrics_page = MetricsPage(fleet, counts)
+    app.include_router(metrics_routes(page, enabled=settings.metrics))
     app.include_router(usage_routes(usage))
     if settings.webui:
         app.include_router(page_routes())

@@ -1,18 +1,14 @@
-"""A replica that is a llama.cpp-compatible server elsewhere: looked after, asked, listened to."""
+"""A replica that is a llama.cpp-compatible server elsewhere: looked after and asked."""
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import aclosing
-from pathlib import PurePath
 from typing import Any
 
-import msgspec
 import structlog
 
 from paddock.config import ReplicaSettings
@@ -25,20 +21,15 @@ from paddock.errors import (
     Unavailable,
 )
 from paddock.pool.condition import Condition
-from paddock.pool.hearing import Broken, ChatReader, CompletionReader, Told
+from paddock.pool.remote_attempt import RemoteAttempt
 from paddock.pool.replica import ReplicaStatus
 from paddock.pool.routing import Load
 from paddock.pool.saying import beyond, conversation, said
 from paddock.pool.scraping import scraped
+from paddock.pool.shapes import Content, Models, Props, Rendered, Slot, TokenIds, TokenPieces
 from paddock.pool.upstream import Upstream
-from paddock.types import (
-    Adapters,
-    ChatPrompt,
-    GenerateRequest,
-    ModelInfo,
-    SlotState,
-)
-from paddock.wire import Delta, Detokenize, ReadPrompt, Render, Text, TextQuestion, Tokenize, Tokens
+from paddock.types import ChatPrompt, GenerateRequest, ModelInfo, SlotState
+from paddock.wire import Detokenize, ReadPrompt, Render, Text, TextQuestion, Tokenize, Tokens
 
 _log = structlog.get_logger(__name__)
 
@@ -48,8 +39,6 @@ _SCRAPED_EVERY, _LEARNT_EVERY = 5, 30
 """In looks."""
 _LOST = 5
 """Looks in a row without an answer after which nobody waits any longer for what is under way there."""
-_MOST_UNREAD = 4096
-"""Deltas that are kept for a client who does not read; then nothing is read from the server either."""
 
 
 class RemoteReplica:
@@ -139,7 +128,7 @@ class RemoteReplica:
         """It looks after itself."""
 
     async def slots(self) -> list[SlotState]:
-        return [slot.state() for slot in await self.upstream.get("/slots", list[_Slot])]
+        return [slot.state() for slot in await self.upstream.get("/slots", list[Slot])]
 
     async def leave(self) -> None:
         await self._unused.wait()
@@ -224,26 +213,13 @@ class RemoteReplica:
                 self._problem = error.message
 
     async def _learn(self) -> None:
-        props = await self.upstream.get("/props", _Props)
+        props = await self.upstream.get("/props", Props)
         self._alias = props.model_alias  # what it counts under, whatever it also answers to
         meta: dict[str, Any] = {}
         if not props.build_info.startswith("paddock "):
-            models = (await self.upstream.get("/v1/models", _Models)).data
+            models = (await self.upstream.get("/v1/models", Models)).data
             meta = (models[0].meta if models else None) or {}
-        self.info = ModelInfo(
-            description="",
-            n_ctx=props.default_generation_settings.n_ctx,
-            n_ctx_train=meta.get("n_ctx_train", 0),
-            n_vocab=meta.get("n_vocab", 0),
-            n_params=meta.get("n_params", 0),
-            size_bytes=meta.get("size", 0),
-            n_slots=props.total_slots,
-            fingerprint=props.fingerprint if props.fingerprint is not None else _fingerprint(props, meta),
-            engine=props.build_info,
-            chat_template=props.chat_template,
-            bos=props.bos_token,
-            eos=props.eos_token,
-        )
+        self.info = props.info(meta)
 
     async def _scrape(self) -> None:
         """Where it counts anything: a llama-server does so with --metrics only."""
@@ -295,7 +271,7 @@ class RemoteReplica:
                     with_pieces=asked.with_pieces,
                 )
             case Detokenize(_, tokens):
-                answer = await self.upstream.post("/detokenize", {"model": self._model, "tokens": tokens}, _Content)
+                answer = await self.upstream.post("/detokenize", {"model": self._model, "tokens": tokens}, Content)
                 return Text(0, answer.content)
             case Render(_, prompt):
                 return Text(0, await self._render(prompt))
@@ -305,235 +281,11 @@ class RemoteReplica:
 
     async def _render(self, prompt: ChatPrompt) -> str:
         body = {"model": self._model, **conversation(prompt)}
-        return (await self.upstream.post("/apply-template", body, _Rendered)).prompt
+        return (await self.upstream.post("/apply-template", body, Rendered)).prompt
 
     async def _tokenize(self, content: Any, **options: bool) -> Tokens:
         body = {"model": self._model, "content": content, **options}
         if not options["with_pieces"]:
-            return Tokens(0, (await self.upstream.post("/tokenize", body, _Tokens)).tokens)
-        named = (await self.upstream.post("/tokenize", body, _Pieces)).tokens
+            return Tokens(0, (await self.upstream.post("/tokenize", body, TokenIds)).tokens)
+        named = (await self.upstream.post("/tokenize", body, TokenPieces)).tokens
         return Tokens(0, [token.id for token in named], [token.name for token in named])
-
-
-class RemoteAttempt:
-    """A request to a server elsewhere. A task of its own listens to it; closing it closes the connection, by which the
-    server learns that nobody wants the rest.
-    """
-
-    def __init__(self, replica: RemoteReplica, request: GenerateRequest) -> None:
-        self._replica = replica
-        self._request = request
-        self.answers = self._unread = self._unheard = request.n
-        self.adapters: Adapters = ()
-        self.prompt: list[tuple[int, bytes]] = []
-        loop = asyncio.get_running_loop()
-        self._accepted: asyncio.Future[None] = loop.create_future()
-        self._accepted.add_done_callback(lambda future: future.cancelled() or future.exception())
-        self._events: asyncio.Queue[Delta | PaddockError] = asyncio.Queue(_MOST_UNREAD)
-        self._over = False
-        self._reader = _reader(request)
-        self._outcome = "left"
-        self._failure: PaddockError | None = None
-        self._listening = loop.create_task(self._listen())
-        # Also of a task that was called off before it began.
-        self._listening.add_done_callback(lambda _: replica.ended(self, self._outcome, self._failure))
-
-    @property
-    def prompt_tokens(self) -> int:
-        return self._reader.prompt_tokens
-
-    @property
-    def fingerprint(self) -> str:
-        return self._replica.info.fingerprint if self._replica.info is not None else ""
-
-    @property
-    def n_ctx(self) -> int:
-        return self._replica.info.n_ctx if self._replica.info is not None else 0
-
-    async def accepted(self) -> None:
-        await self._accepted
-
-    def __aiter__(self) -> RemoteAttempt:
-        return self
-
-    async def __anext__(self) -> Delta:
-        if self._over:
-            raise StopAsyncIteration
-        event = await self._events.get()
-        if isinstance(event, PaddockError):
-            self._over = True
-            raise event
-        if event.finish is not None:
-            self._unread -= 1
-            self._over = self._unread == 0
-        return event
-
-    def close(self) -> None:
-        self._over = True
-        self._listening.cancel()
-
-    def fail(self, error: PaddockError) -> None:
-        """End it with this error, whatever the server is doing."""
-        self._listening.cancel()
-        self._tell(error)
-
-    async def _listen(self) -> None:
-        try:
-            await self._hear()
-            self._outcome = "ok"
-        except PaddockError as error:
-            self._outcome, self._failure = error.code, error
-            self._tell(error)
-        except Exception:
-            _log.exception("unhandled error", replica=self._replica.name, request_id=self._request.request_id)
-            self._outcome = PaddockError.code
-            self._tell(PaddockError("something went wrong inside the server; its log has more"))
-
-    async def _hear(self) -> None:
-        upstream, request = self._replica.upstream, self._request
-        path, body = self._replica.said(request)
-        headers = {"x-request-id": request.request_id, "x-job-id": request.job_id}
-        stream = upstream.events(path, body, {name: value for name, value in headers.items() if value})
-        async with aclosing(stream) as events:
-            async for data in events:
-                try:
-                    deltas = self._reader.feed(data)
-                except Told as told:
-                    raise self._named(upstream.refused(_status(told.error), told.error)) from None
-                except Broken as broken:
-                    raise upstream.failed(f"said what is not understood: {broken}") from None
-                if not self._accepted.done():
-                    self._replica.condition.answered()
-                    self._accepted.set_result(None)
-                for delta in deltas:
-                    await self._put(delta)
-                if not self._unheard:
-                    return
-        raise upstream.lost("broke off in the middle of an answer")
-
-    async def _put(self, delta: Delta) -> None:
-        if delta.progress is None:
-            self._replica.tokens += 1
-        if delta.finish is not None:
-            self._unheard -= 1
-            self.prompt = self._prompt()
-        await self._events.put(delta)
-
-    def _prompt(self) -> list[tuple[int, bytes]]:
-        """As it was read, as far as a server says so: as one name, since it does not tell the tokens apart."""
-        if not self._request.echo:
-            return []
-        text = self._reader.prompt if isinstance(self._reader, CompletionReader) else ""
-        return [(-1, text.encode("utf-8", "replace"))]
-
-    def _named(self, error: PaddockError) -> PaddockError:
-        """A schema may have been sent under another name than the client's."""
-        constraint = self._request.constraint
-        if constraint is not None and error.param in ("json_schema", "grammar", "regex"):
-            error.param = constraint.param
-        return error
-
-    def _tell(self, error: PaddockError) -> None:
-        if not self._accepted.done():
-            self._accepted.set_exception(self._named(error))
-            return
-        while self._events.full():  # who does not read must be told all the same
-            self._events.get_nowait()
-        self._events.put_nowait(error)
-
-
-def _reader(request: GenerateRequest) -> ChatReader | CompletionReader:
-    probs, progress, timings = request.sampling.n_probs, request.return_progress, request.timings_per_token
-    if isinstance(request.prompt, ChatPrompt):
-        return ChatReader(probs=probs, progress=progress, timings=timings)
-    return CompletionReader(probs=probs, progress=progress, timings=timings, tokens=request.return_tokens)
-
-
-def _status(error: Any) -> int:
-    code = error.get("code") if isinstance(error, dict) else None
-    return code if isinstance(code, int) else 0
-
-
-# ── what it says of itself ───────────────────────────────────────────────────────────────────────────────────────────
-
-
-class _Defaults(msgspec.Struct):
-    n_ctx: int = 0
-
-
-class _Props(msgspec.Struct):
-    default_generation_settings: _Defaults
-    total_slots: int
-    build_info: str = ""
-    model_alias: str = ""
-    model_path: str = ""
-    model_ftype: str = ""
-    chat_template: str = ""
-    bos_token: str = ""
-    eos_token: str = ""
-    fingerprint: str | None = None
-    """A Paddock's; empty while the model is not loaded."""
-
-
-class _Model(msgspec.Struct):
-    meta: dict[str, Any] | None = None
-
-
-class _Models(msgspec.Struct):
-    data: list[_Model]
-
-
-class _Content(msgspec.Struct):
-    content: str
-
-
-class _Rendered(msgspec.Struct):
-    prompt: str
-
-
-class _Tokens(msgspec.Struct):
-    tokens: list[int]
-
-
-class _Piece(msgspec.Struct):
-    id: int
-    piece: str | list[int]
-
-    @property
-    def name(self) -> bytes:
-        return self.piece.encode() if isinstance(self.piece, str) else bytes(self.piece)
-
-
-class _Pieces(msgspec.Struct):
-    tokens: list[_Piece]
-
-
-class _Slot(msgspec.Struct):
-    id: int
-    n_ctx: int = 0
-    is_processing: bool = False
-    id_task: int = -1
-    n_prompt_tokens: int = 0
-
-    def state(self) -> SlotState:
-        return SlotState(
-            self.id,
-            self.n_ctx,
-            is_processing=self.is_processing,
-            id_task=self.id_task,
-            n_prompt_tokens=self.n_prompt_tokens,
-        )
-
-
-def _fingerprint(props: _Props, meta: Mapping[str, Any]) -> str:
-    """Of a llama-server: its build, the model's file as far as it tells of it, and the flags that show."""
-    parts = [
-        props.build_info,
-        PurePath(props.model_path).name,
-        props.model_ftype,
-        sorted((name, value) for name, value in meta.items() if isinstance(value, int)),
-        props.total_slots,
-        props.default_generation_settings.n_ctx,
-        props.chat_template,
-    ]
-    return f"fp_{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"

@@ -1,3 +1,4 @@
+import "./composer.css";
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { Icon, IconButton } from "../ui/Icon";

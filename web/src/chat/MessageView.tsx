@@ -1,3 +1,4 @@
+import "./messages.css";
 import type { Signal } from "@preact/signals";
 import { useSignal } from "@preact/signals";
 import { Markdown } from "../markdown/Markdown";

@@ -1,3 +1,4 @@
+import "./settings.css";
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { getJson } from "../api/client";

@@ -1,3 +1,4 @@
+import "./thread.css";
 import { useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { IconButton } from "../ui/Icon";

@@ -5,7 +5,7 @@ import { ApiError, errorOf, postEvents, unreachable } from "../api/client";
 import { href } from "../app/route";
 import * as store from "../history/store";
 import { preferred } from "../models/models";
-import { loadFailed, models } from "../models/watching";
+import { loadFailed, talkers } from "../models/watching";
 import { AnswerBuilder, type Chunk, type Progress } from "./answer";
 import { newId } from "./ids";
 import { requestBody } from "./request";
@@ -50,7 +50,7 @@ const draftModel = signal<string | null>(localStorage.getItem(MODEL));
 export const settings = computed(() => conversation.value?.settings ?? draft.value);
 /** What is wrong with them, by field: nothing is sent until it is mended. */
 export const settingsProblems = computed(() => parsed(settings.value).problems);
-export const model = computed(() => preferred(models.value, conversation.value?.model ?? draftModel.value));
+export const model = computed(() => preferred(talkers.value, conversation.value?.model ?? draftModel.value));
 
 /** The answer at the end of what is shown, while it is being written. */
 export const atWork = computed(() => {

@@ -1,6 +1,7 @@
+import "./charts.css";
 import { signal } from "@preact/signals";
 import { Chart } from "./Chart";
-import { KEPT, QUANTILE_SPAN, seriesOf } from "./history";
+import { type Column, KEPT, QUANTILE_SPAN, seriesOf } from "./history";
 import { history, state } from "./stream";
 import { count, rate, seconds } from "./words";
 
@@ -15,7 +16,6 @@ export function Charts() {
   const chosen = subject.value !== null && models.includes(subject.value) ? subject.value : null;
   const series = seriesOf(history.value, span.value, chosen);
   const common = { times: series.times, span: span.value };
-  const lately = `over ${QUANTILE_SPAN} s`;
   return (
     <section class="charts" aria-label="The last minutes">
       <div class="charts-choice">
@@ -65,26 +65,8 @@ export function Charts() {
           { name: "cached", colour: "--stored", values: series.cached, dash: [5, 3] },
         ]}
       />
-      <Chart
-        {...common}
-        title="First token"
-        note={lately}
-        write={seconds}
-        lines={[
-          { name: "p50", colour: "--accent", values: series.firstTokenMedian },
-          { name: "p95", colour: "--hot", values: series.firstTokenSlow, dash: [5, 3] },
-        ]}
-      />
-      <Chart
-        {...common}
-        title="Between tokens"
-        note={lately}
-        write={seconds}
-        lines={[
-          { name: "p50", colour: "--accent", values: series.interTokenMedian },
-          { name: "p95", colour: "--hot", values: series.interTokenSlow, dash: [5, 3] },
-        ]}
-      />
+      <Chart {...common} title="First token" {...waits(series.firstTokenMedian, series.firstTokenSlow)} />
+      <Chart {...common} title="Between tokens" {...waits(series.interTokenMedian, series.interTokenSlow)} />
       <Chart
         {...common}
         title="Requests"
@@ -97,4 +79,16 @@ export function Charts() {
       />
     </section>
   );
+}
+
+/** How long people wait: most of them, and the unlucky ones. */
+function waits(median: Column, slow: Column) {
+  return {
+    note: `over ${QUANTILE_SPAN} s`,
+    write: seconds,
+    lines: [
+      { name: "p50", colour: "--accent", values: median },
+      { name: "p95", colour: "--hot", values: slow, dash: [5, 3] },
+    ],
+  };
 }

@@ -1,3 +1,4 @@
+import "./live.css";
 import { useEffect } from "preact/hooks";
 import { Charts } from "./Charts";
 import { Memory } from "./Memory";
@@ -5,7 +6,6 @@ import { Models } from "./Models";
 import { PrefixTrees } from "./PrefixTrees";
 import { Summary } from "./Summary";
 import { connection, state, watch } from "./stream";
-import "./live.css";
 
 /** What the server is doing, and why it is fast or slow. Looking wakes no model and keeps none awake. */
 export function Live() {

@@ -1,3 +1,4 @@
+import "./memory.css";
 import type { LiveModel } from "../api/live";
 import { state } from "./stream";
 import { bytes, percent } from "./words";

@@ -1,3 +1,4 @@
+import "./models.css";
 import { useState } from "preact/hooks";
 import { ApiError, postJson } from "../api/client";
 import type { LiveModel } from "../api/live";

@@ -1,3 +1,4 @@
+import "./tree.css";
 import { signal } from "@preact/signals";
 import type { Tree } from "../api/live";
 import { PrefixTree } from "./PrefixTree";

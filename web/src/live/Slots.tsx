@@ -1,3 +1,4 @@
+import "./slots.css";
 import type { LiveModel, Slot } from "../api/live";
 import { count } from "./words";
 

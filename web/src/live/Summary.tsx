@@ -1,3 +1,4 @@
+import "./summary.css";
 import { paces } from "./history";
 import { type Connection, connection, history, state } from "./stream";
 import { verdict } from "./verdict";

@@ -4,7 +4,7 @@ import { chooseModel, model as chosen } from "../chat/session";
 import { Icon } from "../ui/Icon";
 import "./models.css";
 import { inWords, type Model } from "./models";
-import { askFor, connection, forbidden, models } from "./watching";
+import { askFor, connection, forbidden, talkers } from "./watching";
 
 const ID = "models";
 
@@ -37,11 +37,11 @@ export function ModelPicker() {
       </button>
       <div id={ID} ref={popover} popover="auto" class="models" role="dialog" aria-label="Models">
         <ul>
-          {models.value.map((model) => (
+          {talkers.value.map((model) => (
             <Row key={model.id} model={model} chosen={model.id === current?.id} />
           ))}
         </ul>
-        {models.value.length === 0 && (
+        {talkers.value.length === 0 && (
           <p class="quiet">{connection.value.problem ?? "There is no model to talk to."}</p>
         )}
         {connection.value.state === "no key" && (

@@ -1,22 +1,33 @@
 import { expect, test } from "vitest";
-import { type Card, fromCards, inWords, preferred, withEvent, withFailure } from "./models";
+import { type Card, fits, fromCards, inWords, preferred, withEvent, withFailure } from "./models";
 
 function card(id: string, value: Card["status"]["value"], more: Partial<Card> = {}): Card {
   const meta = { quantization: "Q8_0", size: 1, n_params: 1, n_ctx: null, n_ctx_train: 8192 };
   return { id, kind: "generation", status: { value }, meta, ...more };
 }
 
-const MODELS = fromCards([
+const CARDS = [
   card("a", "unloaded"),
   card("b", "loaded"),
   card("broken", "unloaded", { status: { value: "unloaded", problem: "no GGUF" } }),
   card("vectors", "loaded", { kind: "embedding" }),
-]);
+];
+const MODELS = fromCards(CARDS);
 const state = (models: typeof MODELS, id: string) => models.find((model) => model.id === id)?.state;
 
-test("models that can be talked to are listed; those that cannot be loaded say why", () => {
-  expect(MODELS.map(({ id, state }) => `${id} ${state}`)).toEqual(["a unloaded", "b loaded", "broken failed"]);
+test("all models are listed; those that cannot be loaded say why", () => {
+  const listed = MODELS.map(({ id, state }) => `${id} ${state}`);
+  expect(listed).toEqual(["a unloaded", "b loaded", "broken failed", "vectors loaded"]);
   expect(MODELS[2]?.reason).toBe("no GGUF");
+});
+
+test("a model is fit for what it was made for, and for anything while nobody knows", () => {
+  const named = (kind: "generation" | "embedding") =>
+    fromCards([...CARDS, card("unknown", "unloaded", { kind: null })])
+      .filter((model) => fits(model, kind))
+      .map(({ id }) => id);
+  expect(named("generation")).toEqual(["a", "b", "broken", "unknown"]);
+  expect(named("embedding")).toEqual(["vectors", "unknown"]);
 });
 
 test("events tell how a model is", () => {

@@ -2,8 +2,13 @@
 
 export type ModelState = "unloaded" | "loading" | "loaded" | "unloading" | "failed";
 
+/** What a model is made for. */
+export type Kind = "generation" | "embedding" | "reranking";
+
 export interface Model {
   id: string;
+  /** Null where nobody knows before it is loaded. */
+  kind: Kind | null;
   state: ModelState;
   /** How far its load has come, from 0 to 1. */
   progress: number | null;
@@ -19,7 +24,7 @@ export interface Model {
 
 export interface Card {
   id: string;
-  kind: string | null;
+  kind: Kind | null;
   status: { value: Exclude<ModelState, "failed">; problem?: string };
   meta: {
     quantization: string | null;
@@ -35,23 +40,27 @@ export interface StatusEvent {
   data: { status: Exclude<ModelState, "failed">; progress?: { value: number } };
 }
 
-/** The models that can be talked to. What is known of a failure stays known until the model is loaded. */
+/** The models as the server lists them. What is known of a failure stays known until the model is loaded. */
 export function fromCards(cards: Card[], before: Model[] = []): Model[] {
-  return cards
-    .filter(({ kind }) => kind === null || kind === "generation")
-    .map(({ id, status, meta }) => {
-      const known = before.find((model) => model.id === id);
-      return settled({
-        id,
-        state: status.value,
-        progress: status.value === "loading" ? (known?.progress ?? 0) : null,
-        reason: status.problem ?? known?.reason ?? null,
-        quantization: meta.quantization,
-        size: meta.size,
-        parameters: meta.n_params,
-        context: meta.n_ctx ?? meta.n_ctx_train,
-      });
+  return cards.map(({ id, kind, status, meta }) => {
+    const known = before.find((model) => model.id === id);
+    return settled({
+      id,
+      kind,
+      state: status.value,
+      progress: status.value === "loading" ? (known?.progress ?? 0) : null,
+      reason: status.problem ?? known?.reason ?? null,
+      quantization: meta.quantization,
+      size: meta.size,
+      parameters: meta.n_params,
+      context: meta.n_ctx ?? meta.n_ctx_train,
     });
+  });
+}
+
+/** Whether a model can do what it is wanted for, as far as that is known. */
+export function fits({ kind }: Model, wanted: Kind): boolean {
+  return kind === null || kind === wanted;
 }
 
 export function withEvent(models: Model[], { model, data }: StatusEvent): Model[] {

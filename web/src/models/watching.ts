@@ -1,11 +1,14 @@
 /** Keeps the list of models true while the page is looked at, and asks for loads and unloads. */
 
-import { effect, signal } from "@preact/signals";
+import { computed, effect, signal } from "@preact/signals";
 import { ApiError, getEvents, getJson, postJson, unreachable } from "../api/client";
 import { keysGiven } from "../api/key";
-import { type Card, fromCards, type Model, type StatusEvent, withEvent, withFailure } from "./models";
+import { type Card, fits, fromCards, type Model, type StatusEvent, withEvent, withFailure } from "./models";
 
 export const models = signal<Model[]>([]);
+
+/** Those that can be talked to. */
+export const talkers = computed(() => models.value.filter((model) => fits(model, "generation")));
 
 interface Connection {
   state: "connecting" | "open" | "lost" | "no key";

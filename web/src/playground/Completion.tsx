@@ -2,8 +2,10 @@ import { computed, signal } from "@preact/signals";
 import { ApiError, errorOf, postEvents } from "../api/client";
 import { CopyCall } from "./CopyCall";
 import { type Answer, bodyOf, type Chunk, extended, type Form, NOTHING } from "./completion";
+import { Check, Literal, sentBy } from "./fields";
 import { JudgedText } from "./JudgedText";
 import { isFit, ModelPicker } from "./ModelPicker";
+import { Result } from "./Result";
 
 // Kept while the page is open, whatever is looked at meanwhile.
 const model = signal("");
@@ -34,31 +36,13 @@ const FIELDS = [
 
 /** A prompt as it stands, without a chat template, and what a model makes of it. */
 export function Completion() {
-  function submit(event: Event) {
-    event.preventDefault();
-    void run();
-  }
   return (
     <div class="bench">
-      <form
-        class="panel controls"
-        onSubmit={submit}
-        onKeyDown={(event) => {
-          if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
-        }}
-      >
+      <form class="panel controls" {...sentBy(run)}>
         <ModelPicker chosen={model} kind="generation" />
-        <label>
+        <Literal rows={7} value={prompt}>
           Prompt
-          <textarea
-            rows={7}
-            class="literal"
-            value={prompt.value}
-            onInput={(event) => {
-              prompt.value = event.currentTarget.value;
-            }}
-          />
-        </label>
+        </Literal>
         <div class="parameters">
           {FIELDS.map(({ name, title, step, min }) => (
             <label key={name}>
@@ -77,27 +61,10 @@ export function Completion() {
             </label>
           ))}
         </div>
-        <label>
+        <Literal rows={2} value={stop}>
           Stop at <span class="quiet">one on each line</span>
-          <textarea
-            rows={2}
-            class="literal"
-            value={stop.value}
-            onInput={(event) => {
-              stop.value = event.currentTarget.value;
-            }}
-          />
-        </label>
-        <label class="check">
-          <input
-            type="checkbox"
-            checked={alternatives.value}
-            onChange={(event) => {
-              alternatives.value = event.currentTarget.checked;
-            }}
-          />{" "}
-          Show how likely each token was, and what else could have come
-        </label>
+        </Literal>
+        <Check value={alternatives}>Show how likely each token was, and what else could have come</Check>
         <div class="run">
           {running.value ? (
             <button type="button" onClick={() => running.value?.abort()}>
@@ -111,37 +78,29 @@ export function Completion() {
           <CopyCall path="/v1/completions" body={bodyOf(form.value)} />
         </div>
       </form>
-      <section class="panel result" aria-label="Completion" aria-busy={running.value !== null}>
-        <Result />
-      </section>
+      <Result
+        label="Completion"
+        busy={running.value !== null}
+        problem={problem.value}
+        hint="What the model makes of the prompt appears here, token by token. Ctrl+Enter sends it."
+      >
+        {answer.value && <Told answer={answer.value} />}
+      </Result>
     </div>
   );
 }
 
-function Result() {
-  const told = answer.value;
+function Told({ answer }: { answer: Answer }) {
   return (
     <>
-      {problem.value !== null && (
-        <p class="problem" role="alert">
-          {problem.value}
-        </p>
+      {answer.tokens.length > 0 ? (
+        <JudgedText tokens={answer.tokens} />
+      ) : (
+        <p class="answer-text literal">{answer.text}</p>
       )}
-      {told === null && problem.value === null && (
-        <p class="quiet">What the model makes of the prompt appears here, token by token. Ctrl+Enter sends it.</p>
-      )}
-      {told !== null && (
-        <>
-          {told.tokens.length > 0 ? (
-            <JudgedText tokens={told.tokens} />
-          ) : (
-            <p class="answer-text literal">{told.text}</p>
-          )}
-          <p class="quiet small facts" role="status">
-            {running.value ? "Answering" : factsOf(told)}
-          </p>
-        </>
-      )}
+      <p class="quiet small facts" role="status">
+        {running.value ? "Answering" : factsOf(answer)}
+      </p>
     </>
   );
 }

@@ -1,7 +1,9 @@
 import { signal } from "@preact/signals";
-import { ApiError, postJson } from "../api/client";
+import { postJson } from "../api/client";
 import { CopyCall } from "./CopyCall";
 import { isFit, ModelPicker } from "./ModelPicker";
+import { question } from "./question";
+import { Result } from "./Result";
 import { similarities } from "./similarity";
 
 interface Made {
@@ -18,9 +20,7 @@ const texts = signal<readonly string[]>([
   "Putting tack on a mare, step by step",
   "The train leaves at noon",
 ]);
-const made = signal<Made | null>(null);
-const problem = signal<string | null>(null);
-const asking = signal(false);
+const { answer: made, problem, asking, ask } = question<Made>();
 
 /** A few texts, and how alike a model finds them. */
 export function Embeddings() {
@@ -34,7 +34,7 @@ export function Embeddings() {
         class="panel controls"
         onSubmit={(event) => {
           event.preventDefault();
-          void compare(given);
+          void ask(() => compare(given));
         }}
       >
         <ModelPicker chosen={model} kind="embedding" />
@@ -84,17 +84,14 @@ export function Embeddings() {
           <CopyCall path="/v1/embeddings" body={bodyOf(given)} />
         </div>
       </form>
-      <section class="panel result" aria-label="Similarity" aria-busy={asking.value}>
-        {problem.value !== null && (
-          <p class="problem" role="alert">
-            {problem.value}
-          </p>
-        )}
-        {made.value === null && problem.value === null && (
-          <p class="quiet">How alike the texts are appears here: 1 is the same, around 0 is unrelated.</p>
-        )}
-        {made.value !== null && <Matrix made={made.value} />}
-      </section>
+      <Result
+        label="Similarity"
+        busy={asking.value}
+        problem={problem.value}
+        hint="How alike the texts are appears here: 1 is the same, around 0 is unrelated."
+      >
+        {made.value && <Matrix made={made.value} />}
+      </Result>
     </div>
   );
 }
@@ -150,19 +147,10 @@ function bodyOf(input: readonly string[]) {
   return { model: model.value, input, encoding_format: "float" };
 }
 
-async function compare(input: readonly string[]): Promise<void> {
-  asking.value = true;
-  problem.value = null;
-  try {
-    const { data, usage } = await postJson<{ data: { embedding: number[] }[]; usage: { prompt_tokens: number } }>(
-      "/v1/embeddings",
-      bodyOf(input),
-    );
-    made.value = { texts: input, vectors: data.map(({ embedding }) => embedding), tokens: usage.prompt_tokens };
-  } catch (error) {
-    if (!(error instanceof ApiError)) throw error;
-    made.value = null;
-    problem.value = error.message;
-  }
-  asking.value = false;
+async function compare(input: readonly string[]): Promise<Made> {
+  const { data, usage } = await postJson<{ data: { embedding: number[] }[]; usage: { prompt_tokens: number } }>(
+    "/v1/embeddings",
+    bodyOf(input),
+  );
+  return { texts: input, vectors: data.map(({ embedding }) => embedding), tokens: usage.prompt_tokens };
 }

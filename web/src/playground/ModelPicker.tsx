@@ -1,19 +1,22 @@
 import type { Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { type ModelCard, models, modelsProblem } from "./models";
+import { fits, type Model } from "../models/models";
+import { connection, models } from "../models/watching";
+
+type Wanted = "generation" | "embedding";
 
 interface Props {
   chosen: Signal<string>;
   /** What the tab needs a model for; whoever else is chosen is told why it does not work. */
-  kind?: "generation" | "embedding";
+  kind?: Wanted;
 }
 
 /** A choice among all models; the first that is fit is chosen until somebody chooses. */
 export function ModelPicker({ chosen, kind }: Props) {
-  const all = models.value ?? [];
+  const all = models.value;
   useEffect(() => {
     if (all.length > 0 && !all.some(({ id }) => id === chosen.value)) {
-      chosen.value = (all.find((model) => fits(model, kind)) ?? all[0])?.id ?? "";
+      chosen.value = (all.find((model) => !kind || fits(model, kind)) ?? all[0])?.id ?? "";
     }
   }, [all, chosen, kind]);
   const model = all.find(({ id }) => id === chosen.value);
@@ -34,8 +37,8 @@ export function ModelPicker({ chosen, kind }: Props) {
           ))}
         </select>
       </label>
-      {modelsProblem.value !== null && <p class="problem small">{modelsProblem.value}</p>}
-      {model && !fits(model, kind) && (
+      {connection.value.problem !== null && <p class="problem small">{connection.value.problem}</p>}
+      {model && kind && !fits(model, kind) && (
         <p class="unfit small" role="status">
           {whyNot(model, kind)}
         </p>
@@ -45,16 +48,12 @@ export function ModelPicker({ chosen, kind }: Props) {
 }
 
 /** Whether the tab can do something with the model of that name. */
-export function isFit(id: string, kind: "generation" | "embedding"): boolean {
-  const model = models.value?.find((one) => one.id === id);
+export function isFit(id: string, kind: Wanted): boolean {
+  const model = models.value.find((one) => one.id === id);
   return model !== undefined && fits(model, kind);
 }
 
-function fits({ kind: made }: ModelCard, kind: Props["kind"]): boolean {
-  return kind === undefined || made === null || made === kind;
-}
-
-function whyNot({ id, kind: made }: ModelCard, kind: Props["kind"]): string {
+function whyNot({ id, kind: made }: Model, kind: Wanted): string {
   if (kind === "embedding") {
     const does = made === "generation" ? "generates text" : "ranks texts";
     return `${id} ${does} and makes no vectors. Choose a model that is made for it, or start the server with --embedding.`;

@@ -1,8 +1,6 @@
-import { useEffect } from "preact/hooks";
 import { href, route } from "../app/route";
 import { Completion } from "./Completion";
 import { Embeddings } from "./Embeddings";
-import { followModels } from "./models";
 import { Tokens } from "./Tokens";
 import "./playground.css";
 
@@ -14,7 +12,6 @@ const TABS = [
 
 /** Single requests to try out, each of which can be taken away as a command. */
 export function Playground() {
-  useEffect(followModels, []);
   const { id: chosen, name, Panel } = TABS.find(({ id }) => id === route.value.id) ?? TABS[0];
   return (
     <div class="playground">

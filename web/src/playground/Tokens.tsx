@@ -1,9 +1,12 @@
 import { signal } from "@preact/signals";
 import { Fragment } from "preact";
-import { ApiError, postJson } from "../api/client";
+import { postJson } from "../api/client";
 import { CopyCall } from "./CopyCall";
+import { Check, Literal, sentBy } from "./fields";
 import { ModelPicker } from "./ModelPicker";
 import { shown, type TokenPiece } from "./pieces";
+import { question } from "./question";
+import { Result } from "./Result";
 
 interface Read {
   tokens: readonly TokenPiece[];
@@ -18,53 +21,22 @@ const text = signal("<|im_start|>user\nWhat does a horse eat? 🐎<|im_end|>\n")
 const addSpecial = signal(false);
 const parseSpecial = signal(true);
 const withIds = signal(true);
-const read = signal<Read | null>(null);
-const problem = signal<string | null>(null);
-const asking = signal(false);
-
-const OPTIONS = [
-  { value: parseSpecial, title: "Read control tokens in the text as such" },
-  { value: addSpecial, title: "Add those that begin a prompt" },
-];
+const { answer: read, problem, asking, ask } = question<Read>();
 
 /** A text as a model reads it. */
 export function Tokens() {
+  function send() {
+    if (!asking.value && model.value !== "") void ask(tokenize);
+  }
   return (
     <div class="bench">
-      <form
-        class="panel controls"
-        onSubmit={(event) => {
-          event.preventDefault();
-          void tokenize();
-        }}
-        onKeyDown={(event) => {
-          if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) void tokenize();
-        }}
-      >
+      <form class="panel controls" {...sentBy(send)}>
         <ModelPicker chosen={model} />
-        <label>
+        <Literal rows={8} value={text}>
           Text
-          <textarea
-            rows={8}
-            class="literal"
-            value={text.value}
-            onInput={(event) => {
-              text.value = event.currentTarget.value;
-            }}
-          />
-        </label>
-        {OPTIONS.map(({ value, title }) => (
-          <label key={title} class="check">
-            <input
-              type="checkbox"
-              checked={value.value}
-              onChange={(event) => {
-                value.value = event.currentTarget.checked;
-              }}
-            />{" "}
-            {title}
-          </label>
-        ))}
+        </Literal>
+        <Check value={parseSpecial}>Read control tokens in the text as such</Check>
+        <Check value={addSpecial}>Add those that begin a prompt</Check>
         <div class="run">
           <button type="submit" class="primary" disabled={asking.value || model.value === ""}>
             Tokenize
@@ -72,17 +44,14 @@ export function Tokens() {
           <CopyCall path="/tokenize" body={bodyOf()} />
         </div>
       </form>
-      <section class="panel result" aria-label="Tokens" aria-busy={asking.value}>
-        {problem.value !== null && (
-          <p class="problem" role="alert">
-            {problem.value}
-          </p>
-        )}
-        {read.value === null && problem.value === null && (
-          <p class="quiet">The text appears here as the model reads it. Ctrl+Enter sends it.</p>
-        )}
-        {read.value !== null && <Pieces read={read.value} />}
-      </section>
+      <Result
+        label="Tokens"
+        busy={asking.value}
+        problem={problem.value}
+        hint="The text appears here as the model reads it. Ctrl+Enter sends it."
+      >
+        {read.value && <Pieces read={read.value} />}
+      </Result>
     </div>
   );
 }
@@ -95,16 +64,7 @@ function Pieces({ read: { tokens, characters } }: { read: Read }) {
           <strong>{tokens.length}</strong> tokens of <strong>{characters}</strong> characters
           {tokens.length > MOST_SHOWN && `; the first ${MOST_SHOWN} are shown`}
         </p>
-        <label class="check">
-          <input
-            type="checkbox"
-            checked={withIds.value}
-            onChange={(event) => {
-              withIds.value = event.currentTarget.checked;
-            }}
-          />{" "}
-          Ids
-        </label>
+        <Check value={withIds}>Ids</Check>
       </div>
       <div class={withIds.value ? "token-text with-ids" : "token-text"}>
         {tokens.slice(0, MOST_SHOWN).map(({ id, piece }, place) => {
@@ -136,18 +96,8 @@ function bodyOf() {
   };
 }
 
-async function tokenize(): Promise<void> {
-  if (asking.value || model.value === "") return;
-  asking.value = true;
-  problem.value = null;
+async function tokenize(): Promise<Read> {
   const asked = bodyOf();
-  try {
-    const { tokens } = await postJson<{ tokens: TokenPiece[] }>("/tokenize", asked);
-    read.value = { tokens, characters: [...asked.content].length };
-  } catch (error) {
-    if (!(error instanceof ApiError)) throw error;
-    read.value = null;
-    problem.value = error.message;
-  }
-  asking.value = false;
+  const { tokens } = await postJson<{ tokens: TokenPiece[] }>("/tokenize", asked);
+  return { tokens, characters: [...asked.content].length };
 }

@@ -1,0 +1,110 @@
+"""What a llama.cpp-compatible server says of itself and answers to questions, as far as anybody reads it here."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+import msgspec
+
+from paddock.types import ModelInfo, SlotState
+
+
+class _Defaults(msgspec.Struct):
+    n_ctx: int = 0
+
+
+class Props(msgspec.Struct):
+    default_generation_settings: _Defaults
+    total_slots: int
+    build_info: str = ""
+    model_alias: str = ""
+    model_path: str = ""
+    model_ftype: str = ""
+    chat_template: str = ""
+    bos_token: str = ""
+    eos_token: str = ""
+    fingerprint: str | None = None
+    """A Paddock's; empty while the model is not loaded."""
+
+    def info(self, meta: Mapping[str, Any]) -> ModelInfo:
+        """What is known of its model. `meta` is what a llama-server says of the file; a Paddock need not."""
+        return ModelInfo(
+            description="",
+            n_ctx=self.default_generation_settings.n_ctx,
+            n_ctx_train=meta.get("n_ctx_train", 0),
+            n_vocab=meta.get("n_vocab", 0),
+            n_params=meta.get("n_params", 0),
+            size_bytes=meta.get("size", 0),
+            n_slots=self.total_slots,
+            fingerprint=self.fingerprint if self.fingerprint is not None else self._derived(meta),
+            engine=self.build_info,
+            chat_template=self.chat_template,
+            bos=self.bos_token,
+            eos=self.eos_token,
+        )
+
+    def _derived(self, meta: Mapping[str, Any]) -> str:
+        """For a llama-server: its build, the model's file as far as it tells of it, and the flags that show."""
+        parts = [
+            self.build_info,
+            PurePath(self.model_path).name,
+            self.model_ftype,
+            sorted((name, value) for name, value in meta.items() if isinstance(value, int)),
+            self.total_slots,
+            self.default_generation_settings.n_ctx,
+            self.chat_template,
+        ]
+        return f"fp_{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
+
+
+class _Model(msgspec.Struct):
+    meta: dict[str, Any] | None = None
+
+
+class Models(msgspec.Struct):
+    data: list[_Model]
+
+
+class Content(msgspec.Struct):
+    content: str
+
+
+class Rendered(msgspec.Struct):
+    prompt: str
+
+
+class TokenIds(msgspec.Struct):
+    tokens: list[int]
+
+
+class _Piece(msgspec.Struct):
+    id: int
+    piece: str | list[int]
+
+    @property
+    def name(self) -> bytes:
+        return self.piece.encode() if isinstance(self.piece, str) else bytes(self.piece)
+
+
+class TokenPieces(msgspec.Struct):
+    tokens: list[_Piece]
+
+
+class Slot(msgspec.Struct):
+    id: int
+    n_ctx: int = 0
+    is_processing: bool = False
+    id_task: int = -1
+    n_prompt_tokens: int = 0
+
+    def state(self) -> SlotState:
+        return SlotState(
+            self.id,
+            self.n_ctx,
+            is_processing=self.is_processing,
+            id_task=self.id_task,
+            n_prompt_tokens=self.n_prompt_tokens,
+        )

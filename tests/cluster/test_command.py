@@ -1,0 +1,50 @@
+"""`paddock cluster` where there is no cluster."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from paddock.cli.app import main
+
+
+def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name == "paddock.cluster" or name.startswith("paddock.cluster.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = CliRunner().invoke(main, ["cluster", "status"])
+    assert done.exit_code == 1
+    assert done.output == "paddock: a cluster needs Ray, which is not installed: pip install 'paddock[cluster]'\n"
+
+
+def test_a_wrong_configuration_is_told_before_any_cluster_is_looked_for(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"cluster": {"gateway": 2}}))
+    done = CliRunner().invoke(main, ["cluster", "deploy", "--config", str(file)])
+    assert done.exit_code == 1
+    assert "unknown setting 'cluster.gateway'" in done.output
+    assert "did you mean 'cluster.gateways'?" in done.output
+
+
+def test_no_cluster_at_that_address(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"model_manager": {"model": "fake:"}}))
+    done = CliRunner().invoke(main, ["cluster", "status", "--config", str(file), "--address", "nonsense"])
+    assert done.exit_code == 1
+    assert done.output.startswith("paddock: there is no Ray cluster at nonsense (")
+    assert "ray start --head" in done.output
+
+
+def test_what_ray_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"model_manager": {"models": {"a b": {"path": "fake:"}}}, "cluster": {"name": "pens"}}))
+    done = CliRunner().invoke(main, ["cluster", "config", str(file)])
+    assert done.exit_code == 0, done.output
+    gateway, model = json.loads(done.output)["applications"]
+    assert (gateway["name"], gateway["args"]) == ("pens", {"config": str(file)})
+    assert model["args"] == {"config": str(file), "model": "a b"}
+    assert model["name"].startswith("pens-a-b-")

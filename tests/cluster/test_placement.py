@@ -1,0 +1,138 @@
+"""What a replica takes and how many there are, and what everything is called: decided without a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.cluster.applications import digest_of, portable, served, settings_from
+from paddock.cluster.names import application_of
+from paddock.cluster.placement import placement
+from paddock.config import PlacementSettings, Settings, load_settings
+from paddock.errors import PaddockError, SettingsError, StartupError
+from paddock.fleet import Model
+from paddock.types import EngineOptions
+from tests.tiny_models import llama
+
+_FAKE = Model("m", "fake:memory=100", options=EngineOptions(n_threads=3, parallel=5))
+
+
+def _placed(*, gpus_there: bool = False, model: Model = _FAKE, **said: Any) -> Any:
+    return placement(model, PlacementSettings(**said), gpus_there=gpus_there)
+
+
+def test_what_is_not_said_follows_from_the_model() -> None:
+    place = _placed()
+    assert place.actor_options["num_cpus"] == 3
+    assert place.actor_options["num_gpus"] == 0
+    assert place.actor_options["memory"] > 100 * 2**20
+    assert place.replicas == {"num_replicas": 1}
+    assert _placed(max_replicas=2).replicas["autoscaling_config"]["target_ongoing_requests"] == 5
+
+
+def test_a_gpu_where_there_are_some_and_the_model_has_layers_for_it() -> None:
+    assert _placed(gpus_there=True).gpus == 1
+    assert _placed(gpus_there=True, gpus=0.25).gpus == 0.25
+    on_cpu = Model("m", "fake:", options=EngineOptions(n_gpu_layers=0))
+    assert _placed(gpus_there=True, model=on_cpu).gpus == 0
+
+
+def test_the_memory_of_a_real_file_is_its_estimate(tmp_path: Path) -> None:
+    llama(tmp_path / "tiny.gguf")
+    model = Model("tiny", str(tmp_path / "tiny.gguf"))
+    estimate = model.estimate(gpu=False)
+    assert estimate is not None
+    assert _placed(model=model).memory > estimate.host.total + estimate.prefixes
+    assert _placed(model=model, memory="3GiB").memory == 3 * 2**30
+    with pytest.raises(StartupError, match=r"cluster\.memory"):
+        _placed(model=Model("gone", str(tmp_path / "gone.gguf")))
+
+
+@given(st.integers(1, 50), st.integers(0, 50), st.floats(0, 1000), st.floats(0, 1000))
+def test_ray_takes_every_placement(least: int, more: int, up: float, down: float) -> None:
+    config = pytest.importorskip("ray.serve.config")
+    place = _placed(min_replicas=least, max_replicas=least + more, upscale_delay=up, downscale_delay=down)
+    if more:
+        scaling = config.AutoscalingConfig(**place.replicas["autoscaling_config"])
+        assert (scaling.min_replicas, scaling.max_replicas) == (least, least + more)
+    else:
+        assert place.replicas == {"num_replicas": least}
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_names_of_applications_differ_where_those_of_models_do(one: str, other: str) -> None:
+    names = application_of("paddock", one), application_of("paddock", other)
+    assert (names[0] == names[1]) == (one == other)
+    for name in names:
+        assert "#" not in name
+        assert "/" not in name
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({"min_replicas": 3, "max_replicas": 2}, "max_replicas is less than min_replicas"),
+        ({"min_replicas": 0}, "greater than or equal to 1"),
+        ({"memory": "much"}, "a size is expected"),
+        ({"resources": {"left": 0}}, "greater than 0"),
+        ({"replicas": 3}, "cluster.replicas"),
+    ],
+)
+def test_what_is_said_wrongly_is_named(said: dict[str, Any], problem: str, tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"model_manager": {"models": {"m": {"path": "fake:", "cluster": said}}}}))
+    with pytest.raises(SettingsError, match=problem) as refused:
+        load_settings(file=file, environ={})
+    assert "cluster" in refused.value.message
+    assert "config.json" in refused.value.message
+
+
+def _settings(**models: Any) -> Settings:
+    return Settings.model_validate({"model_manager": {"models": models}})
+
+
+def test_settings_mean_the_same_on_every_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    llama(tmp_path / "tiny.gguf")
+    settings = _settings(tiny={"path": "tiny.gguf", "lora_scaled": []}, fake={"path": "fake:delay=1"})
+    said = portable(settings)
+    json.dumps(said)  # or Ray's own configuration could not have it
+    assert said["model_manager"]["models"]["tiny"]["path"] == str(tmp_path / "tiny.gguf")
+    assert said["model_manager"]["models"]["fake"]["path"] == "fake:delay=1"
+    again = Settings.model_validate(said)
+    assert portable(again) == said
+    assert digest_of(again) == digest_of(settings_from({"settings": said}))
+    scaled = _settings(m={"path": "fake:", "lora_scaled": ["/a/b.gguf:0.5"]})
+    assert Settings.model_validate(portable(scaled)) == scaled
+
+
+def test_only_a_model_that_has_changed_is_deployed_again() -> None:
+    before = _settings(one={"path": "fake:"}, two={"path": "fake:"})
+    after = _settings(one={"path": "fake:"}, two={"path": "fake:", "n_ctx": 512})
+    digests = [{model.name: digest_of(settings, model) for model in served(settings)} for settings in (before, after)]
+    assert digests[0]["one"] == digests[1]["one"]
+    assert digests[0]["two"] != digests[1]["two"]
+    assert digest_of(before) != digest_of(after), "the gateways tell of it"
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"model_manager": {"models": {"m": {"path": "fake:", "replicas": 2}}}}, "cluster.min_replicas"),
+        ({"model_manager": {"models": {"m": {"path": "/nowhere/m.gguf"}}}}, "cannot serve m"),
+        ({"server": {"ssl_cert_file": "/a", "ssl_key_file": "/b"}, "model_manager": {"model": "fake:"}}, "plain HTTP"),
+    ],
+)
+def test_what_a_cluster_cannot_do_is_said_before_it_is_asked(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(PaddockError, match=problem):
+        served(Settings.model_validate(settings))
+
+
+def test_an_application_needs_its_arguments() -> None:
+    with pytest.raises(StartupError, match="'config'"):
+        settings_from({})

@@ -1,0 +1,223 @@
+"""The way to replicas on a cluster, with a link that is as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from paddock.errors import (
+    ContextLengthExceeded,
+    NoReplica,
+    NotSupported,
+    PaddockError,
+    QueueFull,
+    ReplicaLost,
+    ServerStopping,
+)
+from paddock.fleet.generation import Generation
+from paddock.fleet.journey import Journey
+from paddock.pool.clustered import ClusterPool, Failed, Taken, Told, encode
+from paddock.pool.replica import ReplicaStatus
+from paddock.pool.routing import Load
+from paddock.types import GenerateRequest, ModelInfo, Origin, TextPrompt, Usage
+from paddock.wire import Delta, Problem
+
+_TAKEN = Taken("one", "fp", 512, prompt_tokens=3)
+_HELLO = [Delta(0, "Hel"), Delta(0, "lo", finish="stop", usage=Usage(3, 2, 0))]
+Script = list[Any]
+"""What is heard of one request, one after the other; an error is raised; None: nothing comes any more."""
+
+
+class Line:
+    """A link over which each request hears the next of the scripts."""
+
+    def __init__(self, *scripts: Script) -> None:
+        self.scripts = list(scripts)
+        self.cancelled = 0
+        self.chains: list[tuple[int, ...]] = []
+
+    def generate(self, chain: tuple[int, ...], request: bytes) -> Heard:
+        self.chains.append(chain)
+        return Heard(self, self.scripts.pop(0))
+
+    async def call(self, method: str, *arguments: Any) -> bytes:
+        if method == "describe":
+            return encode(ModelInfo("", 512, 512, 1, 1, 1, n_slots=2))
+        return encode(Failed(Problem.of(ContextLengthExceeded("too long", param="content"))))
+
+    async def call_all(self, method: str) -> list[bytes]:
+        return []
+
+    def seen(self) -> list[ReplicaStatus]:
+        return [ReplicaStatus(name, "ray", "ready", "llama.cpp", "1", Load(0, 0, 4)) for name in ("one", "two")]
+
+
+class Heard:
+    def __init__(self, line: Line, script: Script) -> None:
+        self._line, self._script = line, script
+        self._cancelled = asyncio.Event()
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self._script:
+            raise StopAsyncIteration
+        heard = self._script.pop(0)
+        if heard is None:
+            await self._cancelled.wait()
+            raise ReplicaLost("cancelled")
+        if isinstance(heard, PaddockError):
+            raise heard
+        return encode(heard)
+
+    def cancel(self) -> None:
+        self._line.cancelled += 1
+        self._cancelled.set()
+
+
+def _request(id: int) -> GenerateRequest:
+    return GenerateRequest(id, TextPrompt("Say hello"), max_tokens=8)
+
+
+def _generation(pool: ClusterPool, told: list[Journey]) -> Generation:
+    journey = Journey("m", "generation", Origin(), told.append)
+    return Generation(_request, pool.entrance(_request(0)), journey)
+
+
+def _run(check: Callable[[ClusterPool, list[Journey]], Any], line: Line, wait_timeout: float = 60) -> None:
+    async def run() -> None:
+        pool = ClusterPool("m", line, wait_timeout=wait_timeout)
+        try:
+            await check(pool, [])
+        finally:
+            await pool.close()
+
+    asyncio.run(run())
+
+
+def test_an_answer_is_told_and_counted_where_it_came_from() -> None:
+    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+        generation = _generation(pool, told)
+        await generation.begin()
+        assert (generation.replica, generation.prompt_tokens, generation.fingerprint) == ("one", 3, "fp")
+        assert "".join([delta.text async for delta in generation]) == "Hello"
+        generation.close()
+        (status, other) = pool.status()
+        assert (status.tokens, dict(status.outcomes), other.tokens) == (2, {"ok": 1}, 0)
+        assert told[0].replica == "one"
+
+    line = Line([_TAKEN, Told(_HELLO)])
+    _run(check, line)
+    assert line.chains[0], "by which the router chooses"
+
+
+def test_one_that_is_lost_before_the_first_token_is_replaced() -> None:
+    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+        generation = _generation(pool, told)
+        await generation.begin()
+        assert [delta.text async for delta in generation] == ["Hel", "lo"]
+        assert generation.replica == "two"
+        assert pool.retried["one"] == 1
+
+    _run(check, Line([_TAKEN, ReplicaLost("gone")], [msgspec.structs.replace(_TAKEN, replica="two"), Told(_HELLO)]))
+
+
+def test_after_the_first_token_the_client_is_told() -> None:
+    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+        generation = _generation(pool, told)
+        await generation.begin()
+        assert (await anext(generation)).text == "Hel"
+        with pytest.raises(ReplicaLost):
+            await anext(generation)
+
+    _run(check, Line([_TAKEN, Told(_HELLO[:1]), ReplicaLost("gone")]))
+
+
+def test_two_deaths_over_one_request_are_enough() -> None:
+    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+        with pytest.raises(ReplicaLost):
+            await _generation(pool, told).begin()
+
+    line = Line([ReplicaLost("gone")], [ReplicaLost("gone")], [_TAKEN])
+    _run(check, line)
+    assert len(line.scripts) == 1
+
+
+def test_a_full_queue_is_tried_again_and_a_wrong_request_is_not() -> None:
+    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+        generation = _generation(pool, told)
+        await generation.begin()
+        with pytest.raises(ContextLengthExceeded) as refused:
+            await _generation(pool, told).begin()
+        assert refused.value.param == "prompt"
+
+    wrong = Failed(Problem.of(ContextLengthExceeded("too long", param="prompt")))
+    line = Line([QueueFull("full")], [_TAKEN, Told(_HELLO)], [wrong], [_TAKEN])
+    _run(check, line)
+    assert len(line.scripts) == 1
+
+
+def test_nobody_there_is_said_after_a_while() -> None:
+    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+        with pytest.raises(NoReplica, match="none of the 2 replicas of m took the request"):
+            await _generation(pool, told).begin()
+
+    _run(check, Line([None], [None], [None]), wait_timeout=0.01)
+
+
+def test_whoever_leaves_is_not_computed_for() -> None:
+    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+        generation = _generation(pool, told)
+        await generation.begin()
+        generation.close()
+        generation.close()
+        assert pool.status()[0].outcomes == {"left": 1}
+
+    line = Line([_TAKEN, None])
+    _run(check, line)
+    assert line.cancelled == 1
+
+
+def test_a_stop_ends_what_does_not_finish() -> None:
+    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+        generation = _generation(pool, told)
+        await generation.begin()
+        reading = asyncio.ensure_future(anext(generation))
+        await asyncio.sleep(0)
+        await pool.stop(grace=0)
+        with pytest.raises(ServerStopping):
+            await reading
+        with pytest.raises(ServerStopping):
+            await _generation(pool, told).begin()
+
+    _run(check, Line([_TAKEN, None]))
+
+
+def test_an_answer_that_breaks_off_is_an_error() -> None:
+    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+        generation = _generation(pool, told)
+        await generation.begin()
+        with pytest.raises(PaddockError, match="too early"):
+            [delta async for delta in generation]
+
+    _run(check, Line([_TAKEN, Told(_HELLO[:1])]))
+
+
+def test_the_cluster_decides_who_is_there() -> None:
+    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+        with pytest.raises(NotSupported):
+            await pool.drain("one")
+        with pytest.raises(NotSupported):
+            pool.undrain("one")
+        pool.start()
+        for _ in range(3):  # until the one task that was started has had its turn
+            await asyncio.sleep(0)
+        assert pool.info is not None
+        assert pool.info.n_slots == 8
+
+    _run(check, Line())

@@ -1,0 +1,39 @@
+"""Started as a process of its own: two Ray nodes that listen on the loopback address only, until its input ends.
+
+`ray start` will not have a second node there, so this is done by what Ray tests itself with. A line of input is the end
+of the second node: every process at once, without a word.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+
+def main() -> None:
+    # Or Ray replaces 127.0.0.1 by the machine's own address, and would have to listen to everybody.
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    from ray.cluster_utils import Cluster
+
+    node: dict[str, Any] = {
+        "num_cpus": 2,
+        "memory": 2**33,
+        "object_store_memory": 100 * 2**20,
+        "node_ip_address": "127.0.0.1",
+    }
+    head = {**node, "include_dashboard": False, "temp_dir": sys.argv[1]}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    try:
+        second = cluster.add_node(**node)
+        sys.stdout.write(f"address: {cluster.address}\n")
+        sys.stdout.flush()
+        if sys.stdin.readline():
+            cluster.remove_node(second, allow_graceful=False)
+            sys.stdin.read()
+    finally:
+        cluster.shutdown()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    main()
