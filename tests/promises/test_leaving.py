@@ -43,9 +43,13 @@ def test_who_does_not_wait_for_a_whole_answer_frees_its_place(url: str, body: di
     with Server("-m", "fake:delay=1", "-np", "3") as server:
         with Wire(server.url) as leaving:
             leaving.send(post(url, body))
-            wait_for(lambda: server.client.get("/health").json()["slots_available"] < 3, 20, "it to run")
+            wait_for(lambda: _running(server) > 0, 20, "it to run")
         # An answer of a hundred steps would take as many seconds.
-        wait_for(lambda: server.client.get("/health").json()["slots_available"] == 3, 5, "the places to be free")
+        wait_for(lambda: _running(server) == 0, 5, "the places to be free")
+
+
+def _running(server: Server) -> int:
+    return sum(bool(slot["is_processing"]) for slot in server.client.get("/slots").json())
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
