@@ -12,8 +12,9 @@ help:  ## Show this list
 serve: $(VENV)/.installed-demo  ## Serve the demo model on 127.0.0.1:8080 (ARGS="--port 9000" to change that)
 	@$(BIN)/paddock serve $(ARGS)
 
-test: $(VENV)/.installed-dev  ## Run the whole test suite (ARGS="-k name" for a part)
-	@$(BIN)/python -m pytest $(ARGS)
+# Two processes, each with a file at a time: what the tests of a file share is started once.
+test: $(VENV)/.installed-dev  ## Run the whole test suite (ARGS="-k name" for a part, ARGS="-n 0" in one process)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(VENV)/.installed-dev  ## Lint, format, types, import rules, unused dependencies
 	@$(BIN)/ruff format --check .

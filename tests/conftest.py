@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,13 @@ from tests.server import Server
 # Time is no property of the code here: the machine may be busy.
 hypothesis.settings.register_profile("paddock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("paddock")
+
+# Two processes run the tests, and their models share the cores: threads that wait for each other by spinning would
+# bring both to a halt (docs/lab.md).
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# A shell that starts the tests in the background has this ignored, and so would all that they start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,7 @@ class Wire:
         self.socket = socket.socket()
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.settimeout(30)
+        self.socket.settimeout(100)
         self.socket.connect((where.hostname, where.port))
         if context is not None:
             self.socket = context.wrap_socket(self.socket, server_hostname="localhost")

@@ -38,7 +38,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def _run(*command: str, environment: dict[str, str], timeout: float = 100) -> str:
+def _run(*command: str, environment: dict[str, str], timeout: float = 200) -> str:
     done = subprocess.run(
         [sys.executable, *command],
         capture_output=True,

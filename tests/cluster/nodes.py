@@ -75,7 +75,7 @@ class Cluster:
     def paddock(self, *arguments: str) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "paddock", "cluster", *arguments, "--address", self.address],
-            capture_output=True, text=True, timeout=110, cwd=self.folder, env=os.environ | _ENVIRONMENT,
+            capture_output=True, text=True, timeout=250, cwd=self.folder, env=os.environ | _ENVIRONMENT,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -94,11 +94,11 @@ class Cluster:
         return f"http://127.0.0.1:{self.port}"
 
     def client(self) -> httpx.Client:
-        return httpx.Client(base_url=self.url, timeout=60)
+        return httpx.Client(base_url=self.url, timeout=200)
 
     def replicas(self, model: str) -> list[dict[str, Any]]:
         """As a gateway sees them."""
-        models = httpx.get(f"{self.url}/admin/status", timeout=60).json()["models"]
+        models = httpx.get(f"{self.url}/admin/status", timeout=200).json()["models"]
         (found,) = [one for one in models if one["name"] == model]
         replicas: list[dict[str, Any]] = found["replicas"]
         return replicas

@@ -112,7 +112,7 @@ def test_a_conversation_stays_where_it_is_known(cluster: Cluster) -> None:
 
 def test_each_replica_is_measured(cluster: Cluster) -> None:
     def page() -> str:
-        return httpx.get(f"{cluster.url}/metrics", timeout=60).text
+        return httpx.get(f"{cluster.url}/metrics", timeout=200).text
 
     names = [replica["name"] for replica in cluster.replicas("pair")]
     for name in names:

@@ -81,7 +81,7 @@ def _pid(fleet: Fleet, name: str) -> int:
     return pid
 
 
-async def _until(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
+async def _until(condition: Callable[[], bool], what: str, seconds: float = 100) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
@@ -121,7 +121,7 @@ def test_looking_neither_wakes_nor_keeps_awake() -> None:
                     fleet.info(found)
                     await asyncio.sleep(0.01)
 
-            await asyncio.wait_for(look(), 20)
+            await asyncio.wait_for(look(), 100)
 
     run(scenario())
 

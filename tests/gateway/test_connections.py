@@ -17,7 +17,7 @@ _CHAT = "/v1/chat/completions"
 @pytest.fixture(scope="module")
 def hasty() -> Iterator[Server]:
     """A server without patience."""
-    limits = {"HEADER_TIMEOUT": "0.3", "BODY_TIMEOUT": "0.3", "WRITE_TIMEOUT": "0.5", "KEEP_ALIVE_TIMEOUT": "1"}
+    limits = {"HEADER_TIMEOUT": "1.5", "BODY_TIMEOUT": "1.5", "WRITE_TIMEOUT": "0.5", "KEEP_ALIVE_TIMEOUT": "1"}
     with Server(
         "-m", "fake:", "-np", "64", env={f"PADDOCK_SERVER__{name}": value for name, value in limits.items()}
     ) as server:
@@ -85,7 +85,7 @@ def test_a_head_that_does_not_come(hasty: Server) -> None:
         for wire in (slow, later):
             answer = wire.answer()
             assert (answer.status, answer.code) == (408, "request_timeout")
-            assert "0.3 s" in answer.json()["error"]["message"]
+            assert "1.5 s" in answer.json()["error"]["message"]
             assert wire.closed()
         assert silent.closed()
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
 
-
-@pytest.mark.timeout(240)
 def test_chaos_for_a_while() -> None:
-    command = [sys.executable, "-m", "paddock.lab.chaos", "--model", "fake:delay=0.01", "--seconds", "25"]
+    command = [sys.executable, "-m", "paddock.lab.chaos", "--model", "fake:delay=0.01", "--seconds", "15"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=220)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "streamed" in done.stdout

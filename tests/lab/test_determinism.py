@@ -16,8 +16,6 @@ from paddock.seeds import seed_of
 from tests.lab.runs import page, raw, run, table
 from tests.lab.stand_in import stand_in, url_of
 
-pytestmark = pytest.mark.timeout(240)
-
 _DETERMINISTIC = "{python} -m paddock serve -m fake: -np 3 --deterministic --port {port}"
 _COLD, _WARM = Condition("cold", "alone"), Condition("warm", "alone")
 

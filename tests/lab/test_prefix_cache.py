@@ -20,8 +20,6 @@ from tests.lab.runs import FAKE, page, raw, run, running, table
 from tests.lab.stand_in import KEY, stand_in, url_of
 from tests.server import alive, wait_for
 
-pytestmark = pytest.mark.timeout(240)
-
 _SMALL = ("--a-tokens", "60", "--b-tokens", "30", "--max-tokens", "2")
 
 # ── what is sent ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,6 +10,7 @@ from playwright.sync_api import Locator, Page, Request, expect
 def ask(page: Page, text: str) -> None:
     box = composer(page)
     box.fill(text)
+    expect(page.get_by_role("button", name="Send", exact=True)).to_be_enabled()  # it knows which models there are
     box.press("Enter")
 
 

@@ -34,7 +34,7 @@ def _at(code: str, server: Server) -> str:
 def test_python_in_the_readme(demo_server: Server, code: str, tmp_path: Path) -> None:
     file = tmp_path / "client.py"
     file.write_text(_at(code, demo_server))
-    done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.strip()) > 5
 
@@ -46,7 +46,7 @@ def test_javascript_in_the_readme(demo_server: Server, code: str, tmp_path: Path
         pytest.skip("node is not installed")
     file = tmp_path / "client.mjs"
     file.write_text(_at(code, demo_server))
-    done = subprocess.run([node, file], capture_output=True, text=True, timeout=100)
+    done = subprocess.run([node, file], capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.strip()) > 5
 
@@ -55,7 +55,7 @@ def test_curl_in_the_readme(demo_server: Server) -> None:
     commands = [block for block in _blocks("sh") if "curl" in block]
     assert commands
     for command in commands:
-        done = subprocess.run(["sh", "-c", _at(command, demo_server)], capture_output=True, text=True, timeout=100)
+        done = subprocess.run(["sh", "-c", _at(command, demo_server)], capture_output=True, text=True, timeout=250)
         assert done.returncode == 0, done.stderr
         assert "error" not in done.stdout
 

@@ -26,8 +26,9 @@ def server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield server
 
 
-def _ask(server: Server, name: str, text: str) -> str:
-    response = server.client.post(CHAT, json=chat_body(text, model=name, max_tokens=8, temperature=0), timeout=120)
+def _ask(server: Server, name: str, text: str, max_tokens: int = 8) -> str:
+    body = chat_body(text, model=name, max_tokens=max_tokens, temperature=0)
+    response = server.client.post(CHAT, json=body)
     assert response.status_code == 200, response.text
     content: str = response.json()["choices"][0]["message"]["content"]
     return content
@@ -58,7 +59,7 @@ def test_a_hundred_first_requests_cause_one_load(server: Server) -> None:
     server.client.post("/admin/unload", json={"model": "all"})
     before = sum("loading " in line for line in server.output)
     with ThreadPoolExecutor(100) as pool:
-        answers = list(pool.map(lambda _: _ask(server, "two", "Say hello."), range(100)))
+        answers = list(pool.map(lambda _: _ask(server, "two", "Say hello.", max_tokens=1), range(100)))
     assert len(answers) == 100
     assert sum("loading " in line for line in server.output) == before + 1
 

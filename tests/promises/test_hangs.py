@@ -54,7 +54,7 @@ def test_a_worker_that_is_stopped_is_ended_also_when_its_client_has_left(tmp_pat
 @pytest.mark.parametrize("kind", ["generation", "embedding"])
 def test_a_step_that_does_not_end_is_ended_and_the_worker_comes_back(tmp_path: Path, kind: str) -> None:
     vectors = kind == "embedding"
-    config = _settings(tmp_path, model="fake:hang=1", hang_timeout=1, embedding=vectors)
+    config = _settings(tmp_path, model="fake:hang=1", hang_timeout=3, embedding=vectors)
     path = "/v1/embeddings" if vectors else CHAT
     with Server("--config", config) as server:
 
@@ -82,7 +82,7 @@ def test_a_step_that_is_only_long_is_left_alone(tmp_path: Path) -> None:
 def test_a_worker_that_is_stopped_while_it_loads_is_given_up(tmp_path: Path) -> None:
     config = _settings(tmp_path, model="fake:load=600", silence_timeout=5)
     with Server("--config", config) as server, ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(server.client.post, CHAT, json=chat_body("hello"), timeout=60)
+        asked = pool.submit(server.client.post, CHAT, json=chat_body("hello"))
         wait_for(server.workers, 20, "the worker")
         (worker,) = server.workers()
         os.kill(worker, signal.SIGSTOP)

@@ -18,8 +18,6 @@ from tests.lab.runs import FAKE, page, raw, table
 from tests.lab.stand_in import stand_in, url_of
 from tests.server import alive, wait_for
 
-pytestmark = pytest.mark.timeout(240)
-
 _SLOW = "{python} -m paddock serve -m fake:delay=0.02 -np 4 --port {port}"
 _TINY = ("--prompt", "uniform:10-20", "--output", "4", "--rounds", "1")
 
