@@ -220,8 +220,8 @@ SECTIONS: Final = (
     ),
     Section(
         "The server",
-        "Beside it there are the usual `process_*` of the gateway's own process. On a cluster the page shows all gateways: "
-        "what each counts for itself, here and above, has one more label, `gateway`.",
+        "Beside it there are the usual `process_*` of the gateway's own process. On a cluster the page shows all "
+        "gateways: what each counts for itself, here and above, has one more label, `gateway`.",
         (_gauge("paddock_build_info", "Always 1.", "version", "python", "engine", "engine_version"),),
     ),
 )
