@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.page.chatting import answered, answers, ask, body_of, composer, entries, open_settings, text_of
 from tests.server import Server
@@ -48,6 +48,21 @@ def test_shift_and_enter_start_a_new_line(page: Page, fake_server: Server) -> No
     expect(answers(page)).to_have_count(0)
     composer(page).press("Enter")
     expect(text_of(answered(page))).to_have_text("one two")
+
+
+def test_what_is_sent_before_the_models_are_known_goes_when_they_are(page: Page, fake_server: Server) -> None:
+    held: list[Route] = []
+    page.route("**/models", lambda route: held.append(route))
+    page.goto(fake_server.url)
+    composer(page).fill("say: early")
+    composer(page).press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("as soon as they are")
+    expect(composer(page)).to_have_value("say: early")
+    for route in held:
+        route.continue_()
+    expect(text_of(answered(page))).to_have_text("early")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(composer(page)).to_have_value("")
 
 
 def test_an_answer_is_stopped_and_given_again(page: Page, slow_server: Server) -> None:

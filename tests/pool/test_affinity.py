@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,13 @@ def test_forty_conversations_over_four_replicas_are_known_as_in_a_single_one(tmp
         among_several = _hit_rate(server)
     with Server(*settings(tmp_path / "single", single)) as server:
         alone = _hit_rate(server)
+    # As many workers, but each request goes to the next: under names of their own, because a pool would not do that.
+    apart = {name: {"path": "fake:", "preload": True, "parallel": 4} for name in replicas}
+    (tmp_path / "apart.json").write_text(json.dumps({"model_manager": {"models": apart}}))
+    with Server("--config", str(tmp_path / "apart.json")) as server:
+        in_turn = _hit_rate(server, list(apart))
     assert alone > 0.5, "or there would be nothing to find"
+    assert in_turn < among_several
     # Nine tenths and more (docs/lab.md); who is busy at which moment is not the same twice.
     assert among_several >= 0.8 * alone
 
@@ -36,8 +44,11 @@ def _replicas(server: Server) -> list[dict[str, Any]]:
     return replicas
 
 
-def _hit_rate(server: Server) -> float:
-    """Of the tokens of all prompts, the share that was known; eight conversations at a time, in any order."""
+def _hit_rate(server: Server, names: Sequence[str] = ("",)) -> float:
+    """Of the tokens of all prompts, the share that was known; eight conversations at a time, in any order. Of several
+    models each is asked in turn.
+    """
+    in_turn = itertools.cycle(names)
     random_ = random.Random(7)
     system = "".join(random_.choices("abcdefgh ", k=1200))
     conversations = [[{"role": "system", "content": system}] for _ in range(CONVERSATIONS)]
@@ -47,16 +58,20 @@ def _hit_rate(server: Server) -> float:
             random_.shuffle(conversations)
             for messages in conversations:
                 messages.append({"role": "user", "content": "".join(random_.choices("ijklmnop ", k=800))})
-            for messages, body in zip(conversations, pool.map(_answer, _bodies(server, conversations)), strict=True):
+            for messages, body in zip(
+                conversations, pool.map(_answer, _bodies(server, conversations, in_turn)), strict=True
+            ):
                 messages.append(body["choices"][0]["message"])
                 known += body["usage"]["prompt_tokens_details"]["cached_tokens"]
                 read += body["usage"]["prompt_tokens"]
     return known / read
 
 
-def _bodies(server: Server, conversations: list[list[dict[str, str]]]) -> Iterator[tuple[Server, dict[str, Any]]]:
-    for messages in conversations:
-        yield server, {"messages": messages, "max_tokens": 8}
+def _bodies(
+    server: Server, conversations: list[list[dict[str, str]]], names: Iterator[str]
+) -> Iterator[tuple[Server, dict[str, Any]]]:
+    for messages, name in zip(conversations, names, strict=False):
+        yield server, {"model": name, "messages": messages, "max_tokens": 8}
 
 
 def _answer(asked: tuple[Server, dict[str, Any]]) -> dict[str, Any]:

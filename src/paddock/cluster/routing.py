@@ -100,6 +100,8 @@ class PrefixRouter(RequestRouter):
     def _forget(self, name: str) -> None:
         self._choices.remove(name)
         self._under_way.forget(name)
+        for gone in [key for key in list(self.chosen) if key[0] == name]:
+            del self.chosen[gone]
 
 
 class UnderWay:

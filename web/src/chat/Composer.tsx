@@ -1,5 +1,5 @@
 import "./composer.css";
-import { useComputed, useSignal } from "@preact/signals";
+import { untracked, useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { Icon, IconButton } from "../ui/Icon";
 import { MOST_FILES, textOf } from "./files";
@@ -15,6 +15,7 @@ export function Composer() {
   const text = useSignal("");
   const files = useSignal<Attachment[]>([]);
   const problem = useSignal<string | null>(null);
+  const early = useSignal(false);
   const dragging = useSignal(false);
   const id = conversation.value?.id ?? null;
   const busy = atWork.value !== null;
@@ -24,6 +25,13 @@ export function Composer() {
     // On a phone the keyboard would hide what one came to read.
     if (matchMedia("(pointer: fine)").matches || id === null) field.current?.focus();
   }, [id]);
+
+  // What was sent before there was a model to send it to goes when there is one.
+  useSignalEffect(() => {
+    if (!early.value || !model.value) return;
+    early.value = false;
+    untracked(submit);
+  });
 
   async function attach(chosen: Iterable<File>) {
     problem.value = null;
@@ -36,7 +44,12 @@ export function Composer() {
   }
 
   function submit() {
-    if (busy || !ready.value || !model.value) return;
+    if (busy || !ready.value) return;
+    if (!model.value) {
+      early.value = true;
+      problem.value = "The models are not known yet. It is sent as soon as they are.";
+      return;
+    }
     if (Object.keys(settingsProblems.value).length > 0) {
       problem.value = "The settings have a mistake.";
       settingsOpen.value = true;
@@ -145,7 +158,7 @@ export function Composer() {
               class="primary round"
               aria-label="Send"
               title="Send (Enter)"
-              disabled={!ready.value || !model.value}
+              disabled={!ready.value}
             >
               <Icon name="send" />
             </button>
