@@ -153,13 +153,7 @@ export function Composer() {
               <Icon name="stop" />
             </button>
           ) : (
-            <button
-              type="submit"
-              class="primary round"
-              aria-label="Send"
-              title="Send (Enter)"
-              disabled={!ready.value}
-            >
+            <button type="submit" class="primary round" aria-label="Send" title="Send (Enter)" disabled={!ready.value}>
               <Icon name="send" />
             </button>
           )}
