@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.cluster.applications import digest_of, portable, served, settings_from
-from paddock.cluster.names import application_of
+from paddock.cluster.names import application_of, ours
 from paddock.cluster.placement import placement
 from paddock.config import PlacementSettings, Settings, load_settings
 from paddock.errors import PaddockError, SettingsError, StartupError
@@ -62,6 +62,22 @@ def test_ray_takes_every_placement(least: int, more: int, up: float, down: float
         assert (scaling.min_replicas, scaling.max_replicas) == (least, least + more)
     else:
         assert place.replicas == {"num_replicas": least}
+
+
+def test_other_applications_are_left_alone() -> None:
+    there = {
+        "paddock": {"gateway"},
+        "paddock-chat": {"engine"},
+        "paddock-new": set[str](),
+        "paddock2": {"gateway"},
+        "paddock2-chat": {"engine"},
+        "paddock-of-somebody": {"Model", "engine"},
+        "other": {"engine"},
+    }
+    assert ours("paddock", there) == ["paddock", "paddock-chat", "paddock-new"]
+    assert ours("paddock2", there) == ["paddock2", "paddock2-chat"]
+    with pytest.raises(ValueError, match="name"):
+        Settings.model_validate({"cluster": {"name": "paddock-two"}})
 
 
 def test_what_no_node_has_is_told() -> None:

@@ -12,7 +12,7 @@ from paddock.cluster.link import RayLink, translated
 from paddock.cluster.names import GATEWAY, application_of, on_cluster
 from paddock.cluster.proxied import Proxied
 from paddock.config import Settings
-from paddock.errors import StartupError
+from paddock.errors import PaddockError, StartupError
 from paddock.fleet import Fleet, Rules, open_catalogue
 from paddock.gateway import Gate, MetricsPage, Reloader, UsageBook, create_app, read_keys
 
@@ -59,8 +59,12 @@ class Front:
 
     async def _gather(self) -> dict[str, bytes]:
         """One that does not answer is left out, rather than nobody hearing of the others."""
-        with translated("the gateways"):
-            answers = await self._gateways.broadcast("metrics").results_async(timeout_s=_LOOK, return_exceptions=True)
+        try:
+            with translated("the gateways"):
+                handle = self._gateways
+                answers = await handle.broadcast("metrics").results_async(timeout_s=_LOOK, return_exceptions=True)
+        except (PaddockError, TimeoutError):
+            answers = []
         return {self._name: await self._page.own()} | dict(answer for answer in answers if isinstance(answer, tuple))
 
     async def digest(self) -> str:

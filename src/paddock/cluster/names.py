@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from paddock.fleet import Catalogue
@@ -19,6 +20,18 @@ def application_of(cluster: str, model: str) -> str:
     plain = re.sub(r"[^A-Za-z0-9._-]", "-", model)
     mark = "" if plain == model else f"-{hashlib.sha256(model.encode()).hexdigest()[:8]}"
     return f"{cluster}-{plain}{mark}"
+
+
+def ours(cluster: str, applications: Mapping[str, Collection[str]]) -> list[str]:
+    """Those of a cluster's applications, each with its deployments, that are this one's. Others may be there too, which
+    a deploy must leave alone. One that is just being made has no deployments yet.
+    """
+    return [
+        name
+        for name, deployments in applications.items()
+        if (name == cluster and set(deployments) <= {GATEWAY})
+        or (name.startswith(f"{cluster}-") and set(deployments) <= {ENGINE})
+    ]
 
 
 def on_cluster(catalogue: Catalogue) -> Catalogue:

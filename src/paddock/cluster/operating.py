@@ -15,7 +15,7 @@ from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
 from paddock.cluster.applications import digest_of, gateway, placed, pool, portable, served
-from paddock.cluster.names import ENGINE, GATEWAY, application_of
+from paddock.cluster.names import ENGINE, GATEWAY, application_of, ours
 from paddock.config import Settings
 from paddock.errors import StartupError
 
@@ -32,9 +32,6 @@ class Done:
 @contextmanager
 def cluster(address: str | None, *, local: bool = False) -> Iterator[None]:
     """Connected to the cluster there, or to a new one on this machine for as long as that."""
-    if ray.is_initialized():
-        yield
-        return
     # A local one is for this machine alone: Ray asks nobody who he is, and whoever reaches its ports may run anything.
     where: dict[str, Any] = (
         {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
@@ -159,8 +156,7 @@ def _proxies(settings: Settings) -> str:
 
 
 def _ours(settings: Settings) -> list[str]:
-    name = settings.cluster.name
-    return [found for found in serve.status().applications if found == name or found.startswith(f"{name}-")]
+    return ours(settings.cluster.name, {name: set(at.deployments) for name, at in serve.status().applications.items()})
 
 
 def _deployed(application: str, deployment: str) -> str:

@@ -44,8 +44,8 @@ class PlacementSettings(Section):
 
 
 class ClusterSettings(Section):
-    name: str = Field("paddock", pattern=r"^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$")
-    """What its applications are called, or begin with."""
+    name: str = Field("paddock", pattern=r"^[a-z0-9]{1,32}$")
+    """What its applications are called, or begin with. It has no hyphen, or it might be the beginning of others."""
     gateways: int = Field(1, ge=1)
     """How many processes answer HTTP. Each has limits, accounts and a memory of prefixes of its own."""
     proxies: Literal["every_node", "head_only"] = "every_node"
