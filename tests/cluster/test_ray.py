@@ -34,6 +34,13 @@ MODELS: dict[str, Any] = {
         "deterministic": True,
         "cluster": {"min_replicas": 2, "cpus": 1.2, "memory": "256M"},
     },
+    "narrow": {
+        "path": "fake:delay=0.02",
+        "n_threads": 1,
+        "parallel": 1,
+        "max_queue": 1,
+        "cluster": {"cpus": 0.1, "memory": "256M"},
+    },
     "vectors": {"path": "fake:", "embedding": True, "cluster": {"cpus": 0.1, "memory": "256M"}},
 }  # fmt: skip
 
@@ -140,6 +147,24 @@ def test_leaving_frees_the_place(cluster: Cluster) -> None:
             next(stream)
             wait_for(lambda: busy() == 1, 20, "the slot to be taken")
         wait_for(lambda: busy() == 0, 20, "the slot to be free again")
+
+
+def test_a_full_queue_is_429_with_a_time_to_come_back(cluster: Cluster) -> None:
+    """Whether a replica refuses, or the gateway has too many that wait for one."""
+
+    def ask(number: int) -> httpx.Response:
+        with cluster.client() as client:
+            return client.post(CHAT, json=chat_body(f"say: {number} " + "z" * 60, model="narrow"))
+
+    with ThreadPoolExecutor(16) as pool:
+        responses = list(pool.map(ask, range(16)))
+    refused = [response for response in responses if response.status_code != 200]
+    assert refused
+    assert len(refused) < len(responses)
+    for response in refused:
+        assert response.status_code == 429, response.text
+        assert response.json()["error"]["code"] == "queue_full"
+        assert int(response.headers["retry-after"]) >= 1
 
 
 class Load:

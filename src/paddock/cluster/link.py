@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import structlog
@@ -91,7 +91,8 @@ class RayStream:
             return message
 
     def cancel(self) -> None:
-        self._response.cancel()
+        with suppress(RayError, RayServeException):  # what kept it from being sent is raised here once more
+            self._response.cancel()
 
 
 @contextmanager
