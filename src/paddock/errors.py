@@ -200,6 +200,12 @@ class TooManyConnections(Unavailable):
     code = "too_many_connections"
 
 
+class BuffersFull(Unavailable):
+    """The bodies of other requests use all the memory that is kept for bodies."""
+
+    code = "buffers_full"
+
+
 class QueueFull(PaddockError):
     """More requests wait than the server is willing to keep."""
 

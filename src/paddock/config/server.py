@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from paddock.config.fields import Expanded, LogLevel, Section, checked_name, hash_of_key, origin, upper
+from paddock.config.fields import Expanded, LogLevel, Section, Size, checked_name, hash_of_key, origin, upper
 
 
 class KeySettings(Section):
@@ -72,7 +72,11 @@ class ServerSettings(Section):
     header_timeout: float = Field(20, gt=0)
     """Seconds for the head of a request, and for its first byte on a new connection."""
     body_timeout: float = Field(20, gt=0)
-    """Seconds for a body; each 500 bytes that have come give one more."""
+    """Seconds in which a body must end, or bring as many bytes as `body_rate` says."""
+    body_rate: int = Field(8192, gt=0)
+    """Bytes a second, the least at which a body must arrive."""
+    max_buffered_bytes: Size | None = None
+    """For the bodies of all requests under way together. Unless given: 256 MiB, or four times `max_body_bytes`."""
     write_timeout: float = Field(60, gt=0)
     """Seconds for which a client may leave unread what would be sent to it."""
     keep_alive_timeout: int = Field(75, gt=0)
@@ -88,3 +92,17 @@ class ServerSettings(Section):
     webui: bool = True
     """Whether there is a web page, and what it is fed by."""
     shutdown_grace: float = Field(10.0, ge=0)
+
+    @property
+    def body_budget(self) -> int:
+        """Bytes that the bodies of all requests under way may take together."""
+        return self.max_buffered_bytes or max(256 * 1024 * 1024, 4 * self.max_body_bytes)
+
+    @model_validator(mode="after")
+    def _one_body_fits(self) -> ServerSettings:
+        if self.max_buffered_bytes is not None and self.max_buffered_bytes < 2 * self.max_body_bytes:
+            raise ValueError(
+                f"max_buffered_bytes is {self.max_buffered_bytes}, but a request may use half of it and max_body_bytes "
+                f"is {self.max_body_bytes}: set it to {2 * self.max_body_bytes} at least"
+            )
+        return self

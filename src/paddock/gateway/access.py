@@ -10,7 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddock.errors import PaddockError
-from paddock.gateway.bodies import BODY, IGNORED
+from paddock.gateway.bodies import BODY, HELD, IGNORED
 from paddock.gateway.callers import CALLER, MODEL, NOBODY
 from paddock.gateway.jobs import HEADER, JOB
 from paddock.gateway.metering import METER
@@ -77,6 +77,8 @@ class AccessLog:
         finally:
             if METER in scope:
                 scope[METER].close()
+            if HELD in scope:
+                scope[HELD].release()
             write = _log.debug if scope["path"] in _QUIET else _log.info
             write(
                 "request",

@@ -19,6 +19,8 @@ from paddock.gateway.access import AccessLog
 from paddock.gateway.admin import admin_routes
 from paddock.gateway.anthropic import anthropic_routes
 from paddock.gateway.auth import Gate
+from paddock.gateway.bodies import BodyRules
+from paddock.gateway.body_budget import BodyBudget
 from paddock.gateway.browsers import Browsers
 from paddock.gateway.health import health_routes
 from paddock.gateway.limits import HEADERS
@@ -48,7 +50,8 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
             await asyncio.to_thread(tracing.close)
 
     app = FastAPI(title="Paddock", version=__version__, lifespan=lifespan, dependencies=[Depends(gate)])
-    app.state.body_timeout = settings.body_timeout
+    bodies = BodyBudget(settings.body_budget)
+    app.state.body_rules = BodyRules(settings.body_timeout, settings.body_rate, bodies)
     app.add_exception_handler(PaddockError, on_paddock_error)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(RequestValidationError, on_invalid_parameter)
@@ -61,6 +64,7 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
     )
     app.add_middleware(Browsers, settings=settings)
     counts = app.state.http_counts = HTTPCounts()
+    counts.bodies = bodies
     app.add_middleware(counts.middleware)
     if tracing is not None:
         fleet.observe(tracing.ended)

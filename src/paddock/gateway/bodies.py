@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -23,6 +24,8 @@ from paddock.errors import (
     RequestTooLarge,
     UnsupportedParameter,
 )
+from paddock.gateway.body_budget import BodyBudget, Pace
+from paddock.gateway.callers import owner_of
 from paddock.gateway.sizes import MOST_MISTAKES, refuse_bulk, too_deep
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -32,8 +35,8 @@ IGNORED = "paddock.ignored_fields"
 BODY = "paddock.body"
 """Where it has the body itself, if it is there already: somebody wants to log it."""
 _MOST_NAMES, _LONGEST_NAME = 16, 80
-_SLOWEST = 500
-"""Bytes in a second that a body must bring, once its first seconds are over."""
+HELD = "paddock.held_body"
+"""Where it has what the body takes of the budget, to be given back when the request ends."""
 
 
 async def read_body(
@@ -67,27 +70,38 @@ async def read_body(
     return body
 
 
+@dataclass(frozen=True, slots=True)
+class BodyRules:
+    timeout: float
+    rate: int
+    budget: BodyBudget
+
+
 async def _read(request: Request, limit: int) -> bytes:
-    patience: float = request.app.state.body_timeout
+    rules: BodyRules = request.app.state.body_rules
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise RequestTooLarge(f"the body has {declared} bytes; the limit is {limit}")
+    held = request.scope[HELD] = rules.budget.open(owner_of(request))
     body = bytearray()
-    begun = asyncio.get_running_loop().time()
+    now = asyncio.get_running_loop().time
+    begun = now()
+    pace = Pace(rules.timeout, rules.rate, begun)
     try:
-        async with asyncio.timeout_at(begun + patience) as deadline:
+        async with asyncio.timeout_at(pace.deadline) as deadline:
             async for chunk in request.stream():
-                body += chunk
-                if len(body) > limit:
+                if len(body) + len(chunk) > limit:
                     raise RequestTooLarge(f"the body has more than {limit} bytes")
-                deadline.reschedule(begun + patience + len(body) / _SLOWEST)
+                held.grow(len(chunk))
+                body += chunk
+                pace.received(len(chunk), now())
+                deadline.reschedule(pace.deadline)
     except ClientDisconnect:
         raise InvalidRequest("the client went away while sending the body") from None
     except TimeoutError:
-        seconds = asyncio.get_running_loop().time() - begun
         raise RequestTimeout(
-            f"{len(body)} bytes of the body came in {seconds:.1f} s; "
-            f"it may take {patience:g} s, and one more for every {_SLOWEST} bytes"
+            f"{len(body)} bytes of the body came in {now() - begun:.1f} s, and the last of them too slowly: every "
+            f"{rules.timeout:g} s must bring {rules.rate * rules.timeout:.0f} bytes, or its end"
         ) from None
     return bytes(body)
 

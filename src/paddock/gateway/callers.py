@@ -45,6 +45,11 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
+def owner_of(request: Request) -> str:
+    """Whom a limit is for: the key or, on a server without keys, the client's address."""
+    return caller_of(request).name or (f"address {request.client.host}" if request.client is not None else "")
+
+
 def model_for(request: Request, fleet: Fleet, name: str | None) -> Model:
     """The model of that name, if who asks may ask it. Raises `ModelNotFound` or `PermissionDenied`."""
     model = fleet.catalogue.find(name)

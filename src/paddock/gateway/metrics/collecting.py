@@ -206,6 +206,7 @@ def _add_http(points: Points, http: HTTPCounts) -> None:
     points.put("paddock_http_requests_in_progress", http.in_progress)
     points.put("paddock_http_streams", http.streams)
     points.put("paddock_http_connections", len(http.connections))
+    points.put("paddock_http_buffered_body_bytes", http.bodies.held if http.bodies is not None else 0)
 
 
 def _with(known: tuple[str, ...], found: Mapping[str, int]) -> list[str]:

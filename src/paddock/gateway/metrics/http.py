@@ -9,6 +9,7 @@ from functools import partial
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from paddock.gateway.body_budget import BodyBudget
 from paddock.gateway.callers import MODEL
 from paddock.gateway.jobs import JOB
 from paddock.tally import WAITS, Histogram
@@ -29,6 +30,7 @@ class HTTPCounts:
         self.in_progress = 0
         self.streams = 0
         self.connections: Sized = ()
+        self.bodies: BodyBudget | None = None
 
     def middleware(self, app: ASGIApp) -> ASGIApp:
         """The same application, counted."""
