@@ -27,6 +27,9 @@ def main() -> None:
     if not python.exists():
         print(f"Creating {folder} with Python {platform.python_version()}")
         venv.create(folder, with_pip=True)
+    if any(folder.glob("lib/python*/site-packages/paddock-[0-9]*.dist-info")):
+        # Until 0.1 this project was installed as `paddock`, a name that is another project's on the index.
+        subprocess.run([str(python), "-m", "pip", "uninstall", "--yes", "--quiet", "paddock"], check=True)
     log = folder / "install.log"
     command = [
         str(python), "-m", "pip", "install", "--verbose", "--no-input", "--disable-pip-version-check",

@@ -9,7 +9,7 @@ from pathlib import Path
 _HEADER = """\
 # The versions Paddock is tested with. Made by `make lock`; used by `make serve` and `make test`.
 """
-_NOT_OURS = {"paddock", "pip", "setuptools", "wheel"}
+_NOT_OURS = {"paddock", "paddock-llm", "pip", "setuptools", "wheel"}
 
 
 def main() -> None:

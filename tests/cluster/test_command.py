@@ -18,7 +18,7 @@ def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "ray", None)
     done = CliRunner().invoke(main, ["cluster", "status"])
     assert done.exit_code == 1
-    assert done.output == "paddock: a cluster needs Ray, which is not installed: pip install 'paddock[cluster]'\n"
+    assert done.output == "paddock: a cluster needs Ray, which is not installed: pip install 'paddock-llm[cluster]'\n"
 
 
 def test_a_wrong_configuration_is_told_before_any_cluster_is_looked_for(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from paddock.gateway.telemetry import open_tracing
 from tests.server import Server, chat_body, events, wait_for
 
-pytest.importorskip("opentelemetry.sdk", reason="paddock[otel] is not installed")
+pytest.importorskip("opentelemetry.sdk", reason="paddock-llm[otel] is not installed")
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

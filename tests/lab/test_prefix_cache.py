@@ -226,4 +226,4 @@ def test_experiments_are_listed_and_say_what_they_need(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = CliRunner().invoke(main, ["lab", "prefix-cache"])
     assert result.exit_code == 1
-    assert "the lab needs matplotlib: pip install 'paddock[lab]'" in result.output
+    assert "the lab needs matplotlib: pip install 'paddock-llm[lab]'" in result.output

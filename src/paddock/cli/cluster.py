@@ -22,7 +22,7 @@ _ADDRESS = click.option(
 
 @click.group("cluster", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 def command() -> None:
-    """Serve models on a Ray cluster: replicas on many nodes behind one address (needs `paddock[cluster]`)."""
+    """Serve models on a Ray cluster: replicas on many nodes behind one address (needs `paddock-llm[cluster]`)."""
 
 
 def _told(run: Callable[[], None]) -> None:
@@ -130,5 +130,5 @@ def _operating() -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "ray":
             raise
-        raise StartupError("a cluster needs Ray, which is not installed: pip install 'paddock[cluster]'") from None
+        raise StartupError("a cluster needs Ray, which is not installed: pip install 'paddock-llm[cluster]'") from None
     return operating

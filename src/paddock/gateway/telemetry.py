@@ -27,7 +27,7 @@ def open_tracing(environ: Mapping[str, str] = os.environ) -> Tracing | None:
     try:
         from paddock.gateway.tracing import Tracing
     except ImportError:
-        _log.warning("no traces", problem="OpenTelemetry is not installed: pip install 'paddock[otel]'")
+        _log.warning("no traces", problem="OpenTelemetry is not installed: pip install 'paddock-llm[otel]'")
         return None
     return Tracing.open(environ)
 
