@@ -64,6 +64,8 @@ class ServerSettings(Section):
     ssl_key_file: Expanded | None = None
     ssl_cert_file: Expanded | None = None
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
+    max_text_chars: int = Field(2**20, gt=0)
+    """Of a question about text: `/tokenize`, `/apply-template`, and counting tokens."""
     max_header_bytes: int = Field(64 * 1024, ge=1024)
     max_header_count: int = Field(100, ge=16)
     max_url_bytes: int = Field(8 * 1024, ge=256)

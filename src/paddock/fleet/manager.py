@@ -183,9 +183,15 @@ class Fleet:
         worker = await self._lifecycle.enter(model.name)
         return await worker.act(action)
 
-    async def ask(self, model: Model, question: Callable[[int], TextQuestion]) -> Tokens | Text:
+    async def ask(
+        self, model: Model, question: Callable[[int], TextQuestion], origin: Origin = NOBODY
+    ) -> Tokens | Text:
         """What only a model's vocabulary or template can tell; it is loaded if need be."""
-        return await self._answered(model, lambda serving: serving.ask(question))
+
+        def asked(id: int) -> TextQuestion:
+            return msgspec.structs.replace(question(id), origin=origin)
+
+        return await self._answered(model, lambda serving: serving.ask(asked))
 
     def adapters(self, model: Model) -> Adapters:
         """Those that act on requests which do not say so themselves, whether the model is loaded or not."""

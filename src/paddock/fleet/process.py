@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import IO, Any, Protocol, cast
 
+import msgspec
 import structlog
 
 from paddock.errors import (
@@ -55,6 +56,7 @@ from paddock.wire import (
     TextQuestion,
     ToGateway,
     Tokens,
+    TokensPart,
     ToWorker,
     View,
     Watch,
@@ -113,6 +115,8 @@ class WorkerProcess(asyncio.Protocol):
         self._ready: asyncio.Future[ModelInfo] = asyncio.get_running_loop().create_future()
         self._attempts: dict[int, Attempt] = {}
         self._questions: dict[int, asyncio.Future[Any]] = {}
+        self._parts: dict[int, bytearray] = {}
+        """What has come of long answers to questions about text."""
         self._asking = 0
         self._pooling = 0
         self._unused = asyncio.Event()
@@ -302,6 +306,13 @@ class WorkerProcess(asyncio.Protocol):
                     attempt.put(problem.error())
                 elif (question := self._questions.get(id)) is not None and not question.done():
                     question.set_exception(problem.error())
+            case TokensPart(id, listed):
+                if id in self._questions:
+                    self._parts.setdefault(id, bytearray()).extend(listed)
+            case Tokens(id) if id in self._parts:
+                if not (question := self._questions[id]).done():
+                    listed = bytes(self._parts.pop(id) + message.listed)
+                    question.set_result(msgspec.structs.replace(message, listed=listed))
             case Pooled(id) | Slots(id) | SlotDone(id) | Tokens(id) | Text(id):
                 if (question := self._questions.get(id)) is not None and not question.done():
                     question.set_result(message)
@@ -355,6 +366,7 @@ class WorkerProcess(asyncio.Protocol):
             raise
         finally:
             del self._questions[question_id]
+            self._parts.pop(question_id, None)
 
     def _settle(self) -> None:
         if not self.busy and not self._unused.is_set():

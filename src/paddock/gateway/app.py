@@ -52,6 +52,7 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
     app = FastAPI(title="Paddock", version=__version__, lifespan=lifespan, dependencies=[Depends(gate)])
     bodies = BodyBudget(settings.body_budget)
     app.state.body_rules = BodyRules(settings.body_timeout, settings.body_rate, bodies)
+    app.state.max_text_chars = settings.max_text_chars
     app.add_exception_handler(PaddockError, on_paddock_error)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(RequestValidationError, on_invalid_parameter)

@@ -11,9 +11,7 @@ import msgspec
 from pydantic import AfterValidator, StringConstraints
 
 from paddock.errors import InvalidRequest, PaddockError
-from paddock.fleet import Fleet, Model
 from paddock.types import ChatPrompt, Constraint, Tool
-from paddock.wire import ReadPrompt, Tokens
 
 
 def portable(value: Any) -> Any:
@@ -73,13 +71,6 @@ class ToolUse:
 def thinks(effort: Effort | None) -> bool | None:
     """Whether an effort asks for thinking; None leaves it to the model."""
     return None if effort is None else effort != "none"
-
-
-async def count_tokens(fleet: Fleet, model: Model, prompt: ChatPrompt) -> int:
-    """How many tokens the model would read this as."""
-    answer = await fleet.ask(model, lambda id: ReadPrompt(id, prompt))
-    assert isinstance(answer, Tokens), "the answer to this question"
-    return len(answer.tokens)
 
 
 @contextmanager

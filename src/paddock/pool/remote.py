@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
 import structlog
 
 from paddock.config import ReplicaSettings
@@ -285,7 +286,6 @@ class RemoteReplica:
 
     async def _tokenize(self, content: Any, **options: bool) -> Tokens:
         body = {"model": self._model, "content": content, **options}
-        if not options["with_pieces"]:
-            return Tokens(0, (await self.upstream.post("/tokenize", body, TokenIds)).tokens)
-        named = (await self.upstream.post("/tokenize", body, TokenPieces)).tokens
-        return Tokens(0, [token.id for token in named], [token.name for token in named])
+        shape: type[TokenPieces | TokenIds] = TokenPieces if options["with_pieces"] else TokenIds
+        tokens = (await self.upstream.post("/tokenize", body, shape)).tokens
+        return Tokens(0, len(tokens), msgspec.json.encode(tokens))

@@ -84,10 +84,6 @@ class _Piece(msgspec.Struct):
     id: int
     piece: str | list[int]
 
-    @property
-    def name(self) -> bytes:
-        return self.piece.encode() if isinstance(self.piece, str) else bytes(self.piece)
-
 
 class TokenPieces(msgspec.Struct):
     tokens: list[_Piece]

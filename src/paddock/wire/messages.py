@@ -15,6 +15,7 @@ from paddock.types import (
     FinishReason,
     GenerateRequest,
     ModelInfo,
+    Origin,
     PoolRequest,
     PromptProgress,
     SlotState,
@@ -25,7 +26,7 @@ from paddock.types import (
     Usage,
 )
 
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -91,7 +92,7 @@ class SlotAction(msgspec.Struct, frozen=True, omit_defaults=True, tag="slot_acti
     filename: str = ""
 
 
-class Tokenize(msgspec.Struct, frozen=True, tag="tokenize"):
+class Tokenize(msgspec.Struct, frozen=True, omit_defaults=True, tag="tokenize"):
     """As which tokens is this read? Token ids among the texts stand for themselves."""
 
     id: int
@@ -99,27 +100,31 @@ class Tokenize(msgspec.Struct, frozen=True, tag="tokenize"):
     add_special: bool
     parse_special: bool
     with_pieces: bool
+    origin: Origin = Origin()
 
 
-class Detokenize(msgspec.Struct, frozen=True, tag="detokenize"):
+class Detokenize(msgspec.Struct, frozen=True, omit_defaults=True, tag="detokenize"):
     """What do these tokens say?"""
 
     id: int
     tokens: list[int]
+    origin: Origin = Origin()
 
 
-class Render(msgspec.Struct, frozen=True, tag="render"):
+class Render(msgspec.Struct, frozen=True, omit_defaults=True, tag="render"):
     """What does the model's template make of these messages?"""
 
     id: int
     prompt: ChatPrompt
+    origin: Origin = Origin()
 
 
-class ReadPrompt(msgspec.Struct, frozen=True, tag="read_prompt"):
-    """As which tokens is this conversation read?"""
+class ReadPrompt(msgspec.Struct, frozen=True, omit_defaults=True, tag="read_prompt"):
+    """As how many tokens is this conversation read?"""
 
     id: int
     prompt: ChatPrompt
+    origin: Origin = Origin()
 
 
 TextQuestion = Tokenize | Detokenize | Render | ReadPrompt
@@ -253,12 +258,20 @@ class SlotDone(msgspec.Struct, frozen=True, tag="slot_done"):
     seconds: float = 0.0
 
 
+class TokensPart(msgspec.Struct, frozen=True, tag="tokens_part"):
+    """The next bytes of the `listed` of a `Tokens` that is still to come, so that no frame is large."""
+
+    id: int
+    listed: bytes
+
+
 class Tokens(msgspec.Struct, frozen=True, omit_defaults=True, tag="tokens"):
     """The answer to `Tokenize` and `ReadPrompt`."""
 
     id: int
-    tokens: list[int]
-    pieces: list[bytes] | None = None
+    count: int
+    listed: bytes = b""
+    """Of `Tokenize`: the tokens as a JSON array, ready for the response. The gateway never takes it apart."""
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):
@@ -293,6 +306,7 @@ ToGateway = (
     | Slots
     | View
     | SlotDone
+    | TokensPart
     | Tokens
     | Text
     | Beat

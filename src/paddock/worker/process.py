@@ -219,6 +219,8 @@ class Worker:
             case Generate(request) | Pool(request):
                 self._enter(request)
             case Abort(id):
+                if self._questions is not None:
+                    self._questions.abort(id)
                 self._live.pop(id, None)
                 self._tell_engine(Remove(id))
             case Look(id):

@@ -124,7 +124,7 @@ class PromptReader:
 
     def _read_chat(self, prompt: ChatPrompt, body: Constraint | None) -> Read:
         rendered = self._chat.render(prompt)
-        tokens = self._checked(prompt, self._rendered_tokens(prompt, rendered.text))
+        tokens = self._checked(prompt, self.rendered_tokens(prompt, rendered.text))
         format = self._chat.format
         rules = ReplyRules(
             must_call=prompt.must_call,
@@ -166,7 +166,8 @@ class PromptReader:
             return []
         return self._vocab.tokenize(format.reasoning.closing, add_special=False, parse_special=True)
 
-    def _rendered_tokens(self, prompt: Prompt, text: str) -> list[int]:
+    def rendered_tokens(self, prompt: Prompt, text: str) -> list[int]:
+        """The tokens of what a template has made of the prompt."""
         self._refuse_hopeless(prompt, text)
         # The template may have written the beginning-of-text token itself; two of them spoil the answer.
         bos = self._vocab.bos
@@ -191,9 +192,6 @@ class PromptReader:
 
     def render(self, prompt: ChatPrompt) -> str:
         return self._chat.render(prompt).text
-
-    def tokens(self, prompt: ChatPrompt) -> list[int]:
-        return self._rendered_tokens(prompt, self.render(prompt))
 
     def _known(self, tokens: list[int]) -> list[int]:
         if not all(0 <= token < self._n_vocab for token in tokens):

@@ -1,70 +1,178 @@
-"""Questions about text, answered from a model's vocabulary and its template. None of them needs the engine."""
+"""Questions about text, answered from a model's vocabulary and its template. None of them needs the engine.
+
+Each is worked on in bounded pieces (`fair_thread.py`), so that a short question waits for one piece of another key's
+long one at most. Long texts have a thread of their own: tokenising one is a single call that cannot be cut.
+"""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
 
 from paddock.engine import Engine
-from paddock.errors import InvalidRequest, PaddockError
-from paddock.wire import Detokenize, Problem, ReadPrompt, Refused, Render, Text, TextQuestion, Tokenize, Tokens
+from paddock.errors import InvalidRequest, PaddockError, QueueFull
+from paddock.types import ChatPrompt
+from paddock.wire import (
+    Detokenize,
+    Problem,
+    ReadPrompt,
+    Refused,
+    Render,
+    Text,
+    TextQuestion,
+    Tokenize,
+    Tokens,
+    TokensPart,
+)
+from paddock.worker.fair_thread import FairThread
 from paddock.worker.prompts import PromptReader
 
-_LONGEST_TEXT = 4 * 1024 * 1024
+_LONG = 1 << 16
+"""Characters or tokens from which on a question goes to the thread for long ones."""
+_PIECE = 4096
+"""Tokens that are named, or parts that are tokenised, in one piece of work."""
+_PART = 1 << 18
+"""Bytes of an answer that are sent at once."""
+_LONGEST_ANSWER = 8 << 20
+"""Bytes of a text that tokens stand for, or that a template makes."""
+_MOST_QUESTIONS = 256
+_MOST_SIZE = 8 << 20
+"""Characters and tokens. Of the questions of one key that wait for their answers."""
+
+Answer = TokensPart | Tokens | Text | Refused
+
+
+class TokenPiece(msgspec.Struct):
+    id: int
+    piece: str | list[int]
+    """Its text; its bytes where they are no text by themselves."""
 
 
 class TextQuestions:
-    """Every question is answered by one message."""
+    """Every question is answered by one message, which may follow parts of it."""
 
-    def __init__(self, engine: Engine, prompts: PromptReader, send: Callable[[Tokens | Text | Refused], None]) -> None:
+    def __init__(self, engine: Engine, prompts: PromptReader, send: Callable[[Answer], None]) -> None:
         self._vocab = engine.vocab
         self._n_vocab = engine.info.n_vocab
         self._prompts = prompts
         self._send = send
-        # A thread of its own: whoever has a book counted delays nobody's prompt.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="questions")
+        self._short = FairThread("questions")
+        self._long = FairThread("long-questions")
 
     def begin(self, question: TextQuestion) -> None:
-        self._thread.submit(self._answer, question)
+        size = _size(question)
+        thread = self._long if size > _LONG else self._short
+        count, held = map(sum, zip(*(thread.held_by(question.origin.key) for thread in self._threads), strict=True))
+        if count and (count >= _MOST_QUESTIONS or held + size > _MOST_SIZE):
+            full = QueueFull(
+                f"{count} questions about text with {held} characters wait for this key already; "
+                f"{_MOST_QUESTIONS} questions and {_MOST_SIZE} characters may",
+                retry_after=1,
+            )
+            self._send(Refused(question.id, Problem.of(full)))
+            return
+        thread.add(question.id, question.origin, size, self._answer(question))
 
-    def _answer(self, question: TextQuestion) -> None:
-        answer: Tokens | Text | Refused
+    def abort(self, id: int) -> None:
+        for thread in self._threads:
+            thread.remove(id)
+
+    @property
+    def _threads(self) -> tuple[FairThread, FairThread]:
+        return self._short, self._long
+
+    def _answer(self, question: TextQuestion) -> Iterator[int]:
         try:
             match question:
                 case Tokenize():
-                    answer = self._tokenize(question)
+                    yield from self._tokenize(question)
                 case Detokenize(id, tokens):
-                    self._refuse_unknown(tokens, "tokens")
-                    answer = Text(id, b"".join(map(self._vocab.name, tokens)).decode("utf-8", "replace"))
+                    yield from self._detokenize(id, tokens)
                 case Render(id, prompt):
-                    answer = Text(id, self._prompts.render(prompt))
+                    text = self._render(prompt)
+                    yield len(text)
+                    self._send(Text(id, text))
                 case ReadPrompt(id, prompt):
-                    answer = Tokens(id, self._prompts.tokens(prompt))
+                    text = self._render(prompt)
+                    yield len(text)
+                    self._send(Tokens(id, len(self._prompts.rendered_tokens(prompt, text))))
         except PaddockError as error:
-            answer = Refused(question.id, Problem.of(error))
+            self._send(Refused(question.id, Problem.of(error)))
         except Exception as error:
             traceback.print_exc()
             failed = PaddockError(f"the text could not be read: {type(error).__name__}: {error}")
-            answer = Refused(question.id, Problem.of(failed))
-        self._send(answer)
+            self._send(Refused(question.id, Problem.of(failed)))
 
-    def _tokenize(self, question: Tokenize) -> Tokens:
-        size = sum(len(part) for part in question.parts if isinstance(part, str))
-        if size > _LONGEST_TEXT:
-            raise InvalidRequest(
-                f"the text has {size} characters; {_LONGEST_TEXT} at most are read at once", param="content"
-            )
+    def _tokenize(self, question: Tokenize) -> Iterator[int]:
         self._refuse_unknown([part for part in question.parts if isinstance(part, int)], "content")
         tokens: list[int] = []
+        done = 0
         for place, part in enumerate(question.parts):
             if isinstance(part, int):
                 tokens.append(part)
+                done += 1
             else:
                 first = question.add_special and place == 0
                 tokens += self._vocab.tokenize(part, add_special=first, parse_special=question.parse_special)
-        return Tokens(question.id, tokens, list(map(self._vocab.name, tokens)) if question.with_pieces else None)
+                done += 1 + len(part)
+            if done >= _PIECE:
+                yield done
+                done = 0
+        listed = bytearray(b"[")
+        for some in _cut(tokens):
+            entries = [self._named(token) for token in some] if question.with_pieces else some
+            if len(listed) > 1:
+                listed += b","
+            listed += msgspec.json.encode(entries)[1:-1]
+            while len(listed) > _PART:
+                self._send(TokensPart(question.id, bytes(listed[:_PART])))
+                del listed[:_PART]
+            yield len(some)
+        self._send(Tokens(question.id, len(tokens), bytes(listed + b"]")))
+
+    def _detokenize(self, id: int, tokens: list[int]) -> Iterator[int]:
+        self._refuse_unknown(tokens, "tokens")
+        text = bytearray()
+        for some in _cut(tokens):
+            for token in some:
+                text += self._vocab.name(token)
+            if len(text) > _LONGEST_ANSWER:
+                reason = f"the text of {len(tokens)} tokens has more than {_LONGEST_ANSWER} bytes: send fewer at once"
+                raise InvalidRequest(reason, param="tokens")
+            yield len(some)
+        self._send(Text(id, text.decode("utf-8", "replace")))
+
+    def _render(self, prompt: ChatPrompt) -> str:
+        text = self._prompts.render(prompt)
+        if len(text) > _LONGEST_ANSWER:
+            reason = f"the template makes {len(text)} characters of them; the limit is {_LONGEST_ANSWER}"
+            raise InvalidRequest(reason, param="messages")
+        return text
+
+    def _named(self, token: int) -> TokenPiece:
+        name = self._vocab.name(token)
+        try:
+            return TokenPiece(token, name.decode("utf-8"))
+        except UnicodeDecodeError:
+            return TokenPiece(token, list(name))
 
     def _refuse_unknown(self, tokens: list[int], param: str) -> None:
         if not all(0 <= token < self._n_vocab for token in tokens):
             raise InvalidRequest(f"token ids must lie in 0..{self._n_vocab - 1}", param=param)
+
+
+def _size(question: TextQuestion) -> int:
+    """About how much work it is, and how much memory: characters, or tokens."""
+    match question:
+        case Tokenize():
+            return sum(len(part) if isinstance(part, str) else 1 for part in question.parts)
+        case Detokenize():
+            return len(question.tokens)
+        case Render() | ReadPrompt():
+            return len(msgspec.msgpack.encode(question.prompt))
+
+
+def _cut(tokens: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (tokens[start : start + _PIECE] for start in range(0, len(tokens), _PIECE))

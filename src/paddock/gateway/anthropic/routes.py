@@ -12,9 +12,10 @@ from paddock.gateway.anthropic.request import CountTokensRequest, MessagesReques
 from paddock.gateway.anthropic.schema import Event, Failure, Message, TokenCount
 from paddock.gateway.bodies import read_body
 from paddock.gateway.callers import model_for
-from paddock.gateway.conversation import count_tokens, in_the_words_of
+from paddock.gateway.conversation import in_the_words_of
 from paddock.gateway.jobs import read_generation
 from paddock.gateway.openapi import describe
+from paddock.gateway.questions import count_tokens
 from paddock.gateway.responses import JSON
 
 _WORDS = {"reasoning_effort": "thinking"}
@@ -46,6 +47,6 @@ def anthropic_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
         body = await read_body(request, CountTokensRequest, limit=max_body)
         model = model_for(request, fleet, body.model)
         with in_the_words_of(_WORDS):
-            return JSON(TokenCount(await count_tokens(fleet, model, body.prompt())))
+            return JSON(TokenCount(await count_tokens(request, fleet, model, body.prompt())))
 
     return router

@@ -16,6 +16,7 @@ from paddock.gateway.fields import LARGEST, Fields
 from paddock.gateway.openai.chat import to_generate
 from paddock.gateway.openai.schema import ChatCompletionRequest
 from paddock.gateway.openapi import describe
+from paddock.gateway.questions import ask, refuse_long, refuse_long_chat
 from paddock.gateway.responses import JSON
 from paddock.gateway.sizes import MOST_TOKENS
 from paddock.types import ChatPrompt
@@ -76,21 +77,22 @@ def text_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     async def tokenize(request: Request) -> Response:
         """The tokens that a text is read as."""
         body = await read_body(request, TokenizeRequest, limit=max_body)
-        answer = await fleet.ask(
+        refuse_long(request, "content", body.content)
+        answer = await ask(
+            request,
+            fleet,
             model_for(request, fleet, body.model),
             lambda id: Tokenize(id, body.content, body.add_special, body.parse_special, body.with_pieces),
         )
         assert isinstance(answer, Tokens), "the answer to this question"
-        if answer.pieces is None:
-            return JSON({"tokens": answer.tokens})
-        named = zip(answer.tokens, answer.pieces, strict=True)
-        return JSON(Tokenized([TokenPiece(token, _readable(piece)) for token, piece in named]))
+        return Response(b'{"tokens":' + answer.listed + b"}", media_type=JSON.media_type)
 
     @router.post("/detokenize", **describe(Detokenized, body=DetokenizeRequest))
     async def detokenize(request: Request) -> Response:
         """The text that tokens stand for."""
         body = await read_body(request, DetokenizeRequest, limit=max_body)
-        answer = await fleet.ask(model_for(request, fleet, body.model), lambda id: Detokenize(id, body.tokens))
+        model = model_for(request, fleet, body.model)
+        answer = await ask(request, fleet, model, lambda id: Detokenize(id, body.tokens))
         return JSON(Detokenized(_text(answer)))
 
     @router.post("/apply-template", **describe(Rendered, body=ChatCompletionRequest))
@@ -99,7 +101,8 @@ def text_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
         body = await read_body(request, ChatCompletionRequest, limit=max_body)
         prompt = to_generate(body, 0).prompt
         assert isinstance(prompt, ChatPrompt), "of a chat request"
-        answer = await fleet.ask(model_for(request, fleet, body.model), lambda id: Render(id, prompt))
+        refuse_long_chat(request, prompt)
+        answer = await ask(request, fleet, model_for(request, fleet, body.model), lambda id: Render(id, prompt))
         return JSON(Rendered(_text(answer)))
 
     return router
@@ -108,10 +111,3 @@ def text_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
 def _text(answer: Tokens | Text) -> str:
     assert isinstance(answer, Text), "the answer to this question"
     return answer.text
-
-
-def _readable(piece: bytes) -> str | list[int]:
-    try:
-        return piece.decode("utf-8")
-    except UnicodeDecodeError:
-        return list(piece)

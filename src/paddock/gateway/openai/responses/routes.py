@@ -9,12 +9,13 @@ from paddock.fleet import Fleet
 from paddock.gateway.answering import respond
 from paddock.gateway.bodies import read_body
 from paddock.gateway.callers import model_for
-from paddock.gateway.conversation import count_tokens, in_the_words_of
+from paddock.gateway.conversation import in_the_words_of
 from paddock.gateway.jobs import read_generation
 from paddock.gateway.openai.responses.answer import ResponseAnswer, to_generate
 from paddock.gateway.openai.responses.request import ResponseRequest
 from paddock.gateway.openai.responses.schema import Event, InputTokens, Response
 from paddock.gateway.openapi import describe
+from paddock.gateway.questions import count_tokens
 from paddock.gateway.responses import JSON
 
 _WORDS = {"messages": "input", "reasoning_effort": "reasoning.effort"}
@@ -38,6 +39,6 @@ def response_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
         body = await read_body(request, ResponseRequest, limit=max_body)
         model = model_for(request, fleet, body.model)
         with in_the_words_of(_WORDS):
-            return JSON(InputTokens(input_tokens=await count_tokens(fleet, model, body.prompt())))
+            return JSON(InputTokens(input_tokens=await count_tokens(request, fleet, model, body.prompt())))
 
     return router
