@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import random
 import signal
-import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -218,12 +217,3 @@ def test_a_folder_that_holds_something_is_not_written_to(tmp_path: Path) -> None
     assert result.exit_code == 2
     assert "not an empty folder" in result.output
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-
-
-def test_experiments_are_listed_and_say_what_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    listed = CliRunner().invoke(main, ["lab", "--help"]).output
-    assert "prefix-cache" in listed and "determinism" in listed
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = CliRunner().invoke(main, ["lab", "prefix-cache"])
-    assert result.exit_code == 1
-    assert "the lab needs matplotlib: pip install 'paddock-llm[lab]'" in result.output

@@ -6,7 +6,4 @@ import importlib
 
 import click
 
-from paddock.cli.lab import need_the_extra
-
-need_the_extra()
 command: click.Command = importlib.import_module("paddock.lab.bench.command").command

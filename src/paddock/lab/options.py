@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,11 +17,23 @@ from paddock.lab.servers import Entrant, Server, StartFailed, running
 if TYPE_CHECKING:
     from paddock.lab.report import Findings
 
+_NEEDED = ("matplotlib", "rich")
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 INTERRUPTED = 130
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+class LabCommand(click.Command):
+    """A command that needs the packages of the extra `lab` to run, but not to show its help."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
+            click.echo(f"paddock: the lab needs {' and '.join(missing)}: pip install 'paddock-llm[lab]'", err=True)
+            sys.exit(1)
+        return super().invoke(ctx)
+
 
 _COMMON: Sequence[Decorator] = (
     click.option(

@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
 Advance = Callable[[str], None]
 """One more is done; with a word on what comes next."""
 
 
 @contextmanager
 def progress(total: int) -> Iterator[Advance]:
+    # Imported here so that `--help` works without the packages of the extra `lab`.
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (
         BarColumn(),
         MofNCompleteColumn(),

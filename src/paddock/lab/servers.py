@@ -7,6 +7,7 @@ import re
 import shlex
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import click
 import psutil
 
 from paddock.lab.client import Address
@@ -27,6 +29,8 @@ _HOST = "127.0.0.1"
 _STOP_SECONDS = 15
 # What somebody answers who is there, but has no such page or shows it to nobody.
 _THERE = (401, 403, 404, 405)
+# Waiting does not help: a name that does not exist, a certificate that is not trusted.
+_FINAL = (socket.gaierror, ssl.SSLError)
 
 
 class StartFailed(Exception):
@@ -136,8 +140,9 @@ def _free_port() -> int:
 
 
 def _wait_until_healthy(server: Server, process: subprocess.Popen[bytes] | None, seconds: float) -> None:
+    """Says on stderr why it waits for a server at a URL: that one should be running already."""
     deadline = time.monotonic() + seconds
-    url = server.address.url("/health")
+    url, told = server.address.url("/health"), ""
     while True:
         try:
             with urllib.request.urlopen(url, timeout=5):
@@ -147,8 +152,17 @@ def _wait_until_healthy(server: Server, process: subprocess.Popen[bytes] | None,
                 return
             if process and process.poll() is not None:
                 raise StartFailed(f"{server.name} ended with {process.returncode}") from None
-            if time.monotonic() > deadline:
-                raise StartFailed(f"{server.name} did not answer {url} within {seconds:.0f} s: {failure}") from None
+            reason = getattr(failure, "reason", failure)
+            if isinstance(reason, _FINAL):
+                raise StartFailed(f"{server.name} cannot be reached at {url}: {reason}") from None
+            if (left := deadline - time.monotonic()) <= 0:
+                raise StartFailed(f"{server.name} did not answer {url} within {seconds:g} s: {failure}") from None
+            if process is None and told != str(failure):
+                told = str(failure)
+                click.echo(
+                    f"{server.name} does not answer {url}: {failure}; trying for {left:.0f} s more (--start-timeout)",
+                    err=True,
+                )
             time.sleep(0.05)
 
 

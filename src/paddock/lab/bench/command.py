@@ -20,7 +20,7 @@ from paddock.lab.bench.findings import findings
 from paddock.lab.bench.loads import BadScenario, Load, Point, points, read
 from paddock.lab.bench.targets import Target, meet
 from paddock.lab.client import ChatFailed
-from paddock.lab.options import CONTEXT, INTERRUPTED, check, common_options, flags, start, tell
+from paddock.lab.options import CONTEXT, INTERRUPTED, LabCommand, check, common_options, flags, start, tell
 from paddock.lab.progress import progress
 from paddock.lab.report import Cell, Recording, Table, new_folder
 from paddock.lab.servers import entrants, resident_bytes, running
@@ -45,7 +45,7 @@ class _Numbers(click.ParamType[list[float]]):
             self.fail(f"{value!r} is no number, nor several between commas", param, ctx)
 
 
-@click.command("bench", context_settings=CONTEXT)
+@click.command("bench", cls=LabCommand, context_settings=CONTEXT)
 @click.argument("scenario", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--server", "sources", multiple=True, metavar="NAME=URL|COMMAND", help="A server to measure (repeatable). [Paddock]"

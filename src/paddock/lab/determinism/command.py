@@ -14,7 +14,7 @@ from paddock.lab.client import build_info, first_model
 from paddock.lab.determinism.experiment import Condition, Experiment, Replica
 from paddock.lab.determinism.findings import findings, partings
 from paddock.lab.determinism.jobs import built_in, from_file
-from paddock.lab.options import CONTEXT, INTERRUPTED, check, common_options, flags, start, tell
+from paddock.lab.options import CONTEXT, INTERRUPTED, LabCommand, check, common_options, flags, start, tell
 from paddock.lab.progress import progress
 from paddock.lab.report import Recording, new_folder
 from paddock.lab.servers import Entrant, Server, entrants
@@ -26,7 +26,7 @@ _QUESTION = (
 )
 
 
-@click.command("determinism", context_settings=CONTEXT)
+@click.command("determinism", cls=LabCommand, context_settings=CONTEXT)
 @click.option(
     "--server",
     "sources",

@@ -10,7 +10,7 @@ from typing import Literal
 
 import click
 
-from paddock.lab.options import CONTEXT, INTERRUPTED, check, common_options, flags, start, tell
+from paddock.lab.options import CONTEXT, INTERRUPTED, LabCommand, check, common_options, flags, start, tell
 from paddock.lab.prefix_cache.backends import Backend, HttpBackend
 from paddock.lab.prefix_cache.designs import Sizes, removal, tenants
 from paddock.lab.prefix_cache.experiment import Experiment
@@ -34,7 +34,7 @@ _QUESTIONS: dict[Design, str] = {
 }
 
 
-@click.command("prefix-cache", context_settings=CONTEXT)
+@click.command("prefix-cache", cls=LabCommand, context_settings=CONTEXT)
 @click.option(
     "--server", "sources", multiple=True, metavar="NAME=URL|COMMAND", help="A server to measure (repeatable). [Paddock]"
 )

@@ -6,24 +6,27 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
+from typing import TYPE_CHECKING, Literal
 
 from paddock.lab.report.findings import Picture
 from paddock.lab.statistics import number
+
+# matplotlib is imported where it is used, so that `--help` works without the packages of the extra `lab`.
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _COLOURS = ("#1f6f8b", "#d1702a", "#4c8f4a", "#8a5aa8", "#b8434a", "#6b6b6b")
 _WIDE = 8
 """From so many times between the smallest and the largest on, an axis is logarithmic."""
 
-Draw = Callable[[Figure], None]
+Draw = Callable[["Figure"], None]
 Side = Literal["x", "y"]
 
 
 def write(picture: Picture, folder: Path) -> Path:
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(8, 4.5), layout="constrained", facecolor="white")
     picture.draw(figure)
     path = folder / f"{picture.name}.png"
@@ -118,6 +121,8 @@ def shares(rows: Mapping[str, tuple[int, int]], labels: tuple[str, str]) -> Draw
 
 def _scale(axes: Axes, which: Side, values: Sequence[float]) -> None:
     """From zero on, or logarithmic where values are too far apart for that."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     if max(values) <= _WIDE * min(values):
         axes.set(**{f"{which}lim": (0, None)})
         return

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from paddock.lab.options import CONTEXT, INTERRUPTED, flags, tell
+from paddock.lab.options import CONTEXT, INTERRUPTED, LabCommand, flags, tell
 from paddock.lab.progress import progress
 from paddock.lab.report import Recording, new_folder
 from paddock.lab.routing.findings import OURS, Seen, findings
@@ -25,7 +25,7 @@ _QUESTION = (
 _MIX = Mix()
 
 
-@click.command("routing", context_settings=CONTEXT)
+@click.command("routing", cls=LabCommand, context_settings=CONTEXT)
 @click.option(
     "--replicas",
     multiple=True,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
+from typing import TYPE_CHECKING
 
 from paddock.lab.report import Cell, Findings, Picture, Table
 from paddock.lab.routing.simulation import BIG, Outcome, Setting
 from paddock.lab.statistics import number
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 OURS = "prefix"
 _COMPARED = "round-robin"
@@ -67,6 +68,8 @@ def _sentence(replicas: int, seen: Sequence[Seen]) -> list[str]:
 
 
 def _draw(figure: Figure, seen: Sequence[Seen]) -> None:
+    from matplotlib.ticker import NullFormatter
+
     left, right = figure.subplots(1, 2)
     sizes = sorted({setting.replicas for setting, _ in seen})
     for name in dict.fromkeys(_name(setting) for setting, _ in seen):

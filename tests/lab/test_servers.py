@@ -1,0 +1,43 @@
+"""Waiting for servers at URLs, which should be running already."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from click.testing import CliRunner
+
+from paddock.cli import main
+from paddock.lab.servers import Entrant, StartFailed, running
+
+
+@pytest.fixture
+def dead_url() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return f"http://127.0.0.1:{free.getsockname()[1]}"
+
+
+def test_a_url_that_nobody_answers_is_named_with_the_reason_and_how_long_it_is_tried(
+    dead_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(StartFailed, match=rf"old did not answer {dead_url}/health within 0\.2 s: .*refused"):
+        with running(Entrant("old", dead_url), {}, 0.2):
+            pass
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1, "the same reason is told once"
+    assert said[0].startswith(f"old does not answer {dead_url}/health: ")
+    assert "refused" in said[0] and said[0].endswith("trying for 0 s more (--start-timeout)")
+
+
+def test_a_name_that_does_not_exist_is_not_tried_again() -> None:
+    with pytest.raises(StartFailed, match="cannot be reached at http://no-such-host.invalid"):
+        with running(Entrant("old", "http://no-such-host.invalid"), {}, 1e9):
+            pass
+
+
+@pytest.mark.parametrize("command", [["bench"], ["lab", "prefix-cache"], ["lab", "determinism"]])
+def test_every_command_tells_why_it_waits(command: list[str], dead_url: str, tmp_path: object) -> None:
+    two = ["--server", f"a={dead_url}", "--server", f"b={dead_url}"]
+    result = CliRunner().invoke(main, [*command, *two, "--start-timeout", "0.1", "--out", f"{tmp_path}/out"])
+    assert result.exit_code == 1, result.output
+    assert f"a does not answer {dead_url}/health" in result.output
