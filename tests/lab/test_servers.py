@@ -30,7 +30,7 @@ def test_a_url_that_nobody_answers_is_named_with_the_reason_and_how_long_it_is_t
 
 
 def test_a_name_that_does_not_exist_is_not_tried_again() -> None:
-    with pytest.raises(StartFailed, match="cannot be reached at http://no-such-host.invalid"):
+    with pytest.raises(StartFailed, match=r"cannot be reached at http://no-such-host\.invalid"):
         with running(Entrant("old", "http://no-such-host.invalid"), {}, 1e9):
             pass
 
