@@ -180,6 +180,18 @@ def test_layers_are_a_number_or_left_to_us(tmp_path: Path) -> None:
         assert "; " not in said
 
 
+def test_one_slot_without_continuous_batching_is_deterministic_unless_told(tmp_path: Path) -> None:
+    def is_deterministic(**manager: Any) -> bool:
+        return load(tmp_path, {"model_manager": manager}).model_manager.settings_for("any").is_deterministic
+
+    assert is_deterministic(parallel=1, cont_batching=False)
+    assert not is_deterministic(parallel=1, cont_batching=False, deterministic=False)
+    assert not is_deterministic(parallel=2, cont_batching=False)
+    assert not is_deterministic(parallel=1)
+    assert is_deterministic(deterministic=True)
+    assert is_deterministic(models={"any": {"parallel": 1, "cont_batching": False}})
+
+
 def test_an_error_never_shows_a_key(tmp_path: Path) -> None:
     assert "hunter2" not in problem(tmp_path, {"server": {"api_keys": {"hunter2": 1}}})
     for keys in (

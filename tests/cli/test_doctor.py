@@ -267,6 +267,8 @@ def test_speed() -> None:
     assert "n_threads to 4" in _worst(check_speed(ModelManagerSettings(n_threads=8), 4))[1]
     for settings in ({"cont_batching": False}, {"flash_attn": "off"}, {"idle_timeout": 0}):
         assert _worst(check_speed(ModelManagerSettings(n_threads=1, **settings), 4))[0] == "warning"
+    exact = ModelManagerSettings(n_threads=1, cont_batching=False, parallel=1)
+    assert _worst(check_speed(exact, 4))[0] == "ok", "slower on purpose"
     early = ModelManagerSettings(n_threads=1, models={"a": {"path": "fake:", "preload": True}})
     assert "a when the server starts" in _worst(check_speed(early, 1))[1]
 

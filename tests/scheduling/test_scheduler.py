@@ -392,7 +392,7 @@ def test_a_request_for_no_tokens_only_computes_its_prompt() -> None:
 @pytest.mark.parametrize("unified", [True, False])
 def test_deterministic_requests_always_use_batches_of_the_same_shape(unified: bool, whole: bool) -> None:
     def shapes(before: list[str], beside: list[str]) -> list[tuple[int, int]]:
-        house = House(kv_unified=unified, n_ctx=1024, whole=whole)
+        house = House(kv_unified=unified, n_ctx=1024, whole=whole, batch=256)
         for id, text in enumerate(before):
             house.ask(10 + id, text, deterministic=True)
         house.run()
@@ -427,6 +427,22 @@ def test_answers_that_are_dear_to_copy_are_computed_again() -> None:
     house.run()
     assert again.cached == first.prompt_size
     assert house.text(2) == _alone("a" * 40 + house.text(1), 20)[0]
+
+
+@pytest.mark.parametrize("n_batch", [1, 48, 100, 128])
+def test_a_deterministic_chunk_fits_the_batch_and_ends_on_the_grid(n_batch: int) -> None:
+    def starts(text: str) -> list[int]:
+        house.ask(1, text, max_tokens=1, deterministic=True)
+        found = []
+        while (plan := house.step()) is not None:
+            assert sum(len(span.tokens) for span in plan.spans) <= n_batch
+            found += [span.start for span in plan.spans]
+        return found
+
+    house = House(n_ctx=1024, batch=n_batch)
+    cold = starts("a" * 300)
+    assert {0, 128, 256} <= set(cold)
+    assert starts("a" * 300) == [start for start in cold if start >= 256], "reused on the grid, then cut as before"
 
 
 def test_deterministic_answers_share_steps_as_far_as_they_may() -> None:

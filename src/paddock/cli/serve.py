@@ -168,7 +168,9 @@ _LIFECYCLE = _options(
     click.option("--memory-limit", metavar="SIZE", help="Memory that all models together may take, as 8GiB or 50%."),
     click.option("--models-max", type=int, metavar="N", help="Models loaded at once, at most; 0: as many as fit. [0]"),
     click.option("--max-queue", type=int, metavar="N", help="Requests that may wait for one model. [1024]"),
-    click.option("--deterministic", is_flag=True, default=None, help="Same seed, same bytes."),
+    click.option(
+        "--deterministic", is_flag=True, default=None, help="Same seed, same bytes. [on with -np 1 -nocb, else off]"
+    ),
     click.option("--slot-save-path", metavar="DIR", help="Save and restore slots in this folder."),
 )
 _SERVER = _options(

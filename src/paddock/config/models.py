@@ -78,10 +78,20 @@ class ModelSettings(Section):
     """Fewer are not worth checking."""
     draft_p_min: float = Field(0.75, ge=0, le=1)
     """It stops before a token that it thinks less likely than this."""
-    deterministic: bool = False
+    deterministic: bool | None = None
+    """The same seed gives the same bytes; on with one slot and without continuous batching, unless given."""
     chat_template: Annotated[str, AfterValidator(template)] | None = None
     """The text of a template, in place of the model's own."""
     chat_template_file: Expanded | None = None
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether all requests are computed so that the same seed gives the same bytes. One slot without continuous
+        batching is how llama-server is asked for that (`--parallel 1 --no-cont-batching`), so it implies it.
+        """
+        if self.deterministic is not None:
+            return self.deterministic
+        return self.parallel == 1 and not self.cont_batching
 
     @property
     def adapters(self) -> list[tuple[Path, float]]:

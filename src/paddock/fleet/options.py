@@ -25,7 +25,7 @@ def engine_options(settings: ModelSettings, *, verbose: bool) -> EngineOptions:
         continuous_batching=settings.cont_batching,
         max_queue=settings.max_queue,
         cache_ram_bytes=_cache_ram(settings.cache_ram),
-        deterministic=settings.deterministic,
+        deterministic=settings.is_deterministic,
         chat_template=_chat_template(settings),
         n_gpu_layers_draft=settings.n_gpu_layers_draft,
         draft=DraftParams(settings.draft_max, settings.draft_min, settings.draft_p_min),
@@ -44,7 +44,7 @@ def _unified(settings: ModelSettings) -> bool:
     """
     if settings.kv_unified is not None:
         return settings.kv_unified
-    return settings.parallel is None and not settings.deterministic
+    return settings.parallel is None and not settings.is_deterministic
 
 
 def _cache_ram(mebibytes: int | None) -> int:

@@ -401,11 +401,11 @@ class Scheduler:
         """A step for deterministic requests: one prompt, or the answers that may be computed together."""
         return [self._span(request, self._next_cut(request) - request.computed) for request in lane], lane, 0
 
-    @staticmethod
-    def _next_cut(request: Request) -> int:
-        """Where the next chunk of a deterministic request ends."""
+    def _next_cut(self, request: Request) -> int:
+        """Where the next chunk of a deterministic request ends: on the grid, or before where a batch is smaller."""
         if request.computed < request.prompt_size:
-            return min(request.prompt_size, (request.computed // GRID + 1) * GRID)
+            on_grid = (request.computed // GRID + 1) * GRID
+            return min(request.prompt_size, on_grid, request.computed + self._n_batch)
         return request.computed + 1  # also when going on after an interruption: as it was generated, one by one
 
     def _shared_step(self, lane: list[Request]) -> tuple[list[Span], list[Request], int]:

@@ -21,7 +21,14 @@ def check_speed(settings: ModelManagerSettings, cores: int) -> Iterator[Finding]
             f"n_threads is {settings.n_threads}, but there are {cores} cores: threads wait for each other",
             f"set n_threads to {cores}, or leave it out",
         )
-    if not settings.cont_batching:
+    if settings.is_deterministic:
+        yield Finding(
+            "ok",
+            _ABOUT,
+            "answers are deterministic: prompts are computed in chunks of 128 tokens, and reused in whole chunks",
+            "set deterministic to false for speed",
+        )
+    elif not settings.cont_batching:
         yield Finding(
             "warning",
             _ABOUT,
