@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+import re
 import signal
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from paddock.cli import main
 from paddock.lab.prefix_cache.designs import FIRST, HIT, JOINS, MISS, RETURNS, WARM_UP, Sizes, removal, tenants
 from paddock.lab.prefix_cache.experiment import Observation
-from paddock.lab.prefix_cache.findings import of_removal, of_tenants
+from paddock.lab.prefix_cache.findings import about_quantization, of_removal, of_tenants
 from tests.lab.runs import FAKE, page, raw, run, running, table
 from tests.lab.stand_in import KEY, stand_in, url_of
 from tests.server import alive, wait_for
@@ -94,6 +95,23 @@ def test_tenants_are_compared_with_the_first_backend() -> None:
     assert "4.95 times as long as with tree (95 % interval" in returns
 
 
+@pytest.mark.parametrize(
+    ("bits", "told", "warns"),
+    [
+        ({"a": 8.5}, "a 8.5", False),
+        ({"a": 8.5, "b": 8.5001}, "a 8.5, b 8.5", False),
+        ({"a": 8.5, "b": 4.9}, "a 8.5, b 4.9", True),
+        ({"a": 8.5, "vllm": None}, "a 8.5, vllm not told", True),
+    ],
+)
+def test_backends_are_compared_only_where_their_weights_are_alike(
+    bits: dict[str, float | None], told: str, warns: bool
+) -> None:
+    note = about_quantization(bits)
+    assert f"in bits per weight: {told}." in note
+    assert ("Compare the times of two backends only where" in note) == warns
+
+
 def test_nothing_measured_is_no_page_without_a_word() -> None:
     assert of_removal([], ["x"]).summary == of_tenants([], ["x"]).summary == []
 
@@ -113,6 +131,10 @@ def test_several_servers_in_one_run_one_of_which_can_do_little(tmp_path: Path) -
     assert [each["dropped"] for each in seen] == [True] * 6 + [False] * 30
     hits = [each for each in seen if each["backend"] == "fake" and each["kind"] == HIT]
     assert all(each["cached_tokens"] >= 60 <= each["remembered_tokens"] for each in hits)
+    assert {(each["kind"], each["output_tokens"]) for each in seen if each["backend"] == "fake"} == {
+        *((WARM_UP, 1), (HIT, 2), (MISS, 2)),
+    }
+    assert {each["output_tokens"] for each in seen if each["backend"] == "other"} == {None}
     fake, other = sorted(table(tmp_path), key=lambda row: row["backend"])
     assert float(fake["T3 / T2 low"]) <= float(fake["T3 / T2"]) <= float(fake["T3 / T2 high"])
     assert float(fake["T2 cached"]) > float(fake["T3 cached"])
@@ -167,7 +189,9 @@ def test_the_binding_is_measured_in_both_ways(tmp_path: Path, demo_model: Path) 
         share = each["cached_tokens"] / each["prompt_tokens"]
         assert share > 0.7 if each["kind"] == HIT else share < 0.5
         assert each["remembered_tokens"] >= each["prompt_tokens"]
-    page(tmp_path)
+        assert each["output_tokens"] == 1
+    text = page(tmp_path)
+    assert re.search(r"Quantization, in bits per weight: binding \d+\.\d, binding-jinja \d+\.\d\.", text)
 
 
 def test_control_c_keeps_what_there_is(tmp_path: Path) -> None:

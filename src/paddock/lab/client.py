@@ -78,6 +78,12 @@ class Answer:
         return None if told is None else int(told)
 
     @property
+    def output_tokens(self) -> int | None:
+        """As the server counts them; None where it does not tell."""
+        told = self._last("usage").get("completion_tokens")
+        return None if told is None else int(told)
+
+    @property
     def cached_tokens(self) -> int | None:
         """None where the server does not tell, neither as OpenAI does nor as llama-server."""
         details = self._last("usage").get("prompt_tokens_details") or {}
@@ -293,6 +299,17 @@ async def first_model(address: Address) -> str:
         return str(listed["data"][0]["id"])
     except (KeyError, IndexError, TypeError):
         return "default"
+
+
+async def bits_per_weight(address: Address, model: str) -> float | None:
+    """From the size and the parameters that llama.cpp's servers tell in `/v1/models`; None where they do not."""
+    listed = await look(address, "/v1/models")
+    found = listed.get("data") if isinstance(listed, dict) else None
+    for each in found or ():
+        meta = each.get("meta") or {}
+        if each.get("id") == model and meta.get("size") and meta.get("n_params"):
+            return float(8 * meta["size"] / meta["n_params"])
+    return None
 
 
 async def build_info(address: Address) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from paddock.lab.client import Answer, ChatFailed, build_info, count_tokens, first_model, look, stream
+from paddock.lab.client import Answer, ChatFailed, bits_per_weight, build_info, count_tokens, first_model, look, stream
 from paddock.lab.servers import Server
 from paddock.lab.words import Message
 
@@ -23,11 +23,14 @@ class Reply:
     """Seconds."""
     prompt_tokens: int | None
     cached_tokens: int | None
+    output_tokens: int | None
 
 
 class Backend(Protocol):
     name: str
     about: str
+    bits_per_weight: float | None
+    """Of its model: how far it is quantised, where that is known."""
     notes: list[str]
 
     def ask(self, messages: list[Message], max_tokens: int) -> Reply:
@@ -51,6 +54,7 @@ class HttpBackend:
         self._usage = True
         self._slots = isinstance(self._run(look(address, "/slots")), list)
         self._body: dict[str, Any] = {"model": model or self._run(first_model(address)), "temperature": 0.0}
+        self.bits_per_weight = self._run(bits_per_weight(address, self._body["model"]))
         build = self._run(build_info(address))
         self.about = f"{source} ({build})" if build else source
         if slot is not None and self._slots:
@@ -68,7 +72,7 @@ class HttpBackend:
             answer = self._stream(body, usage=False)
             self._usage = False
             self.notes.append(f"{self.name} refuses stream_options, so it does not tell how many tokens a prompt has")
-        return Reply(answer.first_token, answer.prompt_tokens, answer.cached_tokens)
+        return Reply(answer.first_token, answer.prompt_tokens, answer.cached_tokens, answer.output_tokens)
 
     def remembered(self) -> int | None:
         """`n_past`, or what newer servers of llama.cpp call it; of the slot that requests are pinned to, if any."""

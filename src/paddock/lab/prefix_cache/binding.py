@@ -33,6 +33,9 @@ class BindingBackend:
     def __init__(self, name: str, llm: llama_cpp.Llama, way: str, complete: Complete) -> None:
         self.name = name
         self.about = f"llama-cpp-python {llama_cpp.__version__} in the lab's own process: {way}"
+        self.bits_per_weight: float | None = (
+            8 * llama_cpp.llama_model_size(llm.model) / llama_cpp.llama_model_n_params(llm.model)
+        )
         self.notes: list[str] = []
         self._llm, self._complete = llm, complete
 
@@ -49,7 +52,7 @@ class BindingBackend:
         differs = np.flatnonzero(known[:size] != prompt[:size])
         # At least one token is always computed.
         same = min(int(differs[0]) if len(differs) else size, len(prompt) - 1)
-        return Reply(took, usage["prompt_tokens"], same)
+        return Reply(took, usage["prompt_tokens"], same, usage["completion_tokens"])
 
     def remembered(self) -> int | None:
         return int(self._llm.n_tokens)

@@ -14,7 +14,7 @@ from paddock.lab.options import CONTEXT, INTERRUPTED, LabCommand, check, common_
 from paddock.lab.prefix_cache.backends import Backend, HttpBackend
 from paddock.lab.prefix_cache.designs import Sizes, removal, tenants
 from paddock.lab.prefix_cache.experiment import Experiment
-from paddock.lab.prefix_cache.findings import of_removal, of_tenants
+from paddock.lab.prefix_cache.findings import about_quantization, of_removal, of_tenants
 from paddock.lab.progress import progress
 from paddock.lab.report import Recording, new_folder
 from paddock.lab.servers import entrants
@@ -101,6 +101,7 @@ def command(
         findings = (of_removal if design == "removal" else of_tenants)(
             experiment.observations, [backend.name for backend in backends]
         )
+        findings.notes.append(about_quantization({backend.name: backend.bits_per_weight for backend in backends}))
         findings.notes += [note for backend in backends for note in backend.notes]
         servers = {backend.name: backend.about for backend in backends}
         page = recording.finish(findings, partial=interrupted, servers=servers, flags={**flags(), "seed": seed})

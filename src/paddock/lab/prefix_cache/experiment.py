@@ -30,6 +30,7 @@ class Observation:
     """Seconds to the first token; None where the request failed."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
+    output_tokens: int | None = None
     remembered_tokens: int | None = None
     """What the server says afterwards to hold of one prompt."""
     error: str = ""
@@ -74,5 +75,6 @@ class Experiment:
             reply.first_token,
             reply.prompt_tokens,
             reply.cached_tokens,
+            reply.output_tokens,
             backend.remembered(),
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from paddock.lab.prefix_cache.designs import FIRST, HIT, JOINS, MISS, RETURNS, WARM_UP
 from paddock.lab.prefix_cache.experiment import Observation
@@ -86,6 +86,17 @@ def of_tenants(observations: Sequence[Observation], backends: Sequence[str]) -> 
     findings.tables = [Table("Time to the first token, medians with 95 % intervals", columns, rows, note)]
     findings.pictures = _pictures(samples, kinds)
     return findings
+
+
+def about_quantization(bits: Mapping[str, float | None]) -> str:
+    """What the weights of the backends allow to be compared; `bits` are bits per weight by backend."""
+    said = ", ".join(f"{name} {'not told' if each is None else f'{each:.1f}'}" for name, each in bits.items())
+    alike = None not in bits.values() and len({round(each or 0, 1) for each in bits.values()}) == 1
+    note = f"Quantization, in bits per weight: {said}. A GGUF file is quantized, other servers often hold 16 bits."
+    note += " Times to the first token depend on it; the ratio of one backend's own times does not."
+    if len(bits) > 1 and not alike:
+        note += " Compare the times of two backends only where their weights are alike (Q8_0 is close to 16 bits)."
+    return note
 
 
 def _tenant_line(kind: str, backend: str, found: Estimate, ratio: Estimate | None, base: str) -> str:
