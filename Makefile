@@ -33,6 +33,7 @@ page:  ## Build the web page into the package (needs Node 20.19 or newer; servin
 
 docs: $(VENV)/.installed-dev  ## Write the documents that are made from the code
 	@$(BIN)/python tools/metrics.py
+	@$(BIN)/python tools/settings.py
 
 fuzz: $(VENV)/.installed-dev  ## Try every route with far more odd requests than the tests do (ten minutes or so)
 	@PADDOCK_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest tests/gateway/test_schemathesis.py --timeout 3600 $(ARGS)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.config import Settings, load_settings
+from paddock.config import Settings, load_settings, load_with_sources
+from paddock.config.effective import effective
+from paddock.config.settings import known_keys
 from paddock.errors import SettingsError
 
 SEED_003 = {
@@ -82,6 +86,111 @@ def test_lists_in_the_environment(tmp_path: Path) -> None:
     server = load(tmp_path, environ=environ).server
     assert server.cors_origins == ["http://a", "http://b"]
     assert server.api_keys == ["one"]
+
+
+def test_a_list_in_the_environment_is_split_at_commas_as_the_flag_is(tmp_path: Path) -> None:
+    environ = {
+        "PADDOCK_SERVER__API_KEYS": 'one,two,"th,ree"',
+        "PADDOCK_SERVER__CORS_ORIGINS": "http://a,http://b",
+        "PADDOCK_MODEL_MANAGER__LORA_SCALED": "/a.gguf:0.5,/b.gguf:2",
+    }
+    settings = load(tmp_path, environ=environ)
+    assert settings.server.api_keys == ["one", "two", "th,ree"]
+    assert settings.server.cors_origins == ["http://a", "http://b"]
+    assert settings.model_manager.lora_scaled == [(Path("/a.gguf"), 0.5), (Path("/b.gguf"), 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "value"),
+    [
+        ("server", "port", True),
+        ("server", "port", "8080"),
+        ("server", "port", 8080.5),
+        ("server", "body_timeout", True),
+        ("server", "body_timeout", "20"),
+        ("server", "metrics", 1),
+        ("server", "metrics", "true"),
+        ("server", "max_body_bytes", "1000"),
+        ("server", "host", 1),
+        ("model_manager", "n_ctx", True),
+        ("model_manager", "n_gpu_layers", "35"),
+        ("model_manager", "memory_limit", True),
+        ("model_manager", "lora_scaled", ["/a.gguf:much"]),
+        ("model_manager", "lora_scaled", [["/a.gguf", True]]),
+        ("model_manager", "models", {"m": {"n_ctx": "4096"}}),
+        ("model_manager", "models", {"m": {"replicas": True}}),
+        ("model_manager", "models", {"m": {"replicas": "2"}}),
+        ("model_manager", "models", {"m": {"cluster": {"cpus": "2"}}}),
+        ("server", "keys", {"anna": {"key": "a", "requests_per_minute": True}}),
+        ("server", "keys", {"anna": {"key": "a", "weight": "2"}}),
+        ("cluster", "gateways", True),
+    ],
+)
+def test_a_value_in_the_file_has_the_type_of_its_setting(tmp_path: Path, section: str, key: str, value: Any) -> None:
+    assert " in " in problem(tmp_path, {section: {key: value}})
+
+
+def test_text_in_the_environment_stands_for_numbers_and_booleans(tmp_path: Path) -> None:
+    environ = {
+        "PADDOCK_SERVER__PORT": " 9000 ",
+        "PADDOCK_SERVER__METRICS": "Off",
+        "PADDOCK_SERVER__BODY_TIMEOUT": "2.5",
+        "PADDOCK_MODEL_MANAGER__PARALLEL": "4",
+        "PADDOCK_MODEL_MANAGER__KV_UNIFIED": "1",
+        "PADDOCK_MODEL_MANAGER__MEMORY_LIMIT": "1024",
+        "PADDOCK_MODEL_MANAGER__GPU_MEMORY_LIMIT": "1GiB",
+        "PADDOCK_MODEL_MANAGER__DEFAULT_MODEL": "7",
+    }
+    settings = load(tmp_path, environ=environ)
+    manager = settings.model_manager
+    assert (settings.server.port, settings.server.metrics, settings.server.body_timeout) == (9000, False, 2.5)
+    assert (manager.parallel, manager.kv_unified, manager.memory_limit) == (4, True, 1024)
+    assert (manager.gpu_memory_limit, manager.default_model) == (1024**3, "7")
+    assert "server.port in the environment" in problem(tmp_path, environ={"PADDOCK_SERVER__PORT": "true"})
+
+
+def test_a_text_that_is_not_unicode_is_an_error(tmp_path: Path) -> None:
+    assert "not valid Unicode" in problem(tmp_path, environ={"PADDOCK_SERVER__HOST": "a\udcff"})
+    assert "not valid Unicode" in problem(tmp_path, '{"server": {"host": "\\ud800"}}')
+
+
+def test_every_value_is_shown_with_its_source_and_without_secrets(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("PADDOCK_MODEL_MANAGER__N_CTX=333\n")
+    file = write(
+        tmp_path,
+        {
+            "server": {"host": "h", "keys": {"anna": {"key": "hunter2", "weight": 2}}},
+            "model_manager": {"models": {"m": {"replicas": {"there": {"url": "http://x", "api_key": "hunter2"}}}}},
+        },
+    )
+    environ = {"PADDOCK_SERVER__API_KEYS": "hunter2,hunter3"}
+    loaded = load_with_sources(file=file, environ=environ, dotenv=tmp_path / ".env", flags={"server.port": 5})
+    values = {value.key: value for value in effective(loaded)}
+
+    def said(key: str) -> tuple[Any, dict[str, str]]:
+        return values[key].value, values[key].source({"server.port": "--port"})
+
+    assert said("server.metrics") == (True, {"source": "default"})
+    assert said("server.host") == ("h", {"source": "file", "from": str(file)})
+    assert said("server.port") == (5, {"source": "flag", "from": "--port"})
+    assert said("server.keys.anna.weight") == (2, {"source": "file", "from": str(file)})
+    assert said("server.api_keys") == (
+        ["***", "***"],
+        {"source": "environment", "from": "PADDOCK_SERVER__API_KEYS"},
+    )
+    assert said("model_manager.n_ctx")[1]["source"] == "dotenv"
+    assert values["model_manager.models.m.replicas.there.url"].value == "http://x"
+    assert "hunter" not in str(values)
+    assert {value.setting for value in values.values()} >= set(known_keys()) - {"server.keys"}, "every setting is shown"
+
+
+def test_the_page_about_settings_is_of_this_code() -> None:
+    root = Path(__file__).parent.parent
+    page = subprocess.run(
+        [sys.executable, "-c", "import settings; print(settings.page(), end='')"],
+        cwd=root / "tools", capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    assert (root / "docs" / "configuration.md").read_text("utf-8") == page, "make docs"
 
 
 def test_the_config_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
@@ -170,7 +279,7 @@ def test_wrong_values_name_key_place_and_value(tmp_path: Path) -> None:
 
 
 def test_layers_are_a_number_or_left_to_us(tmp_path: Path) -> None:
-    for value, layers in [("auto", "auto"), ("35", 35), ("-1", -1)]:
+    for value, layers in [("auto", "auto"), ("35", 35), ("-1", -1)]:  # in the environment
         environ = {"PADDOCK_MODEL_MANAGER__N_GPU_LAYERS": value}
         assert load(tmp_path, environ=environ).model_manager.n_gpu_layers == layers
     wrong: tuple[Any, ...] = ("some", -2, 1.5, True, [], 10**12)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.cli.serve import _to_settings, command
+from paddock.cli.serve import command, to_settings
 from paddock.config import Settings, load_settings
 from tests.server import Server
 
@@ -42,7 +42,7 @@ paddock serve -m model.gguf --ngl 35 --log-disable --slot-save-path /tmp/slots
 def _settings(line: str) -> Settings:
     context = command.make_context("serve", shlex.split(line)[2:])
     given = {name: value for name, value in context.params.items() if value is not None and value != ()}
-    return load_settings(flags=_to_settings(given), environ={}, dotenv=Path("/nonexistent"))
+    return load_settings(flags=to_settings(given), environ={}, dotenv=Path("/nonexistent"))
 
 
 @pytest.mark.parametrize("line", SEED_COMMANDS)

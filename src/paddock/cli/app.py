@@ -9,6 +9,7 @@ _COMMANDS = {
     "serve": "Serve models over HTTP (OpenAI- and llama.cpp-compatible).",
     "pull": "Download a model from the Hugging Face hub.",
     "keys": "Make API keys.",
+    "config": "Show the configuration and where each value comes from, or check it.",
     "models": "List the models that would be served, and the memory they would take.",
     "doctor": "Find what is wrong here, and what helps.",
     "service": "Run it as a systemd service: install, uninstall, status.",

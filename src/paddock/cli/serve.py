@@ -22,7 +22,7 @@ Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 _CACHE_TYPES = click.Choice(["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"])
 
 # Flag → the setting it is another name for.
-_SETTINGS: dict[str, str] = {
+SETTING_OF_FLAG: dict[str, str] = {
     "model": "model_manager.model",
     "models_dir": "model_manager.models_directory",
     "alias": "model_manager.alias",
@@ -209,17 +209,15 @@ def command(config: Path | None, verbose: bool, **flags: Any) -> None:
     from paddock import logs
     from paddock.config import load_settings
 
-    given = {name: value for name, value in flags.items() if value is not None and value != ()}
+    given = given_flags(verbose, flags)
     form = given.get("log_format")
-    if verbose:
-        given["log_level"] = "DEBUG"
 
     def read() -> Settings:
-        settings = load_settings(file=config, flags=_to_settings(given))
+        settings = load_settings(file=config, flags=to_settings(given))
         return _with_pulled(settings, given["hf_repo"], given.get("hf_token")) if "hf_repo" in given else settings
 
     try:
-        settings = load_settings(file=config, flags=_to_settings(given))
+        settings = load_settings(file=config, flags=to_settings(given))
         form = settings.server.log_format
         logs.configure(level=settings.server.log_level, form=form, disabled=settings.server.log_disable)
         from paddock.gateway import serve
@@ -258,8 +256,14 @@ def _with_pulled(settings: Settings, name: str, token: str | None) -> Settings:
     return settings.model_copy(update={"model_manager": manager.model_copy(update={"model": path})})
 
 
-def _to_settings(given: dict[str, Any]) -> dict[str, Any]:
-    values = {_SETTINGS[name]: value for name, value in given.items() if name in _SETTINGS}
+def given_flags(verbose: bool, flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags that were really given."""
+    given = {name: value for name, value in flags.items() if value is not None and value != ()}
+    return given | {"log_level": "DEBUG"} if verbose else given
+
+
+def to_settings(given: dict[str, Any]) -> dict[str, Any]:
+    values = {SETTING_OF_FLAG[name]: value for name, value in given.items() if name in SETTING_OF_FLAG}
     return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 

@@ -2,11 +2,12 @@
 
 from paddock.config.cluster import ClusterSettings, PlacementSettings
 from paddock.config.fields import LARGEST_SCALE, MOST_DRAFTED, MOST_REPLICAS, checked_name
-from paddock.config.loading import load_settings
+from paddock.config.loading import Loaded, load_settings, load_with_sources
 from paddock.config.models import ModelManagerSettings, ModelSettings, NamedModel, ReplicaSettings
 from paddock.config.problems import nearest
 from paddock.config.server import KeySettings, ServerSettings
 from paddock.config.settings import Settings
+from paddock.config.sources import Source, variable_of
 
 __all__ = [
     "LARGEST_SCALE",
@@ -14,6 +15,7 @@ __all__ = [
     "MOST_REPLICAS",
     "ClusterSettings",
     "KeySettings",
+    "Loaded",
     "ModelManagerSettings",
     "ModelSettings",
     "NamedModel",
@@ -21,7 +23,10 @@ __all__ = [
     "ReplicaSettings",
     "ServerSettings",
     "Settings",
+    "Source",
     "checked_name",
     "load_settings",
+    "load_with_sources",
     "nearest",
+    "variable_of",
 ]

@@ -12,25 +12,27 @@ Name = Annotated[str, Field(min_length=1)]
 
 
 class PlacementSettings(Section):
-    """How many replicas of a model there are on a cluster, and what each takes of its node."""
+    """How many replicas of a model `paddock cluster` starts, and what each takes of its node."""
 
     min_replicas: int = Field(1, ge=1)
+    """The least replicas of the model."""
     max_replicas: int | None = Field(None, ge=1)
-    """As many as `min_replicas` unless given."""
+    """The most replicas of the model. By default `min_replicas`."""
     target_requests: float | None = Field(None, gt=0)
-    """Under way or waiting for each replica; with more, one more is started. Unless given, as many as run at once."""
+    """Requests per replica, running and waiting, above which one more replica is started. By default as many as one
+    replica runs at once."""
     upscale_delay: float = Field(10, ge=0)
-    """Seconds for which there must have been more."""
+    """Seconds that the load must stay above the target before a replica is added."""
     downscale_delay: float = Field(300, ge=0)
-    """Seconds for which there must have been so few that one replica less would do."""
+    """Seconds that the load must stay low enough before a replica is removed."""
     cpus: float | None = Field(None, ge=0)
-    """As many as `n_threads` unless given."""
+    """CPUs that Ray reserves for each replica. By default `n_threads`."""
     gpus: float | None = Field(None, ge=0)
-    """Unless given, one where the cluster has any and the model has layers for it."""
+    """GPUs that Ray reserves for each replica. By default one, if the cluster has any and the model has GPU layers."""
     memory: Size | None = None
-    """Of the host, as estimated from the model's file unless given."""
+    """Host memory that Ray reserves for each replica. By default estimated from the model's file."""
     resources: dict[Name, Annotated[float, Field(gt=0)]] = {}
-    """More that a node must have, by the names under which it was started with them."""
+    """Custom Ray resources that the node must have, by name."""
 
     @model_validator(mode="after")
     def _consistent(self) -> PlacementSettings:
@@ -44,11 +46,14 @@ class PlacementSettings(Section):
 
 
 class ClusterSettings(Section):
+    """How `paddock cluster` deploys the server on Ray."""
+
     name: str = Field("paddock", pattern=r"^[a-z0-9]{1,32}$")
-    """What its applications are called, or begin with. It has no hyphen, or it might be the beginning of others."""
+    """The name, or the beginning of the name, of the Ray Serve applications. It has no hyphen, so that no other
+    application's name can begin with it by accident."""
     gateways: int = Field(1, ge=1)
-    """How many processes answer HTTP. Each has limits, accounts and a memory of prefixes of its own."""
+    """The number of processes that answer HTTP. Each has its own limits, accounts and memory of prefixes."""
     proxies: Literal["every_node", "head_only"] = "every_node"
-    """Which nodes listen for HTTP, and pass it on to the gateways."""
+    """The nodes that listen for HTTP and pass requests on to the gateways."""
     upgrade_percent: float = Field(25, gt=0, le=100)
-    """The most of a model's replicas that are exchanged at once when it is deployed anew."""
+    """The most replicas of a model, in percent, that are replaced at once when the model is deployed again."""

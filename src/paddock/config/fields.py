@@ -69,9 +69,9 @@ Size = Annotated[int, BeforeValidator(size), Field(gt=0)]
 def layers(value: Any) -> int | Literal["auto"]:
     if value == "auto":
         return "auto"
-    if not re.fullmatch(r"-1|[0-9]{1,9}", str(value)):
+    if type(value) is not int or not -1 <= value < 10**9:
         raise ValueError("a number of layers, -1 for all of them, or 'auto' is expected")
-    return int(value)
+    return value
 
 
 GpuLayers = Annotated[int | Literal["auto"], PlainValidator(layers)]
@@ -84,7 +84,10 @@ def path_and_scale(value: Any) -> Any:
     path, _, scale = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     if not path:
         raise ValueError("a path, a colon and a scale are expected")
-    return path, scale
+    try:
+        return path, float(scale)
+    except ValueError:
+        raise ValueError(f"a path, a colon and a scale are expected; {scale!r} is no number") from None
 
 
 ScaledPath = Annotated[

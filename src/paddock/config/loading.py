@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dotenv import dotenv_values
 from pydantic import ValidationError
 
 from paddock.config.problems import explain
 from paddock.config.settings import Settings
-from paddock.config.sources import flatten, from_environment, read_json
+from paddock.config.sources import Source, flatten, from_environment, read_json
 from paddock.errors import SettingsError
+
+
+class Loaded(NamedTuple):
+    settings: Settings
+    sources: Mapping[str, Source]
+    """Where each key (`server.port`) was set. A key that has its default value is missing here."""
 
 
 def load_settings(
@@ -27,24 +34,44 @@ def load_settings(
 
     Raises `SettingsError`, in one line that names the key and where it was set.
     """
+    return load_with_sources(file=file, flags=flags, environ=environ, dotenv=dotenv).settings
+
+
+def load_with_sources(
+    *,
+    file: Path | None = None,
+    flags: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] | None = None,
+    dotenv: Path = Path(".env"),
+) -> Loaded:
+    """The same, with the source of each value."""
     environ = os.environ if environ is None else environ
     env_file = {key: value for key, value in dotenv_values(dotenv).items() if value is not None}
     file = file or _path(environ.get("PADDOCK_CONFIG") or env_file.get("PADDOCK_CONFIG"))
     merged: dict[str, Any] = {}
-    origin: dict[str, str] = {}
-    for where, source in (
-        (str(file), flatten(read_json(file)) if file else {}),
-        (str(dotenv), from_environment(env_file)),
-        ("the environment", from_environment(environ)),
-        ("the command line", dict(flags or {})),
+    sources: dict[str, Source] = {}
+    for source, values in (
+        (Source("file", str(file)), flatten(read_json(file)) if file else {}),
+        (Source("dotenv", str(dotenv)), from_environment(env_file)),
+        (Source("environment", "the environment"), from_environment(environ)),
+        (Source("flag", "the command line"), dict(flags or {})),
     ):
-        for key, value in source.items():
-            _put(merged, key, value, where)
-            origin[key] = where
+        for key, value in values.items():
+            _put(merged, key, value, source.where)
+            sources[key] = source
     try:
-        return Settings.model_validate(merged)
+        # Strictly, as JSON: a text can be a path, `true` is no number. Text from the environment is converted already.
+        return Loaded(Settings.model_validate_json(_as_json(merged), strict=True), sources)
     except ValidationError as error:
+        origin = {key: source.where for key, source in sources.items()}
         raise SettingsError("; ".join(explain(problem, origin) for problem in error.errors())) from None
+
+
+def _as_json(merged: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(merged, default=str, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise SettingsError("the settings hold a text that is not valid Unicode") from None
 
 
 def _put(merged: dict[str, Any], key: str, value: Any, where: str) -> None:

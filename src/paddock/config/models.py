@@ -29,60 +29,73 @@ _ALTERNATIVES = (frozenset({"chat_template", "chat_template_file"}), frozenset({
 
 
 class ModelSettings(Section):
-    """How a model is opened and how long it stays: said for all models, and again for those that differ."""
+    """How a model is loaded and how long it stays loaded."""
 
     idle_timeout: float = Field(300, ge=0)
+    """Seconds without a request after which the model is unloaded. 0: never."""
     load_timeout: float = Field(600, gt=0)
+    """Seconds that loading may take before it is given up."""
     silence_timeout: float = Field(30, gt=0)
-    """Seconds without a sign of life from a worker that has something to do, after which it is ended."""
+    """Seconds that a busy worker may leave health checks unanswered before it is killed and started again."""
     hang_timeout: float = Field(600, gt=0)
-    """The same for a worker that lives but does not finish a step."""
+    """Seconds that one step of a worker may take before the worker is killed and started again."""
     n_ctx: int = Field(16384, ge=0)
+    """Context size in tokens, for all requests of the model together (see `kv_unified`). 0: the trained length."""
     n_batch: int = Field(2048, ge=1)
+    """The most tokens in one step."""
     n_ubatch: int = Field(512, ge=1)
+    """The most tokens that libllama computes in one pass. A larger value takes more memory."""
     n_gpu_layers: GpuLayers = -1
-    """-1: all of them; auto: as many as fit the GPU's free memory when the model is loaded."""
+    """Layers on the GPU. -1: all; `auto`: as many as fit the GPU's free memory when the model is loaded."""
     n_threads: int = Field(default_factory=lambda: min(8, cores()), ge=1)
+    """CPU threads. By default the number of cores, at most 8."""
     flash_attn: Literal["on", "off", "auto"] = "auto"
+    """Flash attention."""
     cache_type_k: CacheType = "f16"
+    """The data type of cached keys."""
     cache_type_v: CacheType = "f16"
+    """The data type of cached values."""
     parallel: int | None = Field(None, ge=1, le=255)
-    """Requests that run at once; chosen from the machine unless given."""
+    """The most requests that run at once. By default chosen from the machine."""
     kv_unified: bool | None = None
-    """One pool of cells for all requests, or an equal part for each; chosen by `parallel` unless given."""
+    """true: one context that all requests share; false: an equal part for each slot. By default true, unless `parallel`
+    is set."""
     cont_batching: bool = True
+    """Compute several requests in one step. If false, requests run one after another."""
     cache_ram: int | None = Field(None, ge=-1)
-    """MiB of memory for prefixes that nobody runs on; -1: no limit; chosen from the machine unless given."""
+    """MiB of host memory for cached prefixes. -1: no limit; 0: none. By default chosen from the machine."""
     max_queue: int = Field(1024, ge=0)
+    """The most requests that may wait for the model; more get a 429."""
     embedding: bool = False
-    """Make vectors of texts, also with models that could generate."""
+    """Serve embeddings, also from a model that could generate text."""
     reranking: bool = False
-    """Judge how well documents answer a query."""
+    """Serve reranking."""
     pooling: Pooling | None = None
-    """How vectors are pooled; as the model's file says unless given."""
+    """How the vectors of an input's tokens become one. By default as the model's file says."""
     lora: list[Expanded] = []
-    """Files of adapters that are loaded with the model; they are numbered from 0 on."""
+    """LoRA adapter files to load with the model. They are numbered from 0."""
     lora_scaled: list[ScaledPath] = []
-    """More of them, each with a scale other than 1."""
+    """More adapters, each as `PATH:SCALE`. They are numbered after those of `lora`."""
     lora_init_without_apply: bool = False
-    """None of them acts before somebody says so."""
+    """Load the adapters with scale 0, so that none acts until `POST /lora-adapters` or a request sets its scale."""
     model_draft: Expanded | None = None
-    """The file of a small model with the same vocabulary, which guesses what the large one will say. What is not
-    absolute is meant from the models directory, where there is one.
-    """
+    """The file of a small draft model with the same vocabulary, for speculative decoding. A relative path starts at
+    `models_directory`, if that is set."""
     n_gpu_layers_draft: int = Field(-1, ge=-1)
-    """-1: all of them."""
+    """Layers of the draft model on the GPU. -1: all."""
     draft_max: int = Field(4, ge=0, le=MOST_DRAFTED)
-    """The most tokens that it guesses ahead at once."""
+    """The most tokens to draft at once."""
     draft_min: int = Field(0, ge=0, le=MOST_DRAFTED)
-    """Fewer are not worth checking."""
+    """Drafts of fewer tokens are not checked."""
     draft_p_min: float = Field(0.75, ge=0, le=1)
-    """It stops before a token that it thinks less likely than this."""
+    """The draft ends before a token that the draft model thinks less likely than this."""
     deterministic: bool | None = None
-    """The same seed gives the same bytes; on with one slot and without continuous batching, unless given."""
+    """The same request with the same seed gives the same bytes, whatever else runs. Slower. By default true with
+    `parallel` 1 and `cont_batching` false, else false."""
     chat_template: Annotated[str, AfterValidator(template)] | None = None
-    """The text of a template, in place of the model's own."""
+    """The text of a Jinja chat template, in place of the model's own."""
     chat_template_file: Expanded | None = None
+    """The file of a Jinja chat template, in place of the model's own."""
 
     @property
     def is_deterministic(self) -> bool:
@@ -107,19 +120,22 @@ def _url(value: str) -> str:
 
 
 class ReplicaSettings(Section):
-    """One of those that serve a model: a worker of this server's own or, with a `url`, a server elsewhere."""
+    """One replica of a model: a worker process of this server or, with a `url`, another server."""
 
     devices: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_,-]+$")] | None = None
-    """The GPUs that its worker sees, by number or name, as in CUDA_VISIBLE_DEVICES."""
+    """The GPUs that the worker may use, by number or name, as in CUDA_VISIBLE_DEVICES."""
     n_threads: int | None = Field(None, ge=1)
+    """CPU threads of the worker. By default as for the model."""
     n_gpu_layers: int | None = Field(None, ge=-1)
+    """Layers on the GPU; -1: all. By default as for the model."""
     url: Annotated[str, AfterValidator(_url)] | None = None
-    """Of a llama-server, a Paddock, or whatever else answers as they do."""
+    """The address of another server: a llama-server, a Paddock, or one with a compatible API."""
     api_key: str | None = Field(None, min_length=1, repr=False)
+    """The API key to send to that server."""
     model: str | None = None
-    """What the model is called there; unless given, as here."""
+    """The model's name on that server. By default the same as here."""
     engine_version: str | None = None
-    """What it runs, where it does not say so itself."""
+    """The engine version of that server, if it does not report one itself."""
 
     @model_validator(mode="after")
     def _consistent(self) -> ReplicaSettings:
@@ -133,55 +149,61 @@ class ReplicaSettings(Section):
 
 def _replicas(value: Any) -> Any:
     """A number of workers that are all alike is as good as their names."""
-    if type(value) is int or (isinstance(value, str) and value.isdecimal()):
-        if not 1 <= int(value) <= MOST_REPLICAS:
+    if type(value) is int:
+        if not 1 <= value <= MOST_REPLICAS:
             raise ValueError(f"from 1 to {MOST_REPLICAS} replicas can be had by their number")
-        return {str(number): {} for number in range(int(value))}
+        return {str(number): {} for number in range(value)}
     return value
 
 
 class NamedModel(ModelSettings):
-    """What is said of one model. What is not said is as for all of them."""
+    """Settings of one model. What is not set here is as for all models."""
 
     path: Expanded | None = None
-    """Its file; unless given, the one of that name below the models directory."""
+    """The model's file. By default the file of that name below `models_directory`."""
     aliases: list[str] = []
+    """Other names of the model."""
     pinned: bool = False
-    """It stays loaded, however long it is idle."""
+    """Never unload the model, however long it is idle."""
     preload: bool = False
-    """It is loaded when the server starts."""
+    """Load the model when the server starts."""
     replicas: Annotated[
         dict[Annotated[str, AfterValidator(checked_name)], ReplicaSettings], BeforeValidator(_replicas)
     ] = {}
-    """By name, those that serve it together: a pool. A number is short for so many workers of our own."""
+    """The replicas that serve the model together, by name. A number is short for as many worker processes."""
     cluster: PlacementSettings = PlacementSettings()
-    """How `paddock cluster` spreads it over nodes."""
+    """How `paddock cluster` places the model on nodes."""
 
 
 class ModelManagerSettings(ModelSettings):
-    """Which models there are, and how each is opened."""
+    """Which models there are, how they are loaded, and how they share the machine."""
 
     models_directory: Expanded | None = None
+    """Serve every `.gguf` file below this folder."""
     model: Expanded | None = None
+    """Serve this one GGUF file, under any name that a request gives."""
     alias: list[str] = []
+    """Other names of `model`."""
     default_model: str | None = None
+    """The model for requests that name none."""
     check_interval: float = Field(60, gt=0)
-    """Seconds between two looks at whether a model has been idle for too long, at most."""
+    """The most seconds between two checks for idle models."""
     memory_limit: Size | None = None
-    """The most host memory that all models together may take."""
+    """The most host memory that all models together may take. Without it: what is free."""
     gpu_memory_limit: Size | None = None
+    """The most GPU memory that all models together may take. Without it: what is free."""
     check_memory: bool = True
-    """Whether a model must fit into the memory that is really free."""
+    """Refuse to load a model that does not fit into the memory that is free now."""
     models_max: int = Field(0, ge=0)
-    """How many models may be loaded at once; 0: as many as fit."""
+    """The most models that are loaded at once. 0: as many as fit."""
     min_residence: float = Field(5, ge=0)
-    """Seconds that a model in use stays loaded, whoever waits for its place."""
+    """Seconds that a model in use stays loaded when another model waits for its memory."""
     spare_worker: bool = True
-    """Keep a process ready for the next load, while a model is not loaded: forty megabytes that save 0.4 s."""
+    """Keep an empty worker process ready for the next load. It takes 40 MB and saves 0.4 s."""
     wait_timeout: float = Field(600, gt=0)
-    """Seconds that a request waits for its model to be loaded."""
+    """Seconds that a request waits for its model to be loaded; after that it gets a 503."""
     models: dict[str, NamedModel] = {}
-    """By name, those of which more is to be said than that there is a file."""
+    """Settings of single models, by name."""
 
     def settings_for(self, name: str) -> NamedModel:
         """What holds for one model: what is said of it (`.gguf` optional), and for the rest what is said for all."""

@@ -10,25 +10,30 @@ from paddock.config.fields import Expanded, LogLevel, Section, Size, checked_nam
 
 
 class KeySettings(Section):
-    """One who may ask: by which key, for what, and how much."""
+    """One API key: who holds it, which models it may use, and its limits."""
 
     key: str | None = Field(None, min_length=1, repr=False)
+    """The key in clear text. Set either `key` or `hash`."""
     hash: Annotated[str, AfterValidator(hash_of_key)] | None = None
-    """Instead of the key itself; `paddock keys new` makes both."""
+    """The SHA-256 hash of the key, as `paddock keys new` prints it, so that the file does not hold the key itself."""
     models: list[str] | None = None
-    """Names, aliases or patterns (`llama-*`) of those that may be asked; unless given, all of them."""
+    """Names, aliases or patterns (`llama-*`) of the models that this key may use. Without it: all models."""
     admin: bool = False
+    """The key may also load and unload models, reload the settings, and read the usage of other keys."""
     tenant: Annotated[str, AfterValidator(checked_name)] | None = None
-    """Prefixes are shared within a tenant only; those without one have the same."""
+    """Cached prefixes are shared between the keys of one tenant only. Keys without a tenant share one."""
     share_prefixes: bool = True
-    """Otherwise with nobody, not even within the tenant."""
+    """If false, this key shares cached prefixes with no other key, not even of its own tenant."""
     priority: Literal["interactive", "batch"] = "interactive"
+    """Requests of `batch` keys give way to `interactive` ones that wait; one is let through now and then."""
     weight: float = Field(1.0, gt=0, le=1000)
-    """How large the share is beside others'."""
+    """The key's share of the machine relative to other keys while several of them wait."""
     requests_per_minute: int | None = Field(None, ge=1)
+    """The most requests in one minute; more get a 429. Without it: no limit."""
     tokens_per_minute: int | None = Field(None, ge=1)
-    """Of prompts and answers together."""
+    """The most tokens in one minute, prompts and answers together; more get a 429. Without it: no limit."""
     concurrent_requests: int | None = Field(None, ge=1)
+    """The most requests of this key at the same time; more get a 429. Without it: no limit."""
 
     @model_validator(mode="after")
     def _consistent(self) -> KeySettings:
@@ -40,60 +45,74 @@ class KeySettings(Section):
 
 
 class ServerSettings(Section):
-    """How the server is reached and what it says."""
+    """The HTTP server: address, keys, limits and log."""
 
     host: str = "127.0.0.1"
+    """The address to listen on. `0.0.0.0` is every IPv4 address of the machine."""
     port: int = Field(8080, ge=0, le=65535)
+    """The port to listen on. 0 is any free port."""
     cors_origins: list[Annotated[str, AfterValidator(origin)]] = ["http://localhost:5000"]
-    """Web pages that may ask, as `http://host:port`; `*`: all of them."""
+    """Origins (`http://host:port`) of web pages that may call the API from a browser. `*` allows every origin."""
     allowed_hosts: list[str] = []
-    """Names by which it may be asked, besides addresses and names without a dot; `*`: any. Unless given, it may be
-    asked by any name where others than this machine can reach it."""
+    """Host names that requests may use, besides IP addresses and names without a dot. `*` allows every name. If empty,
+    every name is allowed when the server listens on an address that other machines can reach."""
     log_level: Annotated[LogLevel, BeforeValidator(upper)] = "INFO"
+    """The lowest level that is logged."""
     log_format: Literal["text", "json"] = "text"
+    """`text` goes to stderr, `json` to stdout, one object per line."""
     log_disable: bool = False
+    """Log nothing."""
     log_prompts: bool = False
-    """Whether the log has the bodies of requests, prompts and all."""
+    """Log request bodies, including prompts."""
     api_keys: list[str] = []
+    """Admin keys without limits. See `keys` for keys with a name, permissions and limits."""
     api_key_file: Expanded | None = None
-    """These and those of `api_keys` are admin keys without limits."""
+    """A file of more admin keys, one per line."""
     keys: dict[Annotated[str, AfterValidator(checked_name)], KeySettings] = {}
-    """By name, those who may ask."""
+    """Named API keys, each with its own permissions and limits."""
     metrics_key: bool = False
-    """Whether `/metrics` needs a key, where there are any."""
+    """`/metrics` requires an API key, if there are any keys."""
     ssl_key_file: Expanded | None = None
+    """The TLS private key (PEM). Set it together with `ssl_cert_file` to serve HTTPS."""
     ssl_cert_file: Expanded | None = None
+    """The TLS certificate chain (PEM)."""
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
+    """The largest request body; larger ones get a 413."""
     max_text_chars: int = Field(2**20, gt=0)
-    """Of a question about text: `/tokenize`, `/apply-template`, and counting tokens."""
+    """The most characters in one request to `/tokenize`, `/apply-template` or a route that counts tokens."""
     max_header_bytes: int = Field(64 * 1024, ge=1024)
+    """The most bytes of headers in one request."""
     max_header_count: int = Field(100, ge=16)
+    """The most headers in one request."""
     max_url_bytes: int = Field(8 * 1024, ge=256)
+    """The longest URL."""
     max_connections: int = Field(4096, gt=0)
-    """Open at once. When there are as many, those without a request under way make room, the longest quiet first."""
+    """The most open connections. At the limit, the connection that has been idle longest is closed for a new one."""
     header_timeout: float = Field(20, gt=0)
-    """Seconds for the head of a request, and for its first byte on a new connection."""
+    """Seconds to receive the headers of a request, and the first byte on a new connection."""
     body_timeout: float = Field(20, gt=0)
     """Seconds in which a body must end, or bring as many bytes as `body_rate` says."""
     body_rate: int = Field(8192, gt=0)
-    """Bytes a second, the least at which a body must arrive."""
+    """The least rate, in bytes per second, at which a request body must arrive."""
     max_buffered_bytes: Size | None = None
-    """For the bodies of all requests under way together. Unless given: 256 MiB, or four times `max_body_bytes`."""
+    """The most bytes of request bodies held for all requests together. By default 256 MiB, or four times
+    `max_body_bytes` if that is more."""
     write_timeout: float = Field(60, gt=0)
-    """Seconds for which a client may leave unread what would be sent to it."""
+    """Seconds that a client may leave sent data unread before its connection is closed."""
     keep_alive_timeout: int = Field(75, gt=0)
-    """Seconds between two requests on one connection."""
+    """Seconds that an idle connection stays open between two requests."""
     metrics: bool = True
-    """Whether `/metrics` says what is counted."""
+    """Serve Prometheus metrics at `/metrics`."""
     slots: bool = True
-    """Whether `/slots` shows what is running."""
+    """Serve the state of running requests at `/slots`."""
     slot_save_path: Expanded | None = None
-    """The folder of the files that slots are saved to and restored from."""
+    """The folder in which slots are saved and from which they are restored. Without it, saving is refused."""
     props: bool = False
-    """Whether `POST /props` is allowed."""
+    """Allow `POST /props`."""
     webui: bool = True
-    """Whether there is a web page, and what it is fed by."""
+    """Serve the web page at `/` and the routes that it uses."""
     shutdown_grace: float = Field(10.0, ge=0)
+    """Seconds that running requests get to finish after SIGTERM."""
 
     @property
     def body_budget(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -16,8 +16,11 @@ class Settings(Section):
     """The whole configuration file; each section is one JSON object of it."""
 
     server: ServerSettings = ServerSettings()
+    """The HTTP server: address, keys, limits and log."""
     model_manager: ModelManagerSettings = ModelManagerSettings()
+    """Which models there are, how they are loaded, and how they share the machine."""
     cluster: ClusterSettings = ClusterSettings()
+    """How `paddock cluster` deploys the server on Ray."""
 
 
 def known_keys() -> list[str]:
@@ -30,8 +33,25 @@ def known_keys() -> list[str]:
 
 
 def container_of(key: str) -> Literal["list", "object"] | None:
+    origin = get_origin(_annotation(key))
+    return "list" if origin is list else "object" if origin is dict else None
+
+
+def scalar_types(key: str) -> frozenset[type]:
+    """The plain types that the value of a setting may have: {int, NoneType} of `int | None`."""
+    return frozenset(_leaves(_annotation(key)))
+
+
+def _annotation(key: str) -> Any:
     section, _, name = key.partition(".")
     annotation = Settings.model_fields[section].annotation
     assert annotation is not None, "every section is annotated"
-    origin = get_origin(annotation.model_fields[name].annotation)
-    return "list" if origin is list else "object" if origin is dict else None
+    return annotation.model_fields[name].annotation
+
+
+def _leaves(annotation: Any) -> list[type]:
+    if isinstance(annotation, type):
+        return [annotation]
+    if get_origin(annotation) is Literal:
+        return []
+    return [leaf for inner in get_args(annotation) for leaf in _leaves(inner)]

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from paddock.config.problems import nearest
-from paddock.config.settings import container_of, known_keys
+from paddock.config.settings import container_of, known_keys, scalar_types
 from paddock.errors import SettingsError
 
 ENV_PREFIX = "PADDOCK_"
 ENV_NESTING = "__"
 # Variables with our prefix that are not settings.
 _ENV_OTHER = frozenset({"PADDOCK_CONFIG", "PADDOCK_LLAMA_SERVER", "PADDOCK_TEST_MODELS"})
+
+
+_TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One place that settings come from."""
+
+    kind: Literal["file", "dotenv", "environment", "flag"]
+    where: str
+    """As an error message calls it."""
 
 
 def read_json(file: Path) -> dict[str, Any]:
@@ -59,21 +74,29 @@ def flatten(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def variable_of(key: str) -> str:
+    """`server.port` → `PADDOCK_SERVER__PORT`."""
+    return ENV_PREFIX + key.upper().replace(".", ENV_NESTING)
+
+
 def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
-    """`PADDOCK_SERVER__PORT=9000` → `server.port`. Lists (of more than one) and objects are written as JSON."""
+    """`PADDOCK_SERVER__PORT=9000` → `server.port`, a number.
+
+    A list is written with commas (a value that has one stands in double quotes) or as JSON, an object as JSON.
+    """
     found: dict[str, Any] = {}
     for name, value in environ.items():
         if not name.startswith(ENV_PREFIX) or name in _ENV_OTHER:
             continue
         key = name.removeprefix(ENV_PREFIX).lower().replace(ENV_NESTING, ".")
         if key not in known_keys():
-            variables = [ENV_PREFIX + known.upper().replace(".", ENV_NESTING) for known in known_keys()]
+            variables = [variable_of(known) for known in known_keys()]
             raise SettingsError(f"unknown setting {name} in the environment{nearest(name, variables)}")
         kind = container_of(key)
         if kind is None:
-            found[key] = value
+            found[key] = scalar(value, scalar_types(key))
         elif kind == "list" and not value.lstrip().startswith("["):
-            found[key] = [value]
+            found[key] = next(csv.reader([value])) or [""]
         else:
             try:
                 found[key] = json.loads(value, object_pairs_hook=_without_repetition)
@@ -82,3 +105,18 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             except _Repeated as error:
                 raise SettingsError(f"{name} has {error.args[0]!r} twice in one object") from None
     return found
+
+
+def scalar(text: str, types: frozenset[type]) -> Any:
+    """The boolean or number that a text stands for, where the setting can be one; else the text."""
+    word = text.strip()
+    if bool in types and word.lower() in _TRUE | _FALSE:
+        return word.lower() in _TRUE
+    if int in types and re.fullmatch(r"[+-]?[0-9]{1,18}", word):
+        return int(word)
+    if float in types:
+        try:
+            return float(word)
+        except ValueError:
+            return text
+    return text

@@ -1,0 +1,80 @@
+"""The effective configuration as a flat list: every key, its value, and where the value comes from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paddock.config.fields import Section
+from paddock.config.loading import Loaded
+from paddock.config.sources import Source, variable_of
+
+MASK = "***"
+_SECRET = re.compile(r"(^|_)(keys?|hash|token|secret|password)$")
+
+
+@dataclass(frozen=True, slots=True)
+class EffectiveValue:
+    key: str
+    """Dotted; of a model, key or replica with its name: `model_manager.models.NAME.n_ctx`."""
+    value: Any
+    """As JSON has it, secrets masked."""
+    setting: str
+    """The key of the setting that the value is a part of: `model_manager.models`."""
+    given: Source | None
+    """None: it is the default."""
+
+    def source(self, flags: Mapping[str, str]) -> dict[str, str]:
+        """`source` and, unless it is the default, `from`: the file, variable or flag. `flags` has the flag of each."""
+        if self.given is None:
+            return {"source": "default"}
+        match self.given.kind:
+            case "environment":
+                return {"source": "environment", "from": variable_of(self.setting)}
+            case "dotenv":
+                return {"source": "dotenv", "from": f"{self.given.where} {variable_of(self.setting)}"}
+            case "flag":
+                return {"source": "flag", "from": flags.get(self.setting, "")}
+            case "file":
+                return {"source": "file", "from": self.given.where}
+
+
+def effective(loaded: Loaded) -> list[EffectiveValue]:
+    return [
+        EffectiveValue(key, value, setting, loaded.sources.get(setting))
+        for section in type(loaded.settings).model_fields
+        for setting, key, value in _section(section, getattr(loaded.settings, section))
+    ]
+
+
+def _section(name: str, section: Section) -> Iterator[tuple[str, str, Any]]:
+    written = section.model_dump(mode="json")
+    for field in type(section).model_fields:
+        setting = f"{name}.{field}"
+        for key, value in _flat(setting, field, getattr(section, field), written[field]):
+            yield setting, key, value
+
+
+def _flat(key: str, name: str, value: Any, written: Any) -> Iterator[tuple[str, Any]]:
+    """One value, or those that lie in it. Of a named thing (a model, a key) only what is set is shown."""
+    if isinstance(value, Section):
+        for field in type(value).model_fields:
+            if field in value.model_fields_set:
+                yield from _flat(f"{key}.{field}", field, getattr(value, field), written[field])
+    elif isinstance(value, dict) and any(isinstance(inner, Section) for inner in value.values()):
+        for inner_name, inner in value.items():
+            if isinstance(inner, Section) and not inner.model_fields_set:
+                yield f"{key}.{inner_name}", {}
+            yield from _flat(f"{key}.{inner_name}", inner_name, inner, written[inner_name])
+    else:
+        yield key, _masked(name, written)
+
+
+def _masked(name: str, value: Any) -> Any:
+    if not _SECRET.search(name):
+        return value
+    if isinstance(value, list):
+        return [_masked(name, inner) for inner in value]
+    return MASK if isinstance(value, str) else value
