@@ -18,6 +18,7 @@ _GROUPS = 64
 _ID_BITS = 21
 _ID_MASK = (1 << _ID_BITS) - 1
 _OWNER_SHIFT = _ID_BITS + 32
+_LARGEST = np.finfo(np.float32).max
 # Less is as good as nothing, and dividing by it could leave the range of floats.
 COLDEST = 1e-30
 
@@ -123,6 +124,15 @@ def _first_equal(row: Logits, value: Logits, count: int) -> Ids:
         size *= 4
 
 
+def usable(row: Logits) -> Logits | None:
+    """The row, with what is not a number as forbidden and +inf as the largest number; None if no token is left."""
+    peak = row.max()
+    if not np.isfinite(peak):
+        row = np.where(np.isnan(row), np.float32(-np.inf), np.minimum(row, _LARGEST))
+        peak = row.max()
+    return row if peak > -np.inf else None
+
+
 def softmax(logits: Floats) -> Floats:
     weights = np.exp(logits - logits.max())
     result: Floats = weights / weights.sum()
@@ -169,6 +179,8 @@ def _typical_p(candidates: Candidates, params: SamplingParams) -> None:
 def _top_n_sigma(candidates: Candidates, params: SamplingParams) -> None:
     if params.top_n_sigma > 0:
         finite = candidates.logits[np.isfinite(candidates.logits)]
+        if not len(finite):
+            return
         candidates.take(candidates.logits >= finite.max() - params.top_n_sigma * finite.std())
 
 

@@ -6,6 +6,7 @@ scheduler that loses or mixes up cache produces different text. Its vocabulary i
 What the last message says decides the answer:
 - `say: WORDS` is answered with WORDS, byte for byte;
 - `crash: …` aborts the process in the middle of the answer, as a native assertion does;
+- `raise: …` raises an exception while the next token is chosen, and `break: …` one that ends the step for everybody;
 - `hang: …` never comes to an end, where the option `hang=1` allows it;
 - anything else gets words drawn from a hash of the whole conversation and the seed.
 Text that is no conversation goes on with letters hashed from all of it. Under a constraint it says what it would have
@@ -34,7 +35,8 @@ from pathlib import Path
 import msgspec
 
 from paddock.engine.grammar import Grammar, GrammarSource
-from paddock.errors import ModelLoadFailed, OutOfMemory
+from paddock.engine.sampling_errors import sampling_failed
+from paddock.errors import ConstraintFailed, ModelLoadFailed, OutOfMemory
 from paddock.types import (
     Adapters,
     Adopt,
@@ -121,7 +123,8 @@ class FakeSampler:
         simple = (token, _EOS, *b'"}]0', *range(256))
         token = next((token for token in simple if not forbidden[token]), token)
         if not self.grammar.consume(token):
-            return Sampled(None, problem=self.grammar.problem)
+            problem = self.grammar.problem or "no token is left that it allows"
+            return Sampled(None, error=ConstraintFailed(f"the answer could not be kept within its grammar: {problem}"))
         return Sampled(token, self._opinion(history, token), last=self.grammar.complete)
 
     def _opinion(self, history: list[int], token: int) -> TokenLogprobs | None:
@@ -292,7 +295,12 @@ class FakeEngine:
         chosen: list[Sampled] = []
         for guess in (*span.draft, None):
             sampler: FakeSampler = span.sampler
-            chosen.append(sampler.choose(tokens[: end + len(chosen)], adapters))
+            try:
+                chosen.append(sampler.choose(tokens[: end + len(chosen)], adapters))
+            except _BrokenStep:
+                raise
+            except Exception as error:
+                chosen.append(Sampled(None, error=sampling_failed(error)))
             if chosen[-1].last or chosen[-1].token != guess:
                 break
         del history[end + len(chosen) - 1 :]
@@ -323,6 +331,10 @@ class FakeEngine:
             raise AssertionError(f"{self.used_cells} cells are used, but there are {self.shape.cells}")
 
 
+class _BrokenStep(Exception):
+    """What ends a whole step, as a failed decode does."""
+
+
 @dataclass(slots=True, eq=False)
 class _Cell:
     """One place in the cache; sequences that share a prefix share its cells."""
@@ -340,6 +352,10 @@ def _next_token(history: list[int], sampling: SamplingParams, adapters: Adapters
     question = _last_message(prompt)
     if question.startswith(b"crash:") and len(said) >= _CRASH_AFTER:
         os.abort()
+    if question.startswith(b"raise:") and len(said) >= _CRASH_AFTER:
+        raise RuntimeError("the fake sampler was told to fail")
+    if question.startswith(b"break:") and len(said) >= _CRASH_AFTER:
+        raise _BrokenStep("the fake engine was told to fail")
     answer = _answer(prompt, question, sampling, adapters)
     return answer[len(said)] if len(said) < len(answer) else _END
 

@@ -45,13 +45,15 @@ _LITERALS = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/')
 class Grammar:
     """How far one answer has come in its constraint. Never shared between answers."""
 
-    def __init__(self, matcher: LLMatcher, n_vocab: int) -> None:
+    def __init__(self, matcher: LLMatcher, n_vocab: int, param: str = "") -> None:
         self._matcher = matcher
         self._n_vocab = n_vocab
+        self.param = param
+        """The field of the request that asked for it."""
 
     def fork(self) -> Grammar:
         """A state of its own for another answer."""
-        return Grammar(self._matcher.deep_copy(), self._n_vocab)
+        return Grammar(self._matcher.deep_copy(), self._n_vocab, self.param)
 
     def forbidden(self) -> npt.NDArray[np.bool_]:
         """For each token, whether it may not come next."""
@@ -93,7 +95,8 @@ class GrammarSource:
         """Raises `InvalidRequest` for what is malformed, too large, or cannot be enforced."""
         try:
             source = _source(constraint)
-            grammar = Grammar(LLMatcher(self._tokenizer, source, log_level=0, limits=_LIMITS), self._n_vocab)
+            matcher = LLMatcher(self._tokenizer, source, log_level=0, limits=_LIMITS)
+            grammar = Grammar(matcher, self._n_vocab, constraint.param)
             if not grammar.problem:
                 grammar.forbidden()  # some are found to be too complex only now
         except (_Refused, ValueError) as error:

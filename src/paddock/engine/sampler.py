@@ -13,8 +13,10 @@ from itertools import dropwhile, takewhile
 import msgspec
 import numpy as np
 
-from paddock.engine.candidates import COLDEST, CUTS, Candidates, Floats, Ids, Logits, top_k, top_k_rows
+from paddock.engine.candidates import COLDEST, CUTS, Candidates, Floats, Ids, Logits, top_k, top_k_rows, usable
 from paddock.engine.grammar import Grammar
+from paddock.engine.sampling_errors import no_token_left, sampling_failed
+from paddock.errors import ConstraintFailed, PaddockError
 from paddock.types import Sampled, SamplingParams, TokenLogprobs
 
 # Part of `system_fingerprint`: raised whenever the same logits and seed may give another token.
@@ -27,6 +29,7 @@ _USUAL = ("top_k", "top_p", "min_p", "temperature")
 _OF_SINGLE_TOKENS = ("penalties", "dry")
 # A logit that lost this much never comes back, and a float32 still holds it.
 _LARGEST_PENALTY = 1e34
+_LARGEST_LOGIT = float(np.finfo(np.float32).max)
 _NO_IDS = np.empty(0, np.int64)
 _NO_BIAS = np.empty(0, np.float32)
 
@@ -55,7 +58,7 @@ class Sampler:
         self.grammar = grammar
         self._unconstrained: Logits | None = None
         self._seed = params.seed or 0
-        self._drawn = 0
+        self.drawn = 0
         self._surprise = 2 * params.mirostat_tau
         self._dictated: list[int] = []
         self._history = list(prompt) if self._looks_back else []
@@ -121,7 +124,7 @@ class Sampler:
 
     def overrule(self, row: Logits, chosen: Sampled) -> Sampled:
         """What was chosen, or what is dictated in its place."""
-        if not self._dictated:
+        if not self._dictated or chosen.error is not None:
             return chosen
         token = self._dictated.pop(0)
         if self._looks_back:
@@ -136,19 +139,23 @@ class Sampler:
         return min(int(np.searchsorted(total, point, side="right")), len(weights) - 1)
 
     def next_uniform(self) -> float:
-        self._drawn += 1
-        return uniform(self._seed, self._drawn - 1)
+        self.drawn += 1
+        return uniform(self._seed, self.drawn - 1)
 
     def choose(self, row: Logits) -> Sampled:
         """The general case: every sampler, one row."""
         p = self.params
-        adjusted = self._adjusted(row)
+        adjusted = usable(self._adjusted(row))
+        if adjusted is None:
+            return self.dead_end()
         if p.mirostat:
             candidates = Candidates.every(adjusted)
             CUTS["temperature"](candidates, p)
             at, weights = self._mirostat(candidates)
         else:
             candidates = self._chain(adjusted)
+            if not len(candidates.ids) or not candidates.logits.max() > -np.inf:
+                return self.dead_end()
             weights = candidates.probabilities()
             # Also where one alone is left: the next draw's place must not depend on how this one went.
             at = self.draw(weights)
@@ -156,6 +163,10 @@ class Sampler:
         if self._looks_back:
             self._history.append(token)
         return Sampled(token, self._report(row, token, at, candidates, weights))
+
+    def dead_end(self) -> Sampled:
+        """What comes of a row in which every token is forbidden."""
+        return Sampled(None, error=no_token_left(self.params, "" if self.grammar is None else self.grammar.param))
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -249,7 +260,7 @@ class Sampler:
         p = self.params
         if p.xtc_probability <= 0 or p.xtc_threshold > 0.5 or len(candidates.ids) < 2:
             return
-        if uniform(self._seed ^ _XTC_DRAW, self._drawn) >= p.xtc_probability:
+        if uniform(self._seed ^ _XTC_DRAW, self.drawn) >= p.xtc_probability:
             return
         candidates.order()
         weights = candidates.probabilities()
@@ -326,33 +337,64 @@ class Crowd:
         self._constrained = [(index, s, s.grammar) for index, s in enumerate(samplers) if s.grammar is not None]
 
     def choose(self, rows: Logits) -> list[Sampled]:
-        """One token for each row, by its own sampler, and within its own constraint where it has one."""
+        """One token for each row, by its own sampler, and within its own constraint where it has one.
+
+        Whatever goes wrong in one row is told of that row, and no other is the worse for it.
+        """
+        failed: dict[int, Sampled] = {}
         for index, sampler, grammar in self._constrained:
-            sampler.constrain(rows[index], grammar)
+            try:
+                sampler.constrain(rows[index], grammar)
+            except Exception as error:
+                failed[index] = Sampled(None, error=sampling_failed(error))
         chosen = self._choose_freely(rows)
         for index, sampler in enumerate(self.samplers):
-            chosen[index] = sampler.overrule(rows[index], chosen[index])
-        for index, _, grammar in self._constrained:
-            sampled = chosen[index]
-            if sampled.token is None or not grammar.consume(sampled.token):
-                chosen[index] = Sampled(None, problem=grammar.problem or "no token is left that it allows")
-            elif grammar.complete:
-                chosen[index] = msgspec.structs.replace(sampled, last=True)
+            try:
+                chosen[index] = failed.get(index) or _settle(sampler, rows[index], chosen[index])
+            except Exception as error:
+                chosen[index] = Sampled(None, error=sampling_failed(error))
         return chosen
 
     def _choose_freely(self, rows: Logits) -> list[Sampled]:
-        chosen = np.empty(len(rows), np.int64)
-        with self._biases(rows):
-            if len(self._greedy) == len(rows):
-                return [Sampled(token) for token in rows.argmax(axis=1).tolist()]
-            for index in self._greedy:
-                chosen[index] = rows[index].argmax()
-            if self._usual:
-                chosen[self._usual] = self._choose_usual(rows)
-        results = [Sampled(token) for token in chosen.tolist()]
+        before = [self.samplers[index].drawn for index in self._usual]
+        try:
+            with self._biases(rows):
+                results = self._choose_together(rows)
+        except Exception:
+            # What one row broke is done again row by row, so that only that one fails.
+            for index, drawn in zip(self._usual, before, strict=True):
+                self.samplers[index].drawn = drawn
+            return [_choose_alone(sampler, row) for sampler, row in zip(self.samplers, rows, strict=True)]
         for index in self._special:
-            results[index] = self.samplers[index].choose(rows[index])
+            results[index] = _choose_alone(self.samplers[index], rows[index])
         return results
+
+    def _choose_together(self, rows: Logits) -> list[Sampled]:
+        """For the rows that need no special treatment; the others are left for later."""
+        if len(self._greedy) == len(rows):
+            tokens = rows.argmax(axis=1)
+            usual_ids = _NO_IDS
+        else:
+            tokens = np.zeros(len(rows), np.int64)
+            for index in self._greedy:
+                tokens[index] = rows[index].argmax()
+            usual_ids = np.asarray(self._usual, np.int64)
+            if self._usual:
+                tokens[usual_ids] = self._choose_usual(rows)
+        results = [Sampled(token) for token in tokens.tolist()]
+        for index in (*self._greedy, *usual_ids.tolist()):
+            if not rows[index, tokens[index]] > -np.inf:  # forbidden, or not a number
+                results[index] = self._choose_broken(index, rows[index])
+        return results
+
+    def _choose_broken(self, index: int, row: Logits) -> Sampled:
+        """From a row whose best is no number, or in which nothing is left. Its bias is in it already."""
+        sampler, repaired = self.samplers[index], usable(row)
+        if repaired is None:
+            return sampler.dead_end()
+        if sampler.greedy:
+            return Sampled(int(repaired.argmax()))
+        raise FloatingPointError("a logit was chosen that is not a number")
 
     @contextmanager
     def _biases(self, rows: Logits) -> Iterator[None]:
@@ -372,6 +414,10 @@ class Crowd:
         which, widest = self._usual, min(self._widest, rows.shape[1])
         ids = top_k_rows(rows, which, widest)
         logits = rows[np.asarray(which)[:, None], ids].astype(np.float64)
+        if not np.isfinite(logits[:, 0]).all() or np.isnan(logits).any():
+            # An empty row is found out by its caller; what is not a number must not spread over the row.
+            logits = np.nan_to_num(logits, nan=-np.inf, posinf=_LARGEST_LOGIT, neginf=-np.inf)
+            logits[~np.isfinite(logits[:, 0])] = 0.0
         logits -= logits[:, :1]
         logits[np.arange(widest) >= self._top_k] = -np.inf
         weights = np.exp(logits)
@@ -386,6 +432,31 @@ class Crowd:
         at = np.minimum((total <= points).sum(axis=1), kept.cumsum(axis=1).argmax(axis=1))
         chosen: Ids = ids[np.arange(len(which)), at]
         return chosen
+
+
+def _choose_alone(sampler: Sampler, row: Logits) -> Sampled:
+    try:
+        return sampler.choose(row)
+    except Exception as error:
+        return Sampled(None, error=sampling_failed(error))
+
+
+def _settle(sampler: Sampler, row: Logits, chosen: Sampled) -> Sampled:
+    """What is dictated instead, and how far that brings the constraint."""
+    chosen = sampler.overrule(row, chosen)
+    grammar = sampler.grammar
+    if grammar is None or chosen.error is not None:
+        return chosen
+    if chosen.token is None or not grammar.consume(chosen.token):
+        return Sampled(None, error=_constraint_failed(sampler, grammar))
+    return msgspec.structs.replace(chosen, last=True) if grammar.complete else chosen
+
+
+def _constraint_failed(sampler: Sampler, grammar: Grammar) -> PaddockError:
+    if not grammar.problem:
+        return no_token_left(sampler.params, grammar.param)
+    reason = f"the answer could not be kept within {grammar.param or 'its grammar'}: {grammar.problem}"
+    return ConstraintFailed(reason, param=grammar.param or None)
 
 
 def choose_all(rows: Logits, samplers: Sequence[Sampler]) -> list[Sampled]:

@@ -332,7 +332,11 @@ class WorkerProcess(asyncio.Protocol):
                 if not self._ready.done():
                     self._ready.set_result(info)
             case LoadFailed(problem):
-                self._problem = problem.error()
+                self._problem = problem.error() if self.info is None else self._crashed(problem.message)
+
+    def _crashed(self, reason: str) -> WorkerCrashed:
+        """Whatever ends the worker of a loaded model is a crash."""
+        return WorkerCrashed(f"the worker of {self.model} ended: {reason}", retry_after=1)
 
     def _take(self, request_id: int) -> Attempt | None:
         attempt = self._attempts.pop(request_id, None)

@@ -20,7 +20,8 @@ from paddock.types import GenerateRequest, ModelInfo, SlotState
 
 _log = structlog.get_logger(__name__)
 
-REASONS = get_args(get_type_hints(Choice)["reason"])
+_RETRY = "retry"
+REASONS = (*get_args(get_type_hints(Choice)["reason"]), _RETRY)
 
 
 class Pool:
@@ -112,15 +113,20 @@ class Pool:
         """Whether its answer must be the same wherever it is given."""
         return request is not None and (self._deterministic or request.deterministic)
 
-    def choose(self, request: GenerateRequest | None, chain: tuple[int, ...], tried: set[str]) -> Replica:
+    def choose(
+        self, request: GenerateRequest | None, chain: tuple[int, ...], tried: set[str], only: str = ""
+    ) -> Replica:
         """Raises `NoReplica`, or why none of those there are can do what the request asks for.
 
         Whoever was tried gets another chance when nobody else is left. While those that are loaded have all they can
-        do one more is loaded, but nobody waits for that.
+        do one more is loaded, but nobody waits for that. `only` is the one replica that may be asked.
         """
         if self._ended is not None:
             raise self._ended
         self._forget_restarted()
+        if only:
+            self.chosen[only, _RETRY] += 1
+            return self.replicas[only]
         usable = list(self._usable(exact=self.exact(request)))
         if not usable:
             raise NoReplica(f"none of the replicas of {self.name} can be used: {self._why_not()}", retry_after=1)
@@ -204,7 +210,7 @@ class Entrance:
     async def enter(self) -> Serving:
         exact = self._pool.exact(self._request)
         while True:
-            replica = self._pool.choose(self._request, self._chain, self._tried)
+            replica = self._pool.choose(self._request, self._chain, self._tried, only=self._retries.only)
             self.replica = replica.name
             try:  # what `choose` raises is about all of them
                 serving = await replica.enter(exact=exact)
@@ -221,8 +227,13 @@ class Entrance:
     def may_go_elsewhere(self, error: PaddockError) -> bool:
         """Whether it is worth another attempt after this failure, of which nobody has been told."""
         self._tried.add(self.replica)
-        if not self._retries.allow(error):
+        if not self._retries.allow(error, self.replica):
             return False
         self._pool.retried[self.replica] += 1
-        _log.warning("another replica is asked", pool=self._pool.name, replica=self.replica, error=error.message)
+        _log.warning(
+            "asked again" if self._retries.only else "another replica is asked",
+            pool=self._pool.name,
+            replica=self.replica,
+            error=error.message,
+        )
         return True

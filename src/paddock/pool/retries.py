@@ -1,8 +1,16 @@
-"""Whether a request that failed before anybody was told is worth another attempt."""
+"""Whether a request that failed before anything of it was sent is worth another attempt."""
 
 from __future__ import annotations
 
-from paddock.errors import PaddockError, QueueFull, RateLimitExceeded, ServerStopping, Unavailable, WorkerCrashed
+from paddock.errors import (
+    PaddockError,
+    QueueFull,
+    RateLimitExceeded,
+    ReplicaLost,
+    ServerStopping,
+    Unavailable,
+    WorkerCrashed,
+)
 
 # What another replica may do better. All else is about the request, and would be the same anywhere.
 _ELSEWHERE = (Unavailable, QueueFull, RateLimitExceeded)
@@ -15,12 +23,28 @@ class Retries:
         """`most` are the attempts that it may take in all."""
         self._left = most
         self._crashes = 0
+        self._lost = 0
+        self._replica = ""
 
-    def allow(self, error: PaddockError) -> bool:
-        """Whether there is another one after this failure."""
-        if not isinstance(error, _ELSEWHERE) or isinstance(error, ServerStopping):
+    @property
+    def only(self) -> str:
+        """The one replica that the request may be sent to; empty: any.
+
+        A request that was on a worker of ours when it crashed may be the cause. It is tried once more where that worker
+        was, so that it can never end more than one replica.
+        """
+        return self._replica
+
+    def allow(self, error: PaddockError, replica: str = "") -> bool:
+        """Whether there is another attempt after this failure of this replica."""
+        if not isinstance(error, _ELSEWHERE) or isinstance(error, ServerStopping) or self._crashes:
             return False
         self._left -= 1
-        # A request over which two have died would be the death of all the others.
-        self._crashes += isinstance(error, WorkerCrashed)
-        return self._left > 0 and self._crashes <= 1
+        if isinstance(error, ReplicaLost):
+            self._lost += 1
+        elif isinstance(error, WorkerCrashed):
+            self._crashes += 1
+            self._replica = replica
+            return True
+        # A request over which two servers elsewhere broke off may be the end of all the others.
+        return self._left > 0 and self._lost <= 1

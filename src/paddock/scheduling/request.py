@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from paddock.errors import PaddockError
 from paddock.types import Adapters, DraftParams, FinishReason
 
 # Who had to step back once keeps its next place until it has come this much further, or has regained what it lost.
@@ -126,7 +127,7 @@ class Progress:
     logprobs: Any = None
     prompt: Sequence[Any] = ()
     """How likely some of the prompt's tokens were, following those of the steps before."""
-    problem: str = ""
+    error: PaddockError | None = None
     """Why it ends here, without an answer."""
     produced: int = 0
     """Which token of the answer it is: a step may give several."""

@@ -157,7 +157,7 @@ class Scheduler:
             steps = self._advance(request, result)
             request.judged = max(request.judged, request.computed)
             progress += steps
-            if steps and (steps[-1].finish is not None or steps[-1].problem):
+            if steps and (steps[-1].finish is not None or steps[-1].error is not None):
                 self._release(request)
         return progress
 
@@ -180,7 +180,7 @@ class Scheduler:
     def _take(self, request: Request, result: Sampled) -> Progress:
         token = result.token
         if token is None:
-            return Progress(request, None, None, prompt=result.prompt, problem=result.problem)
+            return Progress(request, None, None, prompt=result.prompt, error=result.error)
         ended = token in self._end_tokens
         if not ended:
             request.tokens.append(token)

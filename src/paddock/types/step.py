@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from paddock.errors import PaddockError
 from paddock.types.answers import TokenLogprobs
 from paddock.types.sampling import DraftParams
 
@@ -49,8 +50,8 @@ class Sampled(msgspec.Struct, frozen=True):
     """One for each of the span's targets."""
     last: bool = False
     """Its constraint is satisfied and allows nothing more."""
-    problem: str = ""
-    """Why no token could be chosen that keeps to the constraint."""
+    error: PaddockError | None = None
+    """Why no token could be chosen. It ends this answer, and no other."""
     drafted: int = 0
     """How many tokens were guessed."""
     more: list[Sampled] = []

@@ -106,6 +106,7 @@ class Answer:
         self._tokens: list[int] = []
         self._has_line = False
         self._late = False
+        self._failed = False
 
     @property
     def sampling(self) -> SamplingParams:
@@ -114,7 +115,11 @@ class Answer:
     @property
     def stopped(self) -> bool:
         """A stop string or a limit was met: the answer ends here, whatever the scheduler thinks."""
-        return self._stream.stopped or self._late or self._outdented
+        return self._failed or self._stream.stopped or self._late or self._outdented
+
+    def fail(self) -> None:
+        """Nothing more is to come of it."""
+        self._failed = True
 
     @property
     def _outdented(self) -> bool:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from queue import Empty
 
 from paddock.engine import Engine, open_engine
-from paddock.errors import ConstraintFailed, PaddockError
+from paddock.errors import PaddockError
 from paddock.scheduling import Known, Plan, Progress, Request, Scheduler, StepBudget
 from paddock.types import EngineOptions, SlotView
 from paddock.wire import Delta, Slots, Stats, Step
+from paddock.worker.logs import log_failure
 from paddock.worker.native_thread import Died, NativeThread, Opening
 from paddock.worker.slots import slot_states, slot_views
 from paddock.worker.turns import Turns
@@ -124,6 +125,7 @@ class EngineThread(NativeThread[Command]):
 
     def _serve(self) -> None:
         engine = open_engine(self._model_path, self._options, self._report_progress)
+        self._is_open = True
         self._post(Opened(engine))
         self._run(engine)
 
@@ -190,21 +192,23 @@ class EngineThread(NativeThread[Command]):
             request, answer = progress.request, progress.request.answer
             if answer.stopped:
                 continue  # by an earlier token of the same step: what follows was guessed, and is not wanted
-            if progress.problem:
-                scheduler.remove(request.id)
-                reason = f"the answer could not be kept within its grammar: {progress.problem}"
-                self._post(Failed(request.id, ConstraintFailed(reason)))
+            if progress.error is not None:
+                self._fail(scheduler, request, progress.error)
                 continue
             newest = answer.clock.newest
-            delta = answer.advance(progress, now)
+            try:
+                delta, dictated = answer.advance(progress, now), answer.dictation()
+            except Exception as error:  # of this request alone, whatever it is
+                self._fail(scheduler, request, _unreadable(error))
+                continue
             if progress.token is not None or progress.finish == "stop":
                 before[newest] = before.get(newest, 0) + 1
             if newest is None and answer.clock.ticking:
                 self.counting.read(answer.clock.timings(now).prompt)
             if delta is not None:
                 deltas.append(delta)
-            if tokens := answer.dictation():
-                request.sampler.dictate(tokens)
+            if dictated:
+                request.sampler.dictate(dictated)
             if answer.stopped and progress.finish is None:
                 scheduler.remove(request.id, request.index)
             if answer.stopped or progress.finish is not None:
@@ -212,6 +216,14 @@ class EngineThread(NativeThread[Command]):
         self.counting.tokens(before, now)
         if deltas:
             self._send(Step(deltas))
+
+    def _fail(self, scheduler: Scheduler, request: Request, error: PaddockError) -> None:
+        """End a request, all of its answers, with this error; the others go on."""
+        scheduler.remove(request.id)
+        request.answer.fail()
+        if error.__cause__ is not None:
+            log_failure("a request failed", error.__cause__)
+        self._post(Failed(request.id, error))
 
     def _receive(self, engine: Engine, scheduler: Scheduler) -> None:
         """Take every waiting command; with nothing to run, sleep until one comes."""
@@ -234,3 +246,9 @@ class EngineThread(NativeThread[Command]):
                 command = self._inbox.get_nowait()
         except Empty:
             return
+
+
+def _unreadable(error: Exception) -> PaddockError:
+    failure = PaddockError(f"the answer could not be read: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from paddock.errors import ModelLoadFailed, PaddockError
+from paddock.errors import ModelLoadFailed, PaddockError, WorkerCrashed
 from paddock.worker.counting import Counting
 from paddock.worker.logs import log_error
 
@@ -44,6 +44,7 @@ class NativeThread(Generic[Told]):
         """
         # A daemon, because nothing can interrupt native code: the process leaves without waiting for it.
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
+        self._is_open = False
         self._at_work_since: float | None = None
         """None while it waits."""
 
@@ -66,11 +67,17 @@ class NativeThread(Generic[Told]):
         with self.deciding:
             try:
                 self._serve()
-            except PaddockError as error:
-                self._post(Died(error))
             except Exception as error:
-                log_error("the engine failed")
-                self._post(Died(ModelLoadFailed(f"the engine failed: {type(error).__name__}: {error}")))
+                if not isinstance(error, PaddockError):
+                    log_error("the engine failed")
+                self._post(Died(self._cause_of_death(error)))
+
+    def _cause_of_death(self, error: Exception) -> PaddockError:
+        """What ends a model that was loaded is a crash, whatever its own name."""
+        reason = error.message if isinstance(error, PaddockError) else f"{type(error).__name__}: {error}"
+        if self._is_open:
+            return WorkerCrashed(f"the engine failed ({reason}); the next request loads the model again", retry_after=1)
+        return error if isinstance(error, PaddockError) else ModelLoadFailed(f"the engine failed: {reason}")
 
     def _next(self, *, wait: bool) -> Told:
         """What it is told next. Raises `Empty` where there is nothing and it is not to wait."""

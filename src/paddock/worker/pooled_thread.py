@@ -66,6 +66,7 @@ class PooledThread(NativeThread[Command | AddJob]):
 
     def _serve(self) -> None:
         engine = open_pooled_engine(self._model_path, self._options, self._report_progress)
+        self._is_open = True
         self._post(PooledOpened(engine))
         self._run(engine)
 

@@ -23,7 +23,7 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from paddock.errors import InvalidRequest, ModelLoadFailed, PaddockError, QueueFull
+from paddock.errors import InvalidRequest, ModelLoadFailed, PaddockError, QueueFull, WorkerCrashed
 from paddock.scheduling import FairQueue, Job, Request, has_place
 from paddock.types import DraftParams, EngineOptions, GenerateRequest, Origin, PoolRequest
 from paddock.wire import (
@@ -171,6 +171,13 @@ class Worker:
         self._reported = 0.0
 
     def run(self) -> NoReturn:
+        try:
+            self._run()
+        except Exception as error:
+            log_error("the worker failed")
+            self._give_up(WorkerCrashed(f"the worker failed ({type(error).__name__}: {error})", retry_after=1))
+
+    def _run(self) -> NoReturn:
         while True:
             for key, ready in self._selector.select():
                 if key.fileobj is not self._sock:
