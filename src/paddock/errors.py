@@ -111,6 +111,14 @@ class AuthenticationError(PaddockError):
     code = "invalid_api_key"
 
 
+class TooManyFailures(PaddockError):
+    """Wrong keys keep coming from one address."""
+
+    status = 429
+    type = "authentication_error"
+    code = "too_many_failed_keys"
+
+
 class PermissionDenied(PaddockError):
     """The key is known, but may not do that."""
 

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+from paddock.config import ServerSettings
+from paddock.gateway.keys import read_keys
 from tests.server import Server
 
 
@@ -32,3 +35,20 @@ def test_a_name_that_cannot_be() -> None:
     done = _keys("new", "an na")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "paddock: 'an na': a name has letters, digits and . _ @ - only, at most 64 of them\n"
+
+
+def test_rotating_a_key_keeps_the_present_one_for_a_while(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"server": {"keys": {"anna": {"key": "anna-key", "models": ["x"]}}}}))
+    done = _keys("rotate", "anna", "--config", str(file), "--days", "30")
+    assert done.returncode == 0, done.stderr
+    key, entry = done.stdout.splitlines()
+    keys = json.loads("{" + entry + "}")["keys"]
+    assert keys["anna"]["models"] == ["x"]
+    assert "anna-key" not in entry
+    digests = [found.digest for found in read_keys(ServerSettings.model_validate({"keys": keys}))]
+    assert digests == [hashlib.sha256(each.encode()).digest() for each in (key, "anna-key")]
+    assert keys["anna"]["previous"][0]["expires_at"] < keys["anna"]["expires_at"]
+    wrong = _keys("rotate", "ben", "--config", str(file))
+    assert wrong.returncode == 1
+    assert "there are: anna" in wrong.stderr

@@ -16,6 +16,7 @@ from paddock.cluster.placement import placement
 from paddock.config import PlacementSettings, Settings, load_settings
 from paddock.errors import PaddockError, SettingsError, StartupError
 from paddock.fleet import Model
+from paddock.gateway.keys import read_keys
 from paddock.types import EngineOptions
 from tests.tiny_models import llama
 
@@ -135,6 +136,19 @@ def test_settings_mean_the_same_on_every_node(tmp_path: Path, monkeypatch: pytes
     assert digest_of(again) == digest_of(settings_from({"settings": said}))
     scaled = _settings(m={"path": "fake:", "lora_scaled": ["/a/b.gguf:0.5"]})
     assert Settings.model_validate(portable(scaled)) == scaled
+
+
+def test_no_key_travels_to_the_nodes(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("from-a-file\n")
+    replicas = {"replicas": {"there": {"url": "http://10.0.0.2:8080", "api_key": "for-another-server"}}}
+    settings = Settings.model_validate({
+        "server": {"api_keys": ["plain-one"], "api_key_file": str(tmp_path / "keys"), "keys": {"a": {"key": "a-key"}}},
+        "model_manager": {"models": {"m": {"path": "fake:"}, "n": replicas}},
+    })  # fmt: skip
+    said = json.dumps(portable(settings))
+    assert not [key for key in ("plain-one", "from-a-file", "a-key") if f'"{key}"' in said]
+    again = Settings.model_validate(portable(settings))
+    assert {key.digest for key in read_keys(again.server)} == {key.digest for key in read_keys(settings.server)}
 
 
 def test_only_a_model_that_has_changed_is_deployed_again() -> None:

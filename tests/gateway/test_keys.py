@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
+from fastapi import Request
 
 from paddock.config import KeySettings, ServerSettings
-from paddock.errors import StartupError
-from paddock.gateway.keys import read_keys
+from paddock.errors import AuthenticationError, StartupError, TooManyFailures
+from paddock.gateway.auth import Gate
+from paddock.gateway.keys import hashed_keys, read_keys
+from paddock.gateway.usage import UsageBook
 from paddock.types import Origin
 from tests.server import Server, chat_body, events, wait_for
 
@@ -426,3 +431,85 @@ def test_keys_in_any_script(tmp_path: Path) -> None:
             headers = {b"authorization": f"Bearer {key}".encode()}
             assert server.client.get("/v1/models", headers=headers).status_code == 200
         assert server.client.get("/v1/models", headers={"x-api-key": "schl"}).status_code == 401
+
+
+def _hash(key: str) -> str:
+    return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
+
+
+def _request(key: str, address: str = "10.0.0.9") -> Request:
+    scope: dict[str, Any] = {
+        "type": "http", "method": "GET", "path": "/v1/models", "query_string": b"", "client": (address, 1),
+        "headers": [(b"authorization", f"Bearer {key}".encode())], "endpoint": "endpoint",
+    }  # fmt: skip
+    return Request(scope)
+
+
+def _gate(keys: dict[str, Any], clock: Callable[[], float] = lambda: 0.0) -> Gate:
+    gate = Gate(read_keys(ServerSettings.model_validate({"keys": keys})), UsageBook(), clock)
+    gate.guard({"endpoint": "key"})
+    return gate
+
+
+async def _let_in(gate: Gate, key: str, address: str = "10.0.0.9") -> bool:
+    try:
+        await gate(_request(key, address))
+    except AuthenticationError:
+        return False
+    return True
+
+
+def test_a_key_works_until_it_expires_and_both_work_while_it_is_replaced() -> None:
+    now = [datetime(2026, 1, 1, tzinfo=UTC).timestamp()]
+    old = {"hash": _hash("old"), "expires_at": "2026-01-02T00:00:00Z"}
+    gate = _gate({"anna": {"hash": _hash("new"), "expires_at": "2026-01-03T01:00:00+01:00", "previous": [old]}},
+                 lambda: now[0])  # fmt: skip
+    caller = read_keys(ServerSettings.model_validate({"keys": {"anna": {"hash": _hash("new")}}}))[0].caller
+
+    def who() -> list[bool]:
+        return [asyncio.run(_let_in(gate, key)) for key in ("old", "new", "other")]
+
+    assert who() == [True, True, False]
+    now[0] += 86400
+    assert who() == [False, True, False]
+    assert gate.still_admits(caller)
+    now[0] += 86400
+    assert who() == [False, False, False]
+    assert not gate.still_admits(caller), "what is being watched ends with the key"
+
+
+def test_a_time_without_a_zone_is_refused() -> None:
+    with pytest.raises(ValueError, match="timezone"):
+        ServerSettings.model_validate({"keys": {"a": {"key": "a-key", "expires_at": "2026-01-02T00:00:00"}}})
+
+
+def test_an_address_that_guesses_has_to_wait_and_others_do_not() -> None:
+    async def scenario() -> None:
+        gate = _gate({"anna": {"key": "right"}})
+        assert await _let_in(gate, "right", "10.0.0.1")
+        for address in ("10.0.0.1", "10.0.0.2"):
+            for _ in range(10):
+                assert not await _let_in(gate, "wrong", address)
+            with pytest.raises(TooManyFailures) as refused:
+                await gate(_request("wrong", address))
+            assert refused.value.retry_after is not None and 0 < refused.value.retry_after <= 6
+        assert await _let_in(gate, "right", "10.0.0.1"), "who has shown a right key is not locked out by others"
+        with pytest.raises(TooManyFailures):
+            await gate(_request("right", "10.0.0.2"))
+        assert await _let_in(gate, "right", "10.0.0.3")
+
+    asyncio.run(scenario())
+
+
+def test_hashed_keys_do_the_same_and_tell_no_key(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("from-a-file\n")
+    settings = ServerSettings.model_validate({
+        "api_keys": ["plain-one"], "api_key_file": str(file),
+        "keys": {"anna": {"key": "anna-key", "models": ["x"], "requests_per_minute": 3,
+                          "previous": [{"key": "anna-old", "expires_at": "2030-01-01T00:00:00Z"}]}},
+    })  # fmt: skip
+    hashed = ServerSettings(keys=hashed_keys(settings))
+    assert sorted(map(str, read_keys(hashed))) == sorted(map(str, read_keys(settings)))
+    written = hashed.model_dump_json()
+    assert not [key for key in ("plain-one", "from-a-file", "anna-key", "anna-old") if key in written]

@@ -6,6 +6,9 @@ import hashlib
 import json
 import secrets
 import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,7 +23,8 @@ def command() -> None:
 @command.command("new", context_settings=_CONTEXT)
 @click.argument("name")
 @click.option("--admin", is_flag=True, help="It may also load and unload models, reload the settings …")
-def new(name: str, admin: bool) -> None:
+@click.option("--days", type=click.IntRange(min=1), metavar="N", help="It expires after N days. [never]")
+def new(name: str, admin: bool, days: int | None) -> None:
     """Make a key for NAME. It is printed once; the configuration gets its hash.
 
     Nothing is written to any file. Add the entry to `server` in the configuration, beside those of others, and have it
@@ -33,10 +37,64 @@ def new(name: str, admin: bool) -> None:
     except ValueError as error:
         click.echo(f"paddock: {name!r}: {error}", err=True)
         sys.exit(1)
-    key = f"sk-paddock-{secrets.token_urlsafe(32)}"
-    entry: dict[str, str | bool] = {"hash": f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"}
+    key, entry = _made(days)
     if admin:
         entry["admin"] = True
     click.echo(key)
     click.echo(f'"keys": {json.dumps({name: entry})}')
     click.echo("The first line is the key, for its owner; the second is for `server` in the configuration.", err=True)
+
+
+@command.command("rotate", context_settings=_CONTEXT)
+@click.argument("name")
+@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The configuration.")
+@click.option(
+    "--grace-days",
+    type=click.IntRange(min=0),
+    default=7,
+    show_default=True,
+    metavar="N",
+    help="The present key works for N more days.",
+)
+@click.option("--days", type=click.IntRange(min=1), metavar="N", help="The new key expires after N days. [never]")
+def rotate(name: str, config: Path, grace_days: int, days: int | None) -> None:
+    """Make a new key for NAME, with the present one beside it until it expires.
+
+    Nothing is written to any file: the entry that is printed takes the place of NAME's in `server.keys`. Have it read
+    by POST /admin/reload or SIGHUP, and give the new key to its owner.
+    """
+    from paddock.config import load_settings
+    from paddock.errors import PaddockError
+    from paddock.gateway.keys import hashed_keys
+
+    try:
+        settings = load_settings(file=config).server
+        keys = hashed_keys(settings.model_copy(update={"api_keys": [], "api_key_file": None}))
+    except PaddockError as error:
+        click.echo(f"paddock: {error.message}", err=True)
+        sys.exit(1)
+    if name not in keys:
+        known = ", ".join(keys) or "none"
+        click.echo(f"paddock: there is no key {name!r} in server.keys of {config}; there are: {known}", err=True)
+        sys.exit(1)
+    entry = keys[name].model_dump(mode="json", exclude_unset=True)
+    present = {key: entry.pop(key) for key in ("hash", "expires_at") if entry.get(key) is not None}
+    until = _from_now(grace_days)
+    present["expires_at"] = min(present.get("expires_at", until), until)
+    key, made = _made(days)
+    entry = made | entry | {"previous": [present, *entry.get("previous", [])]}
+    click.echo(key)
+    click.echo(f'"keys": {json.dumps({name: entry})}')
+    click.echo(f"The first line is the new key; the old one works until {present['expires_at']}.", err=True)
+
+
+def _made(days: int | None) -> tuple[str, dict[str, Any]]:
+    key = f"sk-paddock-{secrets.token_urlsafe(32)}"
+    entry: dict[str, Any] = {"hash": f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"}
+    if days is not None:
+        entry["expires_at"] = _from_now(days)
+    return key, entry
+
+
+def _from_now(days: int) -> str:
+    return (datetime.now(UTC) + timedelta(days=days)).strftime("%Y-%m-%dT%H:%M:%SZ")

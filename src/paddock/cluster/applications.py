@@ -19,6 +19,7 @@ from paddock.cluster.placement import Placement, placement
 from paddock.config import Settings, load_settings
 from paddock.errors import StartupError
 from paddock.fleet import Catalogue, Model, open_catalogue
+from paddock.gateway import hashed_keys
 
 _ROUTER = "paddock.cluster.routing.PrefixRouter"
 _TOLD_EVERY = 5.0
@@ -42,6 +43,9 @@ def pool(args: dict[str, Any]) -> Application:
     said = portable(settings)
     # Keys are none of its business.
     server = {key: value for key, value in said["server"].items() if key.startswith("log_")}
+    for named in said["model_manager"].get("models", {}).values():
+        for replica in named.get("replicas", {}).values():
+            replica.pop("api_key", None)
     deployment = serve.deployment(
         name=ENGINE,
         ray_actor_options=place.actor_options,
@@ -116,16 +120,27 @@ def portable(settings: Settings) -> dict[str, Any]:
         (manager, "model"),
         (manager, "models_directory"),
         (server, "slot_save_path"),
-        (server, "api_key_file"),
     ):
         if section.get(key) and not section[key].startswith("fake:"):
             section[key] = str(Path(section[key]).absolute())
+    _hide_keys(settings, server)
     if "models_directory" not in manager:
         for said in manager.get("models", {}).values():
             for key in ("path", "model_draft", "chat_template_file"):
                 if said.get(key) and not said[key].startswith("fake:"):
                     said[key] = str(Path(said[key]).absolute())
     return data
+
+
+def _hide_keys(settings: Settings, server: dict[str, Any]) -> None:
+    """Replace keys by their hashes: what is deployed lies in clear in Ray's store, its logs and its dashboard. The file
+    of keys is read here, and need not be on the nodes.
+    """
+    keys = hashed_keys(settings.server)
+    for name in ("api_keys", "api_key_file", "keys"):
+        server.pop(name, None)
+    if keys:
+        server["keys"] = {name: said.model_dump(mode="json", exclude_unset=True) for name, said in keys.items()}
 
 
 def digest_of(settings: Settings, model: Model | None = None) -> str:

@@ -5,7 +5,7 @@ from paddock.config.fields import LARGEST_SCALE, MOST_DRAFTED, MOST_REPLICAS, ch
 from paddock.config.loading import Loaded, load_settings, load_with_sources
 from paddock.config.models import ModelManagerSettings, ModelSettings, NamedModel, ReplicaSettings
 from paddock.config.problems import nearest
-from paddock.config.server import KeySettings, ServerSettings
+from paddock.config.server import KeySettings, PreviousKey, ServerSettings
 from paddock.config.settings import Settings
 from paddock.config.sources import Source, variable_of
 
@@ -20,6 +20,7 @@ __all__ = [
     "ModelSettings",
     "NamedModel",
     "PlacementSettings",
+    "PreviousKey",
     "ReplicaSettings",
     "ServerSettings",
     "Settings",

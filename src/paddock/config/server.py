@@ -4,9 +4,26 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
 
 from paddock.config.fields import Expanded, LogLevel, Section, Size, checked_name, hash_of_key, origin, upper
+
+
+class PreviousKey(Section):
+    """A key that still works beside the one that replaces it."""
+
+    key: str | None = Field(None, min_length=1, repr=False)
+    """The key in clear text. Set either `key` or `hash`."""
+    hash: Annotated[str, AfterValidator(hash_of_key)] | None = None
+    """The SHA-256 hash of the key."""
+    expires_at: AwareDatetime | None = None
+    """When the key stops working, with a time zone, such as 2027-01-31T12:00:00Z."""
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> PreviousKey:
+        if (self.key is None) == (self.hash is None):
+            raise ValueError("either key or hash is needed")
+        return self
 
 
 class KeySettings(Section):
@@ -16,6 +33,11 @@ class KeySettings(Section):
     """The key in clear text. Set either `key` or `hash`."""
     hash: Annotated[str, AfterValidator(hash_of_key)] | None = None
     """The SHA-256 hash of the key, as `paddock keys new` prints it, so that the file does not hold the key itself."""
+    expires_at: AwareDatetime | None = None
+    """When the key stops working, with a time zone, such as 2027-01-31T12:00:00Z. Without it: never."""
+    previous: list[PreviousKey] = []
+    """Older keys of the same name. They work until they expire or are removed, so that a key can be replaced without
+    locking its owner out."""
     models: list[str] | None = None
     """Names, aliases or patterns (`llama-*`) of the models that this key may use. Without it: all models."""
     admin: bool = False

@@ -2,10 +2,10 @@
 
 from paddock.gateway.app import create_app
 from paddock.gateway.auth import Gate
-from paddock.gateway.keys import read_keys
+from paddock.gateway.keys import hashed_keys, read_keys
 from paddock.gateway.metrics import MetricsPage
 from paddock.gateway.reloading import Reloader
 from paddock.gateway.server import serve
 from paddock.gateway.usage import UsageBook
 
-__all__ = ["Gate", "MetricsPage", "Reloader", "UsageBook", "create_app", "read_keys", "serve"]
+__all__ = ["Gate", "MetricsPage", "Reloader", "UsageBook", "create_app", "hashed_keys", "read_keys", "serve"]

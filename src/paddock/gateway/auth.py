@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fastapi import Request
 
-from paddock.errors import AuthenticationError
+from paddock.errors import AuthenticationError, TooManyFailures
 from paddock.gateway.callers import CALLER, NOBODY, Caller, must_be_admin
+from paddock.gateway.failed_keys import FailedKeys
 from paddock.gateway.keys import Key, digest
-from paddock.gateway.limits import Limits, Rates
+from paddock.gateway.limits import Limits, Rates, duration
 from paddock.gateway.metering import METER, Meter
 from paddock.gateway.permissions import Need
 from paddock.gateway.usage import UsageBook
@@ -21,7 +22,10 @@ from paddock.gateway.usage import UsageBook
 class Gate:
     """A FastAPI dependency of every route, which lets a request through or raises. Without keys everybody may ask."""
 
-    def __init__(self, keys: list[Key], usage: UsageBook) -> None:
+    def __init__(self, keys: list[Key], usage: UsageBook, clock: Callable[[], float] = time.time) -> None:
+        """`clock` tells the seconds since 1970, by which keys expire."""
+        self._clock = clock
+        self._failures = FailedKeys()
         self._keys: list[Key] = []
         self._usage = usage
         self._limits: dict[str, Limits] = {}
@@ -46,7 +50,10 @@ class Gate:
 
     def still_admits(self, caller: Caller) -> bool:
         """Whether somebody who was let in would be let in as the same again."""
-        return caller in [key.caller for key in self._keys] if self._keys else caller is NOBODY
+        if not self._keys:
+            return caller is NOBODY
+        now = self._clock()
+        return any(key.caller == caller and not key.is_expired(now) for key in self._keys)
 
     async def __call__(self, request: Request) -> None:
         need = self._needs[request.scope["endpoint"]]
@@ -62,20 +69,36 @@ class Gate:
     def _identify(self, request: Request) -> Caller:
         if not self._keys:
             return NOBODY
+        address = request.client.host if request.client is not None else ""
         presented = request.headers.get("x-api-key") or ""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             presented = token.strip()
         if not presented:
             raise AuthenticationError("an API key is required: send it as 'Authorization: Bearer KEY'")
+        now = time.monotonic()
+        if (wait := self._failures.wait(address, now)) > 0 and not self._failures.is_trusted(address):
+            raise _too_many(wait)
         shown = digest(presented.encode("latin-1"))  # of the bytes as they came
         # Every key is compared, so that the time taken tells nothing about which one was near.
         found = [key for key in self._keys if hmac.compare_digest(shown, key.digest)]
-        if not found:
+        if not found or found[0].is_expired(self._clock()):
+            if wait > 0:
+                raise _too_many(wait)
+            self._failures.count(address, now)
+            if found:
+                raise AuthenticationError(f"the API key {found[0].caller.name!r} has expired: use its replacement")
             raise AuthenticationError("this API key is not known here")
+        self._failures.trust(address)
         return found[0].caller
 
     def _limits_of(self, name: str) -> Limits:
         if name not in self._limits:
             self._limits[name] = Limits(Rates(), time.monotonic())
         return self._limits[name]
+
+
+def _too_many(wait: float) -> TooManyFailures:
+    return TooManyFailures(
+        f"too many wrong API keys came from this address: try again in {duration(wait)}", retry_after=wait
+    )

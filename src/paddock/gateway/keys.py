@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from paddock.config import KeySettings, ServerSettings
+from paddock.config import KeySettings, PreviousKey, ServerSettings
 from paddock.errors import StartupError
 from paddock.gateway.callers import Caller
 from paddock.gateway.limits import Rates
@@ -20,34 +20,57 @@ class Key:
     """All that is kept of it."""
     caller: Caller
     rates: Rates
+    expires_at: float | None = None
+    """Seconds since 1970."""
+
+    def is_expired(self, now: float) -> bool:
+        return self.expires_at is not None and now >= self.expires_at
 
 
 def read_keys(settings: ServerSettings) -> list[Key]:
     """All keys of the settings and of the file they name. Raises `StartupError`."""
-    keys = [*_plain_keys(settings), *(_key(name, said) for name, said in settings.keys.items())]
+    plain = dict(_plain_keys(settings))
+    for name in plain.keys() & settings.keys.keys():
+        raise StartupError(f"two API keys are called {name!r}")
+    keys = [
+        *(Key(known, Caller(name, admin=True, origin=Origin(key=name)), Rates()) for name, known in plain.items()),
+        *(key for name, said in settings.keys.items() for key in _keys(name, said)),
+    ]
     owners: dict[bytes, str] = {}
     for key in keys:
         name = key.caller.name
-        if name in owners.values():
-            raise StartupError(f"two API keys are called {name!r}")
         if key.digest in owners:
             raise StartupError(f"the API keys {owners[key.digest]!r} and {name!r} are the same")
         owners[key.digest] = name
     return keys
 
 
+def hashed_keys(settings: ServerSettings) -> dict[str, KeySettings]:
+    """The same keys as hashes only, for places where others may read them. Raises `StartupError`."""
+    found = {name: KeySettings(hash=_written(known), admin=True) for name, known in _plain_keys(settings)}
+    for name, said in settings.keys.items():
+        data = said.model_dump(exclude_unset=True, exclude={"key", "previous"})
+        data["hash"] = _written(_digest_of_entry(said, name))
+        if said.previous:
+            data["previous"] = [
+                {"hash": _written(_digest_of_entry(old, name)), "expires_at": old.expires_at} for old in said.previous
+            ]
+        found[name] = KeySettings.model_validate(data)
+    return found
+
+
 def digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
 
 
-def _plain_keys(settings: ServerSettings) -> Iterator[Key]:
+def _plain_keys(settings: ServerSettings) -> Iterator[tuple[str, bytes]]:
     """Those without a name are called by their number. As with llama-server each of them may do everything."""
     keys = list(settings.api_keys)
     if settings.api_key_file is not None:
         keys += _lines(settings.api_key_file)
     for number, key in enumerate(keys, 1):
         name = f"api-key-{number}"
-        yield Key(_digest_of(key, name), Caller(name, admin=True, origin=Origin(key=name)), Rates())
+        yield name, _digest_of(key, name)
 
 
 def _lines(file: Path) -> list[str]:
@@ -61,7 +84,8 @@ def _lines(file: Path) -> list[str]:
     return keys
 
 
-def _key(name: str, said: KeySettings) -> Key:
+def _keys(name: str, said: KeySettings) -> Iterator[Key]:
+    """The newest key of a name, then those that it replaces. They have the same rights, limits and account."""
     tenant = said.tenant or ""
     origin = Origin(
         key=name,
@@ -71,11 +95,21 @@ def _key(name: str, said: KeySettings) -> Key:
         batch=said.priority == "batch",
     )
     models = None if said.models is None else tuple(said.models)
-    if said.hash is not None:
-        known = bytes.fromhex(said.hash.removeprefix("sha256:"))
-    else:
-        known = _digest_of(said.key or "", name)
-    return Key(known, Caller(name, said.admin, origin, models), Rates.of(said))
+    caller, rates = Caller(name, said.admin, origin, models), Rates.of(said)
+    entries: list[KeySettings | PreviousKey] = [said, *said.previous]
+    for entry in entries:
+        expires_at = entry.expires_at.timestamp() if entry.expires_at is not None else None
+        yield Key(_digest_of_entry(entry, name), caller, rates, expires_at)
+
+
+def _digest_of_entry(entry: KeySettings | PreviousKey, name: str) -> bytes:
+    if entry.hash is not None:
+        return bytes.fromhex(entry.hash.removeprefix("sha256:"))
+    return _digest_of(entry.key or "", name)
+
+
+def _written(known: bytes) -> str:
+    return f"sha256:{known.hex()}"
 
 
 def _digest_of(key: str, name: str) -> bytes:
