@@ -32,11 +32,13 @@ from paddock.cli.doctor.models import (
 from paddock.cli.doctor.permissions import check_open_files, check_secret, check_slots, check_space, check_tls
 from paddock.cli.doctor.port import Holder, check_port, look_at_port
 from paddock.cli.doctor.processor import check_gpu, check_processor, gpu_here, processor_flags
+from paddock.cli.doctor.sandbox import check_sandbox
 from paddock.cli.doctor.service import check_service
 from paddock.cli.doctor.speed import check_speed
 from paddock.config import ModelManagerSettings
 from paddock.fleet import open_catalogue
 from paddock.fleet.build import Build, Gpu, ask_build
+from paddock.types import SandboxMode, SandboxState
 from tests.certificates import make_certificate
 from tests.server import Server
 
@@ -418,3 +420,18 @@ def test_a_configuration_that_cannot_be_read(tmp_path: Path, text: str, says: st
     done = _doctor("--config", "c.json", cwd=tmp_path)
     assert done.returncode == 1
     assert says in done.stdout and "installation" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("mode", "missing", "level", "text"),
+    [
+        ("auto", (), "ok", "no_new_privs, landlock (version 7), seccomp"),
+        ("auto", ("landlock: none",), "warning", "missing: landlock: none"),
+        ("required", ("landlock: none",), "problem", "no model can be loaded: landlock: none"),
+        ("off", (), "warning", "sandbox is off"),
+    ],
+)
+def test_the_sandbox_is_told(mode: SandboxMode, missing: tuple[str, ...], level: str, text: str) -> None:
+    finding = check_sandbox(mode, SandboxState(("no_new_privs", "landlock", "seccomp"), 7, missing))
+    assert finding.level == level
+    assert text in finding.text

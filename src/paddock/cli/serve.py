@@ -56,6 +56,7 @@ SETTING_OF_FLAG: dict[str, str] = {
     "chat_template_file": "model_manager.chat_template_file",
     "idle_timeout": "model_manager.idle_timeout",
     "memory_limit": "model_manager.memory_limit",
+    "sandbox": "model_manager.sandbox",
     "models_max": "model_manager.models_max",
     "host": "server.host",
     "port": "server.port",
@@ -172,6 +173,12 @@ _LIFECYCLE = _options(
         "--deterministic", is_flag=True, default=None, help="Same seed, same bytes. [on with -np 1 -nocb, else off]"
     ),
     click.option("--slot-save-path", metavar="DIR", help="Save and restore slots in this folder."),
+    click.option(
+        "--sandbox",
+        type=click.Choice(["auto", "off", "required"]),
+        help="Keep workers from the network, other programs and other files. [auto]",
+    ),
+    click.option("--no-sandbox", "sandbox", flag_value="off", help="The same as --sandbox off."),
 )
 _SERVER = _options(
     click.option("--host", metavar="ADDRESS", help="Address to listen on. [127.0.0.1]"),

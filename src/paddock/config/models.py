@@ -39,6 +39,9 @@ class ModelSettings(Section):
     """Seconds that a busy worker may leave health checks unanswered before it is killed and started again."""
     hang_timeout: float = Field(600, gt=0)
     """Seconds that one step of a worker may take before the worker is killed and started again."""
+    sandbox: Literal["auto", "off", "required"] = "auto"
+    """Deny workers the network, other programs and other files (Landlock, seccomp). `auto`: as far as the kernel
+    supports it; `required`: load no model where a part of it is missing; `off`: no sandbox."""
     n_ctx: int = Field(16384, ge=0)
     """Context size in tokens, for all requests of the model together (see `kv_unified`). 0: the trained length."""
     n_batch: int = Field(2048, ge=1)

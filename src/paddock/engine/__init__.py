@@ -20,6 +20,13 @@ def open_engine(model_path: str, options: EngineOptions, on_progress: Callable[[
     return LlamaEngine(Path(model_path), options, on_progress)
 
 
+def load_libraries(model_path: str) -> None:
+    """Load all native code that opening this model needs, and nothing of the model."""
+    if not model_path.startswith("fake:"):
+        import paddock.engine.llama
+        import paddock.engine.pooled  # noqa: F401
+
+
 def open_pooled_engine(model_path: str, options: EngineOptions, on_progress: Callable[[float], None]) -> PooledEngine:
     """The same for a model that makes vectors of whole inputs, in the way of `options.pooling`."""
     if model_path.startswith("fake:"):
@@ -31,4 +38,4 @@ def open_pooled_engine(model_path: str, options: EngineOptions, on_progress: Cal
     return LlamaPooledEngine(Path(model_path), options, on_progress)
 
 
-__all__ = ["Engine", "PooledEngine", "Vocab", "open_engine", "open_pooled_engine"]
+__all__ = ["Engine", "PooledEngine", "Vocab", "load_libraries", "open_engine", "open_pooled_engine"]

@@ -21,7 +21,7 @@ from paddock.fleet.gguf import BrokenGGUF, Header
 from paddock.fleet.headers import read_headers
 from paddock.fleet.kinds import Wanted, kind_of, pooling_of, why_no_model
 from paddock.fleet.options import engine_options
-from paddock.types import EngineOptions, ModelKind, Pooling
+from paddock.types import EngineOptions, ModelKind, Pooling, SandboxMode
 
 _FAKE = "fake:"
 
@@ -50,6 +50,10 @@ class Model:
     load_timeout: float = 600
     silence_timeout: float = 30
     hang_timeout: float = 600
+    sandbox: SandboxMode = "auto"
+    """What keeps its worker from doing what it never has to (docs/security.md)."""
+    saves_to: str = ""
+    """The folder that its slots are saved to; empty: they are not."""
     idle_timeout: float = 300
     pinned: bool = False
     preload: bool = False
@@ -232,13 +236,15 @@ class Catalogue:
         return found
 
 
-def open_catalogue(settings: ModelManagerSettings, *, verbose: bool = False) -> Catalogue:
+def open_catalogue(
+    settings: ModelManagerSettings, *, verbose: bool = False, slot_save_path: Path | None = None
+) -> Catalogue:
     """The models that the settings name: one file, or a directory and what is said of single models, or none of all
     that, which means the demo model. It can be opened again at any time, to be compared with what it was.
 
     Raises `StartupError` for what can never be served.
     """
-    maker = _Maker(settings, verbose=verbose)
+    maker = _Maker(settings, verbose=verbose, slot_save_path=slot_save_path)
     if settings.model is not None:
         return Catalogue([maker.only(settings.model)], any_name=True)
     if settings.models_directory is None and not settings.models:
@@ -253,9 +259,10 @@ def open_catalogue(settings: ModelManagerSettings, *, verbose: bool = False) -> 
 class _Maker:
     """Makes models of files and settings."""
 
-    def __init__(self, settings: ModelManagerSettings, *, verbose: bool) -> None:
+    def __init__(self, settings: ModelManagerSettings, *, verbose: bool, slot_save_path: Path | None) -> None:
         self._settings = settings
         self._verbose = verbose
+        self._saves_to = "" if slot_save_path is None else str(slot_save_path.absolute())
 
     def only(self, path: Path) -> Model:
         """The one model that is served, by its file. It answers to the aliases that are set for all."""
@@ -359,6 +366,8 @@ class _Maker:
             load_timeout=said.load_timeout,
             silence_timeout=said.silence_timeout,
             hang_timeout=said.hang_timeout,
+            sandbox=said.sandbox,
+            saves_to=self._saves_to,
             idle_timeout=said.idle_timeout,
             pinned=said.pinned,
             preload=said.preload,

@@ -25,11 +25,20 @@ from paddock.errors import (
 )
 from paddock.fleet.attempt import Attempt
 from paddock.fleet.catalogue import Model
-from paddock.fleet.environment import environment
+from paddock.fleet.environment import environment, has_gpu
 from paddock.fleet.output import understand
 from paddock.fleet.vigil import Vigil
 from paddock.tally import Levels, Tally
-from paddock.types import EngineOptions, GenerateRequest, ModelInfo, PoolRequest, SlotState, TreeView
+from paddock.types import (
+    EngineOptions,
+    GenerateRequest,
+    ModelInfo,
+    PoolRequest,
+    Sandbox,
+    SandboxState,
+    SlotState,
+    TreeView,
+)
 from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
@@ -94,6 +103,8 @@ class WorkerProcess(asyncio.Protocol):
         self._turns = turns
         self.progress = 0.0
         self.info: ModelInfo | None = None
+        self.sandbox = SandboxState()
+        """What its process is kept from doing, once its model is loaded."""
         self.completed = 0
         """How many requests it has answered to their end."""
         self.end = ""
@@ -175,7 +186,7 @@ class WorkerProcess(asyncio.Protocol):
         """Wait until this model is loaded. Raises `ModelLoadFailed`; then it is of no use any more."""
         self.model, within = model.name, model.load_timeout
         self._vigil = Vigil(model.silence_timeout, model.hang_timeout)
-        self._send(Load(PROTOCOL_VERSION, model.path, options))
+        self._send(Load(PROTOCOL_VERSION, model.path, options, _sandbox(model)))
         self._keep_vigil()
         try:
             self.info = await asyncio.wait_for(asyncio.shield(self._ready), within)
@@ -328,7 +339,10 @@ class WorkerProcess(asyncio.Protocol):
             case Loading(progress):
                 self.progress = progress
                 self._owner.worker_progressed(self)
-            case Ready(_, info):
+            case Ready(_, info, sandbox):
+                self.sandbox = sandbox
+                log = _log.warning if sandbox.missing else _log.debug
+                log("sandbox", model=self.model, pid=self.pid, active=sandbox.active, missing=sandbox.missing)
                 if not self._ready.done():
                     self._ready.set_result(info)
             case LoadFailed(problem):
@@ -466,6 +480,13 @@ class WorkerProcess(asyncio.Protocol):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _sandbox(model: Model) -> Sandbox:
+    """What a worker with this model may open: its files, and the folder that slots are saved to."""
+    files = (*(file.path for file in (*model.files, *model.draft)), *(adapter.path for adapter in model.adapters))
+    writable = (model.saves_to,) if model.saves_to else ()
+    return Sandbox(model.sandbox, () if model.is_fake else (model.path, *files), writable, gpu=has_gpu())
 
 
 async def _line(stream: asyncio.StreamReader) -> bytes:

@@ -15,6 +15,7 @@ from paddock.fleet.policy import Bytes, Phase, Standing
 from paddock.fleet.process import WorkerProcess
 from paddock.pool.replica import ReplicaStatus
 from paddock.tally import Levels
+from paddock.types import SandboxState
 
 State = Literal["unloaded", "loading", "loaded", "unloading"]
 STATES: dict[Phase, State] = {"out": "unloaded", "loading": "loading", "in": "loaded", "leaving": "unloading"}
@@ -42,6 +43,8 @@ class ModelStatus:
     failures: int = 0
     retry_after: float = 0.0
     """Seconds for which it is left alone after them."""
+    sandbox: SandboxState | None = None
+    """Of its worker, while it is loaded."""
     replicas: tuple[ReplicaStatus, ...] = ()
     """Those that serve it together, where there are several."""
 
@@ -65,6 +68,7 @@ def together(model: Model, members: Sequence[ModelStatus], replicas: Sequence[Re
         waiting=sum(member.waiting for member in members) + sum(replica.load.waiting for replica in elsewhere),
         slots=sum(member.slots for member in members) + sum(replica.load.slots for replica in ready),
         progress=max((member.progress for member in members), default=0.0),
+        sandbox=_weakest(loaded),
         needs=_sum(member.needs for member in members),
         loaded_for=max((member.loaded_for for member in members), default=0.0),
         idle_for=min((member.idle_for for member in loaded), default=0.0),
@@ -73,6 +77,12 @@ def together(model: Model, members: Sequence[ModelStatus], replicas: Sequence[Re
         retry_after=min((replica.retry_after for replica in replicas), default=0.0),
         replicas=tuple(replicas),
     )
+
+
+def _weakest(loaded: Sequence[ModelStatus]) -> SandboxState | None:
+    """Of several workers the one that is confined least."""
+    states = [member.sandbox for member in loaded if member.sandbox is not None]
+    return min(states, key=lambda state: len(state.active), default=None)
 
 
 def _sum(sizes: Iterable[Bytes]) -> Bytes:
@@ -140,6 +150,7 @@ class Seat:
             waiting=len(self.waiting),
             slots=worker.info.n_slots if worker is not None and worker.info is not None else 0,
             pid=worker.pid if worker is not None else None,
+            sandbox=worker.sandbox if worker is not None and there else None,
             progress=worker.progress if worker is not None else 0.0,
             needs=self.takes,
             levels=(worker.levels if worker is not None else None) or Levels(),

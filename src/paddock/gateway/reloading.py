@@ -45,7 +45,12 @@ class Reloader:
                 settings = await asyncio.to_thread(self._reread)
                 keys = await asyncio.to_thread(self._read_keys, settings)
                 verbose = settings.server.log_level == "DEBUG"
-                catalogue = await asyncio.to_thread(open_catalogue, settings.model_manager, verbose=verbose)
+                catalogue = await asyncio.to_thread(
+                    open_catalogue,
+                    settings.model_manager,
+                    verbose=verbose,
+                    slot_save_path=self._settings.server.slot_save_path,  # which changes with the next start only
+                )
             except StartupError as error:
                 _log.error("not reloaded", error=error.message)
                 raise InvalidRequest(f"nothing was changed: {error.message}") from None

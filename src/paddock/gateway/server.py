@@ -43,7 +43,11 @@ def serve(
 
     Raises `StartupError` before anything has been started.
     """
-    catalogue = open_catalogue(settings.model_manager, verbose=settings.server.log_level == "DEBUG")
+    catalogue = open_catalogue(
+        settings.model_manager,
+        verbose=settings.server.log_level == "DEBUG",
+        slot_save_path=settings.server.slot_save_path,
+    )
     for note in catalogue.notes:
         _log.warning(note)
     folder = settings.server.slot_save_path

@@ -29,6 +29,7 @@ from paddock.types.prompts import (
 )
 from paddock.types.requests import GenerateRequest, Origin, PoolRequest
 from paddock.types.sampling import Constraint, DraftParams, SamplerName, SamplingParams
+from paddock.types.sandbox import Sandbox, SandboxMode, SandboxState
 from paddock.types.step import Drafting, Sampled, Span
 from paddock.types.views import SlotState, SlotView, SpanView, TreeView
 
@@ -65,6 +66,9 @@ __all__ = [
     "Sampled",
     "SamplerName",
     "SamplingParams",
+    "Sandbox",
+    "SandboxMode",
+    "SandboxState",
     "Save",
     "SlotPrefix",
     "SlotState",

@@ -18,6 +18,8 @@ from paddock.types import (
     Origin,
     PoolRequest,
     PromptProgress,
+    Sandbox,
+    SandboxState,
     SlotState,
     SlotView,
     TextLogprobs,
@@ -54,6 +56,7 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
     version: int
     model_path: str
     options: EngineOptions
+    sandbox: Sandbox
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
@@ -166,6 +169,7 @@ class Loading(msgspec.Struct, frozen=True, tag="loading"):
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
     version: int
     info: ModelInfo
+    sandbox: SandboxState
 
 
 class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):

@@ -100,8 +100,9 @@ class EngineThread(NativeThread[Command]):
         turns: Turns,
         post: Callable[[Event], None],
         send: Callable[[Step | Slots | Stats], None],
+        confine: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(post)
+        super().__init__(post, confine)
         self._model_path = model_path
         self._options = options
         self._turns = turns

@@ -34,8 +34,10 @@ class NativeThread(Generic[Told]):
     how it is opened and what it does then.
     """
 
-    def __init__(self, post: Callable[[Any], None]) -> None:
+    def __init__(self, post: Callable[[Any], None], confine: Callable[[], None] = lambda: None) -> None:
+        """`confine` is called on this thread before it opens a model."""
         self._post = post
+        self._confine = confine
         self.counting = Counting()
         self._inbox: SimpleQueue[Told] = SimpleQueue()
         self.deciding = threading.Lock()
@@ -66,6 +68,7 @@ class NativeThread(Generic[Told]):
     def _main(self) -> None:
         with self.deciding:
             try:
+                self._confine()
                 self._serve()
             except Exception as error:
                 if not isinstance(error, PaddockError):

@@ -46,8 +46,9 @@ class PooledThread(NativeThread[Command | AddJob]):
         turns: Turns,
         post: Callable[[Event | PooledOpened], None],
         send: Callable[[Pooled | Slots | Stats], None],
+        confine: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(post)
+        super().__init__(post, confine)
         self._model_path = model_path
         self._options = options
         self._turns = turns

@@ -23,9 +23,18 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
+from paddock.engine import load_libraries
 from paddock.errors import InvalidRequest, ModelLoadFailed, PaddockError, QueueFull, WorkerCrashed
 from paddock.scheduling import FairQueue, Job, Request, has_place
-from paddock.types import DraftParams, EngineOptions, GenerateRequest, Origin, PoolRequest
+from paddock.types import (
+    DraftParams,
+    EngineOptions,
+    GenerateRequest,
+    Origin,
+    PoolRequest,
+    Sandbox,
+    SandboxState,
+)
 from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
@@ -73,6 +82,7 @@ from paddock.worker.outbox import Outbox
 from paddock.worker.pooled_thread import AddJob, PooledOpened, PooledThread, Vectors
 from paddock.worker.prompts import PromptReader, Read, Reply
 from paddock.worker.questions import TextQuestions
+from paddock.worker.sandbox import confine_calls, confine_files
 from paddock.worker.slot_actions import SlotActions
 from paddock.worker.turns import Turns
 from paddock.worker.watching import EngineViews, Watching
@@ -155,6 +165,7 @@ class Worker:
         self._compiler: Compiler | None = None
         self._turns = turns
         self._options = EngineOptions()
+        self._sandbox = SandboxState()
         self._engine: EngineThread | PooledThread | None = None
         self._opened: Opened | None = None
         self._prompts: PromptReader | None = None
@@ -215,13 +226,21 @@ class Worker:
 
     def _on_message(self, message: ToWorker) -> None:
         match message:
-            case Load(version, model_path, options):
+            case Load(version, model_path, options, sandbox):
                 if version != PROTOCOL_VERSION:
                     self._give_up(ModelLoadFailed(f"the worker speaks protocol {PROTOCOL_VERSION}, not {version}"))
                 self._options = options
+                self._confine_files(sandbox)
                 turns = Turns(self._turns, threads=options.n_threads, cores=os.cpu_count() or 1)
                 thread = EngineThread if options.pooling is None else PooledThread
-                self._engine = thread(model_path, options, turns, self._post, self._outbox.send)
+                self._engine = thread(
+                    model_path,
+                    options,
+                    turns,
+                    self._post,
+                    self._outbox.send,
+                    lambda: self._confine_calls(sandbox, model_path),
+                )
                 self._engine.start()
             case Generate(request) | Pool(request):
                 self._enter(request)
@@ -247,6 +266,20 @@ class Worker:
                 if self._engine is not None:
                     self._outbox.send(self._engine.counting.last())
                 _leave(0)
+
+    # ── the sandbox ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _confine_files(self, sandbox: Sandbox) -> None:
+        """Here and now, before there is a second thread: those that are started later inherit it."""
+        try:
+            self._sandbox = confine_files(sandbox)
+        except PaddockError as error:
+            self._give_up(error)
+
+    def _confine_calls(self, sandbox: Sandbox, model_path: str) -> None:
+        """Runs on the engine thread, when the libraries are loaded and nothing of the model has been read."""
+        load_libraries(model_path)
+        self._sandbox = confine_calls(sandbox, self._sandbox)
 
     # ── the other threads ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -344,12 +377,12 @@ class Worker:
                     self._questions = TextQuestions(opened.engine, self._prompts, self._outbox.send)
                     assert isinstance(self._engine, EngineThread), "which has opened it"
                     self._watching = Watching(EngineViews(self._engine, opened.engine), self._outbox.send)
-                    self._outbox.send(Ready(PROTOCOL_VERSION, info))
+                    self._outbox.send(Ready(PROTOCOL_VERSION, info, self._sandbox))
                 case PooledOpened(pooled):
                     assert isinstance(self._engine, PooledThread), "which has opened it"
                     self._watching = Watching(self._engine.look, self._outbox.send)
                     self._inputs = InputReader(pooled)
-                    self._outbox.send(Ready(PROTOCOL_VERSION, pooled.info))
+                    self._outbox.send(Ready(PROTOCOL_VERSION, pooled.info, self._sandbox))
                 case Died(error):
                     self._give_up(error)
 

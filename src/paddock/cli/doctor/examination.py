@@ -18,12 +18,14 @@ from paddock.cli.doctor.models import Room, look_at_models
 from paddock.cli.doctor.permissions import check_open_files, check_secret, check_slots, check_space, check_tls
 from paddock.cli.doctor.port import look_at_port
 from paddock.cli.doctor.processor import check_gpu, check_processor, gpu_here, nvidia_open, processor_flags
+from paddock.cli.doctor.sandbox import check_sandbox
 from paddock.cli.doctor.service import look_at_service
 from paddock.cli.doctor.speed import check_speed
 from paddock.config import Settings, load_settings
 from paddock.errors import SettingsError
 from paddock.fleet import has_gpu
 from paddock.fleet.build import Build, ask_build
+from paddock.fleet.confinement import ask_sandbox
 from paddock.fleet.memory import room_in_control_group
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ def _machine(settings: Settings, build: Build) -> Iterator[Finding]:
         layers != 0 for layers in (manager.n_gpu_layers, *(each.n_gpu_layers for each in manager.models.values()))
     )
     yield from check_gpu(build, gpu_here(), built_for_gpu=has_gpu(), wanted=wanted, devices_open=nvidia_open())
+    yield check_sandbox(manager.sandbox, ask_sandbox())
     yield check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     for folder in (manager.models_directory, settings.server.slot_save_path):
         if folder is not None and folder.is_dir():

@@ -198,6 +198,7 @@ def _state(status: ModelStatus) -> ModelState:
         waiting=status.waiting,
         slots=status.slots,
         pid=status.pid,
+        sandbox=status.sandbox,
         memory=dict(status.needs),
         loaded_for=round(status.loaded_for, 3),
         idle_for=round(status.idle_for, 3),

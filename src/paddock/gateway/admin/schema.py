@@ -5,6 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from paddock.gateway.fields import Fields
+from paddock.types import SandboxState
 
 
 class NamedModel(Fields):
@@ -93,6 +94,8 @@ class ModelState(msgspec.Struct, kw_only=True):
     """Requests that wait for it to be loaded."""
     slots: int
     pid: int | None
+    sandbox: SandboxState | None
+    """What its worker is kept from doing, while it is loaded; of several the one that is confined least."""
     memory: dict[str, int]
     """Bytes on each device: as estimated, or as measured where that is more."""
     loaded_for: float

@@ -1,0 +1,94 @@
+"""Confining this process: the effects, in the order in which they are possible."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from paddock.errors import ModelLoadFailed
+from paddock.types import Sandbox, SandboxState
+from paddock.worker.sandbox import landlock, seccomp
+from paddock.worker.sandbox.kernel import set_no_new_privs
+from paddock.worker.sandbox.paths import accesses, gpu_caches
+
+
+def confine_files(sandbox: Sandbox) -> SandboxState:
+    """Take away new privileges and other people's files from this thread and those that it will start.
+
+    Raises `ModelLoadFailed` where the sandbox is required and something is missing.
+    """
+    if sandbox.mode == "off":
+        return SandboxState()
+    active: list[str] = []
+    missing: list[str] = []
+    try:
+        set_no_new_privs()
+        active.append("no_new_privs")
+    except OSError as error:
+        missing.append(f"no_new_privs: {error.strerror}")
+    abi = landlock.version()
+    if abi == 0:
+        missing.append("landlock: this kernel has none, or it is turned off")
+    elif (threads := _threads()) > 1:
+        missing.append(f"landlock: there are {threads} threads already, and it would hold for one")
+    else:
+        try:
+            landlock.restrict(_accesses(sandbox), abi)
+            active.append("landlock")
+        except OSError as error:
+            missing.append(f"landlock: {error.strerror}")
+    return _checked(sandbox, SandboxState(tuple(active), abi, tuple(missing)))
+
+
+def confine_calls(sandbox: Sandbox, state: SandboxState) -> SandboxState:
+    """Take the network, other programs and other processes away from all threads. What must be loaded first, a library
+    above all, has been. Raises `ModelLoadFailed` as above.
+    """
+    if sandbox.mode == "off":
+        return state
+    try:
+        seccomp.install(gpu=sandbox.gpu)
+        state = SandboxState((*state.active, "seccomp"), state.landlock_abi, state.missing)
+    except OSError as error:
+        missing = (*state.missing, f"seccomp: {error.strerror}")
+        state = SandboxState(state.active, state.landlock_abi, missing)
+    return _checked(sandbox, state)
+
+
+def _checked(sandbox: Sandbox, state: SandboxState) -> SandboxState:
+    if sandbox.mode == "required" and state.missing:
+        raise ModelLoadFailed(
+            f"the sandbox is required, and this is missing: {'; '.join(state.missing)}. "
+            "Set model_manager.sandbox to auto, or use a kernel that supports it"
+        )
+    return state
+
+
+def _accesses(sandbox: Sandbox) -> list[landlock.Access]:
+    home = Path(os.environ.get("HOME") or "/")
+    if sandbox.gpu:
+        for folder in gpu_caches(os.environ, home)[:1]:  # CUDA makes its cache itself, which it could not from now on
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError:
+                pass  # then it does without
+    return accesses(sandbox, python=list(_python()), environ=os.environ, home=home)
+
+
+def _python() -> Iterator[str]:
+    yield from (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, str(Path(__file__).parents[3]))
+    yield from sys.path
+    yield from _mapped()
+
+
+def _mapped() -> Iterator[str]:
+    """Folders of the libraries that are loaded: whatever they are linked with may lie beside them."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        paths = {line.rstrip("\n").partition("/")[2] for line in maps if "/" in line}
+    yield from sorted({os.path.dirname(f"/{path}") for path in paths if ".so" in path})
+
+
+def _threads() -> int:
+    return len(os.listdir("/proc/self/task"))

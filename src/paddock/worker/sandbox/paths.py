@@ -1,0 +1,75 @@
+"""Which files a worker opens. Pure: what the machine and the process are like is passed in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from paddock.types import Sandbox
+from paddock.worker.sandbox.landlock import DEVICE, READ, WRITE, Access, Right
+
+# Programs' own files and what the loader of libraries reads. Not all of /etc: the configuration with its keys may be
+# there. Not all of /opt, /var or /home either.
+_SYSTEM = (
+    "/usr", "/lib", "/lib64", "/lib32", "/nix/store", "/gnu/store",
+    "/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives",
+    "/etc/localtime", "/etc/nsswitch.conf", "/etc/passwd", "/etc/group", "/etc/os-release", "/etc/gai.conf",
+)  # fmt: skip
+_KERNEL = ("/proc", "/sys")
+_PLAIN_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_GPU_SYSTEM = ("/etc/OpenCL", "/etc/vulkan", "/etc/nvidia", "/etc/nvidia-container-runtime", "/run/opengl-driver")
+_GPU_OPTIONAL = ("rocm*", "cuda*", "nvidia*", "amdgpu*", "intel*")
+"""Below /opt."""
+_GPU_DEVICES = ("nvidia*", "dri", "kfd", "dxg", "davinci*", "mali*")
+"""Below /dev."""
+_LIBRARY_VARIABLES = ("LD_LIBRARY_PATH", "LLAMA_CPP_LIB_PATH", "CUDA_PATH", "CUDA_HOME", "ROCM_PATH", "HIP_PATH")
+
+
+def accesses(
+    sandbox: Sandbox, *, python: Sequence[str], environ: Mapping[str, str], home: Path, root: Path = Path("/")
+) -> list[Access]:
+    """`python` are the folders of the interpreter and of everything that can be imported. `root` is for tests."""
+    found = [
+        *(Access(_below(root, path), READ) for path in (*_SYSTEM, *_KERNEL)),
+        *(Access(_below(root, path), DEVICE) for path in _PLAIN_DEVICES),
+        *(Access(path, READ) for path in _folders([*python, *_variables(environ)])),
+        *(Access(Path(os.path.realpath(path)), Right.READ_FILE) for path in sandbox.readable),
+        *(Access(Path(os.path.realpath(path)), WRITE) for path in sandbox.writable),
+    ]
+    if sandbox.gpu:
+        found += _gpu(environ, home, root)
+    return found
+
+
+def gpu_caches(environ: Mapping[str, str], home: Path) -> list[Path]:
+    """Folders in which drivers keep what they have compiled."""
+    cache = Path(environ.get("XDG_CACHE_HOME") or home / ".cache")
+    cuda = Path(environ.get("CUDA_CACHE_PATH") or home / ".nv" / "ComputeCache")
+    return [cuda, cache / "mesa_shader_cache", cache / "nvidia", cache / "AMD"]
+
+
+def _gpu(environ: Mapping[str, str], home: Path, root: Path) -> Iterator[Access]:
+    for path in _GPU_SYSTEM:
+        yield Access(_below(root, path), READ)
+    for pattern in _GPU_OPTIONAL:
+        yield from (Access(path, READ) for path in sorted((root / "opt").glob(pattern)))
+    for pattern in _GPU_DEVICES:
+        yield from (Access(path, DEVICE) for path in sorted((root / "dev").glob(pattern)))
+    yield Access(_below(root, "/dev/shm"), WRITE)  # noqa: S108 (where drivers share memory)
+    yield from (Access(path, WRITE) for path in gpu_caches(environ, home))
+
+
+def _variables(environ: Mapping[str, str]) -> Iterator[str]:
+    for name in _LIBRARY_VARIABLES:
+        yield from environ.get(name, "").split(os.pathsep)
+
+
+def _folders(paths: Iterable[str]) -> list[Path]:
+    """Once each, and never all of the file system, which a stray entry of a search path may name."""
+    found = {Path(os.path.realpath(path)) for path in paths if path}
+    return sorted(path for path in found if path != Path("/"))
+
+
+def _below(root: Path, path: str) -> Path:
+    return root / path.lstrip("/")
