@@ -20,11 +20,17 @@ _URL = re.compile(r"on (https?://\S+)")
 
 
 class Server:
-    """Starts on entering and is listening then; stops on leaving, by SIGTERM, and by SIGKILL if that fails."""
+    """Starts on entering and is listening then; stops on leaving, by SIGTERM, and by SIGKILL if that fails.
 
-    def __init__(self, *args: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> None:
+    With `lazy`, which saves a worker where none is needed, nothing is loaded before the first request; without it the
+    server does as it does by itself.
+    """
+
+    def __init__(
+        self, *args: str, env: dict[str, str] | None = None, cwd: Path | None = None, lazy: bool = True
+    ) -> None:
         self._args = args
-        self._env = {**os.environ, **(env or {})}
+        self._env = {**os.environ, **({"PADDOCK_MODEL_MANAGER__LAZY": "true"} if lazy else {}), **(env or {})}
         self._cwd = cwd
         self.output: list[str] = []
         self.url = ""

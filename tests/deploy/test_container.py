@@ -15,7 +15,7 @@ import yaml
 
 from paddock.cli.serve import command as serve
 from tests.certificates import make_certificate
-from tests.server import Server, wait_for
+from tests.server import Server
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -107,9 +107,8 @@ def test_healthy_and_not() -> None:
 
 
 def test_a_server_that_loads_is_alive_but_not_ready() -> None:
-    with Server("-m", "fake:load=20") as server:
-        assert server.client.post("/models/load", json={"model": "fake"}).status_code == 200
-        wait_for(lambda: server.client.get("/health").status_code == 503, 10, "the load to begin")
+    with Server("-m", "fake:load=20", lazy=False) as server:
+        assert server.client.get("/health").status_code == 503
         assert _health(server.url) == 1
         assert _health(server.url, "--alive") == 0
 

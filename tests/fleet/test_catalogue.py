@@ -314,3 +314,19 @@ def test_a_draft_model_that_changes_is_another_model(tmp_path: Path, demo_model:
     assert before == open_catalogue(settings)
     _write(file, tensors=2)
     assert before != open_catalogue(settings)
+
+
+def test_who_is_loaded_at_the_start(tmp_path: Path) -> None:
+    def at_start(**settings: Any) -> list[str]:
+        catalogue = open_catalogue(ModelManagerSettings(**settings))
+        return [model.name for model in catalogue if model.preload]
+
+    fakes = {"a": {"path": "fake:"}, "b": {"path": "fake:"}}
+    assert at_start(model="fake:") == ["fake"]
+    assert at_start(model="fake:", lazy=True) == []
+    assert at_start(models=fakes) == []
+    assert at_start(models=fakes, default_model="b") == []
+    assert at_start(models=fakes, default_model="b", lazy=False) == ["b"]
+    assert at_start(models={"a": {"path": "fake:", "preload": True}}, lazy=True) == ["a"], "what is said of one counts"
+    with pytest.raises(StartupError, match="default_model"):
+        at_start(models=fakes, lazy=False)

@@ -122,6 +122,28 @@ def test_models_and_health(fake_server: Server) -> None:
     assert health == {"status": "ok", "model_loaded": True, "loaded_models": ["fake"]}
 
 
+def test_one_model_is_loaded_when_the_server_starts() -> None:
+    """As with llama-server. It leaves when idle, and the server is ready all the same."""
+    with Server("-m", "fake:", "--idle-timeout", "5", lazy=False) as server:
+        wait_for(lambda: _health(server).get("model_loaded"), 20, "the load, which nobody asked for")
+        wait_for(lambda: _health(server).get("model_loaded") is False, 20, "it to leave")
+        assert (_health(server)["status"], _health(server)["loaded_models"]) == ("ok", [])
+        assert server.chat("say: back")["choices"][0]["message"]["content"] == "back"
+
+
+def test_health_is_503_until_the_model_is_there() -> None:
+    with Server("-m", "fake:load=30", lazy=False) as server:
+        response = server.client.get("/health")
+        error = _error(response, 503)
+        assert (error["message"], error["type"]) == ("Loading model", "unavailable_error")
+        assert response.headers["retry-after"] == "1"
+
+
+def _health(server: Server) -> dict[str, Any]:
+    health: dict[str, Any] = server.client.get("/health").json()
+    return health
+
+
 def test_health_is_503_while_the_only_model_loads() -> None:
     with Server("-m", "fake:load=1.5") as server, ThreadPoolExecutor(1) as pool:
         assert server.client.get("/health").status_code == 200

@@ -74,6 +74,24 @@ def test_a_worker_exits_when_its_gateway_is_killed_while_loading() -> None:
         wait_for(lambda: not any(map(alive, workers)), 10, "the orphan to leave")
 
 
+def test_a_crash_while_the_only_model_loads_at_the_start_ends_the_server_once() -> None:
+    """There is nothing else to serve; whoever started it may try again. It does not go on crashing by itself."""
+    with Server("-m", "fake:load=60", lazy=False) as server:
+        wait_for(server.workers, 20, "the worker")
+        (worker,) = server.workers()
+        os.kill(worker, signal.SIGABRT)
+        assert server.process.wait(100) == 1
+    assert [line for line in server.output if line.startswith("paddock: ")], server.output
+    assert sum("could not be loaded at the start" in line for line in server.output) == 1
+
+
+def test_a_model_that_does_not_fit_at_the_start_says_so() -> None:
+    with Server("-m", "fake:memory=1000", "--memory-limit", "100MiB", lazy=False) as server:
+        assert server.process.wait(100) == 1
+    (said,) = [line for line in server.output if line.startswith("paddock: ")]
+    assert "fake" in said and "--lazy" in said
+
+
 @pytest.mark.parametrize(("method", "path"), [("GET", "/slots"), ("POST", "/slots/0?action=erase")])
 def test_a_question_to_a_worker_that_dies_is_answered_at_once(method: str, path: str) -> None:
     with Server("-m", "fake:") as server, ThreadPoolExecutor(1) as pool:

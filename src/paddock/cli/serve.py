@@ -27,6 +27,7 @@ SETTING_OF_FLAG: dict[str, str] = {
     "models_dir": "model_manager.models_directory",
     "alias": "model_manager.alias",
     "default_model": "model_manager.default_model",
+    "lazy": "model_manager.lazy",
     "ctx_size": "model_manager.n_ctx",
     "batch_size": "model_manager.n_batch",
     "ubatch_size": "model_manager.n_ubatch",
@@ -163,6 +164,11 @@ _MODELS = _options(
                  help="It stops before a token that it thinks less likely. [0.75]"),
 )  # fmt: skip
 _LIFECYCLE = _options(
+    click.option(
+        "--lazy/--preload",
+        default=None,
+        help="Load the model at its first request, or when the server starts. [--preload with one model, else --lazy]",
+    ),
     click.option(
         "--idle-timeout", type=float, metavar="SECONDS", help="Unload a model after this long idle; 0: never. [300]"
     ),

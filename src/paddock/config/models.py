@@ -189,6 +189,10 @@ class ModelManagerSettings(ModelSettings):
     """Other names of `model`."""
     default_model: str | None = None
     """The model for requests that name none."""
+    lazy: bool | None = None
+    """true: load a model at its first request. false: load it when the server starts; of several, `default_model`.
+    null: load the only model (`model`) at the start, and the models of a directory at their first request.
+    """
     check_interval: float = Field(60, gt=0)
     """The most seconds between two checks for idle models."""
     memory_limit: Size | None = None

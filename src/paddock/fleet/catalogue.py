@@ -212,6 +212,16 @@ class Catalogue:
     def __len__(self) -> int:
         return len(self._models)
 
+    @property
+    def is_single(self) -> bool:
+        """One model was given, by its file: without it there is nothing to serve."""
+        return self._any_name
+
+    @property
+    def default(self) -> Model | None:
+        """The model for requests that name none."""
+        return self._default
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Catalogue):
             return NotImplemented
@@ -251,9 +261,10 @@ def open_catalogue(
         return Catalogue([maker.only(_demo())], any_name=True)
     models, notes = maker.all()
     try:
-        return Catalogue(models, default=settings.default_model, notes=notes)
+        catalogue = Catalogue(models, default=settings.default_model, notes=notes)
     except ModelNotFound as error:
         raise StartupError(f"default_model: {error.message}") from None
+    return _with_default_preloaded(catalogue) if settings.lazy is False else catalogue
 
 
 class _Maker:
@@ -271,6 +282,7 @@ class _Maker:
             raise StartupError(f"the model file {path} does not exist")
         found = Found("fake", (ModelFile(str(path)),)) if fake else gather(path)
         model = self._model(found.name, found, tuple(self._settings.alias))
+        model = replace(model, preload=model.preload or not self._settings.lazy)
         problem = model.problem()
         if problem is not None:
             raise StartupError(f"cannot serve {model.path}: {problem}")
@@ -380,6 +392,16 @@ class _Maker:
             base = self._settings.models_directory if self._settings.model is None else None
             model = _with_draft(model, (base or Path()) / said.model_draft)
         return model
+
+
+def _with_default_preloaded(catalogue: Catalogue) -> Catalogue:
+    if catalogue.default is None:
+        raise StartupError(
+            "which model is to be loaded at the start? --preload (model_manager.lazy: false) loads default_model; "
+            "set that, or `preload` for single models under model_manager.models"
+        )
+    name = catalogue.default.name
+    return catalogue.with_each(lambda model: replace(model, preload=True) if model.name == name else model)
 
 
 def _pretended(path: str) -> Estimate | None:

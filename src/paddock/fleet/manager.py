@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from paddock.errors import InvalidRequest, NotSupported, PaddockError, StartupError
+from paddock.errors import InvalidRequest, ModelUnloaded, NotSupported, PaddockError, ServerStopping, StartupError
 from paddock.fleet.accounts import Memory
 from paddock.fleet.adapters import acting, acting_at_first
 from paddock.fleet.catalogue import Catalogue, Model
@@ -56,7 +56,7 @@ class Fleet:
         self._pools = Pools(catalogue, self._lifecycle, connect or _no_cluster, rules.wait_timeout)
         self.onlookers = Onlookers(self._lifecycle, lambda: self.catalogue, self._status)
         self._adapters: dict[str, Adapters] = {}
-        self._preloading: set[asyncio.Task[None]] = set()
+        self._preloading: dict[str, asyncio.Task[None]] = {}
         self._observers: list[Callable[[Journey], None]] = []
         self.started = time.monotonic()
 
@@ -211,14 +211,19 @@ class Fleet:
 
     # ── the operator's ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def preload(self) -> None:
-        """Begin to load what is to be there from the start, and to look after those who serve elsewhere."""
+    def preload(self, on_failure: Callable[[Model, PaddockError], None] = lambda model, error: None) -> None:
+        """Begin to load what is to be there from the start, and to look after those who serve elsewhere.
+        `on_failure` is called for each model that cannot be loaded.
+        """
         self._pools.start()
         for model in self.catalogue:
             if (model.preload or model.pinned) and not model.clustered:
-                task = asyncio.get_running_loop().create_task(self._preload(model))
-                self._preloading.add(task)
-                task.add_done_callback(self._preloading.discard)
+                task = asyncio.get_running_loop().create_task(self._preload(model, on_failure))
+                self._preloading[model.name] = task
+
+    def is_preloading(self, model: Model) -> bool:
+        """Whether its load at the start of the server is not over yet."""
+        return model.name in self._preloading
 
     async def load(self, model: Model) -> None:
         """Have a model there, with all its replicas, whatever it did before. Raises what kept it from coming."""
@@ -274,7 +279,7 @@ class Fleet:
     async def close(self) -> None:
         await self._pools.close()
         await self._lifecycle.close()
-        await asyncio.gather(*self._preloading, return_exceptions=True)
+        await asyncio.gather(*self._preloading.values(), return_exceptions=True)
 
     def _ended(self, journey: Journey) -> None:
         self.records.of(journey.model).ended(journey)
@@ -310,11 +315,16 @@ class Fleet:
                 if not entrance.may_go_elsewhere(error):
                     raise
 
-    async def _preload(self, model: Model) -> None:
+    async def _preload(self, model: Model, on_failure: Callable[[Model, PaddockError], None]) -> None:
         try:
             await self.load(model)
+        except (ModelUnloaded, ServerStopping):
+            pass  # a reload, /admin/unload or a signal took it away meanwhile: nothing is wrong with it
         except PaddockError as error:
             _log.error("could not be loaded at the start", model=model.name, error=error.message)
+            on_failure(model, error)
+        finally:
+            del self._preloading[model.name]
 
 
 def _must_be_ours(model: Model) -> None:

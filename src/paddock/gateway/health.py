@@ -31,10 +31,12 @@ def health_routes(fleet: Fleet) -> APIRouter:
     @router.get("/health", **describe(Health))
     @router.get("/v1/health", **describe(Health))
     async def health() -> Response:
-        """200 when requests can be served. 503 while the only model is loading, as llama-server answers."""
+        """200 when requests can be served. 503 while the only model is loading, as llama-server answers. Once it has
+        left because it was idle it is 200 again: the next request loads it.
+        """
         status = fleet.status()
-        if len(status) == 1 and status[0].state == "loading":
-            return error_response(ModelLoading(f"{status[0].model.name} is loading", retry_after=1), "/health")
+        if len(status) == 1 and (status[0].state == "loading" or fleet.is_preloading(status[0].model)):
+            return error_response(ModelLoading("Loading model", retry_after=1), "/health")
         loaded = [item for item in status if item.state == "loaded"]
         total = sum(item.slots for item in loaded)
         busy = sum(min(item.running, item.slots) for item in loaded)

@@ -17,7 +17,7 @@ from fastapi import FastAPI
 
 from paddock.config import ServerSettings, Settings
 from paddock.errors import PaddockError, StartupError
-from paddock.fleet import Fleet, Rules, open_catalogue
+from paddock.fleet import Fleet, Model, Rules, open_catalogue
 from paddock.gateway.app import create_app
 from paddock.gateway.auth import Gate
 from paddock.gateway.keys import read_keys
@@ -41,7 +41,7 @@ def serve(
     """Run until a signal ends it. `on_listening` is told the address once requests are answered; `reread` reads the
     settings again from where they came.
 
-    Raises `StartupError` before anything has been started.
+    Raises `StartupError` before anything has been started, or when the only model cannot be loaded at the start.
     """
     catalogue = open_catalogue(
         settings.model_manager,
@@ -71,6 +71,8 @@ def serve(
     with sock:
         server = _Server(config, app, fleet, reloader, notifier, settings.server.shutdown_grace, listening, certificate)
         server.run(sockets=[sock])
+    if server.failure is not None:
+        raise server.failure
 
 
 class _Server(uvicorn.Server):
@@ -98,18 +100,28 @@ class _Server(uvicorn.Server):
         self._on_listening = on_listening
         self._certificate = certificate
         self._watching: asyncio.Task[None] | None = None
+        self.failure: StartupError | None = None
+        """Why it ended by itself."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._app.state.http_counts.connections = self.server_state.connections
-            self._fleet.preload()
+            self._fleet.preload(self._on_load_failure)
             with contextlib.suppress(NotImplementedError):  # there are systems without
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hangup)
             self._beating = asyncio.ensure_future(self._notifier.keep_alive())
             if self._certificate is not None:
                 self._watching = asyncio.ensure_future(self._certificate.watch())
             self._on_listening()
+
+    def _on_load_failure(self, model: Model, error: PaddockError) -> None:
+        """Without the one model that was given there is nothing to serve, so the server ends, as llama-server does. It
+        is for whoever started it to try again: a load that crashes is not repeated here.
+        """
+        if self._fleet.catalogue.is_single and not model.replicas:
+            self.failure = StartupError(f"{error.message} (--lazy starts the server without loading the model)")
+            self.should_exit = True
 
     def _on_hangup(self) -> None:
         if self._certificate is not None:

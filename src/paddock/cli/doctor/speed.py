@@ -51,6 +51,9 @@ def check_speed(settings: ModelManagerSettings, cores: int) -> Iterator[Finding]
         )
     else:
         first = [name for name, model in settings.models.items() if model.preload or model.pinned]
+        single = settings.model is not None or not (settings.models_directory or settings.models)
+        if not first and single and not settings.lazy:
+            first = ["the model"]
         told = f"{', '.join(first)} when the server starts, others" if first else "each model"
         yield Finding(
             "ok",
