@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -136,28 +138,135 @@ def test_a_stream_that_nobody_reads(hasty: Server) -> None:
 def test_a_whole_answer_that_nobody_reads(hasty: Server) -> None:
     before = sum("does not read" in line for line in hasty.output)
     with Wire(hasty.url, receive_buffer=1024) as wire:
-        for _ in range(200):
+        for _ in range(50):
             wire.send(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
         wait_for(lambda: sum("does not read" in line for line in hasty.output) > before, 30, "the server to notice")
         assert wire.closed()
 
 
+def _settings(file: Path, **server: object) -> str:
+    file.write_text(json.dumps({"server": server}))
+    return str(file)
+
+
+def _limits(**limits: int) -> dict[str, str]:
+    names = {
+        "per_address": "MAX_CONNECTIONS_PER_ADDRESS",
+        "per_key": "MAX_CONNECTIONS_PER_KEY",
+        "all": "MAX_CONNECTIONS",
+    }
+    return {f"PADDOCK_SERVER__{names[name]}": str(value) for name, value in limits.items()}
+
+
+def _stream(server: Server, *headers: str) -> Wire:
+    """A connection with an answer under way, which takes a minute."""
+    wire = Wire(server.url)
+    wire.send(post(_CHAT, chat_body("x" * 1000, stream=True), *headers))
+    while b"data:" not in wire.socket.recv(1 << 16):
+        pass
+    return wire
+
+
 def test_quiet_connections_make_room() -> None:
-    with Server("-m", "fake:delay=0.05", env={"PADDOCK_SERVER__MAX_CONNECTIONS": "8"}) as server:
+    with Server("-m", "fake:delay=0.05", "-np", "8", env=_limits(all=8, per_address=8, per_key=8)) as server:
         with contextlib.ExitStack() as opened:
             quiet = [opened.enter_context(Wire(server.url)) for _ in range(30)]
             assert httpx.get(f"{server.url}/health").status_code == 200
             assert quiet[0].closed()
             assert quiet[-1].send(GET_HEALTH).answer().status == 200
         with contextlib.ExitStack() as opened:
-            for _ in range(8):
-                busy = opened.enter_context(Wire(server.url))
-                busy.send(post(_CHAT, chat_body("x" * 1000, stream=True)))
-                while b"data:" not in busy.socket.recv(1 << 16):
-                    pass
-            answer = opened.enter_context(Wire(server.url)).answer()
+            for _ in range(7):
+                opened.enter_context(_stream(server))
+            # The last place is for health checks and admins.
+            wire = opened.enter_context(Wire(server.url))
+            answer = wire.send(post(_CHAT, chat_body("x"))).answer()
             assert (answer.status, answer.code) == (503, "too_many_connections")
             assert answer.headers["retry-after"] == "1"
+            assert wire.send(GET_HEALTH).answer().status == 200
+            assert wire.send(b"GET /admin/status HTTP/1.1\r\nHost: localhost\r\n\r\n").answer().status == 200
+
+
+def test_one_address_does_not_get_all_connections() -> None:
+    with Server("-m", "fake:delay=0.05", "-np", "8", env=_limits(all=8, per_address=3, per_key=8)) as server:
+        with contextlib.ExitStack() as opened:
+            for _ in range(3):
+                opened.enter_context(_stream(server))
+            answer = opened.enter_context(Wire(server.url)).answer()
+            assert (answer.status, answer.code) == (503, "too_many_connections")
+            assert "3 connections are open from this address" in answer.json()["error"]["message"]
+
+
+def test_a_key_does_not_get_all_connections(tmp_path: Path) -> None:
+    """Nor does a connection that has shown a key count for its address, which many may share."""
+    keys = {"one": {"key": "one"}, "two": {"key": "two"}, "boss": {"key": "boss", "admin": True}}
+    server_settings = {"max_connections": 32, "max_connections_per_key": 4, "max_connections_per_address": 6}
+    config = _settings(tmp_path / "config.json", keys=keys, max_watchers_per_key=2, **server_settings)
+    with Server("-m", "fake:delay=0.05", "-np", "16", "--config", config) as server:
+        with contextlib.ExitStack() as opened:
+
+            def ask(path: str, key: str) -> Wire:
+                wire = opened.enter_context(Wire(server.url))
+                return wire.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nX-API-Key: {key}\r\n\r\n".encode())
+
+            for path in ("/live", "/models/sse"):
+                assert ask(path, "one").socket.recv(15) == b"HTTP/1.1 200 OK"
+            for path in ("/live", "/models/sse"):
+                answer = ask(path, "one").answer()
+                assert (answer.status, answer.code) == (429, "rate_limit_exceeded")
+                assert "2 streams" in answer.json()["error"]["message"] and "retry-after" in answer.headers
+            for _ in range(2):
+                opened.enter_context(_stream(server, "X-API-Key: one"))
+            answer = ask("/v1/models", "one").answer()
+            assert (answer.status, answer.code) == (429, "rate_limit_exceeded")
+            assert "4 connections" in answer.json()["error"]["message"]
+            for _ in range(4):
+                opened.enter_context(_stream(server, "X-API-Key: two"))
+            assert ask("/v1/models", "two").answer().status == 429
+            assert ask("/admin/status", "boss").answer().status == 200
+            assert ask("/health", "").answer().status == 200
+        url, key = f"{server.url}/v1/models", {"X-API-Key": "one"}
+        wait_for(lambda: httpx.get(url, headers=key).status_code == 200, 20, "the connections to be closed")
+
+
+def test_watchers_leave_room_for_admins_and_health(tmp_path: Path) -> None:
+    keys = {f"user{number}": {"key": f"user{number}"} for number in range(4)} | {"boss": {"key": "boss", "admin": True}}
+    config = _settings(tmp_path / "config.json", keys=keys, max_connections=32)
+    with Server("-m", "fake:", "--config", config) as server, contextlib.ExitStack() as opened:
+        statuses = []
+        for number in range(64):
+            wire = opened.enter_context(Wire(server.url))
+            wire.send(f"GET /models/sse HTTP/1.1\r\nHost: localhost\r\nX-API-Key: user{number % 4}\r\n\r\n".encode())
+            statuses.append(wire.socket.recv(12)[-3:])
+        assert statuses.count(b"200") == 30, "two of 32 are reserved"
+        assert set(statuses[30:]) == {b"503"}
+        for _ in range(5):
+            assert httpx.get(f"{server.url}/health").status_code == 200
+            assert httpx.get(f"{server.url}/metrics").status_code == 200
+            assert httpx.get(f"{server.url}/admin/status", headers={"X-API-Key": "boss"}).status_code == 200
+        assert httpx.get(f"{server.url}/v1/models", headers={"X-API-Key": "user1"}).status_code == 503
+
+
+def test_what_is_sent_ahead_is_bounded(fake_server: Server) -> None:
+    with Wire(fake_server.url) as wire:  # many requests in few bytes
+        wire.send(b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n" + b"GET /h HTTP/1.1\r\nHost: a\r\n\r\n" * 500)
+        assert wire.closed()
+    slow = post("/completion", {"prompt": "x" * 50, "n_predict": 500})
+    with Wire(fake_server.url) as wire:
+        wire.send(slow + post(_CHAT, b"x" * 200_000))
+        assert wire.closed()
+
+
+@pytest.mark.parametrize("header", [b"Authorization: Bearer secret", b"X-API-Key: secret"])
+def test_a_trailer_is_no_header(header: bytes) -> None:
+    """Whatever a proxy in front has checked, it has checked the headers."""
+    body = b'{"messages":[{"role":"user","content":"say: x"}]}'
+    with Server("-m", "fake:", "--api-key", "secret") as server:
+        chunked = f"POST {_CHAT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n".encode()
+        rest = b"%x\r\n%s\r\n0\r\n%s\r\n\r\n" % (len(body), body, header)
+        with Wire(server.url) as wire:
+            assert wire.send(chunked + b"\r\n" + rest).answer().status == 401
+            assert wire.send(chunked + header + b"\r\n\r\n" + rest).answer().status == 200
+            assert wire.send(GET_HEALTH).answer().status == 200
 
 
 def test_requests_that_are_sent_ahead_are_answered_in_turn() -> None:

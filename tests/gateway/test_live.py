@@ -24,6 +24,8 @@ CHAT = "/v1/chat/completions"
 CONTRACT = Path(__file__).parents[2] / "web" / "src" / "api" / "live.ts"
 # As fleet/onlookers.py has it.
 MOST = 64
+MANY = {"PADDOCK_SERVER__MAX_WATCHERS_PER_KEY": "1000"}
+"""All of them from one address."""
 # As worker/watching.py has them.
 MOST_SPANS, LONGEST_TEXT = 400, 120
 
@@ -402,7 +404,7 @@ def test_a_worker_that_dies_is_seen_to_and_so_is_the_next() -> None:
 
 
 def test_nobody_looks_for_those_who_left_without_a_word() -> None:
-    with Server("-m", "fake:") as server:
+    with Server("-m", "fake:", env=MANY) as server:
         server.chat("say: hello")
         (pid,) = server.workers()
         before = _threads(pid)
@@ -423,7 +425,9 @@ def test_nobody_looks_for_those_who_left_without_a_word() -> None:
 
 
 def test_there_is_room_for_so_many() -> None:
-    with Server("-m", "fake:") as server, ExitStack() as stack, httpx.Client(base_url=server.url) as another:
+    with ExitStack() as stack:
+        server = stack.enter_context(Server("-m", "fake:", env=MANY))
+        another = stack.enter_context(httpx.Client(base_url=server.url))
         viewers = [stack.enter_context(Viewer(server)) for _ in range(MOST)]
         for viewer in viewers:
             viewer.state()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -127,3 +128,46 @@ def test_strict_transport_security_where_others_can_reach_it(tmp_path: Path) -> 
     with Server("-m", "fake:", "--host", "0.0.0.0", "--api-key", "k", *_flags(*_make(tmp_path, "one"))) as server:
         with Wire(server.url.replace("0.0.0.0", "127.0.0.1"), _trusting()) as wire:
             assert "max-age" in wire.send(GET_HEALTH).answer().headers["strict-transport-security"]
+
+
+def _quiet_sockets(server: Server, count: int, opened: contextlib.ExitStack) -> list[Wire]:
+    """Connections that say nothing, not even a greeting."""
+    return [opened.enter_context(Wire(server.url)) for _ in range(count)]
+
+
+def test_a_handshake_that_is_not_finished_ends(tmp_path: Path) -> None:
+    env = {"PADDOCK_SERVER__HANDSHAKE_TIMEOUT": "1"}
+    with Server("-m", "fake:", *_flags(*_make(tmp_path, "one")), env=env) as server:
+        with contextlib.ExitStack() as opened:
+            silent, half = _quiet_sockets(server, 2, opened)
+            half.send(b"\x16\x03\x01\x02")  # the beginning of a greeting
+            assert silent.closed() and half.closed()
+            with Wire(server.url, _trusting()) as wire:
+                assert wire.send(GET_HEALTH).answer().status == 200
+
+
+def test_handshakes_count_as_connections(tmp_path: Path) -> None:
+    env = {"PADDOCK_SERVER__HANDSHAKE_TIMEOUT": "600", "PADDOCK_SERVER__MAX_CONNECTIONS": "16"}
+    with Server("-m", "fake:", *_flags(*_make(tmp_path, "one")), env=env) as server:
+        descriptors = Path(f"/proc/{server.process.pid}/fd")
+        before = len(list(descriptors.iterdir()))
+        with contextlib.ExitStack() as opened:
+            silent = _quiet_sockets(server, 300, opened)
+            # The oldest made room for the others: one address has 8.
+            assert all(wire.closed() for wire in silent[:-8])
+            assert len(list(descriptors.iterdir())) <= before + 16
+            with Wire(server.url, _trusting()) as wire:
+                assert wire.send(GET_HEALTH).answer().status == 200
+                wire.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert b"\npaddock_http_connections 8.0\n" in wire.answer().body
+        assert server.stop() == 0
+
+
+def test_a_request_right_behind_the_handshake(tmp_path: Path) -> None:
+    with Server("-m", "fake:", *_flags(*_make(tmp_path, "one"))) as server:
+        for _ in range(20):
+            with Wire(server.url, _trusting()) as wire:
+                wire.send(GET_HEALTH + GET_HEALTH)
+                assert wire.answer().status == wire.answer().status == 200
+        with Wire(server.url) as wire:  # no TLS at all
+            assert wire.send(GET_HEALTH).closed()

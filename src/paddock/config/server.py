@@ -109,7 +109,18 @@ class ServerSettings(Section):
     max_url_bytes: int = Field(8 * 1024, ge=256)
     """The longest URL."""
     max_connections: int = Field(4096, gt=0)
-    """The most open connections. At the limit, the connection that has been idle longest is closed for a new one."""
+    """The most open connections. At the limit, the connection that has been idle longest is closed for a new one.
+    One in sixteen (64 at most) is reserved for health checks and admin routes."""
+    max_connections_per_address: int | None = Field(None, gt=0)
+    """The most connections from one address (IPv6: one /64 network), not counting those whose request has shown a key.
+    If null, half of `max_connections`."""
+    max_connections_per_key: int | None = Field(None, gt=0)
+    """The most connections with a request under way for one key or, without keys, one address. If null, half of
+    `max_connections`."""
+    max_watchers_per_key: int = Field(16, gt=0)
+    """The most streams of `/models/sse` and `/live` for one key or, without keys, one address."""
+    handshake_timeout: float = Field(10, gt=0)
+    """Seconds for the TLS handshake of a new connection."""
     header_timeout: float = Field(20, gt=0)
     """Seconds to receive the headers of a request, and the first byte on a new connection."""
     body_timeout: float = Field(20, gt=0)

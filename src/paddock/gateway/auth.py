@@ -10,13 +10,18 @@ from typing import Any
 from fastapi import Request
 
 from paddock.errors import AuthenticationError, TooManyFailures
-from paddock.gateway.callers import CALLER, NOBODY, Caller, must_be_admin
+from paddock.gateway.callers import CALLER, NOBODY, Caller, caller_of, must_be_admin, owner_of
 from paddock.gateway.failed_keys import FailedKeys
 from paddock.gateway.keys import Key, digest
 from paddock.gateway.limits import Limits, Rates, duration
 from paddock.gateway.metering import METER, Meter
+from paddock.gateway.metrics.http import route_of
 from paddock.gateway.permissions import Need
+from paddock.gateway.places import PLACE, Place, Use
 from paddock.gateway.usage import UsageBook
+
+_HEALTH = frozenset({"/health", "/v1/health", "/metrics"})
+_WATCHED = frozenset({"/models/sse", "/live"})
 
 
 class Gate:
@@ -58,11 +63,15 @@ class Gate:
     async def __call__(self, request: Request) -> None:
         need = self._needs[request.scope["endpoint"]]
         if need == "open":
+            _take_place(request, need)
             return
         request.scope[CALLER] = caller = self._identify(request)
         if need == "admin":
             must_be_admin(request)
-        elif request.method == "POST":
+        _take_place(request, need)
+        if need == "admin":
+            return
+        if request.method == "POST":
             meter = request.scope[METER] = Meter(self._limits_of(caller.name), self._usage.of(caller.name))
             meter.admit()
 
@@ -102,3 +111,13 @@ def _too_many(wait: float) -> TooManyFailures:
     return TooManyFailures(
         f"too many wrong API keys came from this address: try again in {duration(wait)}", retry_after=wait
     )
+
+
+def _take_place(request: Request, need: Need) -> None:
+    """Raises where there are too many requests under way for one more of this kind."""
+    place: Place | None = request.scope.get(PLACE)
+    if place is None:  # nobody counts
+        return
+    route = route_of(request.scope)
+    use: Use = "health" if route in _HEALTH else "watch" if route in _WATCHED else "request"
+    place.take("admin" if need == "admin" else use, owner_of(request), has_key=bool(caller_of(request).name))

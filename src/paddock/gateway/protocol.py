@@ -7,15 +7,17 @@ there are too many connections those that wait for nothing make room.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from paddock.errors import HeadersTooLarge, InvalidRequest, PaddockError, RequestTimeout, TooManyConnections, URITooLong
+from paddock.gateway.connection_limits import ConnectionLimits
+from paddock.gateway.places import PLACE, Crowd, Place, Places, network_of
 from paddock.gateway.request_ids import new_request_id
 
 _log = structlog.get_logger(__name__)
@@ -23,35 +25,38 @@ _LINGER = 3.0
 """Seconds for which what nobody wants is read all the same: one who still sends could not read the answer."""
 _MOST_LINGERING = 128
 """Connections over the limit that are told so before they are closed."""
+_MOST_AHEAD = 64
+"""Requests that a client may send while one of its requests is under way. What they hold is kept in memory."""
+_MOST_BYTES_AHEAD = 64 * 1024
+"""Of their bodies."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    connections: int
-    header_bytes: int
-    header_count: int
-    url_bytes: int
-    header_timeout: float
-    write_timeout: float
+class Guest(Protocol):
+    """Somebody who has a connection, or is about to have one."""
+
+    def make_room(self) -> None: ...
 
 
-def bounded_protocol(limits: ConnectionLimits) -> type[HttpToolsProtocol]:
+def bounded_protocol(limits: ConnectionLimits) -> type[Connection]:
     """The protocol for one server. uvicorn makes an instance for each connection."""
 
     class Bounded(Connection):
         _limits = limits
-        _quiet: ClassVar[dict[Connection, None]] = {}
+        _crowd = Crowd(limits.connections, limits.per_address)
+        _places = Places(limits.places)
 
     return Bounded
 
 
 class Connection(HttpToolsProtocol):
     _limits: ClassVar[ConnectionLimits]
-    _quiet: ClassVar[dict[Connection, None]]
-    """The server's connections that have no request under way, the longest quiet first."""
+    _crowd: ClassVar[Crowd[Guest]]
+    _places: ClassVar[Places]
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
+        self.on_made: Callable[[], None] = lambda: None
+        """Called when the connection is there."""
         self._in_head = False
         self._asked = False
         """Whether there has been a request at all."""
@@ -61,23 +66,28 @@ class Connection(HttpToolsProtocol):
         self._refusal: PaddockError | None = None
         """Why nothing more is read."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._asking: deque[Place] = deque()
+        """The places of requests that are not answered yet, the oldest first."""
+        self._ahead = 0
+        """Bytes of bodies that were sent before the request before them was answered."""
 
     # ── asyncio.Protocol ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self._limits.connections:
-            longest_quiet = next(iter(self._quiet), None)
-            if longest_quiet is None:
-                self._refuse_connection()
-                return
-            longest_quiet.make_room()
-        self._quiet[self] = None
+        self.on_made()
+        try:
+            self.enter(network_of(self.client[0]) if self.client is not None else "", self)
+        except TooManyConnections as error:
+            self._refuse_connection(error)
+            return
         self._after("head", self._limits.header_timeout, self._on_late_head)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._quiet.pop(self, None)
+        self.leave(self)
+        while self._asking:
+            self._asking.popleft().release()
         self._unset_keepalive_if_required()
         for timer in self._timers.values():
             timer.cancel()
@@ -120,6 +130,8 @@ class Connection(HttpToolsProtocol):
             raise self._refused(URITooLong(f"the address has more than {self._limits.url_bytes} bytes"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            return  # a trailer: it came after the request was let in, so it must say nothing about it
         super().on_header(name, value)
         if len(self.headers) > self._limits.header_count:
             most = self._limits.header_count
@@ -132,12 +144,20 @@ class Connection(HttpToolsProtocol):
         self._asked = True
         self._overhead = 0
         self._no_longer("head")
-        self._quiet.pop(self, None)
+        self._crowd.work(self)
+        self.scope[PLACE] = place = Place(self._places, on_key=lambda: self._crowd.has_key(self))  # type: ignore[typeddict-unknown-key]
+        self._asking.append(place)
         super().on_headers_complete()
+        if len(self.pipeline) > _MOST_AHEAD:
+            raise self._refused(InvalidRequest(f"more than {_MOST_AHEAD} requests were sent ahead"))
 
     def on_body(self, body: bytes) -> None:
         self._overhead = 0
         super().on_body(body)
+        if self.pipeline:
+            self._ahead += len(body)
+            if self._ahead > _MOST_BYTES_AHEAD:
+                raise self._refused(InvalidRequest(f"more than {_MOST_BYTES_AHEAD} bytes were sent ahead"))
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
@@ -148,6 +168,10 @@ class Connection(HttpToolsProtocol):
             self._wait_for_another()
 
     def on_response_complete(self) -> None:
+        if self._asking:
+            self._asking.popleft().release()
+        if not self.pipeline:
+            self._ahead = 0
         super().on_response_complete()
         if self.transport.is_closing():
             self._see_off()
@@ -173,10 +197,20 @@ class Connection(HttpToolsProtocol):
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def enter(self, address: str, guest: Guest) -> None:
+        """Count a new connection, and end another if it takes that. Raises `TooManyConnections`."""
+        leaving = self._crowd.arrive(guest, address)
+        self.connections.add(guest)  # type: ignore[arg-type]  # uvicorn asks of them no more than `shutdown`
+        if leaving is not None:
+            leaving.make_room()
+
+    def leave(self, guest: Guest) -> None:
+        self._crowd.leave(guest)
+        self.connections.discard(guest)
+
     def make_room(self) -> None:
         """Nothing is under way here, and somebody else wants a connection."""
-        self._quiet.pop(self, None)
-        self.connections.discard(self)
+        self.leave(self)
         self.transport.abort()
 
     def _is_over(self) -> bool:
@@ -184,7 +218,7 @@ class Connection(HttpToolsProtocol):
 
     def _wait_for_another(self) -> None:
         """A response is complete, and a request may follow."""
-        self._quiet[self] = None
+        self._crowd.rest(self)
         self._unset_keepalive_if_required()
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
@@ -210,7 +244,7 @@ class Connection(HttpToolsProtocol):
     def _refuse(self, error: PaddockError) -> None:
         """Answer without the application, and read nothing more."""
         self._refusal = error
-        self._quiet.pop(self, None)
+        self._crowd.work(self)
         request_id = new_request_id()
         _log.info("refused", status=error.status, reason=error.message, request_id=request_id)
         if self._asked and not self.cycle.response_complete:
@@ -226,12 +260,11 @@ class Connection(HttpToolsProtocol):
             self.transport.write_eof()
         self._after("linger", _LINGER, self._close)
 
-    def _refuse_connection(self) -> None:
-        most = self._limits.connections
-        if len(self.connections) > most + _MOST_LINGERING:
+    def _refuse_connection(self, error: TooManyConnections) -> None:
+        if len(self.connections) > len(self._crowd) + _MOST_LINGERING:
             self.transport.abort()
         else:
-            self._refuse(TooManyConnections(f"all of {most} connections are in use", retry_after=1))
+            self._refuse(error)
 
     def _close(self) -> None:
         self.transport.close()

@@ -20,9 +20,11 @@ from paddock.errors import PaddockError, StartupError
 from paddock.fleet import Fleet, Model, Rules, open_catalogue
 from paddock.gateway.app import create_app
 from paddock.gateway.auth import Gate
+from paddock.gateway.connection_limits import ConnectionLimits
+from paddock.gateway.handshakes import TLSListener
 from paddock.gateway.keys import read_keys
 from paddock.gateway.notify import Notifier
-from paddock.gateway.protocol import ConnectionLimits, bounded_protocol
+from paddock.gateway.protocol import Connection, bounded_protocol
 from paddock.gateway.reloading import Reloader
 from paddock.gateway.tls import Certificate
 from paddock.gateway.usage import UsageBook
@@ -60,8 +62,8 @@ def serve(
     fleet = Fleet(catalogue, Rules.of(settings.model_manager))
     reloader = Reloader(fleet, gate, settings, reread or (lambda: settings))
     app = create_app(settings.server, fleet, reloader, gate, usage)
-    config = _uvicorn_config(settings.server, app, certificate)
-    url = f"{'https' if config.is_ssl else 'http'}://{_authority(sock)}"
+    config = _uvicorn_config(settings.server, app)
+    url = f"{'http' if certificate is None else 'https'}://{_authority(sock)}"
     notifier = Notifier.from_environment(os.environ)
 
     def listening() -> None:
@@ -69,7 +71,18 @@ def serve(
         notifier.ready(listening_on=url)
 
     with sock:
-        server = _Server(config, app, fleet, reloader, notifier, settings.server.shutdown_grace, listening, certificate)
+        said = settings.server
+        server = _Server(
+            config,
+            app,
+            fleet,
+            reloader,
+            notifier,
+            said.shutdown_grace,
+            listening,
+            certificate,
+            said.handshake_timeout,
+        )
         server.run(sockets=[sock])
     if server.failure is not None:
         raise server.failure
@@ -88,8 +101,10 @@ class _Server(uvicorn.Server):
         grace: float,
         on_listening: Callable[[], None],
         certificate: Certificate | None,
+        handshake_timeout: float,
     ) -> None:
         super().__init__(config)
+        self._handshake_timeout = handshake_timeout
         self._app = app
         self._fleet = fleet
         self._reloader = reloader
@@ -104,7 +119,12 @@ class _Server(uvicorn.Server):
         """Why it ended by itself."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        if self._certificate is None:
+            await super().startup(sockets)
+        else:
+            await super().startup([])
+            for sock in sockets or []:
+                self.servers.append(self._secured(sock, self._certificate))  # type: ignore[arg-type]
         if self.started:
             self._app.state.http_counts.connections = self.server_state.connections
             self._fleet.preload(self._on_load_failure)
@@ -122,6 +142,15 @@ class _Server(uvicorn.Server):
         if self._fleet.catalogue.is_single and not model.replicas:
             self.failure = StartupError(f"{error.message} (--lazy starts the server without loading the model)")
             self.should_exit = True
+
+    def _secured(self, sock: socket.socket, certificate: Certificate) -> TLSListener:
+        def make() -> Connection:
+            connection: Connection = self.config.http_protocol_class(  # type: ignore[assignment, call-arg]
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+            return connection
+
+        return TLSListener(sock, certificate.context, self._handshake_timeout, make)
 
     def _on_hangup(self) -> None:
         if self._certificate is not None:
@@ -153,7 +182,7 @@ class _Server(uvicorn.Server):
             await self._fleet.close()
 
 
-def _uvicorn_config(settings: ServerSettings, app: FastAPI, certificate: Certificate | None) -> uvicorn.Config:
+def _uvicorn_config(settings: ServerSettings, app: FastAPI) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         loop="uvloop",
@@ -167,26 +196,18 @@ def _uvicorn_config(settings: ServerSettings, app: FastAPI, certificate: Certifi
         timeout_keep_alive=settings.keep_alive_timeout,
         # The fleet ends the streams when their grace is over; this is for connections that even then do not close.
         timeout_graceful_shutdown=int(settings.shutdown_grace) + 5,
-        ssl_context_factory=(lambda *_: certificate.context) if certificate is not None else None,
     )
 
 
 def _connection_limits(settings: ServerSettings) -> ConnectionLimits:
-    connections = min(settings.max_connections, max(1, _files_allowed() - _OTHER_FILES))
-    if connections < settings.max_connections:
+    limits = ConnectionLimits.of(settings, possible=max(1, _files_allowed() - _OTHER_FILES))
+    if limits.connections < settings.max_connections:
         _log.warning(
             "fewer connections than max_connections, because of the limit of open files",
             max_connections=settings.max_connections,
-            possible=connections,
+            possible=limits.connections,
         )
-    return ConnectionLimits(
-        connections=connections,
-        header_bytes=settings.max_header_bytes,
-        header_count=settings.max_header_count,
-        url_bytes=settings.max_url_bytes,
-        header_timeout=settings.header_timeout,
-        write_timeout=settings.write_timeout,
-    )
+    return limits
 
 
 def _files_allowed() -> int:
