@@ -334,6 +334,19 @@ def test_a_mistake_is_explained_in_our_own_words(fake_server: Server) -> None:
     assert response.json()["error"]["message"] == "logit_bias: 'x' is not a token id"
 
 
+def test_answers_count_in_the_queue() -> None:
+    with Server("-m", "fake:", "-np", "2", "--max-queue", "4") as server:
+        server.chat("say: hi", n=6)
+        assert len(server.chat("say: hi", n=6)["choices"]) == 6, "none of them counts any more"
+        response = server.client.post("/v1/chat/completions", json=chat_body("say: hi", n=7))
+        assert response.status_code == 400
+        assert "7 answers were asked for; this model runs 2 and queues 4" in response.json()["error"]["message"]
+        body = {"prompt": ["one", "two"], "n": 4, "max_tokens": 2}
+        response = server.client.post("/v1/completions", json=body)
+        assert (response.status_code, response.json()["error"]["code"]) == (429, "queue_full")
+        assert len(server.client.post("/v1/completions", json={**body, "n": 3}).json()["choices"]) == 6
+
+
 def test_a_full_queue_is_429_with_a_time_to_come_back() -> None:
     with Server("-m", "fake:delay=0.3", "-np", "1", "--max-queue", "1") as server:
         for _ in range(2):

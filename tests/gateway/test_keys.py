@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -204,6 +205,55 @@ def test_tokens_by_the_minute(place: Place) -> None:
         assert wait - 60 < int(response.headers["retry-after"]) <= wait, "what was used beyond the limit is waited for"
         body = {"model": "vectors", "input": "hello"}
         _refused(server.client.post("/v1/embeddings", json=body, headers=_as("anna")), 429, "rate_limit_exceeded")
+
+
+def test_many_answers_are_reserved_for_before_they_run(place: Place) -> None:
+    place.keys["anna"] |= {"tokens_per_minute": 100, "concurrent_requests": 8}
+    asked: list[tuple[str, dict[str, Any]]] = [
+        (CHAT, chat_body("say: hello", n=8, max_tokens=50)),
+        ("/v1/completions", {"prompt": ["say: hello"] * 4, "n": 2, "max_tokens": 50}),
+        ("/v1/completions", {"prompt": "say: hello", "n": 1, "best_of": 8, "max_tokens": 50}),
+        ("/completion", {"prompt": "say: hello", "n_cmpl": 8, "n_predict": 50}),
+        (CHAT, chat_body("say: hello", n=2)),
+    ]
+    with place.server() as server:
+        for path, body in asked:
+            response = server.client.post(path, json={**body, "model": "small"}, headers=_as("anna"))
+            assert "100 a minute are allowed with this key" in _refused(response, 400, "invalid_request")
+        used = _usage(server, "anna")
+        assert (used["prompt_tokens"], used["completion_tokens"]) == (0, 0)
+        many = {"model": "small", "prompt": ["x"] * 9, "n": 128, "max_tokens": 1}
+        response = server.client.post("/v1/completions", json=many, headers=ADMIN)
+        assert "1152 answers in all; 1024 answers at most" in _refused(response, 400, "invalid_request")
+        assert _chat(server, "anna", "small", "say: hi", max_tokens=5).status_code == 200, "nothing is still reserved"
+
+
+def test_answers_count_as_requests_at_once(place: Place) -> None:
+    place.keys["anna"]["concurrent_requests"] = 2
+    with place.server() as server:
+        assert "this key may have 2" in _refused(_chat(server, "anna", "small", n=3), 400, "invalid_request")
+        assert _chat(server, "anna", "small", n=2).status_code == 200
+        assert _chat(server, "anna", "small", n=2).status_code == 200
+
+
+def test_vectors_that_nobody_waits_for_are_charged(place: Place) -> None:
+    place.models["vectors"]["path"] = "fake:delay=0.02"
+    text, count = "hello, world " * 20, 2000
+    total = len(text) * count
+    body = json.dumps({"model": "vectors", "input": [text] * count}).encode()
+
+    def is_under_way() -> bool:
+        slots = server.client.get("/slots", params={"model": "vectors"}, headers=ADMIN).json()
+        return bool(slots) and 0 < slots[0]["n_prompt_tokens"] < total
+
+    with place.server() as server:
+        address = httpx.URL(server.url)
+        with socket.create_connection((address.host, address.port or 80)) as client:
+            head = "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer anna-key\r\n"
+            client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            wait_for(is_under_way, 20, "some inputs to be computed")
+        wait_for(lambda: _usage(server, "anna")["prompt_tokens"], 20, "the request to be over")
+        assert 0 < _usage(server, "anna")["prompt_tokens"] < total
 
 
 def test_vectors_are_charged_too(place: Place) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.errors import RateLimitExceeded
+from paddock.errors import InvalidRequest, RateLimitExceeded
 from paddock.gateway.limits import HEADERS, Bucket, Limits, Rates, duration
 
 rates = st.integers(1, 10_000)
@@ -64,19 +64,67 @@ def test_who_waits_as_long_as_told_is_let_in(rate: int, now: float, used: list[t
             assert told is not None and told > 0
             limits.admit(now + told)
             now += told
-        limits.charge(tokens, now)
+        limits.settle(0, tokens, now)
 
 
 @given(rates, starts, st.integers(1, 10**9))
 def test_a_debt_of_tokens_is_waited_for(rate: int, now: float, tokens: int) -> None:
     limits = Limits(Rates(tokens_per_minute=rate), now)
     limits.admit(now)
-    limits.charge(tokens, now)
+    limits.settle(0, tokens, now)
     assert _admitted(limits, now) is (tokens < rate)
     if tokens >= rate:
         wait = (tokens - rate + 1) * 60 / rate
         assert _refusal(limits, now).retry_after == pytest.approx(wait)
         assert not _admitted(limits, now + wait * 0.999 - 0.001)
+
+
+@given(
+    rates, starts, st.lists(st.tuples(st.integers(1, 8), st.integers(1, 20_000), st.integers(0, 20_000)), max_size=40)
+)
+def test_no_more_tokens_are_under_way_than_a_minute_allows(
+    rate: int, now: float, asked: list[tuple[int, int, int]]
+) -> None:
+    """Whatever is asked for at one moment: at most a minute's worth is reserved, and all of it is settled later."""
+    limits = Limits(Rates(tokens_per_minute=rate), now)
+    under_way: list[tuple[int, int, int]] = []
+    for answers, tokens, used in asked:
+        if not _admitted(limits, now):
+            continue
+        try:
+            taken = limits.reserve(answers, tokens, now)
+        except InvalidRequest:
+            assert answers > 1 and tokens > rate
+            limits.release()
+        except RateLimitExceeded as refusal:
+            assert refusal.retry_after is not None
+            assert refusal.retry_after > 0
+            limits.release()
+        else:
+            assert taken == min(tokens, rate)
+            under_way.append((answers, taken, used))
+        assert sum(taken for _, taken, _ in under_way) <= rate
+    assert limits.running == sum(answers for answers, _, _ in under_way)
+    for answers, taken, used in under_way:
+        limits.settle(taken, used, now)
+        limits.release(answers)
+    assert limits.running == 0
+    left = rate - sum(used for _, _, used in under_way)
+    assert limits.headers(now)["x-ratelimit-remaining-tokens"] == str(max(0, left))
+
+
+def test_several_answers_count_as_so_many_at_once() -> None:
+    limits = Limits(Rates(concurrent_requests=4), 0)
+    limits.admit(0)
+    limits.reserve(3, 0, 0)
+    limits.admit(0)
+    with pytest.raises(RateLimitExceeded, match="4 answers at once are allowed with this key, and 3 are under way"):
+        limits.reserve(2, 0, 0)
+    limits.release()
+    limits.release(3)
+    limits.admit(0)
+    with pytest.raises(InvalidRequest, match="5 answers at once were asked for; this key may have 4"):
+        limits.reserve(5, 0, 0)
 
 
 @given(st.integers(1, 20), st.lists(st.booleans(), max_size=100))
@@ -97,7 +145,7 @@ def test_as_many_at_once_as_allowed(most: int, coming: list[bool]) -> None:
 def test_who_is_refused_has_used_nothing(limit: str, now: float) -> None:
     limits = Limits(Rates(**{"requests_per_minute": 100, "tokens_per_minute": 100, limit: 1}), now)
     limits.admit(now)
-    limits.charge(1, now)
+    limits.settle(0, 1, now)
     before = limits.headers(now), limits.running
     _refusal(limits, now)
     assert (limits.headers(now), limits.running) == before
@@ -107,14 +155,14 @@ def test_without_limits_everything_passes_and_nothing_is_told() -> None:
     limits = Limits(Rates(), 0)
     for _ in range(1000):
         limits.admit(0)
-        limits.charge(10**9, 0)
+        limits.settle(0, 10**9, 0)
     assert limits.headers(0) == {}
 
 
 def test_headers_are_openais() -> None:
     limits = Limits(Rates(requests_per_minute=60, tokens_per_minute=6000), 0)
     limits.admit(0)
-    limits.charge(6600, 0)
+    limits.settle(0, 6600, 0)
     assert limits.headers(0.5) == {
         "x-ratelimit-limit-requests": "60",
         "x-ratelimit-remaining-requests": "59",
@@ -129,7 +177,7 @@ def test_headers_are_openais() -> None:
 def test_changed_rates_hold_at_once_and_others_stay() -> None:
     limits = Limits(Rates(requests_per_minute=2, tokens_per_minute=100), 0)
     limits.admit(0)
-    limits.charge(500, 0)
+    limits.settle(0, 500, 0)
     limits.change(Rates(requests_per_minute=1, tokens_per_minute=100), 0)
     assert limits.headers(0)["x-ratelimit-remaining-requests"] == "1"
     assert "tokens" in _refusal(limits, 0).message, "a debt is not forgiven by a reload"

@@ -218,32 +218,37 @@ def test_what_nobody_waits_for_makes_way_first() -> None:
 # ── who may come in ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=80), st.integers(1, 20))
-def test_a_full_house_has_a_place_for_each_key(events: list[tuple[str, bool]], limit: int) -> None:
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans(), st.integers(1, 6)), max_size=80), st.integers(1, 20))
+def test_a_full_house_has_a_place_for_each_key(events: list[tuple[str, bool, int]], limit: int) -> None:
     weights = {"a": 1.0, "b": 1.0, "c": 2.0, "d": 0.1}
-    present: list[tuple[str, float]] = []
-    for key, leaves in events:
-        entry = (key, weights[key])
-        if leaves and entry in present:
-            present.remove(entry)
+    present: list[tuple[str, float, int]] = []
+    for key, leaves, answers in events:
+        mine = [entry for entry in present if entry[0] == key]
+        if leaves and mine:
+            present.remove(mine[0])
             continue
-        held = present.count(entry)
-        if has_place(*entry, present, limit):
-            present.append(entry)
+        total = sum(count for _, _, count in present)
+        if has_place(key, weights[key], present, limit, answers):
+            present.append((key, weights[key], answers))
         else:
-            assert held > 0 and len(present) >= limit // 2
-        assert len(present) <= limit + 4
+            assert mine or answers > 1, "who has nothing there gets a place"
+            assert total + answers > limit // 2
+        assert sum(count for _, _, count in present) <= 2 * limit + 4
 
 
-@given(st.integers(1, 20), st.integers(0, 30))
-def test_a_key_that_is_alone_may_fill_it(limit: int, present: int) -> None:
-    assert has_place("", 1.0, [("", 1.0)] * present, limit) == (present < limit)
+@given(st.integers(1, 20), st.integers(0, 30), st.integers(1, 30))
+def test_a_key_that_is_alone_may_fill_it(limit: int, present: int, answers: int) -> None:
+    here = [("", 1.0, 1)] * present
+    assert has_place("", 1.0, here, limit, answers) == (present + answers <= limit)
+    assert has_place("", 1.0, [("", 1.0, present)] if present else [], limit, answers) == (present + answers <= limit)
 
 
 def test_a_flood_leaves_room_as_it_ebbs() -> None:
-    present = [("flood", 1.0)] * 10
+    present = [("flood", 1.0, 1)] * 10
     assert has_place("other", 1.0, present, 10)
-    present.append(("other", 1.0))
+    assert has_place("other", 1.0, present, 10, answers=5), "its half"
+    assert not has_place("other", 1.0, present, 10, answers=6)
+    present.append(("other", 1.0, 1))
     assert not has_place("other", 1.0, present, 10)
     assert not has_place("flood", 1.0, present[3:], 10), "it has more than its half"
     assert has_place("other", 1.0, present[3:], 10)

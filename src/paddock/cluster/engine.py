@@ -103,7 +103,7 @@ class Engine:
         message = _pool_request.decode(request)
         try:
             worker = await self._worker()
-            return encode(await worker.pool(lambda id: msgspec.structs.replace(message, id=id)))
+            return encode(await worker.pool(lambda id: msgspec.structs.replace(message, id=id), lambda _: None))
         except PaddockError as error:
             return encode(Failed(Problem.of(error)))
 

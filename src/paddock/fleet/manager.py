@@ -125,9 +125,17 @@ class Fleet:
                 return f"waiting for room for {model.name}"
 
     async def pool(
-        self, model: Model, kind: ModelKind, request: Callable[[int], PoolRequest], origin: Origin = NOBODY
+        self,
+        model: Model,
+        kind: ModelKind,
+        request: Callable[[int], PoolRequest],
+        origin: Origin = NOBODY,
+        begun: Callable[[int], None] = lambda _: None,
     ) -> Pooled:
-        """Have vectors made, or scores given, by a model of that kind. Who stops waiting is not computed for."""
+        """Have vectors made, or scores given, by a model of that kind. Who stops waiting is not computed for.
+
+        `begun` is told how many tokens are computed so far.
+        """
         if (served := kind_of(await self.pooling(model))) != kind:
             raise NotSupported(
                 f"{model.name} is served for {served}; for {kind} start the server with a model made for it, "
@@ -136,11 +144,15 @@ class Fleet:
             )
         journey = Journey(model.name, kind, origin, self._ended)
 
+        def computed(tokens: int) -> None:
+            journey.prompt_tokens = tokens
+            begun(tokens)
+
         async def pooled(worker: Serving) -> Pooled:
             if not isinstance(worker, MakesVectors):
                 raise NotSupported(f"{model.name} is served elsewhere, where only text is generated", param="model")
             journey.entered()
-            return await worker.pool(lambda id: msgspec.structs.replace(request(id), origin=origin))
+            return await worker.pool(lambda id: msgspec.structs.replace(request(id), origin=origin), computed)
 
         try:
             answer = await self._answered(model, pooled)

@@ -53,6 +53,7 @@ from paddock.wire import (
     Ping,
     Pool,
     Pooled,
+    Pooling,
     Ready,
     Refused,
     SlotAction,
@@ -126,6 +127,8 @@ class WorkerProcess(asyncio.Protocol):
         self._ready: asyncio.Future[ModelInfo] = asyncio.get_running_loop().create_future()
         self._attempts: dict[int, Attempt] = {}
         self._questions: dict[int, asyncio.Future[Any]] = {}
+        self._begun: dict[int, Callable[[int], None]] = {}
+        """Who is told how far the inputs of a request have come."""
         self._parts: dict[int, bytearray] = {}
         """What has come of long answers to questions about text."""
         self._asking = 0
@@ -207,13 +210,25 @@ class WorkerProcess(asyncio.Protocol):
         self._send(Generate(message))
         return attempt
 
-    async def pool(self, request: Callable[[int], PoolRequest]) -> Pooled:
-        """Send inputs and wait for what becomes of them; `request` is given the id to build it with."""
+    async def pool(self, request: Callable[[int], PoolRequest], begun: Callable[[int], None]) -> Pooled:
+        """Send inputs and wait for what becomes of them; `request` is given the id to build it with.
+
+        `begun` is told how many of their tokens are computed so far.
+        """
+        told: list[int] = []
+
+        def message(id: int) -> Pool:
+            told.append(id)
+            self._begun[id] = begun
+            return Pool(request(id))
+
         self._pooling += 1
         try:
-            return cast(Pooled, await self._use(lambda id: Pool(request(id))))
+            return cast(Pooled, await self._use(message))
         finally:
             self._pooling -= 1
+            for id in told:
+                del self._begun[id]
 
     def forget(self, request_id: int) -> None:
         if self._take(request_id) is not None:
@@ -324,6 +339,10 @@ class WorkerProcess(asyncio.Protocol):
                 if not (question := self._questions[id]).done():
                     listed = bytes(self._parts.pop(id) + message.listed)
                     question.set_result(msgspec.structs.replace(message, listed=listed))
+            case Pooling(tokens):
+                for id, count in tokens:
+                    if (begun := self._begun.get(id)) is not None:
+                        begun(count)
             case Pooled(id) | Slots(id) | SlotDone(id) | Tokens(id) | Text(id):
                 if (question := self._questions.get(id)) is not None and not question.done():
                     question.set_result(message)

@@ -13,7 +13,7 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from paddock.errors import PaddockError
-from paddock.fleet import Fleet, Generation
+from paddock.fleet import Fleet, Generation, Model
 from paddock.gateway.callers import caller_of, model_for
 from paddock.gateway.conversation import in_the_words_of
 from paddock.gateway.fields import GenerationFields
@@ -21,6 +21,7 @@ from paddock.gateway.generation import start_all
 from paddock.gateway.listening import while_listening
 from paddock.gateway.metering import meter_of
 from paddock.gateway.request_ids import REQUEST_ID
+from paddock.gateway.reserving import answers_of, tokens_of
 from paddock.gateway.responses import JSON, error_event
 from paddock.gateway.sse import COMMENT, EventStream
 from paddock.types import GenerateRequest
@@ -28,6 +29,8 @@ from paddock.types import GenerateRequest
 _PATIENCE = 2.0
 """Seconds for which a stream is held back, so that what can be refused at once is refused with a status."""
 _TOLD_EVERY = 2.0
+_USUAL_CONTEXT = 16384
+"""Of a model that is not loaded and whose context is as large as it was trained for."""
 _NO_WORDS: Mapping[str, str] = {}
 
 
@@ -56,11 +59,15 @@ async def respond(
     """
     model = model_for(request, fleet, body.model)
     origin, meter = caller_of(request).origin, meter_of(request)
+    with in_the_words_of(words):
+        built = [build(0) for build in requests]
+        answers = answers_of(built)
+        meter.reserve(answers, tokens_of(built, _n_ctx(fleet, model)) if meter.counts_tokens else 0)
 
     async def start() -> Sequence[Generation]:
         try:
             with in_the_words_of(words):
-                generations = await start_all(fleet, model, [_named(build) for build in requests], origin)
+                generations = await start_all(fleet, model, [_with_ids(message) for message in built], origin)
         except PaddockError:
             meter.failed()
             raise
@@ -85,9 +92,14 @@ async def respond(
     return EventStream(late, body.sse_ping_interval, sign_of_life)
 
 
-def _named(build: Callable[[int], GenerateRequest]) -> Callable[[int], GenerateRequest]:
-    """The same with the name by which logs call the request."""
-    return lambda id: msgspec.structs.replace(build(id), request_id=REQUEST_ID.get())
+def _n_ctx(fleet: Fleet, model: Model) -> int:
+    info = fleet.info(model)
+    return info.n_ctx if info is not None else model.options.n_ctx or _USUAL_CONTEXT
+
+
+def _with_ids(message: GenerateRequest) -> Callable[[int], GenerateRequest]:
+    """The request by its number, and by the name by which logs call it."""
+    return lambda id: msgspec.structs.replace(message, id=id, request_id=REQUEST_ID.get())
 
 
 async def _late(

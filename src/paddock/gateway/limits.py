@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from paddock.config import KeySettings
-from paddock.errors import RateLimitExceeded
+from paddock.errors import InvalidRequest, RateLimitExceeded
 
 _MINUTE = 60.0
 _SOON = 1.0
@@ -44,6 +44,7 @@ class Bucket:
         return min(float(self.per_minute), refilled)
 
     def take(self, amount: int, now: float) -> None:
+        """A negative amount is given back."""
         self._level, self._at = self.level(now) - amount, max(now, self._at)
 
     def seconds_until(self, level: float, now: float) -> float:
@@ -90,12 +91,50 @@ class Limits:
             self._requests.take(1, now)
         self.running += 1
 
-    def charge(self, tokens: int, now: float) -> None:
-        if self._tokens is not None:
-            self._tokens.take(tokens, now)
+    @property
+    def counts_tokens(self) -> bool:
+        return self._tokens is not None
 
-    def release(self) -> None:
-        self.running -= 1
+    def reserve(self, answers: int, tokens: int, now: float) -> int:
+        """Count a request that was admitted as so many answers at once, and take the tokens that it may use.
+
+        Returns how many were taken: for a single answer no more than a minute allows; what it uses beyond is a debt.
+        Raises `RateLimitExceeded` where it would fit later, and `InvalidRequest` where it never would; then nothing has
+        been counted.
+        """
+        most = self._rates.concurrent_requests
+        if most is not None and answers > most:
+            raise InvalidRequest(f"{answers} answers at once were asked for; this key may have {most}", param="n")
+        if most is not None and self.running - 1 + answers > most:
+            reason = f"{most} answers at once are allowed with this key, and {self.running - 1} are under way"
+            raise RateLimitExceeded(reason, retry_after=_SOON)
+        taken = 0
+        if self._tokens is not None:
+            allowed = self._tokens.per_minute
+            if answers > 1 and tokens > allowed:
+                raise InvalidRequest(
+                    f"{answers} answers and their prompts may take {tokens} tokens; {allowed} a minute are allowed "
+                    "with this key: ask for fewer or shorter answers (max_tokens)",
+                    param="n",
+                )
+            taken = min(tokens, allowed)
+            if (wait := self._tokens.seconds_until(taken, now)) > 0:
+                reason = (
+                    f"{allowed} tokens a minute are allowed with this key, and this may take {tokens}: "
+                    f"try again in {duration(wait)}"
+                )
+                raise RateLimitExceeded(reason, retry_after=wait)
+            self._tokens.take(taken, now)
+        self.running += answers - 1
+        return taken
+
+    def settle(self, taken: int, used: int, now: float) -> None:
+        """So many tokens were used in the end, of those that were taken for it."""
+        if self._tokens is not None:
+            self._tokens.take(used - taken, now)
+
+    def release(self, answers: int = 1) -> None:
+        self.running -= answers
 
     def headers(self, now: float) -> dict[str, str]:
         """What a client is told of the limits it has."""

@@ -24,10 +24,14 @@ class Meter:
     def __init__(self, limits: Limits, usage: KeyUsage) -> None:
         self._limits = limits
         self._usage = usage
-        self._admitted = False
         self._failed = False
         self._generations: Sequence[Generation] = ()
+        self._unfinished = 0
         self._pooled: int | None = None
+        self._answers = 0
+        """That are counted as running."""
+        self._reserved: int | None = None
+        """Tokens that were taken for it and are not settled yet."""
 
     def admit(self) -> None:
         """Raises `RateLimitExceeded` where the key has had enough for now."""
@@ -37,19 +41,36 @@ class Meter:
         except RateLimitExceeded:
             self._usage.rate_limited += 1
             raise
-        self._admitted = True
+        self._answers = 1
+
+    @property
+    def counts_tokens(self) -> bool:
+        return self._limits.counts_tokens
+
+    def reserve(self, answers: int, tokens: int) -> None:
+        """It is known now what was asked for. Raises `RateLimitExceeded` or `InvalidRequest` where that is too much."""
+        try:
+            self._reserved = self._limits.reserve(answers, tokens, time.monotonic())
+        except RateLimitExceeded:
+            self._usage.rate_limited += 1
+            raise
+        self._answers = answers
 
     def generating(self, generations: Sequence[Generation]) -> None:
-        """Their prompts are charged now, their answers once they end: who has read one finds it in his account."""
+        """They are in the key's account as soon as they have ended: before anybody hears the last of them."""
         self._generations = generations
-        self._charge(sum(generation.used.prompt_tokens for generation in generations))
+        self._unfinished = len(generations)
         for generation in generations:
             generation.when_ended(self._account)
 
-    def pooled(self, tokens: int) -> None:
+    def pooling(self, tokens: int) -> None:
+        """So many tokens of its inputs have been computed, or are about to be."""
         self._pooled = tokens
-        self._usage.prompt_tokens += tokens
-        self._charge(tokens)
+
+    def pooled(self, tokens: int) -> None:
+        """All of them have."""
+        self._pooled = tokens
+        self._settle()
 
     def failed(self) -> None:
         """It has, whatever status the client was told."""
@@ -85,17 +106,28 @@ class Meter:
         """The answer has ended."""
         if any(generation.failed for generation in self._generations):
             self.failed()
-        if self._admitted:
-            self._limits.release()
+        self._settle()
+        self._limits.release(self._answers)
+
+    def _settle(self) -> None:
+        """What was reserved becomes what was used; once."""
+        if self._reserved is None:
+            return
+        reserved, self._reserved = self._reserved, None
+        used = [generation.used for generation in self._generations]
+        tokens = sum(usage.prompt_tokens + usage.completion_tokens for usage in used)
+        if self._pooled is not None:
+            self._usage.prompt_tokens += self._pooled
+            tokens += self._pooled
+        self._limits.settle(reserved, tokens, time.monotonic())
 
     def _account(self, used: Usage) -> None:
         self._usage.prompt_tokens += used.prompt_tokens
         self._usage.cached_tokens += used.cached_tokens
         self._usage.completion_tokens += used.completion_tokens
-        self._charge(used.completion_tokens)
-
-    def _charge(self, tokens: int) -> None:
-        self._limits.charge(tokens, time.monotonic())
+        self._unfinished -= 1
+        if not self._unfinished:
+            self._settle()
 
 
 def meter_of(request: Request) -> Meter:

@@ -13,6 +13,7 @@ from paddock.fleet import Fleet, Model
 from paddock.gateway.callers import caller_of
 from paddock.gateway.listening import while_listening
 from paddock.gateway.metering import meter_of
+from paddock.gateway.reserving import rough_tokens
 from paddock.types import ModelKind, PoolRequest
 from paddock.wire import Pooled
 
@@ -25,9 +26,17 @@ class PooledUsage(msgspec.Struct, kw_only=True):
 async def pool(
     request: Request, fleet: Fleet, model: Model, kind: ModelKind, build: Callable[[int], PoolRequest]
 ) -> Pooled:
-    """Have vectors made, or scores given, for who asks, unless they leave before."""
-    pooled = await while_listening(request, fleet.pool(model, kind, build, caller_of(request).origin))
-    meter_of(request).pooled(pooled.tokens)
+    """Have vectors made, or scores given, for who asks, unless they leave before. Then what was computed is charged."""
+    meter, message = meter_of(request), build(0)
+    estimate = sum(map(rough_tokens, message.inputs)) if meter.counts_tokens or model.clustered else 0
+    meter.reserve(1, estimate)
+    if model.clustered:
+        meter.pooling(estimate)  # nobody tells how far it has come there
+    origin = caller_of(request).origin
+    pooled = await while_listening(
+        request, fleet.pool(model, kind, lambda id: msgspec.structs.replace(message, id=id), origin, meter.pooling)
+    )
+    meter.pooled(pooled.tokens)
     return pooled
 
 

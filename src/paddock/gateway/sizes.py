@@ -31,6 +31,8 @@ MOST_INPUTS: Final = 2048
 """To make vectors of. OpenAI takes as many."""
 MOST_DOCUMENTS: Final = 2048
 MOST_ANSWERS: Final = 128
+MOST_ANSWERS_IN_ALL: Final = 1024
+"""To all prompts of a request together."""
 MOST_STOPS: Final = 32
 LONGEST_STOP: Final = 1024
 MOST_BIASES: Final = 1024

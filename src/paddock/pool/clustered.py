@@ -222,7 +222,7 @@ class ClusterEntrance:
         assert isinstance(answer, Tokens | Text), "a question about text has such an answer"
         return answer
 
-    async def pool(self, request: Callable[[int], PoolRequest]) -> Pooled:
+    async def pool(self, request: Callable[[int], PoolRequest], begun: Callable[[int], None]) -> Pooled:
         answer = await self._called("pool", encode(request(0)))
         assert isinstance(answer, Pooled), "vectors were asked for"
         return answer

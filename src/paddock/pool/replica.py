@@ -60,7 +60,8 @@ class Serving(Protocol):
 class MakesVectors(Serving, Protocol):
     """One that also makes vectors of texts, where its model is for that."""
 
-    async def pool(self, request: Callable[[int], PoolRequest]) -> Pooled: ...
+    async def pool(self, request: Callable[[int], PoolRequest], begun: Callable[[int], None]) -> Pooled:
+        """`begun` is told how many tokens are computed so far, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ who do: nobody earns credit by asking for little. Without keys all are one key, 
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -256,15 +256,17 @@ class Expected:
         return bool(self._until)
 
 
-def has_place(key: str, weight: float, present: Sequence[tuple[str, float]], limit: int) -> bool:
-    """Whether one more may come in where `limit` may be; those `present` are told by their keys and weights.
+def has_place(key: str, weight: float, present: Sequence[tuple[str, float, int]], limit: int, answers: int = 1) -> bool:
+    """Whether a request for so many answers may come in where `limit` answers may be; the requests `present` are told
+    by their keys, weights and answers.
 
-    From when it is half full a key gets no more than its share of it; and one that has nothing there gets a place even
-    when it is full. So there are never more than `limit` and one for each key.
+    From when it is half full a key gets no more than its share of it; and one that has nothing there gets up to its
+    share even when it is full. So there are never more than twice the `limit`, and one for each key.
     """
-    if len(present) < limit // 2:
+    total = sum(count for _, _, count in present)
+    if total + answers <= limit // 2:
         return True
-    weights = {**dict(present), key: weight}
-    held = Counter(name for name, _ in present)[key]
+    weights = {**{name: heaviness for name, heaviness, _ in present}, key: weight}
+    held = sum(count for name, _, count in present if name == key)
     share = max(1.0, limit * weight / sum(weights.values()))
-    return held < share and (len(present) < limit or held == 0)
+    return held + answers < share + 1 and (total + answers <= limit or held == 0)

@@ -25,6 +25,8 @@ class Job:
     batch: bool = False
     """Nobody waits for the answer."""
     taken: int = 0
+    begun: int = 0
+    """Tokens of the inputs that were handed out."""
     arrival: int = 0
 
 
@@ -82,6 +84,7 @@ class Packer:
             step.append((job, job.taken))
             room -= size
             job.taken += 1
+            job.begun += size
             self._jobs.charge(job, size)
             if job.taken < len(job.inputs):
                 self._jobs.rotate(job)

@@ -19,7 +19,7 @@ _NEARLY_DONE = 16
 class Request:
     id: int
     tokens: list[int]
-    """The prompt; generated tokens are appended."""
+    """The prompt, shared with other answers to it until the first generated token is appended."""
     sampler: Any
     max_tokens: int
     answer: Any = None

@@ -183,6 +183,8 @@ class Scheduler:
             return Progress(request, None, None, prompt=result.prompt, error=result.error)
         ended = token in self._end_tokens
         if not ended:
+            if not request.produced:
+                request.tokens = request.tokens.copy()  # until now all answers to a prompt share it
             request.tokens.append(token)
         finish = self._finish(request, ended=ended or result.last)
         return Progress(

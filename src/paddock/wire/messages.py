@@ -217,6 +217,12 @@ class Step(msgspec.Struct, frozen=True, tag="step"):
     deltas: list[Delta]
 
 
+class Pooling(msgspec.Struct, frozen=True, tag="pooling"):
+    """A step begins: for each request with inputs in it, how many tokens of them this and earlier steps compute."""
+
+    tokens: list[tuple[int, int]]
+
+
 class Pooled(msgspec.Struct, frozen=True, tag="pooled"):
     """The answer to a `Pool`, when all of its inputs are done."""
 
@@ -305,6 +311,7 @@ ToGateway = (
     | LoadFailed
     | Accepted
     | Step
+    | Pooling
     | Pooled
     | Refused
     | Slots

@@ -11,7 +11,7 @@ from queue import Empty
 from paddock.engine import PooledEngine, open_pooled_engine
 from paddock.scheduling import Job, Packer
 from paddock.types import EngineOptions, PoolRequest, SlotState, SlotView
-from paddock.wire import Pooled, Slots, Stats, View
+from paddock.wire import Pooled, Pooling, Slots, Stats, View
 from paddock.worker.engine_thread import Command, Ended, Event, Remove, Report
 from paddock.worker.native_thread import NativeThread
 from paddock.worker.turns import Turns
@@ -45,7 +45,7 @@ class PooledThread(NativeThread[Command | AddJob]):
         options: EngineOptions,
         turns: Turns,
         post: Callable[[Event | PooledOpened], None],
-        send: Callable[[Pooled | Slots | Stats], None],
+        send: Callable[[Pooling | Pooled | Slots | Stats], None],
         confine: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(post, confine)
@@ -81,6 +81,8 @@ class PooledThread(NativeThread[Command | AddJob]):
                 continue
             inputs = [job.inputs[index] for job, index in step]
             self._in_hand = sum(map(len, inputs))
+            # Before it is computed: who leaves in the middle of a step is charged for it.
+            self._send(Pooling([(job.id, job.begun) for job in {job.id: job for job, _ in step}.values()]))
             begun = time.perf_counter()
             with self._in_turn(self._turns.take() if engine.takes_turns else nullcontext()):
                 matrices = engine.pool(inputs)
@@ -94,8 +96,8 @@ class PooledThread(NativeThread[Command | AddJob]):
                 answer.done.append(pack(vectors, normalize=normalize, dimensions=request.dimensions))
                 if len(answer.done) == len(job.inputs):
                     width = request.dimensions or engine.info.n_embd
-                    self._send(Pooled(job.id, answer.done, width, sum(map(len, job.inputs))))
                     self._post(Ended(job.id, 0))
+                    self._send(Pooled(job.id, answer.done, width, sum(map(len, job.inputs))))
             if self.counting.due(now):
                 self._send(self.counting.pooled_stats(packer.queued, now))
 

@@ -140,8 +140,13 @@ class _Live:
     """A request that has not ended yet."""
 
     origin: Origin
-    answers: int = 0
-    """How many of them are not complete; 0 while its prompt is being prepared."""
+    answers: int = 1
+    """How many of them are not complete."""
+    wanted: int = 1
+    begun: int = 0
+    """How many of them the engine was told of."""
+    begin: Callable[[int], None] | None = None
+    """Tell it of the answer with this index; None while the prompt is being prepared, and where there is one answer."""
 
 
 class Worker:
@@ -243,6 +248,7 @@ class Worker:
                 )
                 self._engine.start()
             case Generate(request) | Pool(request):
+                self._handle_posted()  # who was told the last of an answer finds its place free
                 self._enter(request)
             case Abort(id):
                 if self._questions is not None:
@@ -395,16 +401,24 @@ class Worker:
     def _enter(self, request: GenerateRequest | PoolRequest) -> None:
         """Take it, unless there is no room for one more of this key."""
         limit, origin = self._n_slots + self._options.max_queue, request.origin
-        present = [(live.origin.key, live.origin.weight) for live in self._live.values()]
-        if not has_place(origin.key, origin.weight, present, limit):
-            full = f"{len(present)} requests are running or waiting already"
-            if len(present) < limit:
+        answers = request.n if isinstance(request, GenerateRequest) else 1
+        if answers > limit:
+            many = (
+                f"{answers} answers were asked for; this model runs {self._n_slots} and queues {limit - self._n_slots}"
+            )
+            self._outbox.send(Refused(request.id, Problem.of(InvalidRequest(many, param="n"))))
+            return
+        present = [(live.origin.key, live.origin.weight, live.answers) for live in self._live.values()]
+        if not has_place(origin.key, origin.weight, present, limit, answers):
+            total = sum(count for _, _, count in present)
+            full = f"{total} answers are running or waiting already, of {limit} at most"
+            if total + answers <= limit:
                 full += ", and this key has its share of them"
             self._outbox.send(Refused(request.id, Problem.of(QueueFull(full, retry_after=self._next_place()))))
             return
         if not self._live:
             self._last_end = time.monotonic()
-        self._live[request.id] = _Live(origin)
+        self._live[request.id] = _Live(origin, answers, answers)
         self._arrivals += 1
         self._unprepared.add(_Unprepared(request, origin.key, origin.weight, origin.batch, self._arrivals))
         if not self._is_preparing:
@@ -435,16 +449,16 @@ class Worker:
         self._outbox.send(Accepted(request.id, len(tokens), outcome.names))
         now = time.perf_counter()
         seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed
-        self._live[request.id].answers = request.n
         digest = hashlib.sha256(array("i", tokens)).hexdigest() if outcome.reply is not None else ""
-        for index in range(request.n):
+
+        def begin(index: int) -> None:
             # Each answer draws its own numbers; the first the same as if it were alone.
             sampling = msgspec.structs.replace(request.sampling, seed=seed + index)
             self._tell_engine(
                 Add(
                     Request(
                         request.id,
-                        list(tokens),
+                        tokens,
                         engine.sampler(sampling, tokens, outcome.grammar),
                         request.max_tokens if request.max_tokens is not None else engine.info.n_ctx,
                         answer=Answer(
@@ -464,6 +478,11 @@ class Worker:
                 )
             )
 
+        live = self._live[request.id]
+        live.begin = begin
+        for _ in range(min(request.n, self._n_slots)):
+            _begin_next(live)
+
     def _draft(self, request: GenerateRequest, reply: Reply | None) -> DraftParams | None:
         """How far its answers may be guessed ahead: not at all where a thought may have to be ended at any token."""
         if reply is not None and reply.thinking_budget is not None:
@@ -480,7 +499,6 @@ class Worker:
             self._outbox.send(Refused(request.id, Problem.of(outcome)))
             return
         assert isinstance(self._engine, PooledThread), "inputs were prepared for it"
-        self._live[request.id].answers = 1
         origin = request.origin
         job = Job(request.id, outcome, Vectors(request), key=origin.key, weight=origin.weight, batch=origin.batch)
         self._engine.tell(AddJob(job))
@@ -490,6 +508,7 @@ class Worker:
         if live is None:
             return
         live.answers -= 1
+        _begin_next(live)
         if live.answers <= 0:
             del self._live[id]
             now = time.monotonic()
@@ -510,6 +529,15 @@ class Worker:
         except OSError:
             pass
         _leave(1)
+
+
+def _begin_next(live: _Live) -> None:
+    """Have one more of its answers begun, if any is left. The engine knows no more of them than can run: the rest need
+    neither a sampler nor a place in its queue.
+    """
+    if live.begin is not None and live.begun < live.wanted:
+        live.begun += 1
+        live.begin(live.begun - 1)
 
 
 def _compiled(compiler: Compiler, read: Read) -> Any:
