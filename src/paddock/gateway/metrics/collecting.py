@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
@@ -13,6 +13,7 @@ from paddock import __version__
 from paddock.fleet import Fleet, ModelRecord, ModelStatus, ReplicaStatus, llamacpp_levels, llamacpp_totals
 from paddock.gateway.metrics.families import FAMILIES, Family
 from paddock.gateway.metrics.http import HTTPCounts
+from paddock.gateway.metrics.nvml import Gpu
 from paddock.gateway.metrics.processes import Processes
 from paddock.tally import Histogram
 
@@ -39,7 +40,7 @@ class Points(list[Point]):
         self.append(Point(family, labels, value.copy() if isinstance(value, Histogram) else value))
 
 
-def collect(fleet: Fleet, http: HTTPCounts, processes: Processes) -> Points:
+def collect(fleet: Fleet, http: HTTPCounts, processes: Processes, gpus: Sequence[Gpu] = ()) -> Points:
     points = Points()
     engine = ("llama.cpp", _engine_version())
     statuses = {status.model.name: status for status in fleet.members()}
@@ -69,6 +70,7 @@ def collect(fleet: Fleet, http: HTTPCounts, processes: Processes) -> Points:
     _add_processes(points, processes, statuses.values(), workers)
     for device, limit in fleet.memory_limit.items():
         points.put("paddock_memory_limit_bytes", limit, device)
+    add_gpus(points, gpus)
     _add_http(points, http)
     points.put("paddock_build_info", 1, __version__, platform.python_version(), *engine)
     return points
@@ -196,6 +198,15 @@ def _add_processes(
             points.put("paddock_worker_resident_memory_bytes", process.resident, *worker)
             points.put("paddock_worker_own_memory_bytes", process.own, *worker)
             points.put("paddock_worker_open_fds", process.open_fds, *worker)
+
+
+def add_gpus(points: Points, gpus: Sequence[Gpu]) -> None:
+    for gpu in gpus:
+        labels = (str(gpu.index), gpu.name, gpu.uuid)
+        if gpu.utilization is not None:
+            points.put("paddock_gpu_utilization_ratio", gpu.utilization, *labels)
+        points.put("paddock_gpu_memory_used_bytes", gpu.memory_used, *labels)
+        points.put("paddock_gpu_memory_total_bytes", gpu.memory_total, *labels)
 
 
 def _add_http(points: Points, http: HTTPCounts) -> None:

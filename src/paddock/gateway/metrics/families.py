@@ -9,6 +9,7 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 _REQUEST: Final = ("model_id",)
 _WORKER: Final = ("model_id", "pool", "replica")
+_GPU: Final = ("gpu", "name", "uuid")
 _ENGINE: Final = ("engine", "engine_version", *_WORKER)
 
 
@@ -180,6 +181,18 @@ SECTIONS: Final = (
             _counter("paddock_worker_cpu_seconds_total", "CPU time of its processes.", *_WORKER),
             _gauge("paddock_memory_limit_bytes", "What all models together may take, where a limit is set.", "device"),
             _gauge("paddock_memory_available_bytes", "What could be allocated without swapping.", "device"),
+        ),
+    ),
+    Section(
+        "GPUs",
+        "Of every NVIDIA GPU that the driver shows, whoever uses it. Absent where there is no NVIDIA driver. Sampled "
+        "when scraped, at most once a second. `gpu` is its number, `name` its model.",
+        (
+            _gauge(
+                "paddock_gpu_utilization_ratio", "Share of the last moments in which it computed, from 0 to 1.", *_GPU
+            ),
+            _gauge("paddock_gpu_memory_used_bytes", "Memory in use, by all processes.", *_GPU),
+            _gauge("paddock_gpu_memory_total_bytes", "Memory that it has.", *_GPU),
         ),
     ),
     Section(

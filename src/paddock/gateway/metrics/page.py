@@ -12,6 +12,7 @@ import msgspec
 from paddock.fleet import Fleet
 from paddock.gateway.metrics.collecting import Point, Points, collect
 from paddock.gateway.metrics.families import FAMILIES
+from paddock.gateway.metrics.gpus import Gpus
 from paddock.gateway.metrics.http import HTTPCounts
 from paddock.gateway.metrics.processes import look_at
 from paddock.gateway.metrics.rendering import render
@@ -35,9 +36,10 @@ _said = msgspec.msgpack.Decoder(list[_Said])
 
 
 class MetricsPage:
-    def __init__(self, fleet: Fleet, http: HTTPCounts) -> None:
+    def __init__(self, fleet: Fleet, http: HTTPCounts, gpus: Gpus | None = None) -> None:
         self._fleet = fleet
         self._http = http
+        self._gpus = gpus or Gpus()
         self.gather: Callable[[], Awaitable[Mapping[str, bytes]]] | None = None
         """Where there are several gateways: what each of them says, by its name."""
 
@@ -53,7 +55,7 @@ class MetricsPage:
 
     async def _points(self) -> Points:
         processes = await asyncio.to_thread(look_at, [status.pid for status in self._fleet.members() if status.pid])
-        return collect(self._fleet, self._http, processes)
+        return collect(self._fleet, self._http, processes, await self._gpus.look())
 
 
 def _plain(value: float | Histogram) -> float | Histogram:

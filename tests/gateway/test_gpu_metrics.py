@@ -1,0 +1,139 @@
+"""GPUs in `/metrics`: what a reader says is shown, and neither a missing nor a hanging driver is in anybody's way."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import threading
+from collections.abc import Sequence
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from paddock.fleet import Catalogue, Fleet, Model
+from paddock.gateway.metrics.gpus import Gpus, Reader
+from paddock.gateway.metrics.http import HTTPCounts
+from paddock.gateway.metrics.nvml import Gpu, Nvml, NvmlError
+from paddock.gateway.metrics.page import MetricsPage
+from tests.server import Server
+
+H200 = Gpu(0, "NVIDIA H200", "GPU-5a", 0.87, 9 * 2**30, 141 * 2**30)
+PART = Gpu(1, "a MIG slice", "MIG-1", None, 2**30, 10 * 2**30)
+
+
+class StandIn:
+    """Says what it is told to, and counts how often it is asked."""
+
+    def __init__(self, *said: Gpu, fails: bool = False) -> None:
+        self.said, self.fails = said, fails
+        self.asked = 0
+
+    def read(self) -> Sequence[Gpu]:
+        self.asked += 1
+        if self.fails:
+            raise NvmlError("the GPU has fallen off the bus")
+        return self.said
+
+
+def _missing() -> Reader:
+    raise NvmlError("no such library")
+
+
+def _page(gpus: Gpus) -> dict[str, dict[str, float]]:
+    """The GPU families of a whole page, by the number of the GPU."""
+
+    async def scrape() -> str:
+        fleet = Fleet(Catalogue([Model("m", "fake:")]))
+        try:
+            return (await MetricsPage(fleet, HTTPCounts(), gpus).text()).decode()
+        finally:
+            await fleet.close()
+
+    families = text_string_to_metric_families(asyncio.run(scrape()))
+    return {
+        family.name: {f"{sample.labels['gpu']} {sample.labels['name']}": sample.value for sample in family.samples}
+        for family in families
+        if family.name.startswith("paddock_gpu_")
+    }
+
+
+def test_every_gpu_is_shown_with_its_memory_and_its_utilization_where_that_is_known() -> None:
+    assert _page(Gpus(lambda: StandIn(H200, PART))) == {
+        "paddock_gpu_utilization_ratio": {"0 NVIDIA H200": 0.87},
+        "paddock_gpu_memory_used_bytes": {"0 NVIDIA H200": 9 * 2**30, "1 a MIG slice": 2**30},
+        "paddock_gpu_memory_total_bytes": {"0 NVIDIA H200": 141 * 2**30, "1 a MIG slice": 10 * 2**30},
+    }
+
+
+@pytest.mark.parametrize("gpus", [Gpus(_missing), Gpus(lambda: StandIn(fails=True)), Gpus(StandIn)])
+def test_where_nothing_can_be_told_the_families_are_absent(gpus: Gpus) -> None:
+    assert _page(gpus) == {}
+
+
+def test_many_scrapes_at_once_ask_the_driver_once() -> None:
+    reader = StandIn(H200)
+
+    async def scenario() -> list[Sequence[Gpu]]:
+        gpus = Gpus(lambda: reader)
+        return await asyncio.gather(*(gpus.look() for _ in range(20)))
+
+    assert asyncio.run(scenario()) == [(H200,)] * 20
+    assert reader.asked == 1
+
+
+def test_a_missing_library_is_not_looked_for_at_every_scrape() -> None:
+    tried = []
+
+    def missing() -> Reader:
+        tried.append(1)
+        return _missing()
+
+    async def scenario() -> None:
+        gpus = Gpus(missing)
+        for _ in range(3):
+            assert await gpus.look() == ()
+
+    asyncio.run(scenario())
+    assert len(tried) == 1
+
+
+def test_a_driver_that_hangs_has_one_thread_and_delays_nobody_for_ever() -> None:
+    release = threading.Event()
+
+    class Hanging(StandIn):
+        def read(self) -> Sequence[Gpu]:
+            release.wait()
+            return super().read()
+
+    reader = Hanging(H200)
+
+    async def scenario() -> None:
+        gpus = Gpus(lambda: reader, patience=0.01)
+        before = threading.active_count()
+        assert [await gpus.look() for _ in range(3)] == [()] * 3
+        assert threading.active_count() == before + 1
+        release.set()
+        patient = Gpus(lambda: reader)
+        assert await patient.look() == (H200,)
+
+    asyncio.run(scenario())
+
+
+def test_a_server_without_nvml_shows_none_and_one_with_it_shows_memory(fake_server: Server) -> None:
+    text = fake_server.client.get("/metrics").text
+    try:
+        found = Nvml().read()
+    except NvmlError:
+        found = []
+    assert text.count("\npaddock_gpu_memory_total_bytes{") == len(found)
+    if not found:
+        assert "paddock_gpu_" not in text
+
+
+def test_a_machine_without_the_library_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_here(name: str) -> ctypes.CDLL:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(ctypes, "CDLL", none_here)
+    with pytest.raises(NvmlError, match=r"libnvidia-ml\.so\.1: cannot open"):
+        Nvml()
