@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.cli import main
-from paddock.lab.routing.findings import findings
+from paddock.lab.routing.findings import Seen, findings
 from paddock.lab.routing.machines import BLOCK_TOKENS, MACHINES, Machine
 from paddock.lab.routing.policies import POLICIES
 from paddock.lab.routing.replica import Replica, Request
@@ -145,31 +145,55 @@ def test_one_machine_bears_what_the_paper_says(machine: str, answers: int) -> No
 # ── what it shows ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_policies_are_compared_with_one_big_replica() -> None:
-    outcome = Outcome(requests=100, hit_rate=0.9, first_token=0.5, first_token_95=2.0, busiest=1.5, load=2.0)
-    rates = {BIG: 0.9, "prefix": 0.855, "round-robin": 0.45}
-    found = findings([(replace(_POOL, policy=name), replace(outcome, hit_rate=rate)) for name, rate in rates.items()])
-    assert found.summary == [
-        "4 replicas: 86 % of prompt tokens are cached with prefix, which is 95 % of what one as large as all would "
-        "reach; with round-robin 45 %, 50 % of it. First token, 95 %: 2.00 s."
+_OUTCOME = Outcome(requests=100, hit_rate=0.9, first_token=0.5, first_token_95=2.0, busiest=1.5, load=2.0)
+
+
+def _seen(policy: str, hit_rate: float, slowest: float, seeds: int = 6) -> list[Seen]:
+    """One policy with several seeds, each of which has more traffic than the one before."""
+    return [
+        (
+            replace(_POOL, policy=policy, seed=seed),
+            replace(_OUTCOME, hit_rate=hit_rate, first_token_95=slowest * (1 + seed / 10)),
+        )
+        for seed in range(seeds)
     ]
-    assert [row[:4] for row in found.tables[0].rows] == [
-        *((4, BIG, 0.9, 1.0), (4, "prefix", 0.855, 0.95), (4, "round-robin", 0.45, 0.5)),
-    ]
+
+
+def test_every_policy_is_compared_with_ours_seed_by_seed_also_where_it_is_better() -> None:
+    seen = [*_seen(BIG, 0.9, 1.0), *_seen("prefix", 0.855, 2.0), *_seen("round-robin", 0.45, 8.0)]
+    found = findings([*seen, *_seen("thresholds", 0.88, 1.6)])
+    ours, better, worse = found.summary
+    assert ours.startswith("4 replicas, prefix: 86 % of prompt tokens are cached, 95 % of what one replica as large as")
+    assert "0.800 times as long to the first token as prefix (95 % interval 0.800 to 0.800): thresholds is" in better
+    assert worse.startswith("4 replicas, round-robin: 45 % cached; 4.00 times as long to the first token as prefix")
+    assert worse.endswith(": prefix is better.")
+    assert [row[1] for row in found.tables[0].rows] == [BIG, "prefix", "round-robin", "thresholds"]
+    assert [picture.name for picture in found.pictures] == ["policies"]
     assert findings([]).summary == []
+
+
+def test_few_seeds_or_intervals_that_include_one_show_nothing() -> None:
+    few = findings([*_seen("prefix", 0.8, 2.0, seeds=2), *_seen("sticky", 0.8, 1.0, seeds=2)])
+    assert "but 2 of each are too few to tell" in few.summary[1] and "better" not in few.summary[1]
+    mixed = [(setting, replace(outcome, first_token_95=2.0)) for setting, outcome in _seen("sticky", 0.8, 2.0)]
+    same = findings([*_seen("prefix", 0.8, 1.6), *mixed])
+    assert "no difference shown" in same.summary[1] and "better" not in same.summary[1]
 
 
 def test_the_command_leaves_a_page(tmp_path: Path) -> None:
     status, output = run(
-        "routing", "--replicas", "2", "--replicas", "3", "--warm-up", "5", "--seconds", "40", "--out", str(tmp_path)
-    )
+        "routing", "--replicas", "2", "--replicas", "3", "--warm-up", "5", "--seconds", "40", "--seeds", "2",
+        "--out", str(tmp_path),
+    )  # fmt: skip
     assert status == 0, output
-    assert "2 replicas:" in output and "3 replicas:" in output
+    for policy in POLICIES:
+        assert f"2 replicas, {policy}:" in output and f"3 replicas, {policy}:" in output
     seen = raw(tmp_path)
-    assert len(seen) == 2 * (1 + len(POLICIES) + 2)
+    assert len(seen) == 2 * 2 * (1 + len(POLICIES) + 2)
+    assert {each["seed"] for each in seen} == {1, 2}
     assert {each["policy"] for each in seen} == {BIG, *POLICIES}
     assert [row["policy"] for row in table(tmp_path)].count("prefix, 4 routers, any") == 2
-    assert "of what one as large as all would reach" in page(tmp_path)
+    assert "of what one replica as large as all would reach" in page(tmp_path)
 
 
 def test_nobody_asks_nothing(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ import pytest
 
 from paddock.lab.bench.experiment import Place, Seen, Span, rows_of
 from paddock.lab.bench.findings import findings
-from paddock.lab.bench.loads import Load, points
+from paddock.lab.bench.loads import Figure, Load, points
+from paddock.lab.bench.samples import MEASURES
 from paddock.lab.bench.window import Heard
 from paddock.lab.report import Findings, Table
-from paddock.lab.statistics import Estimate
+from paddock.lab.statistics import Estimate, number
 
 
 def _rows(**said: Any) -> Any:
@@ -47,8 +48,31 @@ def test_a_ratio_above_one_means_that_the_first_server_is_better() -> None:
     assert _ratio(found, "longest stall").value == pytest.approx(1)
     assert [row[1] for row in _table(found, "a against the others").rows] == ["tokens/s", "first token (ms)"]
     speed, first = found.summary
-    assert speed.startswith("x: tokens/s: a 150, b 50.0; b against a: 0.333 times as many tokens a second (95 %")
-    assert first.startswith("x: first token (ms): a 100, b 200; b against a: 2.00 times as long to the first token (")
+    assert speed.startswith("x: tokens/s: a 150, b 50.0; a 3.00 times as many tokens a second as b (95 %")
+    assert first.startswith("x: first token (ms): a 100, b 200; b 2.00 times as long to the first token as a (95 %")
+
+
+@pytest.mark.parametrize("figure", list(MEASURES))
+@pytest.mark.parametrize("better", ["a", "b"])
+def test_the_headline_has_the_ratio_of_the_table_for_every_measure(figure: Figure, better: str) -> None:
+    seconds = {"a": 0.1, "b": 0.3} if better == "a" else {"a": 0.3, "b": 0.1}
+    requests = [
+        _seen(server, each, round, kind=kind, times=[each, 2 * each, 5 * each], done=5 * each)
+        for server, each in seconds.items()
+        for round in range(6)
+        for kind in ("first", "later", "long")
+    ]
+    spans = [
+        Span(Place(round, "x", server), 10 * each, 10, 40, 0.0, 0.0)
+        for server, each in seconds.items()
+        for round in range(6)
+    ]
+    found = findings(requests, spans, _rows(shows=[figure], interference=9, turns=2), ["a", "b"])
+    ratio = _table(found, "a against the others").rows[0][-1]
+    assert isinstance(ratio, Estimate)
+    assert (ratio.value > 1) == (better == "a")
+    (line,) = found.summary
+    assert f" {number(ratio.value)} times as " in line, "the headline has the table's own number"
 
 
 def test_what_shows_no_difference_says_so() -> None:

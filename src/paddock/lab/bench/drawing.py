@@ -49,7 +49,7 @@ def _curves(samples: Samples, rows: Sequence[Row], servers: Sequence[str]) -> li
             if series:
                 file_name = f"{_file_name(load)}-{short}-over-load"
                 title = f"{load}: {MEASURES[figure].title}, median, over the load"
-                drawn.append(Picture(file_name, title, lines(series, x_label, MEASURES[figure].title)))
+                drawn.append(Picture(file_name, title, lines(series, x_label, MEASURES[figure].title, marked=True)))
     return drawn
 
 

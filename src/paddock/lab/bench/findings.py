@@ -43,7 +43,7 @@ def _summary(samples: Samples, rows: Sequence[Row], servers: Sequence[str]) -> l
             values = {server: found for server in servers if (found := samples.values(row.label, server, figure))}
             medians = ", ".join(f"{server} {number(median(found).value)}" for server, found in values.items())
             compared = [
-                f"{other} against {first}: {in_words(ratio_of_medians(values[other], values[first]), measure.words)}"
+                _compared(first, other, _better(values[first], values[other], measure), measure)
                 for other in others
                 if values.keys() >= {first, other}
             ]
@@ -157,6 +157,12 @@ def _notes(samples: Samples, labels: Sequence[str], servers: Sequence[str]) -> l
             if short := sum(one.tokens < one.asked for one in heard if not (one.error or one.left)):
                 notes.append(f"{label} on {server}: {short} answers were shorter than asked for")
     return notes
+
+
+def _compared(first: str, other: str, ratio: Estimate, measure: Measure) -> str:
+    """The ratio of the table, in words: above 1 the first server is better."""
+    more, less = (first, other) if measure.better == "higher" else (other, first)
+    return f"{more} {in_words(ratio, f'{measure.words} as {less}')}"
 
 
 def _better(first: Sequence[float], other: Sequence[float], measure: Measure) -> Estimate:

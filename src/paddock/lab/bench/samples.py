@@ -19,7 +19,7 @@ class Measure:
     title: str
     better: Literal["higher", "lower"]
     words: str
-    """After `1.2 times …`, of the other server, as seen from the first one."""
+    """After `1.2 times …` and before `… as NAME`, of the server that has more."""
 
 
 MEASURES: Mapping[Figure, Measure] = {

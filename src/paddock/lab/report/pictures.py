@@ -61,8 +61,10 @@ def distributions(samples: Mapping[tuple[str, str], Sequence[float]], label: str
     return draw
 
 
-def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str) -> Draw:
-    """A line for each series: over time, so that a drift shows, or over what was varied."""
+def lines(
+    series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str, *, marked: bool = False
+) -> Draw:
+    """A line for each series: over time, so that a drift shows, or over what was varied, whose values are `marked`."""
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
@@ -75,6 +77,8 @@ def lines(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_l
         axes.set_ylabel(y_label)
         _scale(axes, "y", [y for points in series.values() for _, y in points])
         _plain(axes, "y")
+        if marked:
+            _mark(axes, sorted({x for points in series.values() for x, _ in points}))
         figure.legend(loc="outside upper center", ncols=3, frameon=False)
 
     return draw
@@ -104,6 +108,8 @@ def shares(rows: Mapping[str, tuple[int, int]], labels: tuple[str, str]) -> Draw
     """How many of each row are the one, and how many the other."""
 
     def draw(figure: Figure) -> None:
+        from matplotlib.ticker import MaxNLocator
+
         axes = figure.subplots()
         figure.set_size_inches(8, 1.6 + 0.45 * len(rows))
         names, places = list(rows), range(len(rows))
@@ -113,6 +119,7 @@ def shares(rows: Mapping[str, tuple[int, int]], labels: tuple[str, str]) -> Draw
         axes.barh(places, right, left=left, color="#b8434a", label=labels[1])
         axes.set_yticks(places, names)
         axes.invert_yaxis()
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         _plain(axes, "x")
         figure.legend(loc="outside upper center", ncols=2, frameon=False)
 
@@ -131,6 +138,17 @@ def _scale(axes: Axes, which: Side, values: Sequence[float]) -> None:
     axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
+
+
+def _mark(axes: Axes, values: Sequence[float]) -> None:
+    """The values that were tried, and nothing between them, are what the axis shows."""
+    from matplotlib.ticker import NullFormatter, NullLocator
+
+    if values[0] > 0 and values[-1] > _WIDE * values[0]:
+        axes.set_xscale("log", base=2)
+    axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def _plain(axes: Axes, grid: Side) -> None:

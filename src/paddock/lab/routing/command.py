@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -63,23 +66,38 @@ _MIX = Mix()
 @click.option("--burst-size", type=click.IntRange(1), default=_MIX.burst_size, show_default=True, help="Requests.")
 @click.option("--warm-up", type=click.FloatRange(0), default=120, show_default=True, help="Seconds that do not count.")
 @click.option("--seconds", type=click.FloatRange(1), default=240, show_default=True, help="That do; simulated ones.")
-@click.option("--seed", type=int, default=1, show_default=True)
+@click.option("--seed", type=int, default=1, show_default=True, help="The first of the seeds.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Runs of each policy with other traffic, from which intervals are made.",
+)
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=os.cpu_count() or 1,
+    help="Simulations at once, each in a process of its own. [cores]",
+)
 @click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="[lab-results/NAME-DATE]")
 def command(
     replicas: Sequence[int], routers: Sequence[int], policies: Sequence[str], machine: str, users: float, think: float,
     turns: float, prompts: float, one_offs: float, bursts: float, burst_size: int, warm_up: float, seconds: float,
-    seed: int, out: Path | None,
+    seed: int, seeds: int, jobs: int, out: Path | None,
 ) -> None:  # fmt: skip
     """Simulate pools of replicas, and compare ways to choose one for each request.
 
     Users have conversations that begin with one of several system prompts; between them come requests that have nothing
     in common with others, and bursts of them about one new text. What is said of them is for each replica, so that a
-    larger pool has more to do. Nothing is measured and no model is needed: the same seed gives the same figures.
+    larger pool has more to do. Nothing is measured and no model is needed: the same seed gives the same figures. All
+    policies get the same traffic for each of several seeds.
     """
     mix = Mix(users, think, turns, prompts, one_offs, bursts, burst_size)
     settings = [
-        Setting(policy, count, through, stay, MACHINES[machine], mix, warm_up, seconds, seed)
+        Setting(policy, count, through, stay, MACHINES[machine], mix, warm_up, seconds, each)
         for count in replicas
+        for each in range(seed, seed + seeds)
         for policy in (BIG, *policies)
         for through in (routers if policy == OURS else (1,))
         for stay in ((True, False) if through > 1 else (True,))
@@ -88,11 +106,10 @@ def command(
     with Recording(new_folder(out, "routing"), "Routing", _QUESTION) as recording:
         try:
             with progress(len(settings)) as advance:
-                for setting in settings:
-                    outcome = simulate(setting)
+                for setting, outcome in _simulated(settings, jobs):
                     seen.append((setting, outcome))
                     recording.add(asdict(setting) | asdict(outcome))
-                    advance(f"{setting.replicas} replicas: {setting.policy}")
+                    advance(f"{setting.replicas} replicas, seed {setting.seed}: {setting.policy}")
         except ValueError as problem:
             raise click.UsageError(str(problem)) from problem
         except KeyboardInterrupt:
@@ -101,3 +118,17 @@ def command(
         page = recording.finish(found, partial=interrupted, servers={}, flags=flags())
     tell(found, page, interrupted=interrupted)
     sys.exit(INTERRUPTED if interrupted else 0)
+
+
+def _simulated(settings: Sequence[Setting], jobs: int) -> Iterator[Seen]:
+    """Each with its outcome, in the order given."""
+    if jobs == 1 or len(settings) == 1:
+        yield from ((setting, simulate(setting)) for setting in settings)
+        return
+    # Spawned, not forked: the progress bar has a thread.
+    with ProcessPoolExecutor(min(jobs, len(settings)), mp_context=multiprocessing.get_context("spawn")) as pool:
+        try:
+            yield from zip(settings, pool.map(simulate, settings), strict=True)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise

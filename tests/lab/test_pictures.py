@@ -1,0 +1,44 @@
+"""What pictures show on their axes, and where they stand on the page."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from paddock.lab.report import Findings, Picture, Table
+from paddock.lab.report.page import About, render
+from paddock.lab.report.pictures import lines, shares, write
+
+
+def _x_labels(figure: Figure) -> list[str]:
+    figure.canvas.draw()
+    (axes,) = figure.axes
+    low, high = sorted(axes.get_xlim())
+    ticks = zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+    return [label.get_text() for value, label in ticks if low <= value <= high]
+
+
+@pytest.mark.parametrize("clients", [(1, 2), (1, 4, 8, 32), (1, 2, 3)])
+def test_an_axis_of_clients_shows_the_numbers_that_were_tried(clients: tuple[int, ...]) -> None:
+    figure = Figure()
+    lines({"a": [(count, count) for count in clients]}, "clients at once", "tokens/s", marked=True)(figure)
+    assert _x_labels(figure) == [str(count) for count in clients]
+
+
+def test_counts_are_whole() -> None:
+    figure = Figure()
+    shares({"alone": (1, 0), "loaded": (0, 1)}, ("the same", "different"))(figure)
+    assert all("." not in label for label in _x_labels(figure))
+
+
+def test_pictures_come_before_tables(tmp_path: Path) -> None:
+    picture = Picture("one", "Over the load", lines({"a": [(1, 1)]}, "x", "y"))
+    found = Findings(["It is so."], [Table("Numbers", ("x",), [(1,)])], [picture], ["A doubt."])
+    about = About("Title", "A question?", "today", "paddock bench", {}, partial=False)
+    html = render(about, found, [(picture.title, write(picture, tmp_path))])
+    places = [html.index(part) for part in ("It is so.", "<img", "A doubt.", "Numbers", "The command")]
+    assert places == sorted(places)
+    HTMLParser().feed(html)
