@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from pathlib import Path
 
 import gguf
@@ -77,3 +78,30 @@ def test_what_is_no_gguf_says_so(tmp_path: Path, content: bytes, why: str) -> No
     file.write_bytes(content)
     with pytest.raises(BrokenGGUF, match=why):
         read_header(file)
+
+
+def _header_of(tensors: int, keys: int, content: bytes) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", 3, tensors, keys) + content
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        (_header_of(1_500_000, 0, b""), "lists 1500000 tensors; at most 32768 are read"),
+        (_header_of(0, 1_000_000, b""), "lists 1000000 keys; at most 65536 are read"),
+        (_header_of(0, 1, struct.pack("<Q1sIIQ", 1, b"k", 9, 8, 7_000_000)), "lists 7000000 strings; at most 4194304"),
+    ],
+)
+def test_a_header_of_countless_small_things_is_refused_at_once(header: bytes, why: str) -> None:
+    """Before any of them is read: the file has sixty megabytes of them."""
+    file = io.BytesIO(header + bytes(4096))
+    with pytest.raises(BrokenGGUF, match=why):
+        parse_header(file, 60 << 20)
+
+
+def test_a_header_of_many_tensors_is_read() -> None:
+    """More than any model that is known has."""
+    one = struct.pack("<Q5sIQIQ", 5, b"blk.0", 1, 32, 0, 0)
+    content = _header_of(16_000, 0, one * 16_000) + bytes(1024)
+    header = parse_header(io.BytesIO(content), len(content))
+    assert (header.tensor_count, header.parameters) == (16_000, 16_000 * 32)

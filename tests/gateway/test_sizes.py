@@ -117,3 +117,27 @@ def test_values_are_counted(body: dict[str, Any], most: int) -> None:
     finally:
         sizes.MOST_VALUES = before  # type: ignore[misc]
     assert refused == (count(body) - 1 > most)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHAT, b'{"messages":[{"role":"user","content":"x"}]' + b',"zzz":1' * 300_000 + b"}"),
+        (CHAT, b"{" + b'"messages":[{"role":"user","content":"x"}],' * 100_000 + b'"n":1}'),
+        (NATIVE, b'{"prompt":"x","json_schema":{' + b'"type":"object",' * 300_000 + b'"type":"object"}}'),
+        ("/tokenize", b"{" + b'"content":[1,1,1,1],' * 1_000_000 + b'"content":"x"}'),
+    ],
+)
+def test_names_that_are_repeated_are_counted(fake_server: Server, path: str, body: bytes) -> None:
+    response = fake_server.client.post(path, content=body)
+    assert response.status_code == 400
+    assert "values, repeated names included" in response.json()["error"]["message"]
+
+
+def test_what_is_within_a_text_is_no_value(fake_server: Server) -> None:
+    text = '\\",[{\\\\' * 60_000 + "\\"
+    assert fake_server.client.post("/tokenize", json={"content": text}).status_code == 200
+    sizes.refuse_bulk(json.dumps({"content": text}).encode(), frozenset())
+    with pytest.raises(InvalidRequest, match="repeated names"):
+        repeated = f'{{"a": {json.dumps(text)}' + ', "b": 0' * (2 * sizes.MOST_VALUES + 1) + "}"
+        sizes.refuse_bulk(repeated.encode(), frozenset())

@@ -32,7 +32,7 @@ def _constraint(source: str) -> Constraint:
 def test_what_takes_too_long_is_refused_and_others_go_on() -> None:
     slow = _Slow()
     compiler = Compiler(slow.compile, patience=0.05)
-    for _ in range(3):
+    for _ in range(2):
         with pytest.raises(InvalidRequest, match=r"0\.05 s") as refused:
             compiler.compile(_constraint("slow"))
         assert refused.value.param == "response_format.schema"
@@ -43,16 +43,18 @@ def test_what_takes_too_long_is_refused_and_others_go_on() -> None:
     slow.go_on.set()
 
 
-def test_no_more_than_so_many_go_on_for_nobody() -> None:
+def test_no_more_than_so_many_of_a_key_go_on_for_nobody() -> None:
     slow = _Slow()
     compiler = Compiler(slow.compile, patience=0.05)
-    for _ in range(4):
+    for _ in range(2):
         with pytest.raises(InvalidRequest):
-            compiler.compile(_constraint("slow"))
-    with pytest.raises(Unavailable):
-        compiler.compile(_constraint("quick"))
+            compiler.compile(_constraint("slow"), "flood")
+    with pytest.raises(Unavailable, match="2 other schemas and grammars of this key"):
+        compiler.compile(_constraint("quick"), "flood")
+    patient = Compiler(slow.compile, patience=60)
+    patient._running = compiler._running
+    assert patient.compile(_constraint("quick"), "other") == "quick"
     slow.go_on.set()
     for thread in slow.threads:
         thread.join(60)
-    compiler = Compiler(slow.compile, patience=60)
-    assert compiler.compile(_constraint("quick")) == "quick"
+    assert patient.compile(_constraint("quick"), "flood") == "quick"

@@ -20,6 +20,11 @@ _MOST_LAYERS = 1024
 _READ_AT_ONCE = 1 << 20
 # The largest vocabularies make headers of some 30 MB; a length that is nonsense must not have the whole file read.
 _MOST_HEADER = 256 << 20
+# What takes time is bounded by count: the largest models have some thousand tensors and keys, and vocabularies with
+# their merges a million strings.
+_MOST_TENSORS = 1 << 15
+_MOST_KEYS = 1 << 16
+_MOST_STRINGS = 1 << 22
 _ENDS_ABRUPTLY = "its header is cut short: byte {} wants {} more, the file has {}"
 _LENGTH = struct.Struct("<Q")
 
@@ -74,6 +79,8 @@ def parse_header(file: BinaryIO, size: int) -> Header:
     if version not in (2, 3):
         raise BrokenGGUF(f"its GGUF version is {version}; 2 and 3 are known")
     tensor_count, key_count = cursor.scalar("Q"), cursor.scalar("Q")
+    _refuse_many(tensor_count, _MOST_TENSORS, "tensors")
+    _refuse_many(key_count, _MOST_KEYS, "keys")
     metadata: dict[str, Any] = {}
     lengths: dict[str, int] = {}
     arrays: dict[str, tuple[float, ...]] = {}
@@ -89,6 +96,11 @@ def parse_header(file: BinaryIO, size: int) -> Header:
     tensors, parameters = _check_tensors(cursor, tensor_count, metadata.get("general.alignment", 32))
     classifies = any(tensor.name.startswith("cls.") for tensor in tensors)
     return Header(version, metadata, lengths, tensor_count, parameters, classifies, arrays, tensors)
+
+
+def _refuse_many(count: int, most: int, what: str) -> None:
+    if count > most:
+        raise BrokenGGUF(f"its header lists {count} {what}; at most {most} are read")
 
 
 def _check_tensors(cursor: _Cursor, count: int, alignment: Any) -> tuple[tuple[Tensor, ...], int]:
@@ -131,6 +143,8 @@ class _Cursor:
         self._data = bytearray()
         self.size = size
         self.at = 0
+        self._strings = 0
+        """How many of them were stepped over."""
 
     def take(self, size: int) -> bytes:
         start = self._advance(size)
@@ -160,6 +174,8 @@ class _Cursor:
 
     def _skip_strings(self, count: int) -> None:
         """By far the most of a header, hence a loop without calls where it can be."""
+        self._strings += count
+        _refuse_many(self._strings, _MOST_STRINGS, "strings")
         at, end, unpack, data = self.at, len(self._data) - _LENGTH.size, _LENGTH.unpack_from, self._data
         for _ in range(count):
             if at > end:

@@ -45,6 +45,8 @@ MOST_RESPONSE_FIELDS: Final = 256
 LARGEST_CONSTRAINT: Final = 2**16
 """Characters of a schema, grammar or regular expression."""
 
+_SEPARATORS: Final = (b",", b"[", b"{")
+"""Every value follows one of them, those in objects after their names."""
 _SMALL = 4096
 """Bytes of a body that cannot hold enough of anything to be measured."""
 
@@ -62,12 +64,27 @@ def refuse_bulk(data: bytes, token_lists: Set[str]) -> None:
     if not isinstance(content, dict):
         _counted("", content, MOST_VALUES)
         return
-    count = 0
+    count = tokens = 0
     for name, value in content.items():
         if name in token_lists:
-            _counted(name, value, MOST_TOKENS)
+            tokens += _counted(name, value, MOST_TOKENS)
         else:
             count = _counted(name, value, MOST_VALUES, count)
+    _refuse_as_written(data, MOST_VALUES + tokens)
+
+
+def _refuse_as_written(data: bytes, most: int) -> None:
+    """Count values in the text itself: of a name that an object repeats the decoder kept one value, but whoever
+    validates the body reads all of them. `data` is valid JSON.
+    """
+    # So many separators have as many values if half of them are empty lists.
+    if sum(map(data.count, _SEPARATORS)) <= 2 * most + 1:
+        return  # even if none of them is within a string
+    # Every second part is between two strings, once no string has a quotation mark in it.
+    parts = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"', 4 * most + 1)
+    between = b"".join(parts[::2])
+    if len(parts) > 4 * most + 1 or sum(map(between.count, _SEPARATORS)) > 2 * most + 1:
+        raise InvalidRequest(f"the body holds more than {most} values, repeated names included")
 
 
 def too_deep() -> InvalidJSON:

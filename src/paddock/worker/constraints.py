@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -13,26 +14,34 @@ from paddock.errors import InvalidRequest, Unavailable
 from paddock.types import Constraint
 
 _PATIENCE = 5.0
-_AT_ONCE = 4
+_AT_ONCE = 8
+_PER_KEY = 2
 
 
 class Compiler:
     """Native code cannot be interrupted, but it need not be waited for: what takes longer than `patience` seconds is
-    refused, and its thread goes on for nobody, behind everything else. There are only so many such threads; what bounds
-    the size of a constraint ends them.
+    refused, and its thread goes on for nobody, behind everything else. There are only so many such threads, and fewer
+    for one key; what bounds the size of a constraint ends them.
     """
 
     def __init__(self, compile: Callable[[Constraint], Any], patience: float = _PATIENCE) -> None:
         self._compile = compile
         self._patience = patience
-        self._places = threading.Semaphore(_AT_ONCE)
+        self._changed = threading.Condition()
+        self._running: Counter[str] = Counter()
+        """By key, with those that nobody waits for."""
 
-    def compile(self, constraint: Constraint) -> Any:
+    def compile(self, constraint: Constraint, key: str = "") -> Any:
         """Raises `InvalidRequest` for what cannot be enforced, or not be made ready in time."""
-        if not self._places.acquire(timeout=self._patience):
-            raise Unavailable("other schemas and grammars are still being made ready", retry_after=self._patience)
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._has_place(key), self._patience):
+                raise Unavailable(
+                    f"{self._running[key]} other schemas and grammars of this key are still being made ready",
+                    retry_after=self._patience,
+                )
+            self._running[key] += 1
         outcome: Future[Any] = Future()
-        thread = threading.Thread(target=self._run, args=(constraint, outcome), name="constraint", daemon=True)
+        thread = threading.Thread(target=self._run, args=(constraint, key, outcome), name="constraint", daemon=True)
         thread.start()
         try:
             return outcome.result(self._patience)
@@ -43,13 +52,18 @@ class Compiler:
                 param=constraint.param,
             ) from None
 
-    def _run(self, constraint: Constraint, outcome: Future[Any]) -> None:
+    def _has_place(self, key: str) -> bool:
+        return self._running[key] < _PER_KEY and self._running.total() < _AT_ONCE
+
+    def _run(self, constraint: Constraint, key: str, outcome: Future[Any]) -> None:
         try:
             outcome.set_result(self._compile(constraint))
         except Exception as error:
             outcome.set_exception(error)
         finally:
-            self._places.release()
+            with self._changed:
+                self._running[key] -= 1
+                self._changed.notify_all()
 
 
 def _put_last(thread: threading.Thread) -> None:

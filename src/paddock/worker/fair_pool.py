@@ -17,7 +17,7 @@ class _Job:
     weight: float
     batch: bool
     arrival: int
-    do: Callable[[], None]
+    do: Callable[[], object]
 
 
 class FairPool:
@@ -32,7 +32,7 @@ class FairPool:
         for number in range(threads):
             threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True).start()
 
-    def submit(self, origin: Origin, do: Callable[[], None]) -> None:
+    def submit(self, origin: Origin, do: Callable[[], object]) -> None:
         """`do` must not raise. May be called from any thread."""
         with self._changed:
             self._arrivals += 1

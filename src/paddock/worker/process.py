@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
@@ -75,6 +76,7 @@ from paddock.worker.engine_thread import (
     Remove,
     Report,
 )
+from paddock.worker.fair_pool import FairPool
 from paddock.worker.inputs import InputReader
 from paddock.worker.logs import log_error
 from paddock.worker.native_thread import Died, Opening
@@ -89,7 +91,7 @@ from paddock.worker.watching import EngineViews, Watching
 
 _PROGRESS_STEP = 0.02
 _REMEMBERED_ENDS = 16
-_COMPILED_AT_ONCE = 2
+_COMPILED_AT_ONCE, _COMPILED_PER_KEY = 4, 2
 T = TypeVar("T")
 
 
@@ -166,7 +168,7 @@ class Worker:
         self._unprepared: FairQueue[_Unprepared] = FairQueue()
         self._is_preparing = False
         self._arrivals = 0
-        self._constraining = ThreadPoolExecutor(_COMPILED_AT_ONCE, thread_name_prefix="constraints")
+        self._constraining = FairPool("constraints", _COMPILED_AT_ONCE, per_key=_COMPILED_PER_KEY)
         self._compiler: Compiler | None = None
         self._turns = turns
         self._options = EngineOptions()
@@ -312,7 +314,8 @@ class Worker:
         prompts = self._prompts
         read = self._attempt(request, lambda: prompts.read(request))
         if isinstance(read, Read) and read.constraint is not None:
-            self._constraining.submit(self._complete, request, read)  # which nobody else's prompt waits for
+            # Which nobody else's prompt waits for.
+            self._constraining.submit(request.origin, partial(self._complete, request, read))
         else:
             self._complete(request, read)
         self._post(_Unoccupied())
@@ -328,7 +331,7 @@ class Worker:
         return _Prompt(
             read.tokens,
             names=[(token, vocab.name(token)) for token in read.tokens] if request.echo else None,
-            grammar=_compiled(self._compiler, read),
+            grammar=_compiled(self._compiler, read, request.origin.key),
             reply=read.reply,
         )
 
@@ -540,11 +543,11 @@ def _begin_next(live: _Live) -> None:
         live.begin(live.begun - 1)
 
 
-def _compiled(compiler: Compiler, read: Read) -> Any:
+def _compiled(compiler: Compiler, read: Read, key: str) -> Any:
     if read.constraint is None:
         return None
     try:
-        return compiler.compile(read.constraint)
+        return compiler.compile(read.constraint, key)
     except InvalidRequest:
         if read.is_optional:
             return None
