@@ -173,3 +173,24 @@ def test_it_can_be_enabled_and_disabled(tmp_path: Path, system: bool, target: st
     assert control("is-enabled") == "enabled"
     control("disable")
     assert control("is-enabled") == "disabled"
+
+
+def test_the_unit_filters_system_calls_and_keeps_memory_for_the_machine() -> None:
+    for system in (False, True):
+        lines = Unit(("/x",), system=system).text().splitlines()
+        assert "SystemCallFilter=~@privileged" in lines
+        (allowed,) = [line for line in lines if line.startswith("SystemCallFilter=@system-service")]
+        assert "landlock_restrict_self" in allowed and "seccomp" in allowed, "or workers could not confine themselves"
+        assert "MemoryMax=90%" in lines
+        assert ("ProtectProc=invisible" in lines) == ("ProtectKernelModules=yes" in lines) == system
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
+def test_systemd_finds_the_unit_as_safe_as_the_documents_say(tmp_path: Path) -> None:
+    file = tmp_path / "paddock.service"
+    file.write_text(Unit(("/usr/bin/true",), system=True).text())
+    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=25", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    if "unrecognized option" in done.stderr:
+        pytest.skip("this systemd cannot look at a unit that is not installed")
+    assert done.returncode == 0, done.stdout[-300:] + done.stderr

@@ -151,12 +151,16 @@ def _unit(config: Path | None, *, system: bool, account: str | None) -> Unit:
     with contextlib.chdir(folder):  # as the service will be
         settings = load_settings(file=file)
         open_catalogue(settings.model_manager)
-        slots, models = (
+        slots, models, audit = (
             path.absolute() if path is not None else None
-            for path in (settings.server.slot_save_path, settings.model_manager.models_directory)
+            for path in (
+                settings.server.slot_save_path,
+                settings.model_manager.models_directory,
+                settings.server.audit_log and settings.server.audit_log.parent,
+            )
         )
     python = Path(sys.executable).absolute()
-    needed = [path for path in (python, file, models, slots) if path is not None]
+    needed = [path for path in (python, file, models, slots, audit) if path is not None]
     for path in needed:
         if not str(path).isprintable():
             raise StartupError(f"{str(path)!r} cannot be written into a unit")
@@ -168,7 +172,7 @@ def _unit(config: Path | None, *, system: bool, account: str | None) -> Unit:
         system=system,
         account=account,
         groups=tuple(name for name in _GPU_GROUPS if _is_group(name)),
-        writable=(slots,) if slots is not None else (),
+        writable=tuple(path for path in (slots, audit) if path is not None),
         stop_timeout=int(settings.server.shutdown_grace) + 20,
     )
 

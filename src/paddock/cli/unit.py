@@ -56,6 +56,8 @@ class Unit:
             f"TimeoutStopSec={self.stop_timeout}",
             "# A model that the kernel kills for its memory is loaded again; the others go on.",
             "OOMPolicy=continue",
+            "# Models are bounded by memory_limit; this keeps the machine alive whatever happens.",
+            "MemoryMax=90%",
             "LimitNOFILE=65536",
             *self._user(),
             *_HARDENING,
@@ -88,7 +90,12 @@ _HARDENING = (
     "RestrictSUIDSGID=yes",
     "RestrictNamespaces=yes",
     "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
+    "RestrictRealtime=yes",
     "SystemCallArchitectures=native",
+    "# What services need, less what only root may; and what workers confine themselves with.",
+    "SystemCallFilter=@system-service seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self",
+    "SystemCallFilter=~@privileged",
+    "SystemCallErrorNumber=EPERM",
     "UMask=0077",
 )
 # These take namespaces, which a user's own systemd may not make everywhere.
@@ -99,6 +106,9 @@ _SYSTEM_HARDENING = (
     "ProtectControlGroups=yes",
     "ProtectHostname=yes",
     "ProtectKernelLogs=yes",
+    "ProtectKernelModules=yes",
+    "ProtectProc=invisible",
+    "PrivateMounts=yes",
     "CapabilityBoundingSet=",
 )
 
