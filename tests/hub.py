@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from urllib.parse import urlsplit
 
-_REVISION = "0123456789abcdef0123456789abcdef01234567"
+REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 
 @dataclass
@@ -19,6 +19,8 @@ class Repository:
     token: str = ""
     """Who does not send it is turned away."""
     gated: bool = False
+    in_git: bool = False
+    """It tells git's digests of its files, as of small ones."""
     lies: bool = False
     """It promises other checksums than its files have."""
     cut_after: int | None = None
@@ -55,8 +57,11 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             path = urlsplit(self.path).path
             if path.startswith("/api/models/"):
-                repository = self._open(path.removeprefix("/api/models/"))
-                if repository is not None:
+                name, _, revision = path.removeprefix("/api/models/").partition("/revision/")
+                repository = self._open(name)
+                if repository is not None and revision not in ("", "main", REVISION):
+                    self._send(404, b"{}", {"X-Error-Code": "RevisionNotFound"})
+                elif repository is not None:
                     self._send(200, json.dumps(_listing(repository)).encode())
                 return
             name, _, rest = path.removeprefix("/").partition("/resolve/")
@@ -113,8 +118,11 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
 def _listing(repository: Repository) -> dict[str, object]:
     def entry(name: str, data: bytes) -> dict[str, object]:
         digest = hashlib.sha256(data + b"?" * repository.lies).hexdigest()
+        if repository.in_git:
+            blob = hashlib.sha1(b"blob %d\0" % len(data) + data + b"?" * repository.lies).hexdigest()
+            return {"rfilename": name, "size": len(data), "blobId": blob}
         lfs = {"sha256": digest, "size": len(data), "pointerSize": 130}
         return {"rfilename": name, "size": len(data), "blobId": hashlib.sha1(data).hexdigest(), "lfs": lfs}
 
     siblings = [entry(name, data) for name, data in repository.files.items()]
-    return {"id": "x/y", "sha": _REVISION, "siblings": siblings}
+    return {"id": "x/y", "sha": REVISION, "siblings": siblings}

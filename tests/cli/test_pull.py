@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from paddock.config import ModelManagerSettings
+from paddock.errors import PullFailed
 from paddock.fleet import open_catalogue
-from tests.hub import Hub, Repository
+from paddock.fleet.hub import Source, pulled
+from tests.hub import REVISION, Hub, Repository
 from tests.server import Server
 
 # More than one chunk of the client's, so that a part of it arrives when the rest does not.
@@ -93,7 +95,7 @@ def test_what_was_begun_is_gone_on_with_by_the_next_process(tmp_path: Path) -> N
         assert "going on with m-Q4_K_M.gguf" in done.stderr
     assert Path(done.stdout.strip()).read_bytes() == _LARGE
     assert repository.asked[-1][1].startswith("bytes=")
-    assert list((tmp_path / ".pull").iterdir()) == []
+    assert [path.name for path in (tmp_path / ".pull").iterdir()] == ["verified.json"]
 
 
 def test_a_file_that_is_not_what_was_promised_is_removed(tmp_path: Path) -> None:
@@ -103,6 +105,41 @@ def test_a_file_that_is_not_what_was_promised_is_removed(tmp_path: Path) -> None
     assert "m-Q4_K_M.gguf came damaged and was removed: its SHA-256 is" in said
     assert list((tmp_path / ".pull").iterdir()) == []
     assert _listed(tmp_path) == []
+
+
+def test_a_file_of_the_same_size_with_another_content_is_pulled_again(tmp_path: Path) -> None:
+    data = b"GGUF and more"
+    path = tmp_path / "house" / "m" / "m-Q4_K_M.gguf"
+    path.parent.mkdir(parents=True)
+    for in_git in (False, True):
+        path.write_bytes(b"x" * len(data))
+        with Hub(house__m=Repository({"m-Q4_K_M.gguf": data}, in_git=in_git)) as hub:
+            done = _pull(hub, tmp_path, "house/m")
+            assert done.returncode == 0, done.stderr
+            assert "m-Q4_K_M.gguf is not what the hub has: pulling it again" in done.stderr
+            assert path.read_bytes() == data
+            assert "checking" not in _pull(hub, tmp_path, "house/m").stderr, "it has been compared"
+            path.write_bytes(data)
+            assert "checking m-Q4_K_M.gguf" in _pull(hub, tmp_path, "house/m").stderr, "somebody wrote to it"
+            assert hub.repositories["house/m"].asked == [("m-Q4_K_M.gguf", "")]
+
+
+def test_a_damaged_file_that_the_hub_stores_in_git_is_noticed_too(tmp_path: Path) -> None:
+    with Hub(house__m=Repository({"m-Q4_K_M.gguf": b"GGUF"}, in_git=True, lies=True)) as hub:
+        assert "its git digest is" in _failure(_pull(hub, tmp_path, "house/m"))
+
+
+def test_a_revision_can_be_pinned(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+    repository = Repository({"m-Q4_K_M.gguf": tiny_models["llama"].read_bytes()})
+    other = "f" * 40
+    with Hub(house__m=repository) as hub:
+        done = _pull(hub, tmp_path, f"house/m@{REVISION}:Q4_K_M")
+        assert done.returncode == 0, done.stderr
+        assert f"house/m is at revision {REVISION}" in done.stderr
+        assert "answered 404" in _failure(_pull(hub, tmp_path, f"house/m@{other}"))
+    with pytest.raises(PullFailed, match=f"is of revision {REVISION}, not {other}"):
+        pulled(Source.parse(f"house/m@{other}"), tmp_path)
+    assert pulled(Source.parse(f"house/m@{REVISION}"), tmp_path).name == "m-Q4_K_M.gguf"
 
 
 def test_every_failure_is_one_line(tmp_path: Path) -> None:

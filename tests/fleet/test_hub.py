@@ -60,6 +60,7 @@ def test_names() -> None:
     assert Source.parse("ggml-org/Horse-GGUF") == Source("ggml-org/Horse-GGUF")
     assert Source.parse("ggml-org/Horse-GGUF:q8_0") == Source("ggml-org/Horse-GGUF", "q8_0")
     assert Source.parse("https://huggingface.co/a/b.c") == Source("a/b.c")
-    for nonsense in ("horse", "a/b/c", "../../etc", "a/..", "", "a/", "/b", "a b/c"):
+    assert Source.parse("a/b@refs/pr/1:Q8_0") == Source("a/b", "Q8_0", "refs/pr/1")
+    for nonsense in ("a/b@", "a/b@../x", "a/b@x y", "horse", "a/b/c", "../../etc", "a/..", "", "a/", "/b", "a b/c"):
         with pytest.raises(PullFailed, match="OWNER/NAME"):
             Source.parse(nonsense)

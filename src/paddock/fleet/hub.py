@@ -7,7 +7,6 @@ What was begun is gone on with: huggingface_hub itself forgets half a file when 
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import re
 import shutil
@@ -18,6 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from paddock.errors import HubUnreachable, PullFailed
 from paddock.fleet.files import SUFFIX, is_projector, without_part
+from paddock.fleet.verified import VerifiedFiles, digest_of, sync
 
 STAGING = ".pull"
 # In this order, where no quantisation is asked for: llama-server's first choice, then what is near it.
@@ -26,20 +26,26 @@ _QUANTISATION = re.compile(
     r"(?:^|[-._/])((?:UD-)?(?:I?Q\d\w*|TQ\d\w*|MXFP4\w*|NVFP4\w*|BF16|FP?16|FP?32))(?=$|[-./])", re.I
 )
 
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """`owner/name` or `owner/name:QUANTISATION`."""
+    """`owner/name`, with `@REVISION` and `:QUANTISATION` where they matter."""
 
     repository: str
     quantisation: str | None = None
+    revision: str | None = None
+    """A commit, a branch or a tag; the newest of the main branch unless given."""
 
     @classmethod
     def parse(cls, text: str) -> Source:
-        repository, _, quantisation = text.removeprefix("hf.co/").removeprefix("https://huggingface.co/").partition(":")
-        if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository) or ".." in repository:
-            raise PullFailed(f"{text!r} is no model of the hub: OWNER/NAME or OWNER/NAME:QUANTISATION is wanted")
-        return cls(repository, quantisation or None)
+        rest, _, quantisation = text.removeprefix("hf.co/").removeprefix("https://huggingface.co/").partition(":")
+        repository, pinned, revision = rest.partition("@")
+        named = re.fullmatch(r"[\w.-]+/[\w.-]+", repository) and ".." not in repository
+        if not named or (pinned and not re.fullmatch(r"[\w][\w./-]{0,99}", revision)) or ".." in revision:
+            raise PullFailed(f"{text!r} is no model of the hub: OWNER/NAME[@REVISION][:QUANTISATION] is wanted")
+        return cls(repository, quantisation or None, revision or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,7 @@ class _RemoteFile:
     name: str
     size: int
     digest: str
-    """Of its content: SHA-256, unless the hub does not tell."""
+    """Of its content: SHA-256, or git's, for files that the hub stores in git."""
     is_sha256: bool
 
 
@@ -80,22 +86,30 @@ def _label(model: str) -> str:
 
 
 def pull(source: Source, folder: Path, *, token: str | None = None, say: Callable[[str], None]) -> Path:
-    """Bring a model below the folder, as `owner/name/file`, and return its first file. What is there stays as it is.
+    """Bring a model below the folder, as `owner/name/file`, and return its first file. What is there and has the digest
+    that the hub tells stays as it is.
 
     Raises `PullFailed`, and `HubUnreachable` where only the network is to blame.
     """
-    revision, files = _listed(source.repository, token)
+    revision, files = _listed(source.repository, source.revision, token)
     try:
         chosen = choose(list(files), source.quantisation)
     except PullFailed as error:
         raise PullFailed(f"{source.repository}: {error.message}") from None
     target = folder / source.repository
-    missing = [files[name] for name in chosen if not _is_there(target / name, files[name])]
+    verified = VerifiedFiles(folder, folder / STAGING)
     try:
+        missing = [files[name] for name in chosen if not _is_there(target / name, files[name], verified, say)]
         parts = [_staged(source.repository, revision, remote, folder / STAGING, token, say) for remote in missing]
         for remote, part in zip(missing, parts, strict=True):
             (target / remote.name).parent.mkdir(parents=True, exist_ok=True)
             part.replace(target / remote.name)
+        for name in chosen if missing else ():
+            for path in (folder / parent for parent in (target / name).relative_to(folder).parents):
+                sync(path)  # or a crash of the machine might leave a part of the model
+        say(f"{source.repository} is at revision {revision}")
+        for name in chosen:
+            verified.add(target / name, files[name].digest, revision)
     except OSError as error:
         raise PullFailed(f"cannot write below {folder}: {error.strerror or error}") from None
     return target / chosen[0]
@@ -105,15 +119,28 @@ def pulled(source: Source, folder: Path) -> Path:
     """The same model, as it was pulled before. Raises `PullFailed` where it was not."""
     target = folder / source.repository
     names = [path.relative_to(target).as_posix() for path in target.rglob(f"*{SUFFIX}")]
-    return target / choose(names, source.quantisation)[0]
+    chosen = choose(names, source.quantisation)
+    if source.revision is not None:
+        verified = VerifiedFiles(folder, folder / STAGING)
+        for name in chosen:
+            known = verified[target / name]
+            if known is None or known.revision != source.revision:
+                found = "an unknown revision" if known is None else f"revision {known.revision}"
+                raise PullFailed(f"{source.repository}: {name} is of {found}, not {source.revision}")
+    return target / chosen[0]
 
 
-def _listed(repository: str, token: str | None) -> tuple[str, dict[str, _RemoteFile]]:
-    """The revision that the files are of, and the files."""
+def _listed(repository: str, wanted: str | None, token: str | None) -> tuple[str, dict[str, _RemoteFile]]:
+    """The commit that the files are of, and the files. All of them are fetched of that commit, whatever happens to the
+    branch meanwhile.
+    """
     from huggingface_hub import HfApi
 
     with _explained(repository):
-        info = HfApi(token=token).model_info(repository, files_metadata=True)
+        info = HfApi(token=token).model_info(repository, revision=wanted, files_metadata=True)
+    commit = info.sha or ""
+    if not _COMMIT.fullmatch(commit) or (wanted and _COMMIT.fullmatch(wanted) and commit != wanted):
+        raise PullFailed(f"{repository}: the hub answered with the commit {commit!r} for {wanted or 'the newest'}")
     files = {}
     for file in info.siblings or ():
         sha256 = file.lfs.sha256 if file.lfs is not None else None
@@ -122,11 +149,20 @@ def _listed(repository: str, token: str | None) -> tuple[str, dict[str, _RemoteF
             continue  # nothing that would lie elsewhere, or where nobody looks
         if file.size is not None and re.fullmatch(r"[0-9a-f]{40,64}", digest := sha256 or file.blob_id or ""):
             files[file.rfilename] = _RemoteFile(file.rfilename, file.size, digest, sha256 is not None)
-    return info.sha or "main", files
+    return commit, files
 
 
-def _is_there(path: Path, remote: _RemoteFile) -> bool:
-    return path.is_file() and path.stat().st_size == remote.size
+def _is_there(path: Path, remote: _RemoteFile, verified: VerifiedFiles, say: Callable[[str], None]) -> bool:
+    if not path.is_file() or path.stat().st_size != remote.size:
+        return False
+    known = verified[path]
+    if known is not None:
+        return known.digest == remote.digest
+    say(f"checking {remote.name}, which is there already")
+    if digest_of(path, is_sha256=remote.is_sha256) == remote.digest:
+        return True
+    say(f"{remote.name} is not what the hub has: pulling it again")
+    return False
 
 
 def _staged(
@@ -159,10 +195,12 @@ def _staged(
                 expected_size=remote.size,
                 displayed_filename=PurePosixPath(remote.name).name,
             )
-        file.seek(0)
-        if remote.is_sha256 and (found := hashlib.file_digest(file, "sha256").hexdigest()) != remote.digest:
+        file.flush()
+        os.fsync(file.fileno())
+        if (found := digest_of(part, is_sha256=remote.is_sha256)) != remote.digest:
             part.unlink()
-            raise PullFailed(f"{remote.name} came damaged and was removed: its SHA-256 is {found}, not {remote.digest}")
+            kind = "SHA-256" if remote.is_sha256 else "git digest"
+            raise PullFailed(f"{remote.name} came damaged and was removed: its {kind} is {found}, not {remote.digest}")
     return part
 
 
