@@ -92,6 +92,9 @@ class ServerSettings(Section):
     """A file of more admin keys, one per line."""
     keys: dict[Annotated[str, AfterValidator(checked_name)], KeySettings] = {}
     """Named API keys, each with its own permissions and limits."""
+    audit_log: Expanded | None = None
+    """A file that gets a line of JSON for each admin action: who, what, when, from which address, with which result. It
+    is created with mode 600 and only appended to."""
     metrics_key: bool = False
     """`/metrics` requires an API key, if there are any keys."""
     ssl_key_file: Expanded | None = None

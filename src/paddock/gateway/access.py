@@ -10,6 +10,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddock.errors import PaddockError
+from paddock.gateway.audit import AUDITED, AuditLog, Record, detail_of, now, result_of
 from paddock.gateway.bodies import BODY, HELD, IGNORED
 from paddock.gateway.callers import CALLER, MODEL, NOBODY
 from paddock.gateway.jobs import HEADER, JOB
@@ -20,15 +21,19 @@ from paddock.gateway.responses import error_event, error_response
 _log = structlog.get_logger(__name__)
 _QUIET = frozenset({"/health", "/v1/health", "/metrics"})
 _LONGEST_PROMPT = 100_000
+_LONGEST_PATH = 200
 
 
 class AccessLog:
     """`headers` are those that every response has. With `log_prompts` the bodies of requests are logged too."""
 
-    def __init__(self, app: ASGIApp, headers: dict[str, str], *, log_prompts: bool) -> None:
+    def __init__(
+        self, app: ASGIApp, headers: dict[str, str], *, log_prompts: bool, audit: AuditLog | None = None
+    ) -> None:
         self._app = app
         self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         self._log_prompts = log_prompts
+        self._audit = audit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -79,6 +84,8 @@ class AccessLog:
                 scope[METER].close()
             if HELD in scope:
                 scope[HELD].release()
+            if self._audit is not None and AUDITED in scope:
+                self._audit.record(_audited(scope, status, request_id))
             write = _log.debug if scope["path"] in _QUIET else _log.info
             write(
                 "request",
@@ -89,6 +96,20 @@ class AccessLog:
                 request_id=request_id,
                 **_more(scope),
             )
+
+
+def _audited(scope: Scope, status: int, request_id: str) -> Record:
+    client = scope.get("client")
+    return Record(
+        time=now(),
+        action=f"{scope['method']} {scope['path'][:_LONGEST_PATH]}",
+        key=scope.get(CALLER, NOBODY).name or None,
+        address=client[0] if client else "",
+        result=result_of(status),
+        status=status,
+        detail=detail_of(scope[AUDITED].get("body", b"")),
+        request_id=request_id,
+    )
 
 
 def _more(scope: Scope) -> dict[str, Any]:

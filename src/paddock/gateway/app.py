@@ -18,6 +18,7 @@ from paddock.fleet import Fleet
 from paddock.gateway.access import AccessLog
 from paddock.gateway.admin import admin_routes
 from paddock.gateway.anthropic import anthropic_routes
+from paddock.gateway.audit import AuditLog
 from paddock.gateway.auth import Gate
 from paddock.gateway.bodies import BodyRules
 from paddock.gateway.body_budget import BodyBudget
@@ -41,6 +42,7 @@ from paddock.hosts import is_loopback
 
 def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate: Gate, usage: UsageBook) -> FastAPI:
     tracing = open_tracing()
+    audit = AuditLog(settings.audit_log) if settings.audit_log is not None else None
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -48,8 +50,11 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
         await fleet.close()
         if tracing is not None:
             await asyncio.to_thread(tracing.close)
+        if audit is not None:
+            await asyncio.to_thread(audit.close)
 
     app = FastAPI(title="Paddock", version=__version__, lifespan=lifespan, dependencies=[Depends(gate)])
+    app.state.audit = audit
     bodies = BodyBudget(settings.body_budget)
     app.state.body_rules = BodyRules(settings.body_timeout, settings.body_rate, bodies)
     app.state.max_text_chars = settings.max_text_chars
@@ -70,7 +75,7 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
     if tracing is not None:
         fleet.observe(tracing.ended)
         app.add_middleware(tracing.middleware)
-    app.add_middleware(AccessLog, headers=_headers(settings), log_prompts=settings.log_prompts)
+    app.add_middleware(AccessLog, headers=_headers(settings), log_prompts=settings.log_prompts, audit=audit)
     for router in native_routes(fleet, settings):
         app.include_router(router)
     app.include_router(openai_routes(fleet, max_body=settings.max_body_bytes))

@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import Request
 
 from paddock.errors import AuthenticationError, TooManyFailures
+from paddock.gateway.audit import AUDITED
 from paddock.gateway.callers import CALLER, NOBODY, Caller, caller_of, must_be_admin, owner_of
 from paddock.gateway.failed_keys import FailedKeys
 from paddock.gateway.keys import Key, digest
@@ -65,6 +66,8 @@ class Gate:
         if need == "open":
             _take_place(request, need)
             return
+        if need == "admin" and request.method != "GET":
+            request.scope[AUDITED] = {}  # also where the key is refused
         request.scope[CALLER] = caller = self._identify(request)
         if need == "admin":
             must_be_admin(request)

@@ -24,6 +24,7 @@ from paddock.errors import (
     RequestTooLarge,
     UnsupportedParameter,
 )
+from paddock.gateway.audit import AUDITED
 from paddock.gateway.body_budget import BodyBudget, Pace
 from paddock.gateway.callers import owner_of
 from paddock.gateway.sizes import MOST_MISTAKES, refuse_bulk, too_deep
@@ -49,6 +50,8 @@ async def read_body(
     data = await _read(request, limit)
     if BODY in request.scope:
         request.scope[BODY] = data
+    if AUDITED in request.scope:
+        request.scope[AUDITED]["body"] = data
     if optional and not data:
         data = b"{}"
     refuse_bulk(data, getattr(schema, "token_lists", frozenset()))

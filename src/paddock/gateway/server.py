@@ -19,6 +19,7 @@ from paddock.config import ServerSettings, Settings
 from paddock.errors import PaddockError, StartupError
 from paddock.fleet import Fleet, Model, Rules, open_catalogue
 from paddock.gateway.app import create_app
+from paddock.gateway.audit import Record, now, result_of
 from paddock.gateway.auth import Gate
 from paddock.gateway.connection_limits import ConnectionLimits
 from paddock.gateway.handshakes import TLSListener
@@ -159,8 +160,13 @@ class _Server(uvicorn.Server):
 
     async def _reload(self) -> None:
         self._notifier.reloading()
-        with contextlib.suppress(PaddockError):  # which has been logged
+        try:
             await self._reloader.reload()
+            status = 200
+        except PaddockError as error:  # which has been logged
+            status = error.status
+        if (audit := self._app.state.audit) is not None:
+            audit.record(Record(time=now(), action="SIGHUP", result=result_of(status), status=status))
         self._notifier.ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
