@@ -14,6 +14,7 @@ from typing import Any
 
 from paddock.scheduling.known import Known
 from paddock.scheduling.prefix_tree import Match, Node, PrefixTree
+from paddock.scheduling.quota import Quota, tenant_of
 from paddock.types import Adopt, CacheShape, Drop, Forget, Fork, Operation, Piece, Restore, Save
 
 # Host memory is kept in spans of at most this many tokens. A span shared by two branches is freed when both are gone,
@@ -52,7 +53,9 @@ class Cache:
         self._parked: dict[int, _Parked] = {}
         self._operations: list[Operation] = []
         self._budget = shape.ram_bytes // shape.bytes_per_token if shape.bytes_per_token else 0
-        self._span_sizes: dict[int, int] = {}
+        self._quota = Quota(self._budget)
+        self._spans: dict[int, tuple[str, int]] = {}
+        """Whose each is, and how many tokens it has."""
         self._next_span = 1
         self.stored = 0
         """Tokens in host memory."""
@@ -115,6 +118,7 @@ class Cache:
             return 0
         match = self._tree.match(namespace, tokens)
         self._tree.touch(match.nodes)
+        self._quota.used(tenant_of(namespace))
         length = self._bring(sequence, match, min(match.length, limit))
         node = self._tree.hold(sequence, namespace, match, length)
         for shared in node.path():
@@ -247,11 +251,11 @@ class Cache:
         """Have all of a prefix in host memory: `copy` gets what is missing, from a start to an end, as a span."""
         path = self._tree.grow(namespace, self._tree.match(namespace, tokens), tokens)
         path = [part for node in path for part in (self._tree.cut(node, _SPAN) if node.stored is None else [node])]
-        protected = set(path)
+        protected, tenant = set(path), tenant_of(namespace)
         for index, node in enumerate(path):
             if node.stored is not None:
                 continue
-            if not self._make_room(len(node.tokens), protected):
+            if not self._make_room(tenant, len(node.tokens), protected):
                 for left in reversed(path[index:]):
                     self._tree.discard(left)
                 del path[index:]
@@ -259,16 +263,23 @@ class Cache:
             span, self._next_span = self._next_span, self._next_span + 1
             self._operations.append(copy(node.start, node.end, span))
             self._tree.store(node, span)
-            self._span_sizes[span] = len(node.tokens)
+            self._spans[span] = tenant, len(node.tokens)
+            self._quota.added(tenant, len(node.tokens))
             self.stored += len(node.tokens)
         self._tree.touch(path)
 
-    def _make_room(self, size: int, protected: set[Node]) -> bool:
+    def _make_room(self, tenant: str, size: int, protected: set[Node]) -> bool:
+        """False: there is none without taking what is in use, or within another tenant's share."""
+        in_use: set[str] = set()
         while self.stored + size > self._budget:
-            try:
-                span = self._tree.evict(protected)
-            except LookupError:
+            victim = self._quota.victim(tenant, size, in_use)
+            if victim is None:
                 return False
+            try:
+                span = self._tree.evict(victim, protected)
+            except LookupError:
+                in_use.add(victim)
+                continue
             self.evicted += 1
             if span is not None:
                 self._free([span])
@@ -276,5 +287,7 @@ class Cache:
 
     def _free(self, spans: list[int]) -> None:
         for span in spans:
-            self.stored -= self._span_sizes.pop(span)
+            tenant, size = self._spans.pop(span)
+            self._quota.freed(tenant, size)
+            self.stored -= size
             self._operations.append(Drop(span))

@@ -10,13 +10,14 @@ second then has a double of the node, and becomes its holder when the last of th
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 from weakref import WeakValueDictionary
 
 from paddock.scheduling.known import Known, KnownSpan, first_of
+from paddock.scheduling.recency import Recency
 from paddock.types import Piece
 
 
@@ -102,7 +103,7 @@ class PrefixTree:
         # Clients can think of any number of namespaces: a root lives as long as something below it, or a holder, does.
         self._roots: WeakValueDictionary[str, Node] = WeakValueDictionary()
         # Oldest first. A path is touched from its end up, so a parent always comes after its children.
-        self._recency: OrderedDict[Node, None] = OrderedDict()
+        self._recency: Recency[Node] = Recency()
         self._span_nodes: Counter[int] = Counter()
         self._ids = count(1)
         self.size = 0
@@ -127,7 +128,7 @@ class PrefixTree:
     def touch(self, nodes: Sequence[Node]) -> None:
         for node in reversed(nodes):
             if node.stored is not None:
-                self._recency.move_to_end(node)
+                self._recency.use(node)
 
     # ── the hot tier ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -203,7 +204,7 @@ class PrefixTree:
         """Host memory now has the whole node, as this span."""
         node.stored = Piece(span, 0, len(node.tokens))
         self._span_nodes[span] = 1
-        self._recency[node] = None
+        self._recency.use(node)
 
     def cut(self, node: Node, size: int) -> list[Node]:
         """The node as a chain of nodes of at most `size` tokens."""
@@ -212,16 +213,16 @@ class PrefixTree:
             chain.append(self._split(node, node.start + size))
         return [*chain, node]
 
-    def evict(self, protected: Collection[Node]) -> int | None:
-        """Forget the stored copy that was least recently used, at the end of a path that nobody runs on.
+    def evict(self, tenant: str, protected: Collection[Node]) -> int | None:
+        """Forget this tenant's stored copy that was least recently used, at the end of a path that nobody runs on.
 
         Returns the span that is then unused, or None where it still serves another node. Raises `LookupError` when
         everything is in use.
         """
-        for _ in range(len(self._recency)):
-            node = next(iter(self._recency))
+        for _ in range(self._recency.count(tenant)):
+            node = self._recency.oldest(tenant)
             if node.children or node.holders or node in protected:
-                self._recency.move_to_end(node)
+                self._recency.put_off(node)
                 continue
             return self._unstore(node)
         raise LookupError
@@ -308,14 +309,14 @@ class PrefixTree:
             upper.stored = Piece(span, offset, size)
             node.stored = Piece(span, offset + size, length - size)
             self._span_nodes[span] += 1
-            self._recency[upper] = None
+            self._recency.use(upper)
         return upper
 
     def _unstore(self, node: Node) -> int | None:
         assert node.stored is not None, "only stored nodes are in the order of recency"
         span = node.stored.span
         node.stored = None
-        del self._recency[node]
+        self._recency.remove(node)
         self._prune(node)
         self._span_nodes[span] -= 1
         if self._span_nodes[span]:

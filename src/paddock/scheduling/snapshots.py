@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paddock.scheduling.known import Known, KnownSpan, first_of
+from paddock.scheduling.quota import Quota, tenant_of
 from paddock.scheduling.snapshot_tree import Place, SnapshotTree
 from paddock.types import CacheShape, Drop, Forget, Fork, Operation, Piece, Restore, Save, SnapshotSize
 
@@ -45,6 +46,7 @@ class SnapshotCache:
         self._tree = SnapshotTree()
         self._kept: OrderedDict[int, Place] = OrderedDict()
         """Snapshot → where it was taken; the least recently used first."""
+        self._quota = Quota(shape.ram_bytes)
         self._held: dict[int, _Held] = {}
         self._operations: list[Operation] = []
         self._next_snapshot = 1
@@ -110,6 +112,7 @@ class SnapshotCache:
         if place is not None and (place.end > length or (place.end == length and not self._shape.unified)):
             length = place.end
             self._kept.move_to_end(place.snapshot)
+            self._quota.used(tenant_of(namespace))
             for passed in place.path():
                 passed.hits += 1
             self._operations.append(Restore(sequence, 0, [Piece(place.snapshot, 0, length)]))
@@ -237,21 +240,28 @@ class SnapshotCache:
         if place is not None and place.end == len(tokens):
             self._kept.move_to_end(place.snapshot)
             return
+        tenant = tenant_of(namespace)
         while self.stored_bytes + size > self._shape.ram_bytes:
+            victim = self._quota.victim(tenant, size)
+            if victim is None:
+                return
             self.evicted += 1
-            self._drop(next(iter(self._kept)))
+            self._drop(next(kept for kept, place in self._kept.items() if tenant_of(place.namespace) == victim))
         snapshot, self._next_snapshot = self._next_snapshot, self._next_snapshot + 1
         self._kept[snapshot] = self._tree.add(namespace, tokens, snapshot)
         self._operations.append(Save(sequence, 0, len(tokens), snapshot))
         self.stored += len(tokens)
         self.stored_bytes += size
+        self._quota.added(tenant, size)
 
     def _drop(self, snapshot: int) -> None:
         place = self._kept.pop(snapshot)
         self._tree.remove(place)
         self._operations.append(Drop(snapshot))
         self.stored -= place.end
-        self.stored_bytes -= snapshot_bytes(self._shape.snapshot, place.end)
+        size = snapshot_bytes(self._shape.snapshot, place.end)
+        self.stored_bytes -= size
+        self._quota.freed(tenant_of(place.namespace), size)
 
 
 def _shown(place: Place) -> KnownSpan:
