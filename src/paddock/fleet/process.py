@@ -360,8 +360,11 @@ class WorkerProcess(asyncio.Protocol):
                 self._owner.worker_progressed(self)
             case Ready(_, info, sandbox):
                 self.sandbox = sandbox
-                log = _log.warning if sandbox.missing else _log.debug
-                log("sandbox", model=self.model, pid=self.pid, active=sandbox.active, missing=sandbox.missing)
+                if sandbox.missing:
+                    _log.warning(
+                        "the worker is not fully sandboxed", model=self.model, pid=self.pid, active=sandbox.active,
+                        missing=sandbox.missing,
+                    )  # fmt: skip
                 if not self._ready.done():
                     self._ready.set_result(info)
             case LoadFailed(problem):

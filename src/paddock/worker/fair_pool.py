@@ -29,8 +29,8 @@ class FairPool:
         self._queue: FairQueue[_Job] = FairQueue()
         self._running: Counter[str] = Counter()
         self._arrivals = 0
-        for number in range(threads):
-            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True).start()
+        self._unstarted = [f"{name}-{number}" for number in range(threads)]
+        """Threads are started with the first job: none may be there before the worker is confined (`sandbox/`)."""
 
     def submit(self, origin: Origin, do: Callable[[], object]) -> None:
         """`do` must not raise. May be called from any thread."""
@@ -38,6 +38,9 @@ class FairPool:
             self._arrivals += 1
             self._queue.add(_Job(origin.key, origin.weight, origin.batch, self._arrivals, do))
             self._changed.notify()
+            names, self._unstarted = self._unstarted, []
+        for name in names:
+            threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def _run(self) -> None:
         while True:

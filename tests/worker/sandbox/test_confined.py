@@ -115,6 +115,17 @@ def test_a_real_worker_is_confined_in_all_its_threads(server: Server) -> None:
     assert "threads already" not in reasons
 
 
+def test_a_worker_that_was_started_ahead_is_confined_as_well(server: Server) -> None:
+    """It has loaded the library before it is told of a model, and must have no thread by then."""
+    _, before = _worker(server)
+    server.client.post("/admin/unload", json={"model": "all"}).raise_for_status()
+    wait_for(lambda: len(server.workers()) == 1, 30, "a spare worker")
+    (spare,) = server.workers()
+    wait_for(lambda: "libllama" in Path(f"/proc/{spare}/maps").read_text(), 30, "it to load the library")
+    pid, sandbox = _worker(server)
+    assert (pid, sandbox) == (spare, before)
+
+
 def test_a_confined_worker_saves_and_restores_slots(server: Server) -> None:
     server.chat("hello there", max_tokens=2, id_slot=0)
     for action in ("save", "restore"):
