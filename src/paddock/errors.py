@@ -228,6 +228,12 @@ class DecodeFailed(PaddockError):
     code = "decode_failed"
 
 
+class NoCells(DecodeFailed):
+    """The cache has no room for a step. Nothing was computed, so the step can be planned again with fewer requests."""
+
+    code = "no_cells"
+
+
 class ModelLoading(Unavailable):
     code = "model_loading"
 

@@ -73,6 +73,11 @@ class Tally(msgspec.Struct, array_like=True):
     step_sequences: Histogram = msgspec.field(default_factory=_sizes)
     """How many requests, or inputs, shared a step."""
     step_tokens: Histogram = msgspec.field(default_factory=_sizes)
+    drafts: int = 0
+    """How often an answer was guessed ahead."""
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
+    """Of those, that were guessed right."""
 
     def add(self, other: Tally) -> None:
         for name in self.__struct_fields__:

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from paddock.engine import open_engine
+from paddock.errors import NoCells
 from paddock.scheduling import Request, Scheduler
 from paddock.types import EngineOptions, SamplingParams, TokenLogprobs
 
 
 class House:
-    def __init__(self, model: Path, **options: Any) -> None:
+    def __init__(self, model: Path | str, **options: Any) -> None:
         chunk = options.pop("chunk", 64)
         options = {"n_ctx": 2048, "n_threads": 1, "parallel": 4, "cache_ram_bytes": 64 << 20} | options
         self.engine = open_engine(str(model), EngineOptions(**options), lambda _: None)
@@ -47,7 +48,12 @@ class House:
         begun = time.perf_counter()
         self.engine.apply(plan.operations)
         if plan.spans:
-            results = self.engine.decode(plan.spans, exact=plan.exact, adapters=plan.adapters)
+            try:
+                results = self.engine.decode(plan.spans, exact=plan.exact, adapters=plan.adapters)
+            except NoCells:
+                if (hopeless := self.scheduler.retreat(plan)) is not None:
+                    self.finished[hopeless.id] = "no room"
+                return True
             for progress in self.scheduler.commit(plan, results, time.perf_counter() - begun):
                 if progress.prompt:
                     self.opinions[progress.request.id] += progress.prompt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llguidance import LLTokenizer
 
+from paddock.engine import grammar as module
 from paddock.engine.fake import FakeVocab
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.engine.sampler import Sampler, choose_all
@@ -259,3 +262,18 @@ def test_what_would_take_minutes_is_refused_at_once(schema: dict[str, Any], said
 @pytest.mark.parametrize("multiple", [0.01, 5, 86400, 1000000, 1e-5])
 def test_multiples_that_people_ask_for(multiple: float) -> None:
     assert not _compile("json_schema", json.dumps({"type": "number", "multipleOf": multiple}), BYTES).problem
+
+
+def test_the_tables_of_a_vocabulary_are_built_once_however_many_ask_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[object] = []
+
+    def build(*args: Any, **options: Any) -> object:
+        built.append(args)
+        return real(*args, **options)
+
+    real = LLTokenizer
+    monkeypatch.setattr(module, "LLTokenizer", build)
+    source = GrammarSource(FakeVocab(), 260)
+    with ThreadPoolExecutor(4) as threads:
+        compiled = list(threads.map(lambda _: source.compile(Constraint("regex", "a+", "regex")), range(8)))
+    assert len(built) == 1 and len(compiled) == 8

@@ -109,3 +109,20 @@ def test_a_poisonous_request_ends_no_more_than_one_of_two_replicas(poison: str, 
         assert [answer.status_code for answer in answers] == [200] * 6, [answer.text for answer in answers]
         after = pids()
         assert sum(after.get(name) == pid for name, pid in before.items()) == 1
+
+
+def test_too_few_cells_make_requests_wait_and_end_none() -> None:
+    with Server("-m", "fake:n_ctx=600,short=300", "-np", "4", "-kvu") as server:
+        server.chat("say: awake")
+        before = server.workers()
+        words = ["say: " + f"{number} " * 60 for number in range(6)]
+        with ThreadPoolExecutor(6) as threads:
+            answers = list(threads.map(lambda text: server.chat(text)["choices"][0]["message"]["content"], words))
+        assert answers == [text.removeprefix("say: ").rstrip() for text in words] or answers == [
+            text.removeprefix("say: ") for text in words
+        ]
+        assert server.workers() == before
+        assert any("no room for a step" in line for line in server.output)
+        too_long = server.client.post(CHAT, json=chat_body("say: " + "x" * 500))
+        assert (too_long.status_code, too_long.json()["error"]["code"]) == (500, "no_cells")
+        assert server.workers() == before

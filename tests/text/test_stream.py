@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.text import TextStream
+from paddock.text import StopStrings, TextStream
 
 
 def _cut(data: bytes, cuts: list[int]) -> list[bytes]:
@@ -71,3 +71,61 @@ def test_nothing_comes_after_a_stop() -> None:
     assert stream.stopped
     assert stream.feed(b"more") == ""
     assert stream.finish() == ""
+
+
+class _Slow:
+    """The same by looking at all of the text for each string, again and again."""
+
+    def __init__(self, stop: list[str]) -> None:
+        self._stop = stop
+        self._held = ""
+        self.stop_string = ""
+
+    def feed(self, new: str) -> str:
+        if self.stop_string:
+            return ""
+        text = self._held + new
+        found = [(at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
+        if found:
+            cut, self.stop_string = min(found, key=lambda one: one[0])
+            return text[:cut]
+        keep = max((_overlap(text, stop) for stop in self._stop), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+
+def _overlap(text: str, stop: str) -> int:
+    return next((size for size in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:size])), 0)
+
+
+_alike = st.text(alphabet="aab", max_size=60)
+_alike_stops = st.lists(st.text(alphabet="aab", min_size=1, max_size=9), max_size=6)
+
+
+@given(_alike, _cuts, _alike_stops)
+def test_the_automaton_shows_and_stops_as_a_search_for_each_string_does(
+    text: str, cuts: list[int], stop: list[str]
+) -> None:
+    fast, slow = TextStream(StopStrings(stop)), _Slow(stop)
+    for piece in _cut(text.encode(), cuts):
+        assert fast.feed(piece) == slow.feed(piece.decode())
+        assert fast.stop_string == slow.stop_string
+
+
+def test_each_character_is_looked_at_a_few_times_whatever_the_strings_are() -> None:
+    """Strings that nearly match at every place made each token cost what all of them together are long."""
+
+    class Counted(StopStrings):
+        looks = 0
+
+        def _find(self, state: int, character: int) -> int:
+            Counted.looks += 1
+            return super()._find(state, character)
+
+    stops = Counted(["a" * 1000 + chr(ord("b") + number) for number in range(24)])
+    Counted.looks = 0
+    stream = TextStream(stops)
+    size = 20_000
+    shown = "".join(stream.feed(b"aaaa") for _ in range(size // 4)) + stream.finish()
+    assert len(shown) == size and not stream.stopped
+    assert Counted.looks <= 2 * size

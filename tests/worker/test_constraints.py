@@ -58,3 +58,17 @@ def test_no_more_than_so_many_of_a_key_go_on_for_nobody() -> None:
     for thread in slow.threads:
         thread.join(60)
     assert patient.compile(_constraint("quick"), "flood") == "quick"
+
+
+def test_what_all_constraints_need_is_not_held_against_the_first() -> None:
+    """Tables of a large vocabulary take longer to build than a constraint may take to compile."""
+    prepared: list[bool] = []
+    slow = _Slow()
+
+    def prepare() -> None:
+        threading.Event().wait(0.2)
+        prepared.append(True)
+
+    compiler = Compiler(slow.compile, patience=0.1, prepare=prepare)
+    assert compiler.compile(_constraint("quick")) == "quick"
+    assert prepared == [True]

@@ -142,6 +142,12 @@ class Drafter:
             if span.drafting is not None and len(span.draft) < span.drafting.params.n_min:
                 span.draft = []
 
+    def forget_all(self) -> None:
+        """After a failure: nothing that is in its cells is sure any more."""
+        lib.llama_memory_clear(self._memory, True)
+        for place in self._places:
+            place.held, place.guessed = 0, []
+
     def close(self) -> None:
         lib.llama_free(self._context)
         lib.llama_model_free(self._model)

@@ -14,6 +14,7 @@ said as far as that is allowed, and otherwise the shortest thing that comes to m
 The path's options tune it: `fake:delay=0.05,n_ctx=512` waits that long in each step and has that context;
 `load=3` takes so many seconds to load; `memory=100` holds so many MiB; `sigill=1` dies while loading unless it is told
 not to repack; `whole=1` has a memory that can only be copied as a whole, and takes it amiss when somebody tries a part;
+`short=100` has so many cells fewer than it says;
 `alone=1` finds no memory to load while its gateway has another worker.
 Adapters change what it says of its own accord; and it takes it amiss when a sequence is gone on with under others than
 it was begun under.
@@ -36,7 +37,7 @@ import msgspec
 
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.engine.sampling_errors import sampling_failed
-from paddock.errors import ConstraintFailed, ModelLoadFailed, OutOfMemory
+from paddock.errors import ConstraintFailed, ModelLoadFailed, NoCells, OutOfMemory
 from paddock.types import (
     Adapters,
     Adopt,
@@ -60,7 +61,7 @@ from paddock.types import (
 )
 
 SCHEME = "fake:"
-_OPTIONS = ("alone", "delay", "draft", "hang", "load", "memory", "n_ctx", "sigill", "whole")
+_OPTIONS = ("alone", "delay", "draft", "hang", "load", "memory", "n_ctx", "short", "sigill", "whole")
 _SPECIAL = {"<s>": 256, "</s>": 257, "<|im_start|>": 258, "<|im_end|>": 259}
 _NAMES = re.compile("(" + "|".join(map(re.escape, _SPECIAL)) + ")")
 _BOS, _EOS, _START, _END = 256, 257, 258, 259
@@ -110,6 +111,9 @@ class FakeSampler:
     dictated: list[int] = field(default_factory=list)
     may_hang: bool = False
 
+    def sibling(self, params: SamplingParams) -> FakeSampler:
+        return FakeSampler(params, None if self.grammar is None else self.grammar.fork(), may_hang=self.may_hang)
+
     def dictate(self, tokens: Sequence[int]) -> None:
         self.dictated += tokens
 
@@ -150,6 +154,7 @@ class FakeEngine:
         self._delay = settings.get("delay", 0.0)
         self._hangs = bool(settings.get("hang"))
         self._whole = bool(settings.get("whole"))
+        self._short = int(settings.get("short", 0))
         self._draft = int(settings.get("draft", 0))
         self._cells: dict[int, list[_Cell]] = {}
         self._spans: dict[int, list[_Cell]] = {}
@@ -196,6 +201,9 @@ class FakeEngine:
             adapters=options.adapters,
         )
 
+    def prepare_constraints(self) -> None:
+        self._grammars.prepare()
+
     def compile(self, constraint: Constraint) -> Grammar:
         return self._grammars.compile(constraint)
 
@@ -232,6 +240,9 @@ class FakeEngine:
     def decode(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> list[Sampled | None]:
         if self._delay:
             time.sleep(self._delay)
+        needed = self.used_cells + sum(len(span.tokens) for span in spans)
+        if needed > self.shape.cells - self._short:
+            raise NoCells(f"{needed} cells are needed; there are {self.shape.cells - self._short}")
         return [self._advance(span, adapters) for span in spans]
 
     def lend(self, pieces: Sequence[Piece]) -> list[_Cell]:

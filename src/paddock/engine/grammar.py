@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import threading
 from collections.abc import Iterator
 from decimal import Decimal
 from functools import cached_property
@@ -90,6 +91,17 @@ class GrammarSource:
     def __init__(self, vocab: Vocab, n_vocab: int) -> None:
         self._vocab = vocab
         self._n_vocab = n_vocab
+        self._building = threading.Lock()
+        self._built: LLTokenizer | None = None
+
+    def prepare(self) -> None:
+        """Build the tables that all constraints need: half a second for 50,000 tokens, several for 250,000. They are
+        built once, for the first constraint rather than for the model. Whoever comes meanwhile waits.
+        """
+        with self._building:
+            if self._built is None:
+                vocabulary = TokenizerWrapper(_Vocabulary(self._vocab, self._n_vocab))
+                self._built = LLTokenizer(vocabulary, eos_token=sorted(self._vocab.end_tokens) or None)
 
     def compile(self, constraint: Constraint) -> Grammar:
         """Raises `InvalidRequest` for what is malformed, too large, or cannot be enforced."""
@@ -107,11 +119,11 @@ class GrammarSource:
             raise _refusal(constraint, grammar.problem)
         return grammar
 
-    @cached_property
+    @property
     def _tokenizer(self) -> LLTokenizer:
-        """Takes half a second for 50,000 tokens, so it is made for the first constraint, not for the model."""
-        vocabulary = TokenizerWrapper(_Vocabulary(self._vocab, self._n_vocab))
-        return LLTokenizer(vocabulary, eos_token=sorted(self._vocab.end_tokens) or None)
+        self.prepare()
+        assert self._built is not None, "it was just built"
+        return self._built
 
 
 class _Vocabulary:

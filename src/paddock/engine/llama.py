@@ -17,15 +17,17 @@ import numpy.typing as npt
 from paddock.engine import library
 from paddock.engine.adapters import LoadedAdapters
 from paddock.engine.batch import Batch
+from paddock.engine.context import clamped_context
 from paddock.engine.draft import Drafter, draft_options, why_unfit
 from paddock.engine.exact import PROBE_CONTEXT, rows_alike
 from paddock.engine.fingerprint import ENGINE, fingerprint, origin
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.engine.memory import Memory
+from paddock.engine.offloading import computes_on_cpu
 from paddock.engine.sampler import Crowd, Sampler, logprobs_of
 from paddock.engine.vocab import LlamaVocab
 from paddock.engine.whole import WholeMemory
-from paddock.errors import DecodeFailed, ModelLoadFailed
+from paddock.errors import DecodeFailed, ModelLoadFailed, NoCells
 from paddock.types import (
     Adapters,
     CacheShape,
@@ -64,6 +66,8 @@ _MOST_TOGETHER = 8
 _BYTES_AT_ONCE = 16 << 20
 _LEAST_AT_ONCE = 64
 _SPARE = 4
+# What `llama_decode` returns: no room, and nothing changed; a batch that is not valid.
+_NO_CELLS, _BAD_BATCH = 1, -1
 
 
 class LlamaEngine:
@@ -80,6 +84,10 @@ class LlamaEngine:
         trained = int(lib.llama_model_n_ctx_train(self._model))
         # Past its trained context a model only babbles: no request gets more, and no more is reserved than all can use.
         n_ctx = min(options.n_ctx or trained, trained * options.parallel)
+        if clamped := clamped_context(options, trained, unified=self._unified):
+            # Where nobody asked for a size it is no surprise.
+            level = 6 if options.n_ctx == EngineOptions().n_ctx else 4
+            sys.stderr.write(f"<{level}>{clamped}\n")
         n_batch = min(options.n_batch, n_ctx)
         params = context_params(options, n_ctx=n_ctx, n_batch=n_batch, unified=self._unified)
         room = int(params.n_ubatch) - int(params.n_seq_max)  # libllama reserves an output for each sequence
@@ -91,11 +99,16 @@ class LlamaEngine:
         self._outputs = np.empty((0, 0), np.float32)
         self._outputs_at: int | None = None
         self._crowd = Crowd([])
-        on_gpu = options.n_gpu_layers != 0 and bool(lib.llama_supports_gpu_offload())
-        self.takes_turns = not on_gpu
+        has_gpu = bool(lib.llama_supports_gpu_offload())
+        on_gpu = options.n_gpu_layers != 0 and has_gpu
+        self._on_gpu = on_gpu
+        n_layers = int(lib.llama_model_n_layer(self._model))
+        self.takes_turns = computes_on_cpu(options.n_gpu_layers, n_layers, has_gpu=has_gpu)
         self._pads = False
         self._drafter: Drafter | None = None
+        self._can_undo = False
         self._memory = self._warm_up(on_gpu=on_gpu, scratch=params.n_seq_max - 1)
+        self._can_undo = isinstance(self._memory, Memory)
         self._drafter = self._open_drafter(options, n_ctx, on_gpu=on_gpu) if options.model_draft else None
         self._pads = on_gpu and not self._unified and self._memory.reuse == "prefix"
         self.n_batch = n_batch - n_batch // 8 if self._pads else n_batch
@@ -137,6 +150,9 @@ class LlamaEngine:
             drafts_for=0 if self._drafter is None else self._drafter.places,
         )
 
+    def prepare_constraints(self) -> None:
+        self._grammars.prepare()
+
     def compile(self, constraint: Constraint) -> Grammar:
         return self._grammars.compile(constraint)
 
@@ -157,7 +173,7 @@ class LlamaEngine:
             self._adapters.apply(self._context, adapters)
             self._applied = adapters
         if self._drafter is not None:
-            self._drafter.propose(spans)
+            self._draft(spans)
         if exact and self.info.together > 1:
             sizes = _never_alone(spans)
         elif self._pads:
@@ -165,15 +181,38 @@ class LlamaEngine:
         else:
             sizes = [len(span.tokens) + len(span.draft) for span in spans]
         self._batch.fill(spans, n_vocab=self.vocab.size, sizes=sizes)
-        status = int(lib.llama_decode(self._context, self._batch.struct))
-        if status != 0:
-            raise DecodeFailed(f"llama_decode failed with {status} on a batch of {self._batch.struct.n_tokens} tokens")
+        self._compute(spans)
         results = self._results(spans)
         for span, size, result in zip(spans, sizes, results, strict=True):
             kept = len(span.tokens) + (len(result.more) if result is not None else 0)
             if size > kept:
                 self.apply([Forget(span.sequence, span.start + kept)])
         return results
+
+    def _compute(self, spans: Sequence[Span]) -> None:
+        """Run the batch. What libllama could not compute is tried once more, where the cache can be put back."""
+        status = int(lib.llama_decode(self._context, self._batch.struct))
+        if (status > _NO_CELLS or status < _BAD_BATCH) and self._can_undo:
+            # The parts of the batch that came before the failure stay in the cache.
+            self.apply([Forget(span.sequence, span.start) for span in spans])
+            sys.stderr.write(f"<4>llama_decode failed with {status}: the step is tried again\n")
+            status = int(lib.llama_decode(self._context, self._batch.struct))
+        tokens = self._batch.struct.n_tokens
+        if status == _NO_CELLS:
+            raise NoCells(f"the cache has no room for a step of {tokens} tokens")
+        if status != 0:
+            raise DecodeFailed(f"llama_decode failed with {status} on a batch of {tokens} tokens")
+
+    def _draft(self, spans: Sequence[Span]) -> None:
+        """Have the draft model guess. Should it fail, the step goes on without guesses."""
+        assert self._drafter is not None, "asked for where there is one"
+        try:
+            self._drafter.propose(spans)
+        except DecodeFailed as error:
+            sys.stderr.write(f"<4>{error.message}: a step without guesses\n")
+            self._drafter.forget_all()
+            for span in spans:
+                span.draft = []
 
     def lend(self, pieces: Sequence[Piece]) -> Any:
         return self._divisible.lend(pieces)
@@ -264,7 +303,7 @@ class LlamaEngine:
         GPU, where attention divides its work by the longest context of all, and no trial covers every length.
         """
         most = min(options.parallel, _MOST_TOGETHER)
-        if self._unified or not self.takes_turns or self._memory.reuse != "prefix":
+        if self._unified or self._on_gpu or self._memory.reuse != "prefix":
             return 1
         options = msgspec.structs.replace(options, parallel=most)
         params = context_params(options, n_ctx=most * PROBE_CONTEXT, n_batch=64, unified=False)
@@ -309,6 +348,8 @@ class LlamaEngine:
         path = Path(options.model_draft)
         options = draft_options(options, on_gpu=on_gpu)
         model = load_model(path, options, lambda _: None)
+        layers, has_gpu = int(lib.llama_model_n_layer(model)), bool(lib.llama_supports_gpu_offload())
+        self.takes_turns |= computes_on_cpu(options.n_gpu_layers, layers, has_gpu=has_gpu)
         trained = int(lib.llama_model_n_ctx_train(model))
         unfit = why_unfit(self.vocab, LlamaVocab(model))
         if _is_special(model):

@@ -13,6 +13,7 @@ from paddock.engine import library
 from paddock.engine.batch import Batch
 from paddock.engine.fingerprint import ENGINE, fingerprint
 from paddock.engine.llama import context_params, description, load_model, new_context
+from paddock.engine.offloading import computes_on_cpu
 from paddock.engine.vocab import LlamaVocab
 from paddock.errors import DecodeFailed
 from paddock.types import EngineOptions, ModelInfo, Pooling, Span
@@ -58,7 +59,8 @@ class LlamaPooledEngine:
         self._pools = options.pooling != "none"
         ranks = options.pooling == "rank"
         self._width = int((lib.llama_model_n_cls_out if ranks else lib.llama_model_n_embd_out)(self._model))
-        self.takes_turns = options.n_gpu_layers == 0 or not lib.llama_supports_gpu_offload()
+        n_layers, has_gpu = int(lib.llama_model_n_layer(self._model)), bool(lib.llama_supports_gpu_offload())
+        self.takes_turns = computes_on_cpu(options.n_gpu_layers, n_layers, has_gpu=has_gpu)
         self.info = ModelInfo(
             description=description(self._model),
             n_ctx=longest,

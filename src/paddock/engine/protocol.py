@@ -83,6 +83,12 @@ class Engine(Protocol):
         """Whether its steps keep the CPU's cores busy, so that two at once would hinder each other."""
         ...
 
+    def prepare_constraints(self) -> None:
+        """Build what `compile` needs of the vocabulary, unless it was built. It may take seconds. Safe to call from any
+        thread.
+        """
+        ...
+
     def compile(self, constraint: Constraint) -> Any:
         """Make a constraint ready for `sampler`, or raise `InvalidRequest`. It may take a while. Safe to call from any
         thread.
@@ -90,7 +96,10 @@ class Engine(Protocol):
         ...
 
     def sampler(self, params: SamplingParams, prompt: Sequence[int], grammar: Any = None) -> Any:
-        """An answer's own way of choosing tokens, to be handed back in its spans. Safe to call from any thread."""
+        """An answer's own way of choosing tokens, to be handed back in its spans. Safe to call from any thread.
+
+        It may take a while. `sibling(params)` makes another one of it, for the same prompt with another seed, at once.
+        """
         ...
 
     def apply(self, operations: Sequence[Operation]) -> None:

@@ -5,16 +5,19 @@ rows of a step that ask for the usual samplers are done together.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import cached_property
 from itertools import dropwhile, takewhile
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from paddock.engine.candidates import COLDEST, CUTS, Candidates, Floats, Ids, Logits, top_k, top_k_rows, usable
 from paddock.engine.grammar import Grammar
+from paddock.engine.history import History
 from paddock.engine.sampling_errors import no_token_left, sampling_failed
 from paddock.errors import ConstraintFailed, PaddockError
 from paddock.types import Sampled, SamplingParams, TokenLogprobs
@@ -51,7 +54,7 @@ class Sampler:
         prompt: Sequence[int] = (),
         *,
         end_tokens: frozenset[int] = frozenset(),
-        breakers: Callable[[tuple[str, ...]], frozenset[int]] = lambda _: frozenset(),
+        breakers: Callable[[tuple[str, ...]], Collection[int] | npt.NDArray[np.int32]] = lambda _: (),
         grammar: Grammar | None = None,
     ) -> None:
         self.params = params
@@ -61,13 +64,23 @@ class Sampler:
         self.drawn = 0
         self._surprise = 2 * params.mirostat_tau
         self._dictated: list[int] = []
-        self._history = list(prompt) if self._looks_back else []
-        self._breakers = breakers(params.dry_sequence_breakers) if params.dry_multiplier else frozenset()
+        breaking = breakers(params.dry_sequence_breakers) if params.dry_multiplier else ()
+        self._history = History(prompt if self._looks_back else (), breaking)
+        if params.dry_multiplier:
+            self._history.prepare()
         bias = dict.fromkeys(end_tokens, -math.inf) if params.ignore_eos else {}
         for token, amount in params.logit_bias:
             bias[token] = bias.get(token, 0.0) + amount
         self.bias_ids = np.fromiter(bias.keys(), np.int64, len(bias))
         self.bias = np.fromiter(bias.values(), np.float32, len(bias))
+
+    def sibling(self, params: SamplingParams) -> Sampler:
+        """For another answer to the same prompt, before anything was chosen; only the seed is another."""
+        other = copy(self)
+        other.params = params
+        other.grammar = None if self.grammar is None else self.grammar.fork()
+        vars(other).update(_seed=params.seed or 0, _dictated=[], _history=self._history.copy())
+        return other
 
     @cached_property
     def _looks_back(self) -> bool:
@@ -128,7 +141,7 @@ class Sampler:
             return chosen
         token = self._dictated.pop(0)
         if self._looks_back:
-            self._history[-1] = token
+            self._history.replace_last(token)
         logprobs = None if self.params.n_probs < 0 else logprobs_of(row, token, self.params.n_probs)
         return Sampled(token, logprobs)
 
@@ -211,16 +224,11 @@ class Sampler:
                 candidates.ordered = False
         return candidates
 
-    def _latest(self, count: int) -> list[int]:
-        """The last tokens of prompt and answer, all for a negative count."""
-        return self._history if count < 0 else self._history[max(0, len(self._history) - count) :]
-
     def _penalise(self, row: Logits) -> None:
         p = self.params
-        window = self._latest(p.repeat_last_n)
-        if not window:
+        if not len(self._history.latest(p.repeat_last_n)):
             return
-        ids, counts = np.unique(window, return_counts=True)
+        ids, counts = self._history.counts(p.repeat_last_n, len(row))
         logits = row[ids]
         logits = np.where(logits <= 0, logits * p.repeat_penalty, logits / p.repeat_penalty)
         row[ids] = logits - counts * p.frequency_penalty - p.presence_penalty
@@ -230,30 +238,15 @@ class Sampler:
         p = self.params
         if not p.dry_multiplier or p.dry_base < 1:
             return
-        history = self._latest(p.dry_penalty_last_n)
-        if len(history) <= p.dry_allowed_length:
+        if len(self._history.latest(p.dry_penalty_last_n)) <= p.dry_allowed_length:
             return
-        growth = math.log(p.dry_base)
-        reach = next((n for n, token in enumerate(reversed(history)) if token in self._breakers), len(history))
-        most = math.log(_LARGEST_PENALTY)
-        if growth * reach > most:
-            reach = min(reach, p.dry_allowed_length + math.ceil(most / growth))
-        tokens = np.asarray(history)
-        # For each place but the last, how much of what comes before it is also what the text ends with.
-        sizes = np.zeros(len(tokens) - 1, np.int64)
-        ends = np.arange(len(sizes))
-        for size in range(reach):
-            ends = ends[ends >= size]
-            ends = ends[tokens[ends - size] == tokens[-1 - size]]
-            if not len(ends):
-                break
-            sizes[ends] = size + 1
-        places = np.flatnonzero(sizes >= p.dry_allowed_length)
-        places = places[np.argsort(sizes[places])]  # the longest last, which the dictionary keeps
-        for token, size in dict(zip(tokens[places + 1].tolist(), sizes[places].tolist(), strict=True)).items():
-            if token not in self._breakers:
-                power = min((size - p.dry_allowed_length) * growth, most)
-                row[token] -= min(p.dry_multiplier * math.exp(power), _LARGEST_PENALTY)
+        growth, most = math.log(p.dry_base), math.log(_LARGEST_PENALTY)
+        ids, lengths = self._history.repeats(p.dry_penalty_last_n, p.dry_allowed_length)
+        # There are few different lengths, however long the text: each takes a passage of its own.
+        different, which = np.unique(lengths, return_inverse=True)
+        powers = [min((length - p.dry_allowed_length) * growth, most) for length in different.tolist()]
+        penalties = [min(p.dry_multiplier * math.exp(power), _LARGEST_PENALTY) for power in powers]
+        row[ids] -= np.where(self._history.is_breaker(ids), np.float32(0), np.array(penalties, np.float32)[which])
 
     def _xtc(self, candidates: Candidates) -> None:
         """Now and then leave out all of the likely choices but the least likely of them."""

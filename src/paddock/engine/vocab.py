@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import re
+import threading
 from functools import cached_property, lru_cache
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
+import numpy as np
+import numpy.typing as npt
 
+from paddock.engine.piece_index import PieceIndex
 from paddock.types import InfillTokens
 
 
@@ -22,7 +26,8 @@ class LlamaVocab:
         self.size = int(lib.llama_vocab_n_tokens(self._vocab))
         self.adds_bos = bool(lib.llama_vocab_get_add_bos(self._vocab))
         self.piece = lru_cache(maxsize=65536)(self._piece)
-        self.tokens_with = lru_cache(maxsize=16)(self._tokens_with)
+        self._indexing = threading.Lock()
+        self._index: PieceIndex | None = None
 
     @cached_property
     def chat_template(self) -> str | None:
@@ -97,10 +102,12 @@ class LlamaVocab:
         asked, told = (self.tokenize(text, add_special=False, parse_special=False) for text in (query, document))
         return [token for token in [*begin, *asked, *end, *separator, *told, *end] if token >= 0]
 
-    def _tokens_with(self, strings: tuple[str, ...]) -> frozenset[int]:
-        """Every token whose text contains one of these."""
-        wanted = [string.encode() for string in strings if string]
-        return frozenset(token for token in range(self.size) if any(w in self.piece(token) for w in wanted))
+    def tokens_with(self, strings: tuple[str, ...]) -> npt.NDArray[np.int32]:
+        """Every token whose text contains one of these. The first question takes as long as reading all tokens."""
+        with self._indexing:
+            if self._index is None:
+                self._index = PieceIndex(map(self._piece, range(self.size)))
+        return self._index.tokens_with(strings)
 
     def _piece(self, token: int) -> bytes:
         return self._render(token, special=False)

@@ -99,6 +99,8 @@ class Scheduler:
         self._expected = Expected()
         self._seconds = 0.0
         """Spent in steps so far."""
+        self._crowded = False
+        """There are fewer cells than it counts on: nobody is let in beside those who run."""
         self.preemptions = 0
 
     # ── in and out ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -161,6 +163,24 @@ class Scheduler:
                 self._release(request)
         return progress
 
+    def retreat(self, plan: Plan) -> Request | None:
+        """The engine had no room for the step, and nothing of it was computed. Make room: what nobody runs on goes into
+        host memory, or else the youngest steps back. Nobody is let in before one of the others has left. Returns the
+        request that has no room even alone; it is out.
+        """
+        if self.cache.parked:
+            self.settle()
+            return None
+        if len(self._running) == 1:
+            (alone,) = self._running
+            self._release(alone)
+            return alone
+        holding = [request for request in self._running if request.computed] or plan.requests
+        self._step_back(self._queue.last(holding))
+        self.settle()
+        self._crowded = True
+        return None
+
     def _advance(self, request: Request, result: Sampled | None) -> list[Progress]:
         if request.max_tokens == 0 and not request.pending:
             return [Progress(request, None, "length", prompt=result.prompt if result is not None else ())]
@@ -216,7 +236,7 @@ class Scheduler:
     # ── who runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _admit(self) -> None:
-        while self._continuous or not self._running:
+        while not self._running or (self._continuous and not self._crowded):
             request = self._queue.first(self._may_be_placed)
             if request is None or self._is_kept_free(request):
                 return
@@ -530,6 +550,7 @@ class Scheduler:
             self.cache.leave(request.sequence, keep)
             self.slots.remember(request, keep)
         request.leader = None
+        self._crowded = False
         self.slots.leave(request)
         self._running.remove(request)
         self._queue.leave(request)

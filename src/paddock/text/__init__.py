@@ -4,6 +4,7 @@ from paddock.text.chat import Chat, Rendered
 from paddock.text.chat_template import ChatTemplate
 from paddock.text.indent import IndentLimit
 from paddock.text.reply import Format, Parsed, ReplyParser, ReplyRules, reply_constraint
+from paddock.text.stop_strings import StopStrings
 from paddock.text.stream import TextStream
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Rendered",
     "ReplyParser",
     "ReplyRules",
+    "StopStrings",
     "TextStream",
     "reply_constraint",
 ]

@@ -9,7 +9,7 @@ import msgspec
 
 from paddock.engine import Vocab
 from paddock.scheduling import Progress, Request
-from paddock.text import IndentLimit, Parsed, ReplyParser, TextStream
+from paddock.text import IndentLimit, Parsed, ReplyParser, StopStrings, TextStream
 from paddock.types import (
     FinishReason,
     GenerateRequest,
@@ -79,10 +79,13 @@ class Answer:
         vocab: Vocab,
         reply: Reply | None = None,
         *,
+        stops: StopStrings | None = None,
         call_ids: str = "",
         accepted: float = 0.0,
     ) -> None:
-        """`call_ids` is what the ids of tool calls are made of; `accepted` is when the request was."""
+        """`stops` are the request's stop strings, made ready once for all its answers; `call_ids` is what the ids of
+        tool calls are made of; `accepted` is when the request was.
+        """
         self._request = request
         self._shown = reply.shown if reply is not None else frozenset()
         self._parser: ReplyParser | None = None
@@ -98,7 +101,7 @@ class Answer:
         self._thinking_budget = reply.thinking_budget if reply is not None else None
         self._thought_end = reply.thought_end if reply is not None else ()
         self.clock = Clock(accepted)
-        self._stream = TextStream(request.stop)
+        self._stream = TextStream(request.stop if stops is None else stops)
         self._indent = IndentLimit(request.min_indent) if request.min_indent else None
         self._vocab = vocab
         self._logprobs: list[TextLogprobs] = []

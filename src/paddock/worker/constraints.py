@@ -24,8 +24,18 @@ class Compiler:
     for one key; what bounds the size of a constraint ends them.
     """
 
-    def __init__(self, compile: Callable[[Constraint], Any], patience: float = _PATIENCE) -> None:
+    def __init__(
+        self,
+        compile: Callable[[Constraint], Any],
+        patience: float = _PATIENCE,
+        *,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`prepare` is done before anything is compiled, and takes the time that it takes: no constraint is to blame
+        for it.
+        """
         self._compile = compile
+        self._prepare = prepare
         self._patience = patience
         self._changed = threading.Condition()
         self._running: Counter[str] = Counter()
@@ -33,6 +43,7 @@ class Compiler:
 
     def compile(self, constraint: Constraint, key: str = "") -> Any:
         """Raises `InvalidRequest` for what cannot be enforced, or not be made ready in time."""
+        self._prepare()
         with self._changed:
             if not self._changed.wait_for(lambda: self._has_place(key), self._patience):
                 raise Unavailable(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from paddock.scheduling import Plan, Request, Scheduler
 from paddock.tally import Levels, Tally
+from paddock.types import Sampled
 from paddock.wire import Stats
 
 _INTERVAL = 1.0
@@ -43,6 +44,14 @@ class Counting:
                 for span, request in zip(plan.spans, plan.requests, strict=True)
             )
         self._stepped(len(plan.spans), tokens, seconds)
+
+    def drafts(self, results: Sequence[Sampled | None]) -> None:
+        """What was guessed ahead in a step, and how much of it was right."""
+        for result in results:
+            if result is not None and result.drafted:
+                self._tally.drafts += 1
+                self._tally.drafted_tokens += result.drafted
+                self._tally.accepted_tokens += len(result.more)
 
     def pooled_step(self, inputs: int, tokens: int, seconds: float) -> None:
         self._tally.prompt_tokens += tokens

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from queue import Empty
 
 from paddock.engine import Engine, open_engine
-from paddock.errors import PaddockError
+from paddock.errors import NoCells, PaddockError
 from paddock.scheduling import Known, Plan, Progress, Request, Scheduler, StepBudget
-from paddock.types import EngineOptions, SlotView
+from paddock.types import EngineOptions, Sampled, SlotView
 from paddock.wire import Delta, Slots, Stats, Step
-from paddock.worker.logs import log_failure
+from paddock.worker.logs import log_failure, log_warning
 from paddock.worker.native_thread import Died, NativeThread, Opening
 from paddock.worker.slots import slot_states, slot_views
 from paddock.worker.turns import Turns
@@ -160,14 +160,29 @@ class EngineThread(NativeThread[Command]):
                         self.counting.began(request, waited)
             with self._in_turn(self._turns.take() if engine.takes_turns else nullcontext()):
                 computing = time.perf_counter()
-                results = engine.decode(plan.spans, exact=plan.exact, adapters=plan.adapters)
+                results = self._decode(engine, scheduler, plan)
+            if results is None:
+                continue
             now = time.perf_counter()
             # What was copied before, and the wait for a turn, say nothing of what a token takes.
             steps = scheduler.commit(plan, results, now - computing)
             self.counting.step(plan, now - begun)
+            if engine.info.drafts_for:
+                self.counting.drafts(results)
             self._publish(scheduler, self._progress(plan, now), steps, now)
             if self.counting.due(now):
                 self._send(self.counting.stats(scheduler, now))
+
+    def _decode(self, engine: Engine, scheduler: Scheduler, plan: Plan) -> list[Sampled | None] | None:
+        """Run the step. None if there was no room for it: it is planned again, for fewer requests."""
+        try:
+            return engine.decode(plan.spans, exact=plan.exact, adapters=plan.adapters)
+        except NoCells as error:
+            log_warning("no room for a step: a request steps back", reason=error.message)
+            hopeless = scheduler.retreat(plan)
+            if hopeless is not None:
+                self._fail(scheduler, hopeless, error)
+            return None
 
     def _let_in(self, engine: Engine, scheduler: Scheduler) -> None:
         """Slots that the last step left free are not taken again before those who wait for them had their turn."""

@@ -14,9 +14,16 @@ def log_error(message: str, **fields: Any) -> None:
     log_failure(message, sys.exception(), **fields)
 
 
+def log_warning(message: str, **fields: Any) -> None:
+    _write(4, message, fields)
+
+
 def log_failure(message: str, error: BaseException | None, **fields: Any) -> None:
     """With what led to this error."""
     trace = "".join(traceback.format_exception(error)) if error is not None else ""
-    more = msgspec.json.encode({**fields, "traceback": trace}).decode()
-    sys.stderr.write(f"<3>{message}\t{more}\n")
+    _write(3, message, {**fields, "traceback": trace})
+
+
+def _write(level: int, message: str, fields: dict[str, Any]) -> None:
+    sys.stderr.write(f"<{level}>{message}\t{msgspec.json.encode(fields).decode()}\n")
     sys.stderr.flush()

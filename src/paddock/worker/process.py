@@ -27,6 +27,7 @@ import msgspec
 from paddock.engine import load_libraries
 from paddock.errors import InvalidRequest, ModelLoadFailed, PaddockError, QueueFull, WorkerCrashed
 from paddock.scheduling import FairQueue, Job, Request, has_place
+from paddock.text import StopStrings
 from paddock.types import (
     DraftParams,
     EngineOptions,
@@ -78,7 +79,7 @@ from paddock.worker.engine_thread import (
 )
 from paddock.worker.fair_pool import FairPool
 from paddock.worker.inputs import InputReader
-from paddock.worker.logs import log_error
+from paddock.worker.logs import log_error, log_warning
 from paddock.worker.native_thread import Died, Opening
 from paddock.worker.outbox import Outbox
 from paddock.worker.pooled_thread import AddJob, PooledOpened, PooledThread, Vectors
@@ -122,7 +123,9 @@ class _Prompt:
     tokens: list[int]
     names: list[tuple[int, bytes]] | None
     """The same with their names, for a client that wants to see them."""
-    grammar: Any
+    sampler: Any
+    """What those of the answers are made of. Nothing is ever chosen by it."""
+    stops: StopStrings
     reply: Reply | None
 
 
@@ -256,6 +259,8 @@ class Worker:
                 if self._questions is not None:
                     self._questions.abort(id)
                 self._live.pop(id, None)
+                for waiting in [one for one in self._unprepared if one.request.id == id]:
+                    self._unprepared.remove(waiting)
                 self._tell_engine(Remove(id))
             case Look(id):
                 self._tell_engine(Report(id))
@@ -312,6 +317,9 @@ class Worker:
         """Runs on the prompt thread."""
         assert self._prompts is not None, "the gateway sends no request before Ready"
         prompts = self._prompts
+        if request.id not in self._live:  # aborted on the way to this thread
+            self._post(_Unoccupied())
+            return
         read = self._attempt(request, lambda: prompts.read(request))
         if isinstance(read, Read) and read.constraint is not None:
             # Which nobody else's prompt waits for.
@@ -321,17 +329,21 @@ class Worker:
         self._post(_Unoccupied())
 
     def _complete(self, request: GenerateRequest, read: Read | PaddockError) -> None:
+        if request.id not in self._live:
+            return  # aborted meanwhile: nothing is compiled for nobody
         outcome = read if isinstance(read, PaddockError) else self._attempt(request, lambda: self._ready(request, read))
         self._post(_Prepared(request, outcome))
 
     def _ready(self, request: GenerateRequest, read: Read) -> _Prompt:
         assert self._opened is not None, "prompts are read when the engine is open"
         assert self._compiler is not None, "which gives it its work"
-        vocab = self._opened.engine.vocab
+        engine = self._opened.engine
+        grammar = _compiled(self._compiler, read, request.origin.key)
         return _Prompt(
             read.tokens,
-            names=[(token, vocab.name(token)) for token in read.tokens] if request.echo else None,
-            grammar=_compiled(self._compiler, read, request.origin.key),
+            names=[(token, engine.vocab.name(token)) for token in read.tokens] if request.echo else None,
+            sampler=engine.sampler(request.sampling, read.tokens, grammar),
+            stops=StopStrings(request.stop),
             reply=read.reply,
         )
 
@@ -380,7 +392,7 @@ class Worker:
                     info = opened.engine.info
                     self._opened = opened
                     self._n_slots = info.n_slots
-                    self._compiler = Compiler(opened.engine.compile)
+                    self._compiler = Compiler(opened.engine.compile, prepare=opened.engine.prepare_constraints)
                     self._prompts = PromptReader(opened.engine.vocab, info)
                     self._slot_actions = SlotActions(opened.engine, self._tell_engine, self._outbox.send)
                     self._questions = TextQuestions(opened.engine, self._prompts, self._outbox.send)
@@ -462,10 +474,15 @@ class Worker:
                     Request(
                         request.id,
                         tokens,
-                        engine.sampler(sampling, tokens, outcome.grammar),
+                        outcome.sampler.sibling(sampling),
                         request.max_tokens if request.max_tokens is not None else engine.info.n_ctx,
                         answer=Answer(
-                            request, engine.vocab, outcome.reply, call_ids=f"{seed + index} {digest}", accepted=now
+                            request,
+                            engine.vocab,
+                            outcome.reply,
+                            stops=outcome.stops,
+                            call_ids=f"{seed + index} {digest}",
+                            accepted=now,
                         ),
                         index=index,
                         namespace=request.origin.tenant if request.cache_prompt else None,
@@ -548,10 +565,11 @@ def _compiled(compiler: Compiler, read: Read, key: str) -> Any:
         return None
     try:
         return compiler.compile(read.constraint, key)
-    except InvalidRequest:
-        if read.is_optional:
-            return None
-        raise
+    except InvalidRequest as error:
+        if not read.is_optional:
+            raise
+        log_warning("the tools of a request are not enforced", reason=error.message)
+        return None
 
 
 def _leave(status: int) -> NoReturn:

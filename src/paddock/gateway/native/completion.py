@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -84,6 +85,18 @@ def to_generate(body: NativeFields, prompt: Prompt, request_id: int) -> Generate
     )
 
 
+@dataclass(slots=True)
+class _Streamed:
+    """What must be known of an answer's events so far: they are not kept."""
+
+    predicted: int = 0
+    has_new_line: bool = False
+
+    def add(self, delta: Delta) -> None:
+        self.predicted += len(delta.tokens or ())
+        self.has_new_line = self.has_new_line or "\n" in delta.text
+
+
 class NativeAnswer:
     def __init__(self, body: NativeFields, model: str, generations: Sequence[Generation]) -> None:
         self._body = body
@@ -103,22 +116,21 @@ class NativeAnswer:
 
     async def events(self) -> AsyncGenerator[bytes]:
         """Server-sent events: the last of an answer has all that is known of it; an error event ends a broken one."""
-        seen: dict[tuple[int, int], list[Delta]] = {}
+        streams: dict[tuple[int, int], _Streamed] = {}
         try:
             async with aclosing(merged(self._generations)) as coming:
                 async for place, delta in coming:
-                    deltas = seen.setdefault((place, delta.index), [])
-                    deltas.append(delta)
+                    streamed = streams.setdefault((place, delta.index), _Streamed())
+                    streamed.add(delta)
                     if delta.finish is None or delta.text or delta.tokens:
-                        yield _event(self._part(place, deltas))
+                        yield _event(self._part(place, delta, streamed.predicted))
                     if delta.finish is not None:
-                        yield _event(self._final(place, delta.index, Written.of(deltas)))
+                        final = Written.of([delta])
+                        yield _event(self._final(place, delta.index, final, has_new_line=streamed.has_new_line))
         except PaddockError as error:
             yield error_event(error)
 
-    def _part(self, place: int, deltas: list[Delta]) -> NativeCompletionPart:
-        delta = deltas[-1]
-        predicted = sum(len(delta.tokens or ()) for delta in deltas)
+    def _part(self, place: int, delta: Delta, predicted: int) -> NativeCompletionPart:
         part = NativeCompletionPart(
             index=place * self._n + delta.index,
             content=delta.text,
@@ -135,7 +147,8 @@ class NativeAnswer:
             part.completion_probabilities = self._probabilities(delta.logprobs)
         return part
 
-    def _final(self, place: int, index: int, answer: Written) -> Any:
+    def _final(self, place: int, index: int, answer: Written, *, has_new_line: bool = False) -> Any:
+        """`has_new_line` says so of what was streamed before."""
         generation, last, usage = self._generations[place], answer.last, answer.usage
         streamed = self._body.stream
         final = NativeCompletion(
@@ -148,7 +161,7 @@ class NativeAnswer:
             tokens_evaluated=usage.prompt_tokens,
             generation_settings=self._settings(generation),
             prompt=b"".join(name for _, name in generation.prompt).decode("utf-8", "replace"),
-            has_new_line="\n" in answer.text,
+            has_new_line=has_new_line or "\n" in answer.text,
             truncated=answer.finish == "length" and usage.prompt_tokens + usage.completion_tokens >= generation.n_ctx,
             stop_type="limit" if answer.finish == "length" else "word" if last.stop_string else "eos",
             stopping_word=last.stop_string,

@@ -1,0 +1,156 @@
+"""The tokens of one answer and its prompt, and what the samplers that look back ask about them.
+
+Each answer is kept up to date with the tokens that came since it was last asked, so that a step costs no more than one
+pass over the text in C, whatever the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from copy import copy
+
+import numpy as np
+import numpy.typing as npt
+
+from paddock.engine.candidates import Ids
+
+_FEW = 1024
+"""Windows up to this size are counted anew each time."""
+
+
+class History:
+    """The last token may be replaced until the next question is asked."""
+
+    def __init__(self, tokens: Sequence[int] = (), breakers: Collection[int] | npt.NDArray[np.int32] = ()) -> None:
+        self._size = len(tokens)
+        self._tokens = np.empty(self._size + 256, np.int64)
+        self._tokens[: self._size] = tokens
+        ids = np.fromiter(breakers, np.int64, len(breakers))
+        self._breaks = np.zeros(int(ids.max()) + 1 if len(ids) else 0, np.bool_)
+        self._breaks[ids] = True
+        self._counts: npt.NDArray[np.int64] | None = None
+        self._counted = (0, 0)
+        """The part of the text that is in the counts: from here, to there."""
+        self._matches = np.empty(0, np.int64)
+        """After `_matched` tokens: for each place, how much of what ends there is also what the text ends with."""
+        self._matched = 0
+        self._newest_breaker = -1
+        self._searched = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def append(self, token: int) -> None:
+        if self._size == len(self._tokens):
+            self._tokens = np.concatenate((self._tokens, np.empty(self._size, np.int64)))
+        self._tokens[self._size] = token
+        self._size += 1
+
+    def replace_last(self, token: int) -> None:
+        self._tokens[self._size - 1] = token
+
+    def latest(self, count: int) -> Ids:
+        """The last tokens, all for a negative count. A view, of use until the next token."""
+        return self._tokens[self._start(count) : self._size]
+
+    def counts(self, window: int, n_vocab: int) -> tuple[Ids, Ids]:
+        """The tokens among the last `window` (all: negative), in the order of their ids, and how often each is there.
+        The window must be the same each time.
+        """
+        start = self._start(window)
+        if self._size - start <= _FEW:
+            ids, counts = np.unique(self._tokens[start : self._size], return_counts=True)
+            return ids, counts
+        if self._counts is None:
+            self._counts = np.zeros(n_vocab, np.int64)
+        first, last = self._counted
+        np.add.at(self._counts, self._tokens[max(last, start) : self._size], 1)
+        np.subtract.at(self._counts, self._tokens[first : min(last, start)], 1)
+        self._counted = (start, self._size)
+        ids = np.flatnonzero(self._counts)
+        return ids, self._counts[ids]
+
+    def repeats(self, window: int, least: int) -> tuple[Ids, Ids]:
+        """The tokens that would continue a repetition, in the order of their ids, and how long the longest one is that
+        each would continue.
+
+        Only the last `window` tokens (all: negative) count, repetitions of at least `least` tokens, and of each no more
+        than what comes after the last breaker.
+        """
+        start, size = self._start(window), self._size
+        self._match()
+        limit = self._since_breaker(start)
+        places = np.arange(start, size - 1)
+        # What a repetition has outside the window is not part of it.
+        lengths = np.minimum(np.minimum(self._matches[start : size - 1], places - start + 1), limit)
+        long_enough = np.flatnonzero(lengths >= least)
+        following = self._tokens[start + 1 : size][long_enough]
+        lengths = lengths[long_enough]
+        longest = np.full(int(following.max()) + 1 if len(following) else 0, -1, np.int64)
+        np.maximum.at(longest, following, lengths)
+        ids = np.flatnonzero(longest >= 0)
+        return ids, longest[ids]
+
+    def is_breaker(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        known = ids < len(self._breaks)
+        known[known] = self._breaks[ids[known]]
+        return known
+
+    def copy(self) -> History:
+        """For another answer to the same prompt."""
+        other = copy(self)
+        counts = None if self._counts is None else self._counts.copy()
+        vars(other).update(_tokens=self._tokens.copy(), _counts=counts)
+        return other
+
+    def prepare(self) -> None:
+        """Do now what takes long the first time that `repeats` is asked for."""
+        self._match()
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self, window: int) -> int:
+        return 0 if window < 0 else max(0, self._size - window)
+
+    def _since_breaker(self, start: int) -> int:
+        """How many tokens of the window there are after its last breaker."""
+        found = np.flatnonzero(self.is_breaker(self._tokens[self._searched : self._size]))
+        if len(found):
+            self._newest_breaker = self._searched + int(found[-1])
+        self._searched = self._size
+        return self._size - max(start, self._newest_breaker + 1)
+
+    def _match(self) -> None:
+        tokens = self._tokens[: self._size]
+        if self._matched == 0 or self._size - self._matched > 8:
+            self._matches = common_endings(tokens)
+        else:
+            for size in range(self._matched + 1, self._size + 1):
+                # A place matches one more than the place before it did, if its token is the newest one too.
+                grown = np.zeros(size, np.int64)
+                grown[1:] = self._matches + 1
+                grown[0] = 1
+                grown[tokens[:size] != tokens[size - 1]] = 0
+                self._matches = grown
+        self._matched = self._size
+
+
+def common_endings(tokens: Ids) -> Ids:
+    """For each place of a text, how much of what ends there is also what the text ends with: the Z-algorithm, from the
+    end, in time linear in the text.
+    """
+    reverse = tokens[::-1].tolist()
+    size = len(reverse)
+    lengths = [0] * size
+    if size:
+        lengths[0] = size
+    left = right = 0
+    for place in range(1, size):
+        length = min(lengths[place - left], right - place) if place < right else 0
+        if length == 0 or place + length == right:
+            while place + length < size and reverse[length] == reverse[place + length]:
+                length += 1
+            if place + length > right:
+                left, right = place, place + length
+        lengths[place] = length
+    return np.array(lengths[::-1], np.int64)

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.engine.context import clamped_context
+from paddock.types import EngineOptions
+from tests.engine.house import House
+from tests.server import Server
+
+
+@given(st.integers(0, 1 << 20), st.integers(1, 64), st.integers(1, 1 << 20), st.booleans())
+def test_it_is_said_whenever_a_request_gets_less_than_was_asked_for(
+    n_ctx: int, parallel: int, trained: int, unified: bool
+) -> None:
+    said = clamped_context(EngineOptions(n_ctx=n_ctx, parallel=parallel), trained, unified=unified)
+    assert bool(said) == ((n_ctx if unified else n_ctx // parallel) > trained)
+    assert not said or (str(n_ctx) in said and f"at most {trained}" in said)
+
+
+def test_a_context_beyond_the_trained_one_is_clamped_aloud(tiny_models: dict[str, Path]) -> None:
+    house = House(tiny_models["llama"])
+    trained = house.engine.info.n_ctx_train
+    house.close()
+    with Server("-m", str(tiny_models["llama"]), "-c", str(trained + 4096), "-np", "1") as server:
+        server.client.post("/completion", json={"prompt": "Once", "n_predict": 1})
+        context = server.client.get("/props").json()["context"]
+        assert context == {
+            "requested": trained + 4096,
+            "per_request": trained,
+            "trained": trained,
+            "is_clamped": True,
+        }
+        assert any("warning" in line and f"trained for {trained}" in line for line in server.output)

@@ -1,0 +1,96 @@
+"""Steps that libllama cannot compute, and what becomes of the requests in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paddock.engine.offloading import computes_on_cpu
+from paddock.errors import DecodeFailed
+from tests.engine.house import House
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40)), min_size=1, max_size=6),
+    st.integers(0, 150),
+    st.booleans(),
+)
+def test_with_fewer_cells_than_promised_all_that_fits_is_answered_alike(
+    asked: list[tuple[int, int]], short: int, whole: bool
+) -> None:
+    path = f"fake:n_ctx=256,short={short},whole={int(whole)}"
+    crowded, roomy = House(path, kv_unified=True), House("fake:n_ctx=4096", kv_unified=True)
+    for house in (crowded, roomy):
+        for id, (size, length) in enumerate(asked):
+            house.ask(id, chr(97 + id) * size, max_tokens=length)
+        house.run()
+    for id, (size, length) in enumerate(asked):
+        if 1 + size + length <= 256 - short:
+            assert crowded.finished[id] == roomy.finished[id]
+        if crowded.finished[id] != "no room":
+            assert crowded.answers[id] == roomy.answers[id]
+    assert crowded.scheduler.cache.free == crowded.scheduler.cells
+
+
+@pytest.mark.parametrize("status", [2, -2, -3])
+@pytest.mark.parametrize("kv_unified", [True, False])
+def test_a_step_that_fails_once_is_computed_again_and_nobody_notices(
+    status: int, kv_unified: bool, tiny_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answers(house: House) -> list[list[int]]:
+        for id in range(3):
+            house.ask(id, "Once upon a time " * (id + 1), max_tokens=8)
+        house.run()
+        house.close()
+        return [house.answers[id] for id in range(3)]
+
+    expected = answers(House(tiny_models["llama"], kv_unified=kv_unified))
+    house = House(tiny_models["llama"], kv_unified=kv_unified)
+    real, steps = lib.llama_decode, 0
+
+    def failing(context: Any, batch: Any) -> int:
+        nonlocal steps
+        steps += 1
+        done = int(real(context, batch))
+        return status if steps % 3 == 1 and done == 0 else done  # what it has computed by then stays in its cache
+
+    monkeypatch.setattr(lib, "llama_decode", failing)
+    assert answers(house) == expected
+
+
+def test_a_step_that_fails_again_is_an_error(tiny_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House(tiny_models["llama"])
+    house.ask(0, "Once")
+    monkeypatch.setattr(lib, "llama_decode", lambda *_: -3)
+    with pytest.raises(DecodeFailed, match="-3"):
+        house.run()
+
+
+def test_a_draft_model_that_fails_costs_its_guesses_only(
+    tiny_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(house: House) -> list[int]:
+        said = house.alone(0, "Once upon a time", max_tokens=12)
+        house.close()
+        return said
+
+    expected = answer(House(tiny_models["llama"]))
+    house = House(tiny_models["llama"], model_draft=str(tiny_models["draft"]))
+    target = house.engine._context  # type: ignore[attr-defined]
+    real = lib.llama_decode
+    monkeypatch.setattr(
+        lib, "llama_decode", lambda context, batch: int(real(context, batch)) if context == target else -3
+    )
+    assert answer(house) == expected
+
+
+@given(st.integers(-1, 60), st.integers(1, 48), st.booleans())
+def test_whoever_computes_on_the_cpu_takes_turns(n_gpu_layers: int, n_layers: int, has_gpu: bool) -> None:
+    all_on_gpu = has_gpu and (n_gpu_layers < 0 or n_gpu_layers >= n_layers + 1)
+    assert computes_on_cpu(n_gpu_layers, n_layers, has_gpu=has_gpu) == (not all_on_gpu)

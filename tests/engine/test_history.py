@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.engine.history import History, common_endings
+from paddock.engine.piece_index import PieceIndex
+from paddock.engine.sampler import Sampler
+from paddock.types import SamplingParams
+
+_tokens = st.lists(st.integers(0, 3), max_size=40) | st.builds(
+    lambda unit, times: unit * times, st.lists(st.integers(0, 3), min_size=1, max_size=4), st.integers(1, 20)
+)
+_windows = st.sampled_from([-1, 0, 1, 2, 7, 30, 100])
+
+
+def _slow_repeats(tokens: list[int], window: int, least: int, breakers: set[int]) -> dict[int, int]:
+    """What llama.cpp's DRY sampler finds: for each place but the last, how long it repeats the end of the text."""
+    text = tokens if window < 0 else tokens[max(0, len(tokens) - window) :]
+    limit = next((n for n, token in enumerate(reversed(text)) if token in breakers), len(text))
+    found: dict[int, int] = {}
+    for end in range(len(text) - 1):
+        length = 0
+        while length <= end and text[end - length] == text[-1 - length]:
+            length += 1
+        length = min(length, limit)
+        if length >= least:
+            found[text[end + 1]] = max(found.get(text[end + 1], 0), length)
+    return found
+
+
+@given(_tokens, st.lists(st.integers(0, 3), max_size=12), _windows, st.integers(0, 3), st.sets(st.integers(0, 5)))
+def test_repeats_are_those_of_a_search_that_takes_its_time(
+    prompt: list[int], answer: list[int], window: int, least: int, breakers: set[int]
+) -> None:
+    history = History(prompt, frozenset(breakers))
+    for length, token in enumerate([-1, *answer]):
+        if token >= 0:
+            history.append((token + 1) % 4)
+            history.replace_last(token)
+        ids, lengths = history.repeats(window, least)
+        expected = _slow_repeats([*prompt, *answer[:length]], window, least, breakers)
+        assert dict(zip(ids.tolist(), lengths.tolist(), strict=True)) == expected
+        other = history.copy()
+        other.append(0)
+
+
+@given(_tokens)
+def test_common_endings_are_exact(tokens: list[int]) -> None:
+    def common(end: int) -> int:
+        text = tokens[: end + 1]
+        return next((n for n in range(len(text)) if text[-1 - n] != tokens[-1 - n]), len(text))
+
+    assert common_endings(np.array(tokens, np.int64)).tolist() == [common(end) for end in range(len(tokens))]
+
+
+@given(st.integers(0, 60), st.sampled_from([-1, 1025, 1100, 1500]), st.integers(0, 2**32))
+def test_counts_of_a_long_window_are_those_of_its_tokens(more: int, window: int, seed: int) -> None:
+    tokens = np.random.default_rng(seed).integers(0, 9, 1480 + more).tolist()
+    history = History(tokens[:1480])
+    for end in range(1480, len(tokens) + 1, 7):
+        for token in tokens[len(history) : end]:
+            history.append(token)
+        ids, counts = history.counts(window, 12)
+        expected = Counter(tokens[:end] if window < 0 else tokens[max(0, end - window) : end])
+        assert dict(zip(ids.tolist(), counts.tolist(), strict=True)) == expected
+        assert ids.tolist() == sorted(expected)
+
+
+@given(st.lists(st.text("ab\n", max_size=4), max_size=30), st.lists(st.text("ab\n", max_size=3), max_size=4))
+def test_the_index_finds_the_tokens_that_contain_a_text(pieces: list[str], texts: list[str]) -> None:
+    found = PieceIndex(piece.encode() for piece in pieces).tokens_with(texts)
+    wanted = [text for text in texts if text]
+    assert found.tolist() == [n for n, piece in enumerate(pieces) if any(text in piece for text in wanted)]
+
+
+def test_a_step_takes_one_pass_over_the_text_whatever_it_repeats() -> None:
+    """With a base of 1 no penalty is too large, so nothing bounded the length that was compared for each place."""
+    size = 20_000
+    sampler = Sampler(SamplingParams(dry_multiplier=0.8, dry_base=1.0, seed=1), [7] * size)
+    row = np.zeros(16, np.float32)
+    tokens = [sampler.choose(row).token for _ in range(50)]
+    assert len(tokens) == 50 and None not in tokens
+
+
+@given(st.lists(st.integers(0, 7), max_size=20), st.integers(0, 2**63))
+def test_a_sibling_chooses_as_if_it_had_been_made_by_itself(prompt: list[int], seed: int) -> None:
+    params = SamplingParams(dry_multiplier=0.8, repeat_penalty=1.3, top_k=0, seed=seed)
+    first, alone = (
+        Sampler(SamplingParams(dry_multiplier=0.8, repeat_penalty=1.3, top_k=0, seed=1), prompt),
+        Sampler(params, prompt),
+    )
+    sibling = first.sibling(params)
+    rows = np.random.default_rng(2).normal(0, 1, (6, 8)).astype(np.float32)
+    for row in rows:
+        first.choose(row)
+        assert sibling.choose(row) == alone.choose(row)
