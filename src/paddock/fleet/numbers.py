@@ -35,8 +35,8 @@ def llamacpp_totals(record: ModelRecord) -> dict[str, float]:
         "llamacpp:n_decode_total": steps,
         "llamacpp:n_tokens_max": record.longest,
         "llamacpp:n_busy_slots_per_decode": tally.step_sequences.sum / max(steps, 1),
-        "llamacpp:spec_decode_num_draft_tokens_total": 0,
-        "llamacpp:spec_decode_num_accepted_tokens_total": 0,
-        "llamacpp:spec_decode_num_drafts_total": 0,
+        "llamacpp:spec_decode_num_draft_tokens_total": tally.drafted_tokens,
+        "llamacpp:spec_decode_num_accepted_tokens_total": tally.accepted_tokens,
+        "llamacpp:spec_decode_num_drafts_total": tally.drafts,
         "llama_tokens_generated_total": tally.generated_tokens,
     }

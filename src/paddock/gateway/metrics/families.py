@@ -52,9 +52,9 @@ SECTIONS: Final = (
             _counter("llamacpp:tokens_predicted_seconds_total", "Time that requests' answers took.", *_ENGINE),
             _counter("llamacpp:n_decode_total", "Calls of llama_decode, or of what takes its place.", *_ENGINE),
             _gauge("llamacpp:n_tokens_max", "The longest sequence so far, prompt and answer.", *_ENGINE),
-            _counter("llamacpp:spec_decode_num_draft_tokens_total", "Tokens drafted: none.", *_ENGINE),
-            _counter("llamacpp:spec_decode_num_accepted_tokens_total", "Drafted tokens accepted: none.", *_ENGINE),
-            _counter("llamacpp:spec_decode_num_drafts_total", "Drafts verified: none.", *_ENGINE),
+            _counter("llamacpp:spec_decode_num_draft_tokens_total", "Tokens that a draft model guessed.", *_ENGINE),
+            _counter("llamacpp:spec_decode_num_accepted_tokens_total", "Guessed tokens that were right.", *_ENGINE),
+            _counter("llamacpp:spec_decode_num_drafts_total", "Times that an answer was guessed ahead.", *_ENGINE),
             _gauge(
                 "llamacpp:prompt_tokens_seconds",
                 "Prompt tokens a second of a request, on average over the last minute.",

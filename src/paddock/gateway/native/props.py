@@ -56,6 +56,17 @@ class CacheProps(msgspec.Struct, kw_only=True):
     ram_bytes: int
 
 
+class ContextProps(msgspec.Struct, kw_only=True):
+    """The tokens that were asked for (`n_ctx`, for all requests together; 0: as trained), those that one request gets,
+    and those that the model was trained for. No request gets more than the last: `is_clamped` says that it would have.
+    """
+
+    requested: int
+    per_request: int | None
+    trained: int | None
+    is_clamped: bool | None
+
+
 class DraftProps(msgspec.Struct, kw_only=True):
     """A draft model, and how far it guesses ahead while at most so many `answers` are under way; 0: it is of no use to
     this model, as the log says.
@@ -85,6 +96,7 @@ class Props(msgspec.Struct, kw_only=True):
     total_slots: int
     deterministic: Deterministic
     reuse: Reuse | None
+    context: ContextProps
     kv_cache: CacheProps
     draft: DraftProps | None
     endpoint_slots: bool
@@ -147,11 +159,24 @@ def _props(
             bytes_per_token=None if info is None else info.bytes_per_token,
             ram_bytes=options.cache_ram_bytes,
         ),
+        context=_context(options, info),
         draft=_draft(options, info) if options.model_draft else None,
         endpoint_slots=settings.slots,
         endpoint_props=settings.props,
         build_info=f"paddock {__version__}" + (f", {info.engine}" if info is not None else ""),
         fingerprint=info.fingerprint if info is not None else "",
+    )
+
+
+def _context(options: EngineOptions, info: ModelInfo | None) -> ContextProps:
+    if info is None:
+        return ContextProps(requested=options.n_ctx, per_request=None, trained=None, is_clamped=None)
+    wanted = options.n_ctx if info.kv_unified else options.n_ctx // options.parallel
+    return ContextProps(
+        requested=options.n_ctx,
+        per_request=info.n_ctx,
+        trained=info.n_ctx_train,
+        is_clamped=wanted > info.n_ctx_train,
     )
 
 
