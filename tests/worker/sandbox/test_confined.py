@@ -72,6 +72,16 @@ def test_what_a_worker_does_it_may(attempted: dict[str, Any]) -> None:
     assert {name: outcomes[name] for name in allowed} == dict.fromkeys(allowed, "done")
 
 
+def test_with_a_gpu_threads_may_be_named_as_cuda_does() -> None:
+    """CUDA opens this file with O_TRUNC, and fails to start where it cannot: the model then runs on the CPU."""
+    code = (
+        "from paddock.types import Sandbox; from paddock.worker.sandbox import confine_files; "
+        "import threading; confine_files(Sandbox(gpu=True)); "
+        "open(f'/proc/self/task/{threading.get_native_id()}/comm', 'w').write('cuda')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
 @pytest.fixture(scope="module")
 def server(tiny_models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """With a model that is a link, and a folder for slots."""

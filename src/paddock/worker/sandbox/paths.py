@@ -23,6 +23,7 @@ _GPU_OPTIONAL = ("rocm*", "cuda*", "nvidia*", "amdgpu*", "intel*")
 """Below /opt."""
 _GPU_DEVICES = ("nvidia*", "dri", "kfd", "dxg", "davinci*", "mali*")
 """Below /dev."""
+_OWN_PROC = Right.READ_FILE | Right.READ_DIR | Right.WRITE_FILE | Right.TRUNCATE
 _LIBRARY_VARIABLES = ("LD_LIBRARY_PATH", "LLAMA_CPP_LIB_PATH", "CUDA_PATH", "CUDA_HOME", "ROCM_PATH", "HIP_PATH")
 
 
@@ -56,6 +57,8 @@ def _gpu(environ: Mapping[str, str], home: Path, root: Path) -> Iterator[Access]
         yield from (Access(path, READ) for path in sorted((root / "opt").glob(pattern)))
     for pattern in _GPU_DEVICES:
         yield from (Access(path, DEVICE) for path in sorted((root / "dev").glob(pattern)))
+    # CUDA names its threads by opening /proc/self/task/*/comm for writing, and fails to start without it.
+    yield Access(_below(root, "/proc/self"), _OWN_PROC)
     yield Access(_below(root, "/dev/shm"), WRITE)  # noqa: S108 (where drivers share memory)
     yield from (Access(path, WRITE) for path in gpu_caches(environ, home))
 
