@@ -19,7 +19,11 @@ import psutil
 
 from tests.server import wait_for
 
+TOKEN = "0123456789abcdef" * 4
 _ENVIRONMENT = {
+    # As deploy/kuberay does: without it whoever reaches a node's ports may run anything there.
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": TOKEN,
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # as two_nodes.py explains
     "RAY_USAGE_STATS_ENABLED": "0",
     # Loads are told each second instead of every ten.
@@ -73,12 +77,16 @@ class Cluster:
         self._nodes.stdin.flush()
 
     def paddock(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "paddock", "cluster", *arguments, "--address", self.address],
-            capture_output=True, text=True, timeout=250, cwd=self.folder, env=os.environ | _ENVIRONMENT,
-        )  # fmt: skip
+        done = self.run(*arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
+
+    def run(self, *arguments: str, token: str = TOKEN) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "paddock", "cluster", *arguments, "--address", self.address],
+            capture_output=True, text=True, timeout=250, cwd=self.folder,
+            env=os.environ | _ENVIRONMENT | {"RAY_AUTH_TOKEN": token},
+        )  # fmt: skip
 
     def deploy(self, models: dict[str, Any], **cluster: Any) -> str:
         settings = {

@@ -73,6 +73,12 @@ def test_the_openai_package_is_answered(cluster: Cluster) -> None:
         assert too_long.value.code == "context_length_exceeded"
 
 
+def test_nobody_deploys_without_the_token(cluster: Cluster) -> None:
+    refused = cluster.run("status", token="fedcba9876543210" * 4)
+    assert refused.returncode == 1
+    assert "refused the token: set RAY_AUTH_MODE=token" in refused.stderr
+
+
 def test_what_only_a_model_knows_is_asked_of_a_replica(cluster: Cluster) -> None:
     with cluster.client() as client:
         body = {"model": "chat", "content": "abc"}

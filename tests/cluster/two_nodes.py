@@ -14,6 +14,9 @@ from typing import Any
 def main() -> None:
     # Or Ray replaces 127.0.0.1 by the machine's own address, and would have to listen to everybody.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    # Ray writes the address of the newest cluster there, and does not make the folder.
+    os.environ["RAY_TMPDIR"] = sys.argv[1]
+    os.makedirs(os.path.join(sys.argv[1], "ray"), exist_ok=True)
     from ray.cluster_utils import Cluster
 
     node: dict[str, Any] = {

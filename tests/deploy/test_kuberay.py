@@ -39,8 +39,8 @@ def test_its_pods_are_what_kubernetes_expects(service: dict[str, Any], version: 
     for spec in _pods(service):
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "node"}, "spec": spec}
         kubernetes_validate.validate(pod, version, strict=True)
-    models = yaml.safe_load((FOLDER / "models.yaml").read_text())
-    kubernetes_validate.validate(models, version, strict=True)
+    for other in ("models.yaml", "network.yaml"):
+        kubernetes_validate.validate(yaml.safe_load((FOLDER / other).read_text()), version, strict=True)
 
 
 def test_the_applications_are_those_that_the_command_prints(service: dict[str, Any], tmp_path: Path) -> None:
@@ -78,6 +78,26 @@ def test_what_is_mounted_is_what_is_named(service: dict[str, Any], settings: Set
         assert settings.model_manager.models["chat"].path is not None
         assert settings.model_manager.models["chat"].path.parent == mounted["models"]
         assert {"name": "serve", "containerPort": settings.server.port} in container["ports"]
+
+
+def test_rays_own_ports_ask_for_a_token_and_are_for_nodes_and_the_operator(
+    service: dict[str, Any], settings: Settings
+) -> None:
+    cluster = service["rayClusterConfig"]
+    assert cluster["authOptions"] == {"mode": "token"}
+    policy = yaml.safe_load((FOLDER / "network.yaml").read_text())["spec"]
+    nodes = policy["podSelector"]["matchLabels"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        assert nodes.items() <= group["template"]["metadata"]["labels"].items()
+    for rule in policy["ingress"]:
+        ports = {entry["port"] for entry in rule.get("ports", [])}
+        peers = [peer.get("podSelector", {}).get("matchLabels", {}) for peer in rule["from"]]
+        if ports == {settings.server.port}:
+            continue
+        operator = {"app.kubernetes.io/name": "kuberay-operator"}
+        assert peers in ([nodes], [operator]), "who else may reach Ray itself?"
+        assert peers == [nodes] or ports == {8265, settings.server.port}
+    assert "network.yaml" in yaml.safe_load((FOLDER / "kustomization.yaml").read_text())["resources"]
 
 
 def test_a_replica_fits_a_node(service: dict[str, Any], settings: Settings) -> None:

@@ -207,3 +207,14 @@ def test_durations_are_never_too_short(seconds: float) -> None:
     minutes, whole, thousandths = (float(part or 0) for part in match.groups())
     told = 60 * minutes + whole + thousandths / 1000
     assert seconds - 1e-6 <= told <= seconds + 0.0011
+
+
+@given(st.integers(1, 10**9) | st.none(), st.integers(1, 64))
+def test_gateways_together_allow_no_more_than_one_would(limit: int | None, gateways: int) -> None:
+    share = Rates(limit, limit, limit).divided(gateways)
+    for rate in (share.requests_per_minute, share.tokens_per_minute, share.concurrent_requests):
+        if limit is None:
+            assert rate is None
+        else:
+            assert rate is not None and rate >= 1
+            assert rate * gateways <= max(limit, gateways)

@@ -45,7 +45,7 @@ class Front:
     def __serve_build_asgi_app__(self) -> FastAPI:
         usage = UsageBook()
         server = self._settings.server
-        gate = Gate(read_keys(server), usage)
+        gate = Gate(read_keys(server, gateways=self._settings.cluster.gateways), usage)
         reloader = Reloader(self._fleet, gate, self._settings, _not_here)
         app = create_app(server, self._fleet, reloader, gate, usage)
         self._page: MetricsPage = app.state.metrics_page

@@ -11,7 +11,7 @@ from typing import Any
 
 import ray
 from ray import serve
-from ray.exceptions import RayError
+from ray.exceptions import AuthenticationError, RayError
 from ray.serve.exceptions import RayServeException
 
 from paddock.cluster.applications import digest_of, gateway, placed, pool, portable, served
@@ -32,7 +32,8 @@ class Done:
 @contextmanager
 def cluster(address: str | None, *, local: bool = False) -> Iterator[None]:
     """Connected to the cluster there, or to a new one on this machine for as long as that."""
-    # A local one is for this machine alone: Ray asks nobody who he is, and whoever reaches its ports may run anything.
+    # Whoever reaches Ray's ports may run anything. A local cluster listens on loopback, and Ray itself makes a token for
+    # it that other users of this machine do not have.
     where: dict[str, Any] = (
         {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
         if local
@@ -41,6 +42,11 @@ def cluster(address: str | None, *, local: bool = False) -> Iterator[None]:
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what is done is told by whoever does it
     try:
         ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
+    except AuthenticationError:
+        raise StartupError(
+            f"the Ray cluster at {address or 'hand'} refused the token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or "
+            "RAY_AUTH_TOKEN_PATH to the token that its nodes were started with"
+        ) from None
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise StartupError(

@@ -52,7 +52,8 @@ class ClusterSettings(Section):
     """The name, or the beginning of the name, of the Ray Serve applications. It has no hyphen, so that no other
     application's name can begin with it by accident."""
     gateways: int = Field(1, ge=1)
-    """The number of processes that answer HTTP. Each has its own limits, accounts and memory of prefixes."""
+    """The number of processes that answer HTTP. Each has its own accounts and memory of prefixes, and enforces its
+    share of each key's limits."""
     proxies: Literal["every_node", "head_only"] = "every_node"
     """The nodes that listen for HTTP and pass requests on to the gateways."""
     upgrade_percent: float = Field(25, gt=0, le=100)

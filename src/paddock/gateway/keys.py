@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paddock.config import KeySettings, PreviousKey, ServerSettings
@@ -27,8 +27,10 @@ class Key:
         return self.expires_at is not None and now >= self.expires_at
 
 
-def read_keys(settings: ServerSettings) -> list[Key]:
-    """All keys of the settings and of the file they name. Raises `StartupError`."""
+def read_keys(settings: ServerSettings, *, gateways: int = 1) -> list[Key]:
+    """All keys of the settings and of the file they name, with one gateway's share of their limits where several
+    gateways serve them. Raises `StartupError`.
+    """
     plain = dict(_plain_keys(settings))
     for name in plain.keys() & settings.keys.keys():
         raise StartupError(f"two API keys are called {name!r}")
@@ -36,6 +38,7 @@ def read_keys(settings: ServerSettings) -> list[Key]:
         *(Key(known, Caller(name, admin=True, origin=Origin(key=name)), Rates()) for name, known in plain.items()),
         *(key for name, said in settings.keys.items() for key in _keys(name, said)),
     ]
+    keys = [replace(key, rates=key.rates.divided(gateways)) for key in keys]
     owners: dict[bytes, str] = {}
     for key in keys:
         name = key.caller.name

@@ -29,6 +29,17 @@ class Rates:
     def of(cls, settings: KeySettings) -> Rates:
         return cls(settings.requests_per_minute, settings.tokens_per_minute, settings.concurrent_requests)
 
+    def divided(self, gateways: int) -> Rates:
+        """One gateway's share where several enforce them, each for itself. At least 1 each, or a key could do nothing;
+        rounded down otherwise, so that all together never allow more.
+        """
+        return Rates(
+            *(
+                None if rate is None else max(1, rate // gateways)
+                for rate in (self.requests_per_minute, self.tokens_per_minute, self.concurrent_requests)
+            )
+        )
+
 
 class Bucket:
     """Holds what a minute allows and is refilled evenly. What is used beyond that is a debt, to be waited for."""
