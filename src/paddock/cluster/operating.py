@@ -32,8 +32,8 @@ class Done:
 @contextmanager
 def cluster(address: str | None, *, local: bool = False) -> Iterator[None]:
     """Connected to the cluster there, or to a new one on this machine for as long as that."""
-    # Whoever reaches Ray's ports may run anything. A local cluster listens on loopback, and Ray itself makes a token for
-    # it that other users of this machine do not have.
+    # Whoever reaches its ports may run anything. A local cluster listens on loopback, and Ray makes a token for it that
+    # other users of this machine do not have.
     where: dict[str, Any] = (
         {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
         if local
