@@ -22,7 +22,16 @@ def test_the_table(tiny_models: dict[str, Path], demo_model: Path, tmp_path: Pat
     done = _models("--models-dir", str(folder), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     header, *lines = done.stdout.splitlines()
-    assert header.split() == ["NAME", "ARCHITECTURE", "PARAMETERS", "QUANTISATION", "CONTEXT", "SIZE", "MEMORY"]
+    assert header.split() == [
+        "NAME",
+        "ARCHITECTURE",
+        "PARAMETERS",
+        "QUANTISATION",
+        "CONTEXT",
+        "SIZE",
+        "MEMORY",
+        "PREFIXES",
+    ]
     rows = {line.split()[0]: line for line in lines}
     assert rows["demo"].split()[1:8] == ["llama", "135", "M", "Q4_1", "8192", "93.8", "MiB"]
     assert rows["mamba"].split()[1] == "mamba"

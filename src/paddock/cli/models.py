@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from paddock.fleet import Estimate, Model
     from paddock.types import ModelKind
 
-_COLUMNS = ("NAME", "ARCHITECTURE", "PARAMETERS", "QUANTISATION", "CONTEXT", "SIZE", "MEMORY")
+_COLUMNS = ("NAME", "ARCHITECTURE", "PARAMETERS", "QUANTISATION", "CONTEXT", "SIZE", "MEMORY", "PREFIXES")
 _WORDS = 2  # so many columns are words; the others are numbers, and end below each other
 
+_NO_LIMIT = 1 << 60
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -45,8 +46,9 @@ class _Listed:
 def command(models_dir: str | None, config: Path | None, as_json: bool) -> None:
     """List the models that `paddock serve` would serve with the same settings.
 
-    MEMORY is what weights, context and computation would take together; of a model that cannot be loaded, the reason
-    is told.
+    MEMORY is what weights, context, computation and the process itself would take together; PREFIXES what prompts that
+    may come again may take besides, at most. All models share that memory (`cache_ram`), and it yields to
+    `memory_limit`. Of a model that cannot be loaded, the reason is told.
     """
     from paddock.config import load_settings
     from paddock.fleet import has_gpu, open_catalogue
@@ -101,8 +103,13 @@ def _row(model: _Listed) -> tuple[str, ...]:
         model.quantization or "",
         "" if model.context is None else str(model.context),
         _short(model.size, 1024, _BYTES),
-        "" if model.memory is None else _short(model.memory.total, 1024, _BYTES),
+        "" if model.memory is None else _short(model.memory.total + model.memory.process, 1024, _BYTES),
+        "" if model.memory is None else _prefixes(model.memory.prefixes),
     )
+
+
+def _prefixes(size: int) -> str:
+    return "no limit" if size >= _NO_LIMIT else _short(size, 1024, _BYTES)
 
 
 def _line(row: tuple[str, ...], widths: list[int]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from paddock.errors import InsufficientMemory
+from paddock.fleet.cache_shares import cache_room
 from paddock.fleet.catalogue import Model
 from paddock.fleet.policy import Bytes, Limits, Shortage
 from paddock.fleet.rules import Rules
@@ -49,9 +50,9 @@ class Accounts:
         if found is None:
             return {}
         if not self._gpu:
-            return {"host": found.total}
+            return {"host": found.total + found.process}
         # Layers that are offloaded as far as there is room ask for none.
-        return {"host": found.host.total, "gpu": 0 if model.auto_layers else found.device.total}
+        return {"host": found.host.total + found.process, "gpu": 0 if model.auto_layers else found.device.total}
 
     def limits(self, rules: Rules, seats: Iterable[Seat]) -> Limits:
         """What the operator allows, and no more than is free beside what the models hold already."""
@@ -65,6 +66,17 @@ class Accounts:
                 most = free + held.get(device, 0)
                 memory[device] = min(memory.get(device, most), most)
         return Limits(memory, rules.models_max)
+
+    def cache_room(self, rules: Rules, seats: Iterable[Seat]) -> int:
+        """Bytes for the prefixes of all models together: what is measured of the workers counts before them."""
+        limit = rules.memory_limit.get("host")
+        if limit is None:
+            return rules.cache_ram
+        taken = 0
+        for seat in seats:
+            own = self.measure(seat).get("host", 0) - seat.stored
+            taken += max(seat.takes.get("host", 0), own)
+        return cache_room(rules.cache_ram, limit, taken)
 
     async def allowed(self, rules: Rules, seats: Iterable[Seat]) -> Bytes:
         """The same as it is now, for somebody who looks on; with GPUs, which take too long to be asked each time, what
@@ -81,7 +93,10 @@ class Accounts:
         if seat.phase == "out" or seat.worker is None or seat.worker.pid is None:
             return {}
         needs, taken = dict(seat.needs or {}), self._memory.taken(seat.worker.pid)
-        seat.needs = needs | {device: max(size, needs.get(device, 0)) for device, size in taken.items()}
+        stored = {"host": seat.stored}  # which goes when it must
+        seat.needs = needs | {
+            device: max(size - stored.get(device, 0), needs.get(device, 0)) for device, size in taken.items()
+        }
         return seat.takes | dict(taken)
 
 

@@ -17,6 +17,8 @@ from paddock.fleet.kinds import ENCODERS
 from paddock.types import EngineOptions
 
 _FLOAT = 4
+# What a worker takes without a model, as measured (docs/lab.md).
+_PROCESS = 64 << 20
 # ggml's numbers for the types that keys and values can be kept in.
 _CACHE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "bf16": 30}
 # libllama rounds the cells of a sequence up to a multiple of this.
@@ -58,14 +60,23 @@ class Estimate:
     host: Footprint
     device: Footprint
     prefixes: int
-    """Bytes of host memory that prefixes nobody runs on may come to take besides, as requests leave them behind."""
+    """Bytes of host memory that prefixes nobody runs on may come to take besides, as requests leave them behind. All
+    models share `cache_ram`, and it yields to a memory limit.
+    """
+    process: int = 0
+    """Bytes of the worker besides the model: Python and its libraries."""
 
     @property
     def total(self) -> int:
         return self.host.total + self.device.total
 
     def __add__(self, other: Estimate) -> Estimate:
-        return Estimate(self.host + other.host, self.device + other.device, self.prefixes + other.prefixes)
+        return Estimate(
+            self.host + other.host,
+            self.device + other.device,
+            self.prefixes + other.prefixes,
+            max(self.process, other.process),
+        )
 
 
 def estimate(header: Header, options: EngineOptions, *, gpu: bool) -> Estimate:
@@ -90,6 +101,7 @@ def estimate(header: Header, options: EngineOptions, *, gpu: bool) -> Estimate:
         ),
         Footprint(on_device, sum(caches[first:]), steps if offloaded else 0),
         0 if options.pooling is not None else options.cache_ram_bytes,
+        _PROCESS,
     )
 
 

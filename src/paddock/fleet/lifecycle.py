@@ -21,6 +21,7 @@ from paddock.errors import (
 )
 from paddock.failures import Failures
 from paddock.fleet.accounts import Accounts, Memory, in_words, insufficient
+from paddock.fleet.cache_shares import cache_shares, is_worth_telling
 from paddock.fleet.catalogue import Model
 from paddock.fleet.policy import Bytes, Limits, Phase, decide
 from paddock.fleet.process import WorkerProcess
@@ -53,7 +54,7 @@ class Lifecycle:
         # The workers lock parts of this file to take turns on the CPU.
         self._turns = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         self._accounts = Accounts(memory, gpu=gpu)
-        self._starter = Starter(self._turns, self, self._accounts)
+        self._starter = Starter(self._turns, self, self._accounts, self._grant_cache)
 
     # ── what is asked of it ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -63,6 +64,10 @@ class Lifecycle:
     @property
     def memory_limit(self) -> Bytes:
         return self._rules.memory_limit
+
+    @property
+    def cache_ram(self) -> int:
+        return self._rules.cache_ram
 
     def worker(self, name: str) -> WorkerProcess | None:
         """The worker of a model that is there."""
@@ -212,6 +217,7 @@ class Lifecycle:
         record.counted(tally, time.monotonic())
         if worker.levels is not None:
             record.longest = max(record.longest, worker.levels.longest)
+        self._share_cache()
 
     def worker_unused(self, worker: WorkerProcess) -> None:
         seat = self._seats.get(worker.model)
@@ -295,6 +301,29 @@ class Lifecycle:
     def _refuse_if_stopping(self) -> None:
         if self._stopping:
             raise ServerStopping("the server is stopping")
+
+    # ── prefixes in host memory ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _grant_cache(self, seat: Seat) -> int:
+        """What a worker that is about to load may take for prefixes; the others give it up."""
+        self._share_cache()
+        return seat.cache_share
+
+    def _share_cache(self) -> None:
+        """Divide the memory for prefixes between the workers that are there, and tell them where it has changed."""
+        there = [seat for seat in self._seats.values() if seat.phase != "out"]
+        room = self._accounts.cache_room(self._rules, there)
+        shares = cache_shares(room, {seat.model.name: seat.cache_limit for seat in there if seat.cache_limit})
+        for seat in there:
+            share = shares.get(seat.model.name, 0)
+            if not is_worth_telling(seat.cache_share, share):
+                continue
+            if seat.phase == "loading":
+                if seat.worker is None:  # which is told with its model
+                    seat.cache_share = share
+            elif seat.worker is not None and seat.worker.alive:
+                seat.cache_share = share
+                seat.worker.limit_cache(share)
 
     # ── doing ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -390,6 +419,7 @@ class Lifecycle:
         self._keep_spare(seat)
         if self._shown:
             worker.watch(on=True)
+        self._share_cache()
         if seat.dismissed:
             self._see_off(seat)
             return
@@ -407,6 +437,8 @@ class Lifecycle:
     def _is_out(self, seat: Seat) -> None:
         name = seat.model.name
         seat.phase, seat.worker, seat.task, seat.dismissed, seat.granted = "out", None, None, False, {}
+        seat.cache_share = 0
+        self._share_cache()
         if seat.next is None:
             seat.refuse_waiting(ModelUnloaded(f"{name} is not served any more", param="model"))
             self._seats.pop(name, None)

@@ -82,6 +82,11 @@ class Fleet:
         """The most that all models together may take, on devices where somebody has set one."""
         return self._lifecycle.memory_limit
 
+    @property
+    def cache_ram(self) -> int:
+        """Bytes of host memory for the prefixes of all models together."""
+        return self._lifecycle.cache_ram
+
     def observe(self, told: Callable[[Journey], None]) -> None:
         """Be told of every request when it has ended, in the context of whoever made it."""
         self._observers.append(told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 import time
@@ -90,12 +91,33 @@ def host_memory_available() -> int:
     return free if room is None else min(free, room)
 
 
+def host_memory_total() -> int:
+    """Bytes that there are for this process: the machine's, or the tightest limit of its control groups."""
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min([total, *_limits_of_control_groups(Path("/"))])
+
+
 def room_in_control_group(root: Path = Path("/")) -> int | None:
     """The bytes that the tightest of our control groups has left; None where none has a limit."""
     return min(_rooms(root), default=None)
 
 
 def _rooms(root: Path) -> Iterator[int]:
+    for folder, names in _control_groups(root):
+        if (room := _room(folder, *names)) is not None:
+            yield room
+
+
+def _limits_of_control_groups(root: Path) -> Iterator[int]:
+    for folder, (limit, _, _) in _control_groups(root):
+        try:
+            yield int((folder / limit).read_text())
+        except (OSError, ValueError):
+            continue  # no such group, or "max"
+
+
+def _control_groups(root: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
+    """Those that this process is in, and the names of what they say of memory."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -113,9 +135,8 @@ def _rooms(root: Path) -> Iterator[int]:
         # name that means nothing in here; then there is the top, which is its own.
         parts = [part for part in group.split("/") if part]
         for depth in range(len(parts) + 1):
-            room = _room(top.joinpath(*parts[:depth]), *names) if ".." not in parts[:depth] else None
-            if room is not None:
-                yield room
+            if ".." not in parts[:depth]:
+                yield top.joinpath(*parts[:depth]), names
 
 
 def _room(folder: Path, limit: str, used: str, reclaimable: str) -> int | None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from paddock.config import ModelSettings
 from paddock.errors import StartupError
+from paddock.fleet.memory import host_memory_total
 from paddock.types import DraftParams, EngineOptions
 
 
@@ -47,10 +49,17 @@ def _unified(settings: ModelSettings) -> bool:
     return settings.parallel is None and not settings.is_deterministic
 
 
+def total_cache_ram(mebibytes: int | None, of_models: Iterable[int | None]) -> int:
+    """Bytes for all models together: as set, or else at least what any of them is said to have."""
+    if mebibytes is not None:
+        return _cache_ram(mebibytes)
+    return max(map(_cache_ram, [None, *(said for said in of_models if said is not None)]))
+
+
 def _cache_ram(mebibytes: int | None) -> int:
-    """An eighth of the machine's memory, as far as 8 GiB, unless told."""
+    """An eighth of the memory there is, as far as 8 GiB, unless told."""
     if mebibytes is None:
-        return min(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 8, 8 << 30)
+        return min(host_memory_total() // 8, 8 << 30)
     return 1 << 62 if mebibytes < 0 else mebibytes << 20
 
 

@@ -46,6 +46,7 @@ from paddock.wire import (
     Beat,
     FrameError,
     Generate,
+    LimitCache,
     Load,
     LoadFailed,
     Loading,
@@ -247,6 +248,10 @@ class WorkerProcess(asyncio.Protocol):
         self.view = self.tree = None
         self._shown.clear()
         self._send(Watch(on))
+
+    def limit_cache(self, ram_bytes: int) -> None:
+        """Have it keep no more host memory than this for prefixes. That is no use of it."""
+        self._send(LimitCache(ram_bytes))
 
     async def shown(self) -> None:
         """Wait until it has shown itself."""

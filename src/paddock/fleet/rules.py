@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from paddock.config import ModelManagerSettings
+from paddock.fleet.options import total_cache_ram
 from paddock.fleet.policy import Bytes
 
 
@@ -14,6 +15,8 @@ class Rules:
     """The most they may take; checked beside what is really free."""
     check_memory: bool = True
     """Whether what is really free matters."""
+    cache_ram: int = 0
+    """Bytes of host memory for the prefixes of all models together."""
     models_max: int | None = None
     min_residence: float = 5.0
     """Seconds that a model in use stays, whoever waits for its place."""
@@ -29,6 +32,7 @@ class Rules:
         return cls(
             memory_limit={device: limit for device, limit in limits.items() if limit is not None},
             check_memory=settings.check_memory,
+            cache_ram=total_cache_ram(settings.cache_ram, [model.cache_ram for model in settings.models.values()]),
             models_max=settings.models_max or None,
             min_residence=settings.min_residence,
             wait_timeout=settings.wait_timeout,

@@ -34,6 +34,9 @@ class ModelStatus:
     progress: float = 0.0
     """Of its loading."""
     needs: Bytes = field(default_factory=dict)
+    """Prefixes in host memory included."""
+    cache_share: int = 0
+    """Bytes of host memory that prefixes may take, of those that all models share."""
     levels: Levels = field(default_factory=Levels)
     loaded_for: float = 0.0
     """Seconds."""
@@ -70,6 +73,7 @@ def together(model: Model, members: Sequence[ModelStatus], replicas: Sequence[Re
         progress=max((member.progress for member in members), default=0.0),
         sandbox=_weakest(loaded),
         needs=_sum(member.needs for member in members),
+        cache_share=sum(member.cache_share for member in members),
         loaded_for=max((member.loaded_for for member in members), default=0.0),
         idle_for=min((member.idle_for for member in loaded), default=0.0),
         failure=failing.failure if failing is not None else "",
@@ -111,6 +115,10 @@ class Seat:
         self.needs: dict[str, int] | None = None
         self.granted: Bytes = {}
         """What its worker was given of memory that it only takes as far as there is room."""
+        self.cache_limit = 0
+        """The most host memory that its prefix cache may take by its settings; 0 where it has none."""
+        self.cache_share = 0
+        """What its worker was told it may take."""
         self.last_used = 0.0
         self.loaded_at = 0.0
         self.stays_until = 0.0
@@ -122,6 +130,12 @@ class Seat:
     @property
     def takes(self) -> dict[str, int]:
         return {**(self.needs or {}), **self.granted}
+
+    @property
+    def stored(self) -> int:
+        """Bytes of prefixes in its worker's host memory, as it last said."""
+        levels = self.worker.levels if self.worker is not None else None
+        return levels.stored_bytes if levels is not None else 0
 
     def standing(self) -> Standing:
         return Standing(
@@ -152,7 +166,8 @@ class Seat:
             pid=worker.pid if worker is not None else None,
             sandbox=worker.sandbox if worker is not None and there else None,
             progress=worker.progress if worker is not None else 0.0,
-            needs=self.takes,
+            needs=_sum([self.takes, {"host": self.stored}]) if self.stored else self.takes,
+            cache_share=self.cache_share,
             levels=(worker.levels if worker is not None else None) or Levels(),
             loaded_for=now - self.loaded_at if there else 0.0,
             idle_for=now - self.last_used if there and not self.busy else 0.0,

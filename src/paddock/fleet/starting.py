@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import IO
 
 import msgspec
@@ -19,7 +20,9 @@ _log = structlog.get_logger(__name__)
 
 
 class Starter:
-    def __init__(self, turns: IO[bytes], owner: Owner, accounts: Accounts) -> None:
+    def __init__(self, turns: IO[bytes], owner: Owner, accounts: Accounts, grant: Callable[[Seat], int]) -> None:
+        """`grant` says how much host memory the prefixes of a model that is about to be loaded may take."""
+        self._grant = grant
         self._turns = turns
         self._owner = owner
         self._accounts = accounts
@@ -49,6 +52,8 @@ class Starter:
             options = msgspec.structs.replace(options, n_gpu_layers=layers)
             if (found := await asyncio.to_thread(model.estimate, gpu=True, layers=layers)) is not None:
                 seat.granted = {"gpu": found.device.total}
+        seat.cache_limit = 0 if pooling is not None else options.cache_ram_bytes
+        options = msgspec.structs.replace(options, cache_ram_bytes=self._grant(seat))
         worker = seat.worker = self._spare.take(options) or WorkerProcess(self._turns, self._owner)
         try:
             if worker.pid is None:

@@ -61,6 +61,21 @@ class Cache:
         """Tokens in host memory."""
         self.evicted = 0
 
+    def resize(self, ram_bytes: int) -> None:
+        """From now on host memory holds no more than this; what is too much is evicted, as far as nobody uses it."""
+        self._budget = ram_bytes // self._shape.bytes_per_token if self._shape.bytes_per_token else 0
+        self._quota.resize(self._budget)
+        in_use: set[str] = set()
+        while self.stored > self._budget and (victim := self._quota.largest(in_use)) is not None:
+            try:
+                span = self._tree.evict(victim, ())
+            except LookupError:
+                in_use.add(victim)
+                continue
+            self.evicted += 1
+            if span is not None:
+                self._free([span])
+
     @property
     def stored_bytes(self) -> int:
         return self.stored * self._shape.bytes_per_token

@@ -44,6 +44,13 @@ class Quota:
         if self._held[tenant] <= 0:
             del self._held[tenant], self._used_at[tenant]
 
+    def resize(self, budget: int) -> None:
+        self._budget = budget
+
+    def largest(self, without: Collection[str] = ()) -> str | None:
+        """Who holds most, besides those in `without`: it gives something up where there is less memory than there was."""
+        return max((tenant for tenant in self._held if tenant not in without), key=self.held, default=None)
+
     def victim(self, adding: str, size: int, without: Collection[str] = ()) -> str | None:
         """Who has to give something up so that so much of the tenant `adding` can be kept, besides those in `without`,
         who cannot. None: nobody has to, so it cannot be kept.

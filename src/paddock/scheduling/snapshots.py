@@ -59,6 +59,14 @@ class SnapshotCache:
         self.parked: Sequence[int] = ()
         """Nothing is left to be settled: a state is copied when its sequence stands there, or never."""
         self.parked_cells = 0
+        self._budget = shape.ram_bytes
+
+    def resize(self, ram_bytes: int) -> None:
+        """From now on host memory holds no more than this; what is too much is evicted."""
+        self._budget = ram_bytes
+        self._quota.resize(ram_bytes)
+        while self.stored_bytes > ram_bytes and (victim := self._quota.largest()) is not None:
+            self._drop_one_of(victim)
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -234,25 +242,28 @@ class SnapshotCache:
 
     def _save(self, sequence: int, namespace: str, tokens: list[int]) -> None:
         size = snapshot_bytes(self._shape.snapshot, len(tokens))
-        if not tokens or size > self._shape.ram_bytes:
+        if not tokens or size > self._budget:
             return
         place = self._tree.longest(namespace, tokens, len(tokens))
         if place is not None and place.end == len(tokens):
             self._kept.move_to_end(place.snapshot)
             return
         tenant = tenant_of(namespace)
-        while self.stored_bytes + size > self._shape.ram_bytes:
+        while self.stored_bytes + size > self._budget:
             victim = self._quota.victim(tenant, size)
             if victim is None:
                 return
-            self.evicted += 1
-            self._drop(next(kept for kept, place in self._kept.items() if tenant_of(place.namespace) == victim))
+            self._drop_one_of(victim)
         snapshot, self._next_snapshot = self._next_snapshot, self._next_snapshot + 1
         self._kept[snapshot] = self._tree.add(namespace, tokens, snapshot)
         self._operations.append(Save(sequence, 0, len(tokens), snapshot))
         self.stored += len(tokens)
         self.stored_bytes += size
         self._quota.added(tenant, size)
+
+    def _drop_one_of(self, tenant: str) -> None:
+        self.evicted += 1
+        self._drop(next(kept for kept, place in self._kept.items() if tenant_of(place.namespace) == tenant))
 
     def _drop(self, snapshot: int) -> None:
         place = self._kept.pop(snapshot)

@@ -85,6 +85,12 @@ class Watch(msgspec.Struct, frozen=True, tag="watch"):
     on: bool
 
 
+class LimitCache(msgspec.Struct, frozen=True, tag="limit_cache"):
+    """Keep no more host memory than this for prefixes that nobody runs on, from the next step on."""
+
+    ram_bytes: int
+
+
 class SlotAction(msgspec.Struct, frozen=True, omit_defaults=True, tag="slot_action"):
     """Save what a slot remembers to a file, restore it from one, or erase it: as soon as the slot is free."""
 
@@ -149,6 +155,7 @@ ToWorker = (
     | Abort
     | Look
     | Watch
+    | LimitCache
     | SlotAction
     | Tokenize
     | Detokenize

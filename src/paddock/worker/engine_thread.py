@@ -48,7 +48,14 @@ class Visit:
     errand: Callable[[Engine, Scheduler], None]
 
 
-Command = Add | Remove | Report | Visit
+@dataclass(slots=True, frozen=True)
+class Resize:
+    """Keep no more host memory than this for prefixes."""
+
+    ram_bytes: int
+
+
+Command = Add | Remove | Report | Visit | Resize
 
 # ── what it tells ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -259,6 +266,8 @@ class EngineThread(NativeThread[Command]):
                         self._send(Slots(id, states, scheduler.queued))
                     case Visit():
                         self._visits.append(command)
+                    case Resize(ram_bytes):
+                        scheduler.cache.resize(ram_bytes)
                 command = self._inbox.get_nowait()
         except Empty:
             return

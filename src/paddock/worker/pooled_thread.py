@@ -12,7 +12,7 @@ from paddock.engine import PooledEngine, open_pooled_engine
 from paddock.scheduling import Job, Packer
 from paddock.types import EngineOptions, PoolRequest, SlotState, SlotView
 from paddock.wire import Pooled, Pooling, Slots, Stats, View
-from paddock.worker.engine_thread import Command, Ended, Event, Remove, Report
+from paddock.worker.engine_thread import Command, Ended, Event, Remove, Report, Resize
 from paddock.worker.native_thread import NativeThread
 from paddock.worker.turns import Turns
 from paddock.worker.vectors import EUCLIDEAN, pack
@@ -118,6 +118,8 @@ class PooledThread(NativeThread[Command | AddJob]):
                         waiting = packer.queued_tokens
                         slot = SlotState(0, engine.info.n_ctx, is_processing=waiting > 0, n_prompt_tokens=waiting)
                         self._send(Slots(id, [slot], packer.queued))
+                    case Resize():
+                        pass  # it keeps nothing
                     case _:
                         raise AssertionError(f"a model that generates nothing was told {command}")
                 command = self._inbox.get_nowait()

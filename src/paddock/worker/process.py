@@ -45,6 +45,7 @@ from paddock.wire import (
     Detokenize,
     FrameError,
     Generate,
+    LimitCache,
     Load,
     LoadFailed,
     Loading,
@@ -76,6 +77,7 @@ from paddock.worker.engine_thread import (
     Opened,
     Remove,
     Report,
+    Resize,
 )
 from paddock.worker.fair_pool import FairPool
 from paddock.worker.inputs import InputReader
@@ -267,6 +269,10 @@ class Worker:
             case Watch(on):
                 assert self._watching is not None, "the gateway watches nobody before Ready"
                 self._watching.turn(on=on)
+            case LimitCache(ram_bytes):
+                if self._slot_actions is not None:
+                    self._slot_actions.ram_bytes = ram_bytes
+                self._tell_engine(Resize(ram_bytes))
             case SlotAction():
                 assert self._slot_actions is not None, "the gateway asks for nothing before Ready"
                 self._slot_actions.begin(message)

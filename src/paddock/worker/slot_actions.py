@@ -31,6 +31,8 @@ class SlotActions:
         self._engine = engine
         self._visit = visit
         self._send = send
+        self.ram_bytes = engine.shape.ram_bytes
+        """The host memory that there is for prefixes now. Set by the I/O thread."""
         # One thread: the disk does not get faster by two, and one file at a time is held in memory.
         self._files = ThreadPoolExecutor(1, thread_name_prefix="files")
 
@@ -53,8 +55,11 @@ class SlotActions:
             raise NotSupported(
                 "this model's memory cannot be taken apart, so its slots can be neither saved nor restored"
             )
-        if not self._engine.shape.ram_bytes:
-            raise NotSupported("slots are saved from host memory and restored to it, and --cache-ram 0 allows none")
+        if not self.ram_bytes:
+            raise NotSupported(
+                "slots are saved from host memory and restored to it, and there is none for prefixes: --cache-ram is "
+                "0, or memory_limit leaves nothing beside the models"
+            )
 
     # ── on the engine thread ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -102,7 +107,7 @@ class SlotActions:
 
     def _read(self, action: SlotAction) -> None:
         begun = time.perf_counter()
-        limit = self._engine.shape.ram_bytes
+        limit = self.ram_bytes
         prefix, packed, size = slot_files.read(action.folder, action.filename, self._engine.origin, limit=limit)
         try:
             state = self._engine.unpack(packed, len(prefix.tokens))

@@ -207,7 +207,7 @@ def _need(model: Model, *, gpu: bool) -> Need | None:
         return None
     return Need(
         model.name,
-        found.host.total,
+        found.host.total + found.process,
         0 if model.auto_layers else found.device.total,
         weights=found.host.weights + found.device.weights,
         cache=found.host.cache + found.device.cache,

@@ -66,7 +66,14 @@ def admin_routes(fleet: Fleet, reloader: Reloader, *, max_body: int) -> APIRoute
     async def show_status() -> Response:
         """How every model is. Looking loads nothing and keeps nothing loaded."""
         states = [_state(status) for status in fleet.status()]
-        return JSON(FleetState(uptime=round(time.monotonic() - fleet.started, 3), models=states))
+        return JSON(
+            FleetState(
+                uptime=round(time.monotonic() - fleet.started, 3),
+                memory_limit=dict(fleet.memory_limit),
+                cache_ram=fleet.cache_ram,
+                models=states,
+            )
+        )
 
     @router.post("/admin/load", **describe(Done, body=NamedModel))
     async def load(request: Request) -> Response:
@@ -200,6 +207,8 @@ def _state(status: ModelStatus) -> ModelState:
         pid=status.pid,
         sandbox=status.sandbox,
         memory=dict(status.needs),
+        prefix_memory=status.levels.stored_bytes,
+        prefix_memory_limit=status.cache_share,
         loaded_for=round(status.loaded_for, 3),
         idle_for=round(status.idle_for, 3),
         idle_timeout=status.model.idle_timeout,

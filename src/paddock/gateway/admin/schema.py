@@ -97,7 +97,11 @@ class ModelState(msgspec.Struct, kw_only=True):
     sandbox: SandboxState | None
     """What its worker is kept from doing, while it is loaded; of several the one that is confined least."""
     memory: dict[str, int]
-    """Bytes on each device: as estimated, or as measured where that is more."""
+    """Bytes on each device: as estimated, or as measured where that is more, and with its prefixes in host memory."""
+    prefix_memory: int
+    """Bytes of that which prefixes take that nobody runs on."""
+    prefix_memory_limit: int
+    """Bytes that they may take: this model's share of `cache_ram`."""
     loaded_for: float
     """Seconds."""
     idle_for: float
@@ -114,6 +118,10 @@ class ModelState(msgspec.Struct, kw_only=True):
 
 class FleetState(msgspec.Struct, kw_only=True):
     uptime: float
+    memory_limit: dict[str, int]
+    """Bytes on each device that all models together may take, where that is set."""
+    cache_ram: int
+    """Bytes of host memory that the prefixes of all models together may take."""
     models: list[ModelState]
 
 

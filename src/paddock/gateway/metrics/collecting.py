@@ -101,6 +101,7 @@ def _add_levels(
         "paddock_running_requests": levels.running,
         "paddock_queued_requests": levels.queued,
         "paddock_prefix_memory_bytes": levels.stored_bytes,
+        "paddock_prefix_memory_limit_bytes": status.cache_share,
         "paddock_prefix_memory_tokens": levels.stored_tokens,
         "paddock_cache_cells": levels.cells,
         "paddock_cache_cells_used": levels.cells_used,

@@ -148,6 +148,11 @@ SECTIONS: Final = (
             ),
             _counter("paddock_prefix_evictions_total", "Prefixes dropped from host memory for others.", *_WORKER),
             _gauge("paddock_prefix_memory_bytes", "Host memory that prefixes take.", *_WORKER),
+            _gauge(
+                "paddock_prefix_memory_limit_bytes",
+                "Host memory that prefixes may take: the worker's share of `cache_ram`.",
+                *_WORKER,
+            ),
             _gauge("paddock_prefix_memory_tokens", "Tokens of the prefixes there.", *_WORKER),
             _gauge("paddock_cache_cells", "Cells of the cache.", *_WORKER),
             _gauge("paddock_cache_cells_used", "Those in use.", *_WORKER),
@@ -167,7 +172,7 @@ SECTIONS: Final = (
             _histogram("paddock_model_load_seconds", "Time of a load.", *_WORKER),
             _gauge(
                 "paddock_model_memory_bytes",
-                "What it is expected to take: estimated, and corrected by what was seen.",
+                "What it takes: estimated, corrected by what was seen, and with its prefixes in host memory.",
                 *_WORKER,
                 "device",
             ),

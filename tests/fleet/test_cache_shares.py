@@ -1,0 +1,45 @@
+"""One `cache_ram` for all models, and never more than the memory limit leaves."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.fleet.cache_shares import cache_room, cache_shares, is_worth_telling
+
+MIB = 1 << 20
+_bytes = st.integers(0, 1 << 40)
+
+
+@given(_bytes, _bytes, _bytes)
+def test_the_room_is_within_both_limits(cache_ram: int, limit: int, taken: int) -> None:
+    room = cache_room(cache_ram, limit, taken)
+    assert 0 <= room <= cache_ram
+    assert room + taken <= max(limit, taken)
+    assert cache_room(cache_ram, None, taken) == cache_ram
+
+
+@given(_bytes, st.dictionaries(st.text(max_size=3), _bytes, max_size=6))
+def test_shares_are_equal_as_far_as_they_may_be(room: int, most: dict[str, int]) -> None:
+    shares = cache_shares(room, most)
+    assert shares.keys() == most.keys()
+    assert sum(shares.values()) <= room
+    assert all(share <= most[name] for name, share in shares.items())
+    wanting = [share for name, share in shares.items() if share < most[name]]
+    if wanting:
+        assert max(shares.values()) - min(wanting) <= len(most), "nobody has more than one who wants more"
+        assert room - sum(shares.values()) <= len(most), "and nothing is left over"
+
+
+def test_a_model_that_is_alone_has_all_of_it() -> None:
+    assert cache_shares(800 * MIB, {"a": 1 << 62}) == {"a": 800 * MIB}
+    assert cache_shares(800 * MIB, {"a": 1 << 62, "b": 100 * MIB}) == {"a": 700 * MIB, "b": 100 * MIB}
+    assert cache_shares(800 * MIB, {}) == {}
+
+
+def test_small_changes_are_not_told() -> None:
+    assert not is_worth_telling(100 * MIB, 97 * MIB)
+    assert is_worth_telling(100 * MIB, 50 * MIB)
+    assert is_worth_telling(0, 1)
+    assert is_worth_telling(MIB, 0)
+    assert not is_worth_telling(0, 0)
