@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import socket
 import subprocess
 import sys
@@ -98,6 +101,43 @@ def test_every_error_has_the_request_id(fake_server: Server) -> None:
         for event in told:
             if event.get("error"):
                 assert event["request_id"] == stream.headers["x-request-id"]
+
+
+def test_a_stream_that_breaks_off_is_an_error_in_the_log() -> None:
+    bodies: dict[str, dict[str, Any]] = {
+        CHAT: chat_body("say: " + "a " * 500),
+        "/v1/completions": {"prompt": "say: " + "a " * 500},
+        "/completion": {"prompt": "say: " + "a " * 500},
+        "/v1/messages": chat_body("say: " + "a " * 500, max_tokens=500),
+        "/v1/responses": {"input": "say: " + "a " * 500},
+    }
+    with Server("-m", "fake:delay=0.05", "--log-format", "json") as server:
+        for path, body in bodies.items():
+            with server.client.stream("POST", path, json={**body, "stream": True}) as stream:
+                told = events(stream)
+                for _, data in told:
+                    if " a" in data or '"a' in data:
+                        break
+                os.kill(server.workers()[0], signal.SIGKILL)
+                rest = "".join(data for _, data in told)
+            assert stream.status_code == 200 and "worker_crashed" in rest, path
+            line = _await_request(server, stream.headers["x-request-id"])
+            assert (line["level"], line["status"], line["error"]) == ("error", 200, "worker_crashed"), path
+            assert line["client"] == "127.0.0.1" and "SIGKILL" in line["reason"]
+        metrics = server.client.get("/metrics").text
+        counted = re.search(r'^paddock_requests_total\{.*outcome="worker_crashed".*\} (\S+)$', metrics, re.MULTILINE)
+        assert counted is not None and float(counted[1]) == len(bodies)
+
+
+def test_errors_have_their_code_in_the_log_and_the_level_of_whose_they_are() -> None:
+    with Server("-m", "fake:", "--log-format", "json") as server:
+        refused = server.client.post(CHAT, json={"messages": []})
+        line = _await_request(server, refused.headers["x-request-id"])
+        assert (line["level"], line["error"]) == ("info", refused.json()["error"]["code"])
+        assert "reason" not in line, "what a client sent wrongly is not repeated"
+        crashed = server.client.post(CHAT, json=chat_body("crash: now"))
+        line = _await_request(server, crashed.headers["x-request-id"])
+        assert (line["level"], line["status"], line["error"]) == ("warning", 503, "worker_crashed")
 
 
 def test_no_line_can_be_forged() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import struct
@@ -144,3 +145,13 @@ def test_writing_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path)
     assert bytes(read(str(tmp_path), "slot.bin", ORIGIN, limit=MUCH)[1]) == b"old"
     with pytest.raises(PaddockError, match="folder"):
         write(str(tmp_path / "none"), "slot.bin", Header(ORIGIN, SlotPrefix()), iter(()))
+
+
+def test_a_full_disk_is_told_with_what_is_left(tmp_path: Path) -> None:
+    def state() -> Iterator[bytes]:
+        yield b"some"
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(Unavailable, match=r"No space left on device; the disk of slot_save_path has \d+ bytes left"):
+        write(str(tmp_path), "a.bin", Header(ORIGIN, SlotPrefix([1])), state())
+    assert list(tmp_path.iterdir()) == [], "and nothing is left behind"

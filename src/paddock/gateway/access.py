@@ -13,6 +13,7 @@ from paddock.errors import PaddockError
 from paddock.gateway.audit import AUDITED, AuditLog, Record, detail_of, now, result_of
 from paddock.gateway.bodies import BODY, HELD, IGNORED
 from paddock.gateway.callers import CALLER, MODEL, NOBODY
+from paddock.gateway.failures import FAILURE, Failure
 from paddock.gateway.jobs import HEADER, JOB
 from paddock.gateway.metering import METER
 from paddock.gateway.request_ids import REQUEST_ID, request_id_from
@@ -41,6 +42,7 @@ class AccessLog:
             return
         request_id = request_id_from(Headers(scope=scope).get("x-request-id"))
         REQUEST_ID.set(request_id)
+        FAILURE.set(failure := Failure())
         begun = time.perf_counter()
         status = 0
         finished = False
@@ -86,7 +88,8 @@ class AccessLog:
                 scope[HELD].release()
             if self._audit is not None and AUDITED in scope:
                 self._audit.record(_audited(scope, status, request_id))
-            write = _log.debug if scope["path"] in _QUIET else _log.info
+            level = failure.level
+            write = getattr(_log, "debug" if level != "error" and scope["path"] in _QUIET else level)
             write(
                 "request",
                 method=scope["method"],
@@ -94,6 +97,7 @@ class AccessLog:
                 status=status or "client left",
                 duration_ms=round((time.perf_counter() - begun) * 1000, 1),
                 request_id=request_id,
+                **_told(failure),
                 **_more(scope),
             )
 
@@ -112,9 +116,19 @@ def _audited(scope: Scope, status: int, request_id: str) -> Record:
     )
 
 
+def _told(failure: Failure) -> dict[str, Any]:
+    """The error's code; and why, where it is the server's."""
+    if failure.error is None:
+        return {}
+    fields = {"error": failure.error.code}
+    return fields if failure.level == "info" else fields | {"reason": failure.error.message}
+
+
 def _more(scope: Scope) -> dict[str, Any]:
     """Who asked and what became of it, as far as it came to that."""
     fields: dict[str, Any] = {}
+    if client := scope.get("client"):
+        fields["client"] = client[0]
     if name := scope.get(CALLER, NOBODY).name:
         fields["key"] = name
     if model := scope.get(MODEL):

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from paddock.errors import InvalidRequest, MethodNotAllowed, NotFound, PaddockError
+from paddock.gateway.failures import note_failure
 from paddock.gateway.request_ids import REQUEST_ID
 
 _encode = msgspec.json.Encoder().encode
@@ -49,6 +50,7 @@ def error_body(error: PaddockError, path: str) -> dict[str, Any]:
 
 
 def error_response(error: PaddockError, path: str) -> Response:
+    note_failure(error, in_stream=False)
     headers: dict[str, str] = {}
     if error.retry_after is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after)))
@@ -59,6 +61,7 @@ def error_response(error: PaddockError, path: str) -> Response:
 
 def error_event(error: PaddockError, path: str = "") -> bytes:
     """The same error inside a stream that has already begun."""
+    note_failure(error, in_stream=True)
     return b"event: error\ndata: " + _encode(error_body(error, path)) + b"\n\n"
 
 

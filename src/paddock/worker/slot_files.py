@@ -6,6 +6,7 @@ that. A file is written under another name first, so that under its own it is al
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -57,8 +58,16 @@ def write(folder: str, name: str, header: Header, state: Iterator[bytes | memory
                 raise
             os.fsync(place)
         except OSError as error:
-            raise Unavailable(f"{name!r} cannot be written: {error.strerror}", param="filename") from None
+            raise Unavailable(f"{name!r} cannot be written: {_why(error, place)}", param="filename") from None
     return size
+
+
+def _why(error: OSError, place: int) -> str:
+    reason = error.strerror or str(error) or type(error).__name__
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return reason
+    disk = os.fstatvfs(place)
+    return f"{reason}; the disk of slot_save_path has {disk.f_bavail * disk.f_frsize} bytes left"
 
 
 def read(folder: str, name: str, origin: StateOrigin, *, limit: int) -> tuple[SlotPrefix, memoryview, int]:

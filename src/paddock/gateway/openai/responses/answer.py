@@ -13,6 +13,7 @@ import msgspec
 
 from paddock.errors import PaddockError
 from paddock.fleet import Generation
+from paddock.gateway.failures import note_failure
 from paddock.gateway.generation import whole
 from paddock.gateway.openai.chat import token_logprobs
 from paddock.gateway.openai.responses.request import ResponseRequest
@@ -110,6 +111,7 @@ class ResponseAnswer:
                         told.append(ended(response=response))
                     yield self._written(*told)
             except PaddockError as error:
+                note_failure(error, in_stream=True)
                 body = error.body()["error"]
                 failure = ErrorEvent(
                     code=error.code,
