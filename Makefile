@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+PREFIX ?= $(HOME)/.local/share/paddock
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format page docs fuzz evaluate bench lock clean
+.PHONY: help serve test check format page docs fuzz evaluate bench lock install versions use clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -46,6 +47,15 @@ bench: $(VENV)/.installed-dev  ## Measure start-up time and idle memory
 
 lock: $(VENV)/.installed-dev  ## Write the versions installed now to constraints.txt
 	@$(BIN)/python tools/lock.py
+
+install:  ## Install this version for production below PREFIX, beside others, and use it (EXTRAS=otel)
+	@$(PYTHON) tools/install.py $(PREFIX) install $(EXTRAS)
+
+versions:  ## List the versions that are installed below PREFIX
+	@$(PYTHON) tools/install.py $(PREFIX) list
+
+use:  ## Use another installed version from the next start on: make use VERSION=0.1.0-…
+	@$(PYTHON) tools/install.py $(PREFIX) use $(VERSION)
 
 clean:  ## Remove the environment and every cache
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -30,7 +30,9 @@ class Server:
         self, *args: str, env: dict[str, str] | None = None, cwd: Path | None = None, lazy: bool = True
     ) -> None:
         self._args = args
-        self._env = {**os.environ, **({"PADDOCK_MODEL_MANAGER__LAZY": "true"} if lazy else {}), **(env or {})}
+        # Tests that stop a server in the middle of something would wait for as long as its users may.
+        usual = {"PADDOCK_SERVER__SHUTDOWN_GRACE": "10", **os.environ}
+        self._env = {**usual, **({"PADDOCK_MODEL_MANAGER__LAZY": "true"} if lazy else {}), **(env or {})}
         self._cwd = cwd
         self.output: list[str] = []
         self.url = ""

@@ -22,18 +22,25 @@ _NEWS = re.compile(r"^\s*(Collecting|Building wheel for|Installing collected pac
 
 def main() -> None:
     folder, extras = Path(sys.argv[1]), sys.argv[2]
+    if any(folder.glob("lib/python*/site-packages/paddock-[0-9]*.dist-info")):
+        # Until 0.1 this project was installed as `paddock`, a name that is another project's on the index.
+        subprocess.run(
+            [str(folder / "bin" / "python"), "-m", "pip", "uninstall", "--yes", "--quiet", "paddock"], check=True
+        )
+    install(folder, "--editable", f"{_ROOT}[{extras}]")
+
+
+def install(folder: Path, *wanted: str) -> None:
+    """Have an environment in this folder with what pip is asked for; ends the program where that fails."""
     _require_tools()
     python = folder / "bin" / "python"
     if not python.exists():
         print(f"Creating {folder} with Python {platform.python_version()}")
         venv.create(folder, with_pip=True)
-    if any(folder.glob("lib/python*/site-packages/paddock-[0-9]*.dist-info")):
-        # Until 0.1 this project was installed as `paddock`, a name that is another project's on the index.
-        subprocess.run([str(python), "-m", "pip", "uninstall", "--yes", "--quiet", "paddock"], check=True)
     log = folder / "install.log"
     command = [
         str(python), "-m", "pip", "install", "--verbose", "--no-input", "--disable-pip-version-check",
-        "--constraint", str(_ROOT / "constraints.txt"), "--editable", f"{_ROOT}[{extras}]",
+        "--constraint", str(_ROOT / "constraints.txt"), *wanted,
     ]  # fmt: skip
     print("Installing (the first time compiles llama.cpp: five to ten minutes on two cores)")
     status = _run(command, log)

@@ -62,7 +62,7 @@ def test_it_comes_and_goes(machine: _Machine) -> None:
     text = machine.unit.read_text()
     assert f'ExecStart="{sys.executable}" "-m" "paddock" "serve" "--config" "{machine.config}"\n' in text
     assert f"WorkingDirectory={machine.home}\n" in text
-    assert "TimeoutStopSec=60\n" in text, "longer than answers have to finish"
+    assert "TimeoutStopSec=70\n" in text, "longer than answers have to finish"
 
     assert machine.service("install", "--config", "my config.json").returncode == 0
     assert machine.asked()[-1] == "--user restart paddock", "what runs is the unit that was written last"

@@ -14,6 +14,8 @@ import pytest
 import yaml
 
 from paddock.cli.serve import command as serve
+from paddock.cli.unit import Unit
+from paddock.config import ServerSettings
 from tests.certificates import make_certificate
 from tests.server import Server
 
@@ -79,6 +81,14 @@ def test_compose_closes_what_can_be_closed(names: tuple[str, ...]) -> None:
         assert all(port.startswith("127.0.0.1:") for port in service["ports"])
     first, *args = services["paddock"]["command"]
     assert first == "serve" and serve.make_context("serve", args).params["log_format"] == "json"
+
+
+def test_whoever_stops_the_server_waits_longer_than_answers_have_to_finish() -> None:
+    server = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]["paddock"]
+    least = ServerSettings().stop_timeout
+    assert ServerSettings().shutdown_grace >= 60
+    assert int(server["stop_grace_period"].removesuffix("s")) >= least
+    assert Unit(("paddock",)).stop_timeout >= least
 
 
 def test_what_compose_mounts_of_ours_can_be_read() -> None:

@@ -146,7 +146,10 @@ def test_the_server_takes_what_it_is_given(built: dict[str, Manifest], tmp_path:
     assert str(settings.model_manager.models_directory) in mounts
     assert settings.server.api_key_file is not None and str(settings.server.api_key_file.parent) in mounts
     grace = built["Deployment"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
-    assert grace > settings.server.shutdown_grace + 5, "what is under way can be finished"
+    before = int(container["lifecycle"]["preStop"]["exec"]["command"][-1])
+    assert grace >= before + settings.server.stop_timeout, "what is under way can be finished"
+    cpus = int(container["resources"]["requests"]["cpu"])
+    assert settings.model_manager.n_threads == cpus, "as many as the pod is sure of, and not as the node has cores"
 
 
 def test_a_long_load_is_waited_for(built: dict[str, Manifest], tmp_path: Path) -> None:

@@ -447,8 +447,8 @@ def test_there_is_room_for_so_many() -> None:
 
 
 def test_a_server_that_stops_waits_for_no_viewer(tmp_path: Path) -> None:
-    config = _config(tmp_path, server={"shutdown_grace": 600}, model_manager={"model": "fake:"})
-    with Server("--config", config) as server:
+    config = _config(tmp_path, model_manager={"model": "fake:"})
+    with Server("--config", config, env={"PADDOCK_SERVER__SHUTDOWN_GRACE": "600"}) as server:
         server.chat("say: hello")
         with Viewer(server) as viewer, server.client.stream("GET", "/models/sse") as models:
             stream = events(models)

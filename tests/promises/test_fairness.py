@@ -29,8 +29,8 @@ KEYS: dict[str, dict[str, Any]] = {
 def _server(folder: Path, *args: str) -> Server:
     keys = {name: {**said, "key": name} for name, said in KEYS.items()}
     config = folder / "config.json"
-    config.write_text(json.dumps({"server": {"keys": keys, "shutdown_grace": 0}}))
-    return Server("--config", str(config), *args)
+    config.write_text(json.dumps({"server": {"keys": keys}}))
+    return Server("--config", str(config), *args, env={"PADDOCK_SERVER__SHUTDOWN_GRACE": "0"})
 
 
 def _post(server: Server, key: str, path: str, body: Any, **options: Any) -> httpx.Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from threading import Semaphore
 from typing import Any
 
 import httpx
@@ -90,18 +91,49 @@ def test_a_second_interrupt_ends_it_at_once() -> None:
             next(stream)
             workers = server.workers()
             server.process.send_signal(signal.SIGINT)
-            wait_for(lambda: not _listens(server), 10, "the first to be heard")
+            wait_for(lambda: _health(server) == (503, "server_stopping"), 10, "the first to be heard")
             server.process.send_signal(signal.SIGINT)
             server.process.wait(100)
         assert not any(map(alive, workers))
 
 
-def _listens(server: Server) -> bool:
-    try:
-        httpx.get(f"{server.url}/health")
-    except httpx.TransportError:
-        return False
-    return True
+def test_requests_under_way_are_finished_and_new_ones_refused() -> None:
+    env = {"PADDOCK_SERVER__SHUTDOWN_GRACE": "120"}
+    with Server("-m", "fake:delay=0.05,load=1", "-np", "8", env=env) as server, ThreadPoolExecutor(8) as pool:
+        begun = Semaphore(0)
+
+        def stream(number: int) -> list[tuple[str, str]]:
+            body = chat_body(f"say: {number} " + "hay " * 40, stream=True)
+            with httpx.stream("POST", f"{server.url}{CHAT}", json=body, timeout=200) as response:
+                told = events(response)
+                first = next(told)
+                begun.release()
+                return [first, *told]
+
+        streams = [pool.submit(stream, number) for number in range(8)]
+        for _ in streams:
+            assert begun.acquire(timeout=200)
+        server.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: _health(server) == (503, "server_stopping"), 10, "the signal to be heard")
+        refused = server.client.post(CHAT, json=chat_body("say: late"))
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "server_stopping")
+        assert [told.result(200)[-1] for told in streams] == [("message", "[DONE]")] * 8
+        assert server.process.wait(100) == 0
+
+
+def test_who_waits_for_a_model_that_is_loading_is_not_sent_away() -> None:
+    env = {"PADDOCK_SERVER__SHUTDOWN_GRACE": "120"}
+    with Server("-m", "fake:load=2", env=env) as server, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(server.chat, "say: hello")
+        wait_for(server.workers, 20, "the load to begin")
+        server.process.send_signal(signal.SIGTERM)
+        assert asked.result(100)["choices"][0]["message"]["content"] == "hello"
+        assert server.process.wait(100) == 0
+
+
+def _health(server: Server) -> tuple[int, str]:
+    response = httpx.get(f"{server.url}/health")
+    return response.status_code, response.json().get("error", {}).get("code", "")
 
 
 def test_a_client_that_leaves_frees_its_place() -> None:

@@ -159,7 +159,7 @@ def _unit(config: Path | None, *, system: bool, account: str | None) -> Unit:
                 settings.server.audit_log and settings.server.audit_log.parent,
             )
         )
-    python = Path(sys.executable).absolute()
+    python = current_python(Path(sys.executable).absolute())
     needed = [path for path in (python, file, models, slots, audit) if path is not None]
     for path in needed:
         if not str(path).isprintable():
@@ -173,8 +173,19 @@ def _unit(config: Path | None, *, system: bool, account: str | None) -> Unit:
         account=account,
         groups=tuple(name for name in _GPU_GROUPS if _is_group(name)),
         writable=tuple(path for path in (slots, audit) if path is not None),
-        stop_timeout=int(settings.server.shutdown_grace) + 20,
+        stop_timeout=settings.server.stop_timeout,
     )
+
+
+def current_python(python: Path) -> Path:
+    """Of a version that `make install` made and its `current` link means, the path through that link: the unit then
+    runs whatever version is current.
+    """
+    place = python.parent.parent
+    through = place.parent.parent / "current" / "bin" / python.name
+    if place.parent.name == "versions" and through.parent.parent.resolve() == place.resolve():
+        return through
+    return python
 
 
 def _require_open(*paths: Path) -> None:

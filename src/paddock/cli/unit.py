@@ -23,7 +23,7 @@ class Unit:
     """Further groups of that user: who may use the GPU."""
     writable: tuple[Path, ...] = field(default=())
     """Folders that a system service may write to besides its own."""
-    stop_timeout: int = 30
+    stop_timeout: int = 150
 
     def text(self) -> str:
         sections = (self._unit(), self._service(), self._install())

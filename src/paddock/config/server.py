@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
@@ -147,8 +148,13 @@ class ServerSettings(Section):
     """Allow `POST /props`."""
     webui: bool = True
     """Serve the web page at `/` and the routes that it uses."""
-    shutdown_grace: float = Field(10.0, ge=0)
-    """Seconds that running requests get to finish after SIGTERM."""
+    shutdown_grace: float = Field(120.0, ge=0)
+    """Seconds that running requests get to finish after SIGTERM. What stops the server (systemd) must wait longer."""
+
+    @property
+    def stop_timeout(self) -> int:
+        """Seconds after which the server has certainly ended by itself."""
+        return math.ceil(self.shutdown_grace) + 30
 
     @property
     def body_budget(self) -> int:

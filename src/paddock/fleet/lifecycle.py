@@ -36,6 +36,8 @@ _log = structlog.get_logger(__name__)
 _STAY_PER_LOAD = 2.0
 """A model stays at least so many times as long as it took to load, so that loading is not all that happens."""
 _MOST_UNSEEN = 256
+_LOOK_EVERY = 0.05
+"""Seconds between two looks at whether the last request has ended."""
 _SHORT_PAUSE = 2.0
 """Seconds that a request waits for a model that is left alone after failures."""
 
@@ -68,6 +70,10 @@ class Lifecycle:
     @property
     def cache_ram(self) -> int:
         return self._rules.cache_ram
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
 
     def worker(self, name: str) -> WorkerProcess | None:
         """The worker of a model that is there."""
@@ -184,10 +190,13 @@ class Lifecycle:
             if queue.full():
                 queue.get_nowait()
             queue.put_nowait(None)
-        workers = [seat.worker for seat in self._seats.values() if seat.worker is not None]
+        for seat in self._seats.values():
+            if seat.phase == "out":  # and nobody is loaded any more
+                seat.refuse_waiting(ServerStopping("the server is stopping"))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
-                await asyncio.gather(*(worker.unused() for worker in workers))
+                while any(seat.busy for seat in self._seats.values()):  # noqa: ASYNC110 (no one event tells)
+                    await asyncio.sleep(_LOOK_EVERY)
         self.abandon()
 
     def abandon(self) -> None:

@@ -284,6 +284,11 @@ class Fleet:
                     if any(member.name == name for member in model.members().values()):
                         yield self._status(model)
 
+    @property
+    def stopping(self) -> bool:
+        """Nothing new is taken any more."""
+        return self._lifecycle.stopping
+
     async def drain(self, grace: float) -> None:
         """Take nothing new; let what runs finish within `grace` seconds, then end it with an error."""
         self.onlookers.close()

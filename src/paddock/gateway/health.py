@@ -9,7 +9,7 @@ import msgspec
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from paddock.errors import ModelLoading
+from paddock.errors import ModelLoading, ServerStopping
 from paddock.fleet import Fleet
 from paddock.gateway.openapi import describe
 from paddock.gateway.responses import JSON, error_response
@@ -31,9 +31,12 @@ def health_routes(fleet: Fleet) -> APIRouter:
     @router.get("/health", **describe(Health))
     @router.get("/v1/health", **describe(Health))
     async def health() -> Response:
-        """200 when requests can be served. 503 while the only model is loading, as llama-server answers. Once it has
-        left because it was idle it is 200 again: the next request loads it.
+        """200 when requests can be served. 503 while the only model is loading, as llama-server answers, and while
+        the server finishes its last requests (`server_stopping`). Once the model has left because it was idle it is
+        200 again: the next request loads it.
         """
+        if fleet.stopping:
+            return error_response(ServerStopping("draining: the server finishes what it has and stops"), "/health")
         status = fleet.status()
         if len(status) == 1 and (status[0].state == "loading" or fleet.is_preloading(status[0].model)):
             return error_response(ModelLoading("Loading model", retry_after=1), "/health")

@@ -32,6 +32,8 @@ from paddock.gateway.usage import UsageBook
 
 _log = structlog.get_logger(__name__)
 
+_CLOSING = 5
+"""Seconds for connections to close after the last request."""
 _BACKLOG = 2048
 _MOST_FILES = 65536
 _OTHER_FILES = 256
@@ -90,7 +92,7 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, which on a signal stops listening; here the running streams are then given their grace."""
+    """uvicorn, which on a signal stops listening; here the running requests are given their grace before."""
 
     def __init__(
         self,
@@ -173,9 +175,9 @@ class _Server(uvicorn.Server):
         self._notifier.stopping()
         if self._watching is not None:
             self._watching.cancel()
-        draining = asyncio.ensure_future(self._drain())
+        # Still listening, so that /health can say that it is draining; new requests to models are a 503.
+        await self._drain()
         await super().shutdown(sockets)
-        await draining
         # uvicorn raises the signal again at the end; being asked to stop and stopping is a success.
         self._captured_signals.clear()
 
@@ -200,8 +202,8 @@ def _uvicorn_config(settings: ServerSettings, app: FastAPI) -> uvicorn.Config:
         server_header=False,
         backlog=_BACKLOG,
         timeout_keep_alive=settings.keep_alive_timeout,
-        # The fleet ends the streams when their grace is over; this is for connections that even then do not close.
-        timeout_graceful_shutdown=int(settings.shutdown_grace) + 5,
+        # When the fleet has ended the streams, or their grace is over: for connections that even then do not close.
+        timeout_graceful_shutdown=_CLOSING,
     )
 
 
