@@ -66,7 +66,7 @@ class ModelSettings(Section):
     cont_batching: bool = True
     """Compute several requests in one step. If false, requests run one after another."""
     cache_ram: int | None = Field(None, ge=-1)
-    """MiB of host memory for prompt prefixes that may be used again; all models share it. For one model: the most that it
+    """MiB of host memory for prompt prefixes that may be used again; all models share it. For one model: the most it
     gets. -1: no limit. By default an eighth of the memory of the machine or its control group, at most 8 GiB.
     """
     max_queue: int = Field(1024, ge=0)
