@@ -1,33 +1,100 @@
 """Exit status 0 if the server in this container is healthy. Standard library only; no curl in the image.
 
 With --alive any answer will do: 503 says that the only model is being loaded, which is no reason to be restarted. Where
-it listens is told by the variables that tell the server.
+the server listens, and whether with TLS, is learnt as the server learns it: from its flags, its environment, and its
+configuration file.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import ssl
 import sys
+from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import Any
 
-HOST, WAIT = "127.0.0.1", 5
+WAIT = 5
+_INITS = {"catatonit", "docker-init", "dumb-init", "tini"}
+_EVERYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 (nothing listens here)
 
 
 def main() -> None:
-    port = int(os.environ.get("PADDOCK_SERVER__PORT", "8080"))
-    connection = HTTPConnection(HOST, port, timeout=WAIT)
-    if "PADDOCK_SERVER__SSL_CERT_FILE" in os.environ:
+    host, port, tls = listens_on(command_of_server(), os.environ)
+    connection = HTTPConnection(host, port, timeout=WAIT)
+    if tls:
         itself = ssl.create_default_context()
         itself.check_hostname, itself.verify_mode = False, ssl.CERT_NONE  # its certificate is for another name
-        connection = HTTPSConnection(HOST, port, timeout=WAIT, context=itself)
+        connection = HTTPSConnection(host, port, timeout=WAIT, context=itself)
     try:
         connection.request("GET", "/health")
         status = connection.getresponse().status
     except (OSError, HTTPException) as error:
-        sys.exit(f"/health does not answer: {error}")
+        sys.exit(f"/health does not answer on {host} port {port}: {error}")
     if status != 200 and "--alive" not in sys.argv:
         sys.exit(f"/health answers {status}")
+
+
+def listens_on(flags: Sequence[str], environment: Mapping[str, str]) -> tuple[str, int, bool]:
+    """Host, port and whether TLS is spoken. Flags win over the environment, and that over the file."""
+    file = _flag(flags, "--config") or environment.get("PADDOCK_CONFIG")
+    said = _read(Path(file).expanduser()) if file else {}
+
+    def setting(name: str, flag: str) -> Any:
+        return _flag(flags, flag) or environment.get(f"PADDOCK_SERVER__{name.upper()}") or said.get(name)
+
+    host = str(setting("host", "--host") or "")
+    return (
+        _EVERYWHERE.get(host, host),
+        int(setting("port", "--port") or 8080),
+        bool(setting("ssl_cert_file", "--ssl-cert-file")),
+    )
+
+
+def command_of_server(processes: Path = Path("/proc")) -> list[str]:
+    """The words after `paddock serve` of the server in this container: its first process, or one that an init has
+    started. None outside of a container, where there may be several servers.
+    """
+    first = _words(processes / "1")
+    if first and Path(first[0]).name not in _INITS:
+        return _after_serve(first)
+    others = sorted(int(place.name) for place in processes.glob("[0-9]*"))
+    return next(filter(None, (_after_serve(_words(processes / str(number))) for number in others)), [])
+
+
+def _words(process: Path) -> list[str]:
+    try:
+        return (process / "cmdline").read_bytes().decode("utf-8", "replace").rstrip("\0").split("\0")
+    except OSError:
+        return []  # it has ended, or is not ours to see
+
+
+def _after_serve(words: Sequence[str]) -> list[str]:
+    for index, word in enumerate(words[1:], 1):
+        if word == "serve" and Path(words[index - 1]).name == "paddock":
+            return list(words[index + 1 :])
+    return []
+
+
+def _flag(words: Sequence[str], name: str) -> str | None:
+    """The last time it is given counts."""
+    value = None
+    for index, word in enumerate(words):
+        if word == name and index + 1 < len(words):
+            value = words[index + 1]
+        elif word.startswith(f"{name}="):
+            value = word.partition("=")[2]
+    return value
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text("utf-8"))["server"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.cli.doctor.exposure import check_cors, check_exposure
+from paddock.cli.doctor.exposure import check_cors, check_exposure, check_keys, check_metrics, check_root
 from paddock.cli.doctor.finding import Finding, Level
 from paddock.cli.doctor.installation import check_installation, check_name, look_at_installation
 from paddock.cli.doctor.models import (
@@ -325,6 +325,21 @@ def test_what_is_closed_to_us(tmp_path: Path) -> None:
     assert check_directory(tmp_path / "closed").level == "problem"
     assert _worst(check_slots(tmp_path / "closed"))[0] == "problem"
     assert _worst(check_secret(tmp_path / "key", "the key file"))[0] == "problem"
+
+
+def test_what_makes_it_easy_for_others() -> None:
+    assert check_root(1000) is None
+    root = check_root(0)
+    assert root is not None and root.level == "warning" and "root" in root.text
+    assert check_metrics("127.0.0.1", metrics=True, metrics_key=False) is None
+    assert check_metrics("0.0.0.0", metrics=False, metrics_key=False) is None
+    assert check_metrics("0.0.0.0", metrics=True, metrics_key=True) is None
+    metrics = check_metrics("0.0.0.0", metrics=True, metrics_key=False)
+    assert metrics is not None and metrics.level == "warning" and "/metrics" in metrics.text
+    assert check_keys([]) is None and check_keys(["x" * 32]) is None
+    keys = check_keys(["x" * 32, "abc"])
+    assert keys is not None and keys.level == "warning"
+    assert "1 of 2 API keys is shorter" in keys.text and "has 3" in keys.text and "abc" not in keys.text
 
 
 # ── the service, and the installation ────────────────────────────────────────────────────────────────────────────────

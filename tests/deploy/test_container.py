@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -81,6 +82,50 @@ def test_compose_closes_what_can_be_closed(names: tuple[str, ...]) -> None:
         assert all(port.startswith("127.0.0.1:") for port in service["ports"])
     first, *args = services["paddock"]["command"]
     assert first == "serve" and serve.make_context("serve", args).params["log_format"] == "json"
+
+
+@pytest.mark.parametrize(
+    ("flags", "environment", "expected"),
+    [
+        ([], {}, ("127.0.0.1", 8080, False)),
+        (["--host", "0.0.0.0", "--port=9000"], {"PADDOCK_SERVER__PORT": "1"}, ("127.0.0.1", 9000, False)),
+        ([], {"PADDOCK_SERVER__PORT": "9001", "PADDOCK_SERVER__HOST": "::"}, ("::1", 9001, False)),
+        (["--config", "FILE"], {}, ("10.1.2.3", 8443, True)),
+        ([], {"PADDOCK_CONFIG": "FILE", "PADDOCK_SERVER__PORT": "1"}, ("10.1.2.3", 1, True)),
+        (["--config", "MISSING"], {}, ("127.0.0.1", 8080, False)),
+    ],
+)
+def test_the_health_check_asks_where_the_server_listens(
+    tmp_path: Path, flags: list[str], environment: dict[str, str], expected: tuple[str, int, bool]
+) -> None:
+    said = {"host": "10.1.2.3", "port": 8443, "ssl_cert_file": "/tls/cert.pem", "ssl_key_file": "/tls/key.pem"}
+    (tmp_path / "config.json").write_text(json.dumps({"server": said}))
+    name = str(tmp_path / "config.json")
+    flags = [name if word == "FILE" else word for word in flags]
+    environment = {key: name if value == "FILE" else value for key, value in environment.items()}
+    assert _health_check().listens_on(flags, environment) == expected
+
+
+def test_the_health_check_finds_the_server_among_the_processes(tmp_path: Path) -> None:
+    for pid, words in (
+        (1, ["/sbin/tini", "--", "paddock"]),
+        (7, ["/opt/paddock/bin/python3", "/opt/paddock/bin/paddock", "serve", "--port", "9000"]),
+        (9, ["python", "-P", "-m", "paddock.worker", "5", "6"]),
+    ):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cmdline").write_bytes("\0".join([*words, ""]).encode())
+    assert _health_check().command_of_server(tmp_path) == ["--port", "9000"]
+    (tmp_path / "1" / "cmdline").write_bytes(b"/usr/lib/systemd/systemd\0")
+    assert _health_check().command_of_server(tmp_path) == [], "outside of a container nobody says which is meant"
+    assert _health_check().command_of_server(tmp_path / "none") == []
+
+
+def _health_check() -> Any:
+    spec = importlib.util.spec_from_file_location("healthcheck", DEPLOY / "healthcheck.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_whoever_stops_the_server_waits_longer_than_answers_have_to_finish() -> None:

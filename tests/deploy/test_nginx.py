@@ -86,6 +86,17 @@ def test_our_sample(sample: httpx.Client, server: Server) -> None:
     assert sample.get("/admin/status").status_code == 200, "from loopback"
 
 
+def test_the_page_may_ask_from_where_it_was_opened(sample: httpx.Client) -> None:
+    page = sample.get("/", headers={"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"})
+    assert page.status_code == 200 and "<html" in page.text
+    here = str(sample.base_url).rstrip("/")  # with its port, as a browser writes it
+    told = {"Origin": here, "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}
+    assert sample.post("/tokenize", json={"content": "hay"}, headers=told).status_code == 200
+    for stranger in ("https://evil.example", here.replace("localhost", "evil.example"), here.rpartition(":")[0]):
+        refused = sample.post("/tokenize", json={"content": "hay"}, headers={**told, "Origin": stranger})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "origin_not_allowed")
+
+
 def test_a_client_that_leaves_nginx_leaves_the_server(sample: httpx.Client, server: Server) -> None:
     with sample.stream("POST", "/v1/chat/completions", json=_question()) as response:
         reading = events(response)  # kept: the connection closes with it

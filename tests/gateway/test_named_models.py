@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.server import Server, chat_body
+from tests.server import Server, chat_body, wait_for
 
 
 def test_each_model_is_opened_as_it_was_said(tiny_models: dict[str, Path], tmp_path: Path) -> None:
@@ -44,3 +44,32 @@ def test_each_model_is_opened_as_it_was_said(tiny_models: dict[str, Path], tmp_p
 def test_a_template_from_the_command_line(tmp_path: Path) -> None:
     with Server("-m", "fake:", "--chat-template", "{{ messages[0].content }}?") as server:
         assert server.client.post("/apply-template", json=chat_body("why")).json()["prompt"] == "why?"
+
+
+def test_a_new_file_is_served_without_a_reload(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "one.gguf").symlink_to(tiny_models["llama"])
+    config = tmp_path / "config.json"
+    manager = {"models_directory": str(folder), "watch_interval": 0.05}
+    config.write_text(json.dumps({"model_manager": manager}))
+
+    def names() -> set[str]:
+        return {model["id"] for model in server.client.get("/v1/models").json()["data"]}
+
+    with Server("--config", str(config)) as server:
+        assert server.client.post("/completion", json={"prompt": "a", "model": "two"}).status_code == 404
+        one = server.client.post("/completion", json={"prompt": "a", "n_predict": 1, "model": "one"})
+        assert one.status_code == 200
+        workers = server.workers()
+        (folder / "below").mkdir()
+        (folder / "below" / "two.gguf").symlink_to(tiny_models["caller"])
+        wait_for(lambda: names() == {"one", "two"}, 20, "the new file to be seen")
+        two = server.client.post("/completion", json={"prompt": "a", "n_predict": 1, "model": "two"})
+        assert two.status_code == 200
+        assert set(workers) <= set(server.workers()), "the other model is not touched"
+        (folder / "below" / "two.gguf").unlink()
+        wait_for(lambda: names() == {"one"}, 20, "the file to be missed")
+        (folder / "one.gguf").unlink()
+        wait_for(lambda: any("directory is empty" in line for line in server.output), 20, "it to be noticed")
+        assert names() == {"one"}, "a disk that is not mounted takes nothing away"

@@ -197,6 +197,8 @@ class ModelManagerSettings(ModelSettings):
     """
     check_interval: float = Field(60, gt=0)
     """The most seconds between two checks for idle models."""
+    watch_interval: float = Field(2, ge=0)
+    """Seconds between two looks for new, changed and removed files in `models_directory`. 0: only a reload looks."""
     memory_limit: Size | None = None
     """The most host memory that all models together may take. Without it: what is free."""
     gpu_memory_limit: Size | None = None

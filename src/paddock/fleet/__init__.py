@@ -4,6 +4,7 @@ from paddock.fleet.catalogue import Catalogue, Model, open_catalogue
 from paddock.fleet.description import Description
 from paddock.fleet.environment import has_gpu
 from paddock.fleet.estimate import Estimate
+from paddock.fleet.files import look_at_files
 from paddock.fleet.generation import Generation
 from paddock.fleet.journey import Journey
 from paddock.fleet.lifecycle import Lifecycle
@@ -36,5 +37,6 @@ __all__ = [
     "host_memory_available",
     "llamacpp_levels",
     "llamacpp_totals",
+    "look_at_files",
     "open_catalogue",
 ]

@@ -88,6 +88,17 @@ def find_models(directory: Path) -> tuple[list[Found], list[str]]:
     return sorted(found.values(), key=rank), notes
 
 
+def look_at_files(directory: Path) -> frozenset[tuple[str, int, int]]:
+    """Every model file below the directory with its size and time: the same as long as nothing changes there."""
+    return frozenset(
+        (file.path, file.size, file.written)
+        for folder in _folders(directory, [])
+        for path in folder.glob(f"*{SUFFIX}")
+        if not path.name.startswith(".")
+        for file in [ModelFile.look(path)]
+    )
+
+
 def gather(path: Path) -> Found:
     """One model by the name of its file, or of any part of it."""
     path = path.absolute()

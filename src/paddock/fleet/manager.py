@@ -292,6 +292,8 @@ class Fleet:
     async def drain(self, grace: float) -> None:
         """Take nothing new; let what runs finish within `grace` seconds, then end it with an error."""
         self.onlookers.close()
+        for task in list(self._preloading.values()):  # which nobody waits for
+            task.cancel()
         await asyncio.gather(self._lifecycle.drain(grace), self._pools.stop(grace))
 
     def abandon(self) -> None:

@@ -36,6 +36,7 @@ class Reloader:
         self._gate = gate
         self._settings = settings
         self._reread = reread
+        self._manager = settings.model_manager
         self._lock = asyncio.Lock()
 
     async def reload(self) -> Reloaded:
@@ -57,6 +58,7 @@ class Reloader:
             for note in catalogue.notes:
                 _log.warning(note)
             self._gate.replace(keys)
+            self._manager = settings.model_manager
             changed = self._fleet.reload(catalogue, Rules.of(settings.model_manager))
             before, after = self._settings.server, settings.server
             restart = [
@@ -66,6 +68,18 @@ class Reloader:
             ]
             _log.info("reloaded", changed=changed, restart_needed=restart)
             return Reloaded(changed, [f"server.{name}" for name in restart])
+
+    async def rescan(self) -> list[str]:
+        """Look at the models directory again, with the settings as they are. Returns the models that are new, gone or
+        changed. Raises `InvalidRequest`, with everything as it was.
+        """
+        async with self._lock:
+            verbose = self._settings.server.log_level == "DEBUG"
+            try:
+                catalogue = await asyncio.to_thread(open_catalogue, self._manager, verbose=verbose)
+            except StartupError as error:
+                raise InvalidRequest(f"nothing was changed: {error.message}") from None
+            return self._fleet.reload(catalogue, Rules.of(self._manager))
 
     def _read_keys(self, settings: Settings) -> list[Key]:
         keys = read_keys(settings.server)

@@ -22,6 +22,7 @@ from paddock.gateway.app import create_app
 from paddock.gateway.audit import Record, now, result_of
 from paddock.gateway.auth import Gate
 from paddock.gateway.connection_limits import ConnectionLimits
+from paddock.gateway.folder_watch import FolderWatch
 from paddock.gateway.handshakes import TLSListener
 from paddock.gateway.keys import read_keys
 from paddock.gateway.notify import Notifier
@@ -86,6 +87,7 @@ def serve(
             certificate,
             said.handshake_timeout,
         )
+        server.folder_watch = _folder_watch(settings, reloader)
         server.run(sockets=[sock])
     if server.failure is not None:
         raise server.failure
@@ -120,6 +122,8 @@ class _Server(uvicorn.Server):
         self._watching: asyncio.Task[None] | None = None
         self.failure: StartupError | None = None
         """Why it ended by itself."""
+        self.folder_watch: FolderWatch | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         if self._certificate is None:
@@ -136,6 +140,8 @@ class _Server(uvicorn.Server):
             self._beating = asyncio.ensure_future(self._notifier.keep_alive())
             if self._certificate is not None:
                 self._watching = asyncio.ensure_future(self._certificate.watch())
+            if self.folder_watch is not None:
+                self._looking = asyncio.ensure_future(self.folder_watch.run())
             self._on_listening()
 
     def _on_load_failure(self, model: Model, error: PaddockError) -> None:
@@ -173,8 +179,9 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._notifier.stopping()
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in (self._watching, self._looking):
+            if task is not None:
+                task.cancel()
         # Still listening, so that /health can say that it is draining; new requests to models are a 503.
         await self._drain()
         await super().shutdown(sockets)
@@ -188,6 +195,13 @@ class _Server(uvicorn.Server):
         if self.force_exit:  # a second Ctrl-C
             task.cancel()
             await self._fleet.close()
+
+
+def _folder_watch(settings: Settings, reloader: Reloader) -> FolderWatch | None:
+    manager = settings.model_manager
+    if manager.model is not None or manager.models_directory is None or not manager.watch_interval:
+        return None
+    return FolderWatch(manager.models_directory, manager.watch_interval, reloader)
 
 
 def _uvicorn_config(settings: ServerSettings, app: FastAPI) -> uvicorn.Config:

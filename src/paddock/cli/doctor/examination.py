@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from paddock.cli.doctor.exposure import check_cors, check_exposure
+from paddock.cli.doctor.exposure import check_cors, check_exposure, check_keys, check_metrics, check_root
 from paddock.cli.doctor.finding import Finding
 from paddock.cli.doctor.installation import look_at_installation
 from paddock.cli.doctor.models import Room, look_at_models
@@ -77,6 +77,14 @@ def _server(settings: ServerSettings, file: Path | None) -> Iterator[Finding]:
     keys = bool(settings.api_keys or settings.api_key_file or settings.keys)
     yield look_at_port(settings.host, settings.port)
     yield check_exposure(settings.host, keys=keys, tls=settings.ssl_cert_file is not None)
+    yield from filter(
+        None,
+        (
+            check_root(os.geteuid()),
+            check_metrics(settings.host, metrics=settings.metrics, metrics_key=settings.metrics_key),
+            check_keys(_written_keys(settings)),
+        ),
+    )
     yield check_cors(settings.cors_origins, keys=keys)
     yield from check_tls(settings.ssl_cert_file, settings.ssl_key_file)
     yield from check_slots(settings.slot_save_path)
@@ -85,3 +93,14 @@ def _server(settings: ServerSettings, file: Path | None) -> Iterator[Finding]:
     written = settings.api_keys or any(key.key is not None for key in settings.keys.values())
     if written and file is not None:
         yield from check_secret(file, "the configuration, which holds keys,")
+
+
+def _written_keys(settings: ServerSettings) -> list[str]:
+    """Those that are written out, and not told by their hash."""
+    keys = [*settings.api_keys, *(key.key for key in settings.keys.values() if key.key is not None)]
+    if settings.api_key_file is not None:
+        try:
+            keys += settings.api_key_file.read_text("utf-8").split()
+        except (OSError, UnicodeDecodeError):
+            pass  # which another check tells
+    return [key for key in keys if not key.startswith("sha256:")]
