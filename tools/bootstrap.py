@@ -15,6 +15,8 @@ import time
 import venv
 from pathlib import Path
 
+from libraries import share as share_libraries
+
 _ROOT = Path(__file__).resolve().parent.parent
 _STEP = re.compile(r"\[\s*(\d+)/(\d+)\]")
 _NEWS = re.compile(r"^\s*(Collecting|Building wheel for|Installing collected packages|Successfully installed)\b")
@@ -48,6 +50,8 @@ def install(folder: Path, *wanted: str) -> None:
         print(f"\nThe installation failed; the end of {log}:", file=sys.stderr)
         print("\n".join(log.read_text("utf-8", "replace").splitlines()[-30:]), file=sys.stderr)
         sys.exit(status)
+    for packages in folder.glob("lib/python*/site-packages"):
+        share_libraries(packages)
 
 
 def _require_tools() -> None:
