@@ -48,7 +48,7 @@ class Quota:
         self._budget = budget
 
     def largest(self, without: Collection[str] = ()) -> str | None:
-        """Who holds most, besides those in `without`: it gives something up where there is less memory than there was."""
+        """Who holds most, besides those in `without`: it gives something up when the budget has shrunk."""
         return max((tenant for tenant in self._held if tenant not in without), key=self.held, default=None)
 
     def victim(self, adding: str, size: int, without: Collection[str] = ()) -> str | None:
