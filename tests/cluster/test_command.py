@@ -35,7 +35,7 @@ def test_no_cluster_at_that_address(tmp_path: Path) -> None:
     file.write_text(json.dumps({"model_manager": {"model": "fake:"}}))
     done = CliRunner().invoke(main, ["cluster", "status", "--config", str(file), "--address", "nonsense"])
     assert done.exit_code == 1
-    assert done.output.startswith("paddock: there is no Ray cluster at nonsense (")
+    assert done.output.startswith("paddock: no connection to a Ray cluster at nonsense (")
     assert "ray start --head" in done.output
 
 

@@ -76,7 +76,7 @@ def test_the_openai_package_is_answered(cluster: Cluster) -> None:
 def test_nobody_deploys_without_the_token(cluster: Cluster) -> None:
     refused = cluster.run("status", token="fedcba9876543210" * 4)
     assert refused.returncode == 1
-    assert "refused the token: set RAY_AUTH_MODE=token" in refused.stderr
+    assert "a cluster that asks for a token needs RAY_AUTH_MODE=token and its RAY_AUTH_TOKEN" in refused.stderr
 
 
 def test_what_only_a_model_knows_is_asked_of_a_replica(cluster: Cluster) -> None:

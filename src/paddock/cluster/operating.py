@@ -42,16 +42,11 @@ def cluster(address: str | None, *, local: bool = False) -> Iterator[None]:
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what is done is told by whoever does it
     try:
         ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
-    except AuthenticationError:
-        raise StartupError(
-            f"the Ray cluster at {address or 'hand'} refused the token: set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN or "
-            "RAY_AUTH_TOKEN_PATH to the token that its nodes were started with"
-        ) from None
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (AuthenticationError, ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise StartupError(
-            f"there is no Ray cluster at {address or 'hand'} ({reason}); "
-            "start one with `ray start --head`, or use --local"
+            f"no connection to a Ray cluster at {address or 'hand'} ({reason}). Start one with `ray start --head`, or "
+            "use --local; a cluster that asks for a token needs RAY_AUTH_MODE=token and its RAY_AUTH_TOKEN here"
         ) from None
     try:
         yield
