@@ -5,8 +5,7 @@ BIN    := $(VENV)/bin
 PREFIX ?= $(HOME)/.local/share/paddock
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format page docs fuzz evaluate bench lock install versions use clean
-.PHONY: help serve test check format page docs fuzz evaluate bench lock sbom clean
+.PHONY: help serve test check format page docs fuzz evaluate bench lock install versions use sbom clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -57,6 +56,7 @@ versions:  ## List the versions that are installed below PREFIX
 
 use:  ## Use another installed version from the next start on: make use VERSION=0.1.0-…
 	@$(PYTHON) tools/install.py $(PREFIX) use $(VERSION)
+
 sbom: $(VENV)/.installed-dev  ## Write the software bill of materials of a server to dist/ (CycloneDX)
 	@$(BIN)/python tools/sbom.py
 

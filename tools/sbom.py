@@ -71,8 +71,8 @@ def _licence(name: str, version: str) -> str:
         return ""
     if found.version != version:
         return ""
-    said = found.metadata.get("License-Expression") or found.metadata.get("License") or ""
-    return str(said) if len(str(said)) < 80 else ""
+    said = [found.metadata[key] for key in ("License-Expression", "License") if key in found.metadata]
+    return said[0] if said and len(said[0]) < 80 else ""
 
 
 def _pins(lock: str) -> Iterator[tuple[str, str, str, list[str]]]:
