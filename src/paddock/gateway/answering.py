@@ -60,8 +60,9 @@ async def respond(
     model = model_for(request, fleet, body.model)
     origin, meter = caller_of(request).origin, meter_of(request)
     with in_the_words_of(words):
-        built = [build(0) for build in requests]
-        answers = answers_of(built)
+        first = requests[0](0)
+        answers = answers_of(first, len(requests))
+        built = [first, *(build(0) for build in requests[1:])]
         meter.reserve(answers, tokens_of(built, _n_ctx(fleet, model)) if meter.counts_tokens else 0)
 
     async def start() -> Sequence[Generation]:

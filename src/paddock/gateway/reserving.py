@@ -18,18 +18,20 @@ then uses is a debt of its key. Each of several such answers reserves the model'
 _BYTES_PER_TOKEN = 4
 
 
-def answers_of(requests: Sequence[GenerateRequest]) -> int:
-    """To all prompts of one HTTP request. Raises `InvalidRequest` where there are too many."""
-    answers = sum(request.n for request in requests)
+def answers_of(request: GenerateRequest, prompts: int) -> int:
+    """To all prompts of one HTTP request, each of which asks for as many as the others. Raises `InvalidRequest` where
+    there are too many.
+    """
+    answers = request.n * prompts
     if answers > MOST_ANSWERS_IN_ALL:
-        reason = f"{len(requests)} prompts with {answers} answers in all; {MOST_ANSWERS_IN_ALL} answers at most"
+        reason = f"{prompts} prompts with {answers} answers in all; {MOST_ANSWERS_IN_ALL} answers at most"
         raise InvalidRequest(reason, param="n")
     return answers
 
 
 def tokens_of(requests: Sequence[GenerateRequest], n_ctx: int) -> int:
     """That they may take: prompts as estimated, answers as long as they may become."""
-    usual = USUAL_ANSWER if answers_of(requests) == 1 else n_ctx
+    usual = USUAL_ANSWER if sum(request.n for request in requests) == 1 else n_ctx
     return sum(
         rough_tokens(request.prompt) + request.n * (usual if request.max_tokens is None else request.max_tokens)
         for request in requests

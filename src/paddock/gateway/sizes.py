@@ -5,7 +5,7 @@ Bodies are measured before they are validated: what is wrong with each of a mill
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from typing import Any, Final
 
 import msgspec
@@ -55,6 +55,8 @@ def refuse_bulk(data: bytes, token_lists: Set[str]) -> None:
     """Raise `InvalidRequest` for a body that holds too much. `token_lists` are the fields that may hold more of it."""
     if len(data) <= _SMALL:
         return
+    # Before decoding, which takes long where there are millions.
+    _refuse_as_written(data, MOST_VALUES + MOST_TOKENS * len(token_lists), (b",",))
     try:
         content = msgspec.json.decode(data)
     except RecursionError:
@@ -70,20 +72,20 @@ def refuse_bulk(data: bytes, token_lists: Set[str]) -> None:
             tokens += _counted(name, value, MOST_TOKENS)
         else:
             count = _counted(name, value, MOST_VALUES, count)
-    _refuse_as_written(data, MOST_VALUES + tokens)
+    _refuse_as_written(data, MOST_VALUES + tokens, _SEPARATORS)
 
 
-def _refuse_as_written(data: bytes, most: int) -> None:
-    """Count values in the text itself: of a name that an object repeats the decoder kept one value, but whoever
-    validates the body reads all of them. `data` is valid JSON.
+def _refuse_as_written(data: bytes, most: int, separators: Sequence[bytes]) -> None:
+    """Count values in the text itself: of a name that an object repeats the decoder keeps one value, but whoever
+    validates the body reads all of them.
     """
     # So many separators have as many values if half of them are empty lists.
-    if sum(map(data.count, _SEPARATORS)) <= 2 * most + 1:
+    if sum(map(data.count, separators)) <= 2 * most + 1:
         return  # even if none of them is within a string
     # Every second part is between two strings, once no string has a quotation mark in it.
     parts = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"', 4 * most + 1)
     between = b"".join(parts[::2])
-    if len(parts) > 4 * most + 1 or sum(map(between.count, _SEPARATORS)) > 2 * most + 1:
+    if len(parts) > 4 * most + 1 or sum(map(between.count, separators)) > 2 * most + 1:
         raise InvalidRequest(f"the body holds more than {most} values, repeated names included")
 
 

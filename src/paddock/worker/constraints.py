@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -12,6 +10,7 @@ from typing import Any
 
 from paddock.errors import InvalidRequest, Unavailable
 from paddock.types import Constraint
+from paddock.worker.priority import BEHIND, LAST, put_behind
 
 _PATIENCE = 5.0
 _AT_ONCE = 8
@@ -57,7 +56,7 @@ class Compiler:
         try:
             return outcome.result(self._patience)
         except TimeoutError:
-            _put_last(thread)
+            put_behind(thread, LAST)
             raise InvalidRequest(
                 f"{constraint.param} cannot be enforced: making it ready takes more than {self._patience:g} s",
                 param=constraint.param,
@@ -67,6 +66,7 @@ class Compiler:
         return self._running[key] < _PER_KEY and self._running.total() < _AT_ONCE
 
     def _run(self, constraint: Constraint, key: str, outcome: Future[Any]) -> None:
+        put_behind(threading.current_thread(), BEHIND)
         try:
             outcome.set_result(self._compile(constraint))
         except Exception as error:
@@ -75,12 +75,3 @@ class Compiler:
             with self._changed:
                 self._running[key] -= 1
                 self._changed.notify_all()
-
-
-def _put_last(thread: threading.Thread) -> None:
-    """Let everything else go first, where threads have priorities of their own."""
-    if sys.platform == "linux" and thread.native_id is not None:
-        try:
-            os.setpriority(os.PRIO_PROCESS, thread.native_id, 19)
-        except OSError:
-            pass  # it has just ended

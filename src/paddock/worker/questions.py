@@ -27,6 +27,7 @@ from paddock.wire import (
     TokensPart,
 )
 from paddock.worker.fair_thread import FairThread
+from paddock.worker.priority import BEHIND
 from paddock.worker.prompts import PromptReader
 
 _LONG = 1 << 16
@@ -59,7 +60,7 @@ class TextQuestions:
         self._prompts = prompts
         self._send = send
         self._short = FairThread("questions")
-        self._long = FairThread("long-questions")
+        self._long = FairThread("long-questions", BEHIND)
 
     def begin(self, question: TextQuestion) -> None:
         size = _size(question)

@@ -21,10 +21,10 @@ _HONEST_KEY, _ATTACKER_KEY = "honest-client-key", "attacker-key"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--model", default="fake:delay=0.002", show_default=True, metavar="FILE", help="A GGUF file, or fake:.")
+@click.option("--model", default="fake:delay=0.01", show_default=True, metavar="FILE", help="A GGUF file, or fake:.")
 @click.option("--seconds", default=60.0, show_default=True, help="Half of them calm.")
 @click.option("--connections", default=1000, show_default=True, help="Opened and left.")
-@click.option("--clients", default=4, show_default=True, help="Honest ones.")
+@click.option("--clients", default=2, show_default=True, help="Honest ones.")
 @click.option("--family", "families", multiple=True, type=click.Choice(sorted(FAMILIES)), help="Default: all of them.")
 @click.option("--apart", is_flag=True, help="A storm for each family, each as long as the calm.")
 @click.option("--ratio", default=3.0, show_default=True, help="First token in a storm against calm; 0: only reported.")
@@ -38,7 +38,7 @@ def main(
     with tempfile.TemporaryDirectory(prefix="paddock-abuse-") as folder:
         config = Path(folder) / "config.json"
         config.write_text(json.dumps({"server": _server_settings(connections)}))
-        command = f"{{python}} -m paddock serve --config {config} --port {{port}} -m {model}"
+        command = f"{{python}} -m paddock serve --config {config} --port {{port}} -np 8 -m {model}"
         with running(Entrant("paddock", command, paddock=True), {}, 60, _HONEST_KEY) as server:
             assert server.process is not None, "it was started here"
             target = Target(replace(server.address, api_key=_ATTACKER_KEY))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import statistics
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +14,7 @@ import psutil
 
 from paddock.lab.abuse.attack import Target
 from paddock.lab.abuse.storm import Outcomes, storm
-from paddock.lab.client import Address, ChatFailed, stream
+from paddock.lab.client import Address, ChatFailed, post, stream
 
 _MOST_GATEWAY_GROWTH = 256
 """MiB: a few bodies of 32 MiB at once are allowed."""
@@ -27,25 +28,30 @@ class Phase:
     """What was seen in one of them."""
 
     name: str
-    first_tokens: list[float] = field(default_factory=list)
+    times: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in _HONEST})
+    """Seconds to the first token of answers; to the end of questions about text."""
     gateway_mib: float = 0.0
     workers_mib: float = 0.0
     """Private memory: the weights are mapped and belong to nobody."""
     most_files: int = 0
 
-    @property
-    def median(self) -> float:
-        return statistics.median(self.first_tokens)
+    def median(self, kind: str) -> float:
+        return statistics.median(self.times[kind])
 
     def told(self, calm: Phase) -> str:
-        if not self.first_tokens:
-            return f"{self.name}: nobody was served"
-        ratio = f", {self.median / calm.median:.1f}x calm" if calm is not self and calm.first_tokens else ""
-        return (
-            f"{self.name}: {len(self.first_tokens)} answers, first token after {self.median * 1000:.0f} ms "
-            f"(median{ratio}), {max(self.first_tokens) * 1000:.0f} ms at worst; at most {self.gateway_mib:.0f} MiB in "
-            f"the gateway, {self.workers_mib:.0f} MiB in workers, {self.most_files} open files"
+        memory = (
+            f"{self.name}: at most {self.gateway_mib:.0f} MiB in the gateway, {self.workers_mib:.0f} MiB in workers, "
+            f"{self.most_files} open files"
         )
+        return "\n".join([memory, *(f"    {kind}: {self._told(kind, calm)}" for kind in self.times)])
+
+    def _told(self, kind: str, calm: Phase) -> str:
+        times = self.times[kind]
+        if not times or not calm.times[kind]:
+            return f"{len(times)} answers"
+        median, worst = self.median(kind) * 1000, max(times) * 1000
+        ratio = "" if calm is self else f", {self.median(kind) / calm.median(kind):.1f}x calm"
+        return f"{len(times)} answers, {median:.0f} ms (median{ratio}), {worst:.0f} ms at worst"
 
 
 @dataclass
@@ -63,14 +69,15 @@ class Experiment:
 
     async def run(self, storms: Sequence[Sequence[str]], seconds: float) -> None:
         """Each phase takes this long: the calm, then a storm of these families after the other."""
-        await stream(self.address, _honest())  # the model is loaded before anything is compared
+        for ask in _HONEST.values():
+            await ask(self.address)  # the model is loaded before anything is compared
         workers = self._workers()
         calm = await self._phase("calm", seconds)
         for families in storms:
             with storm(self.target, families, self.connections, self.outcomes):
                 phase = await self._phase(", ".join(families) if len(storms) > 1 else "storm", seconds)
             self._judge(phase, calm)
-        await stream(self.address, _honest())
+        await _chat(self.address)
         if self._workers() != workers:
             self._violate(f"the workers were {workers} and are {self._workers()}")
 
@@ -78,7 +85,8 @@ class Experiment:
         phase = Phase(name)
         self.phases.append(phase)
         tasks = [asyncio.ensure_future(self._watch(phase))]
-        tasks += [asyncio.ensure_future(self._client(phase)) for _ in range(self.clients)]
+        kinds = ["chat"] * self.clients + [kind for kind in _HONEST if kind != "chat"]
+        tasks += [asyncio.ensure_future(self._client(phase, kind)) for kind in kinds]
         await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
         for task in tasks:
             task.cancel()
@@ -87,11 +95,10 @@ class Experiment:
                 self._violate(f"the run itself failed: {outcome!r}")
         return phase
 
-    async def _client(self, phase: Phase) -> None:
+    async def _client(self, phase: Phase, kind: str) -> None:
         while True:
             try:
-                answer = await stream(self.address, _honest())
-                phase.first_tokens.append(answer.first_token)
+                phase.times[kind].append(await _HONEST[kind](self.address))
             except (ChatFailed, OSError) as failure:
                 self._violate(f"an honest request failed: {failure}")
             await asyncio.sleep(0.05)
@@ -107,13 +114,13 @@ class Experiment:
         return sorted(child.pid for child in self.server.children())
 
     def _judge(self, phase: Phase, calm: Phase) -> None:
-        if not phase.first_tokens or not calm.first_tokens:
-            self._violate(f"nobody was served in the {phase.name if calm.first_tokens else calm.name}")
-            return
-        if self.most_ratio and phase.median > self.most_ratio * calm.median:
-            self._violate(
-                f"{phase.name}: the first token took {phase.median / calm.median:.1f}x as long as in the calm"
-            )
+        for kind in _HONEST:
+            if not phase.times[kind] or not calm.times[kind]:
+                self._violate(f"nobody was served ({kind}) in the {phase.name if calm.times[kind] else calm.name}")
+                continue
+            ratio = phase.median(kind) / calm.median(kind)
+            if self.most_ratio and ratio > self.most_ratio:
+                self._violate(f"{phase.name}: an honest client waited {ratio:.1f}x as long as in the calm ({kind})")
         for whose, most, before, after in (
             ("the gateway", _MOST_GATEWAY_GROWTH, calm.gateway_mib, phase.gateway_mib),
             ("the workers", _MOST_WORKER_GROWTH, calm.workers_mib, phase.workers_mib),
@@ -128,8 +135,23 @@ class Experiment:
         print(f"VIOLATION {what}", file=sys.stderr, flush=True)
 
 
-def _honest() -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": "Say hello"}], "max_tokens": 8, "seed": 1}
+async def _chat(address: Address, **options: Any) -> float:
+    body = {"messages": [{"role": "user", "content": "Say hello"}], "max_tokens": 8, "seed": 1, **options}
+    return (await stream(address, body)).first_token
+
+
+async def _schema(address: Address) -> float:
+    return await _chat(address, json_schema={"type": "object", "properties": {"name": {"type": "string"}}})
+
+
+async def _word(address: Address) -> float:
+    begun = time.perf_counter()
+    await post(address, "/tokenize", {"content": "hello"})
+    return time.perf_counter() - begun
+
+
+_HONEST: dict[str, Callable[[Address], Awaitable[float]]] = {"chat": _chat, "schema": _schema, "word": _word}
+"""What honest clients ask for, and how long they waited."""
 
 
 def _private_mib(process: psutil.Process) -> float:
