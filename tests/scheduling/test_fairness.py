@@ -249,6 +249,7 @@ def test_a_flood_leaves_room_as_it_ebbs() -> None:
     assert has_place("other", 1.0, present, 10, answers=5), "its half"
     assert not has_place("other", 1.0, present, 10, answers=6)
     present.append(("other", 1.0, 1))
-    assert not has_place("other", 1.0, present, 10)
+    assert has_place("other", 1.0, present, 10, answers=4), "a flood that came first has no more right to its half"
+    assert not has_place("other", 1.0, present, 10, answers=5)
     assert not has_place("flood", 1.0, present[3:], 10), "it has more than its half"
     assert has_place("other", 1.0, present[3:], 10)

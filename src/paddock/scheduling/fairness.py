@@ -260,8 +260,8 @@ def has_place(key: str, weight: float, present: Sequence[tuple[str, float, int]]
     """Whether a request for so many answers may come in where `limit` answers may be; the requests `present` are told
     by their keys, weights and answers.
 
-    From when it is half full a key gets no more than its share of it; and one that has nothing there gets up to its
-    share even when it is full. So there are never more than twice the `limit`, and one for each key.
+    From when it is half full a key gets no more than its share of it, and that much also when others have filled it
+    before it came. So there are never more than twice the `limit`, and one for each key.
     """
     total = sum(count for _, _, count in present)
     if total + answers <= limit // 2:
@@ -269,4 +269,4 @@ def has_place(key: str, weight: float, present: Sequence[tuple[str, float, int]]
     weights = {**{name: heaviness for name, heaviness, _ in present}, key: weight}
     held = sum(count for name, _, count in present if name == key)
     share = max(1.0, limit * weight / sum(weights.values()))
-    return held + answers < share + 1 and (total + answers <= limit or held == 0)
+    return held + answers < share + 1

@@ -23,7 +23,12 @@ _HONEST_KEY, _ATTACKER_KEY = "honest-client-key", "attacker-key"
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--model", default="fake:delay=0.01", show_default=True, metavar="FILE", help="A GGUF file, or fake:.")
 @click.option("--seconds", default=60.0, show_default=True, help="Half of them calm.")
-@click.option("--connections", default=1000, show_default=True, help="Opened and left.")
+@click.option(
+    "--connections",
+    default=1000,
+    show_default=True,
+    help="The limit, and how many `connections` holds.",
+)
 @click.option("--clients", default=2, show_default=True, help="Honest ones.")
 @click.option("--family", "families", multiple=True, type=click.Choice(sorted(FAMILIES)), help="Default: all of them.")
 @click.option("--apart", is_flag=True, help="A storm for each family, each as long as the calm.")

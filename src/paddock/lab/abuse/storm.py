@@ -51,7 +51,7 @@ def storm(target: Target, families: Sequence[str], connections: int, outcomes: O
 
 def _attack(target: Target, families: Sequence[str], connections: int, control: Connection) -> None:
     attacks = [attack for name in families for attack in FAMILIES[name]]
-    if connections:
+    if "connections" in families:
         attacks.append(held(connections))
     control.send(asyncio.run(_run(target, attacks, control)))
 

@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from functools import cache
+from typing import Any
 
-from paddock.lab.abuse.attack import ANSWERED, Attack, Target, ask_json
+from paddock.lab.abuse.attack import ANSWERED, Attack, Target, ask
 
 _LONGEST = 2**20
 
 
+@cache
+def _bodies() -> dict[str, bytes]:
+    """Encoded once: the attackers must not be what is slow."""
+    messages = [{"role": "user", "content": "word " * 100}] * 2000
+    bodies: dict[str, dict[str, Any]] = {
+        "long": {"content": "word " * (_LONGEST // 5), "with_pieces": True},
+        "too long": {"content": "x" * 4 * _LONGEST, "with_pieces": True},
+        "tokens": {"tokens": [97] * _LONGEST},
+        "chat": {"messages": messages},
+    }
+    return {name: json.dumps(body).encode() for name, body in bodies.items()}
+
+
 async def long_tokenize(target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
-    body = {"content": "word " * (_LONGEST // 5), "with_pieces": True}
-    return await ask_json(target, reader, writer, body, "/tokenize")
+    return await ask(target, reader, writer, _bodies()["long"], "/tokenize")
 
 
 async def too_long_tokenize(target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
-    return await ask_json(target, reader, writer, {"content": "x" * 4 * _LONGEST, "with_pieces": True}, "/tokenize")
+    return await ask(target, reader, writer, _bodies()["too long"], "/tokenize")
 
 
 async def long_detokenize(target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
-    return await ask_json(target, reader, writer, {"tokens": [97] * _LONGEST}, "/detokenize")
+    return await ask(target, reader, writer, _bodies()["tokens"], "/detokenize")
 
 
 async def long_template(target: Target, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
-    messages = [{"role": "user", "content": "word " * 100}] * 2000
-    return await ask_json(target, reader, writer, {"messages": messages}, "/apply-template")
+    return await ask(target, reader, writer, _bodies()["chat"], "/apply-template")
 
 
 ATTACKS = (
