@@ -6,10 +6,14 @@ import logging
 import re
 import sys
 from types import TracebackType
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 import structlog
 
+from paddock.log_writer import LogWriter
+
+_MOMENT = 1.0
+_writer: LogWriter | None = None
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -38,29 +42,51 @@ def configure(*, level: str, form: Literal["text", "json"], disabled: bool) -> N
             _one_line,
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain, pad_event_to=24),
         ]
+    processors = [*shared, *finish]
+
+    def tell_dropped(count: int) -> bytes:
+        event: Any = {"event": "log lines were dropped because nobody read them", "dropped": count}
+        for processor in processors:
+            event = processor(None, "warning", event)
+        return _encoded(event)
+
+    global _writer  # as the configuration of structlog is
+    flush()
+    _writer = LogWriter((sys.stdout if form == "json" else sys.stderr).fileno(), tell_dropped)
     structlog.configure(
-        processors=[*shared, *finish],
+        processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level)),
-        logger_factory=_Lines(sys.stdout if form == "json" else sys.stderr),
+        logger_factory=_Lines(_writer),
         cache_logger_on_first_use=True,
     )
 
 
-class _Lines:
-    """Makes the one logger that writes. A log that nobody takes any more, as of a pipe that broke, stops no server."""
+def flush() -> None:
+    """Wait, for a moment at most, until what was logged is written."""
+    if _writer is not None:
+        _writer.flush(_MOMENT)
 
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
+
+def dropped_lines() -> int:
+    """How many lines were not logged, because nobody read the log."""
+    return _writer.dropped if _writer is not None else 0
+
+
+def _encoded(line: str) -> bytes:
+    return line.encode("utf-8", "backslashreplace") + b"\n"
+
+
+class _Lines:
+    """Makes the one logger that writes."""
+
+    def __init__(self, writer: LogWriter) -> None:
+        self._writer = writer
 
     def __call__(self, *_: Any) -> _Lines:
         return self
 
     def msg(self, line: str) -> None:
-        try:
-            self._file.buffer.write(line.encode("utf-8", "backslashreplace") + b"\n")
-            self._file.buffer.flush()
-        except (OSError, ValueError):
-            pass
+        self._writer.write(_encoded(line))
 
     debug = info = warning = error = critical = exception = msg
 

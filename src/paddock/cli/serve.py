@@ -284,6 +284,8 @@ def _announce(settings: Settings, url: str, fleet: Fleet) -> None:
     """One line that says what is served where, with a command to try."""
     import structlog
 
+    from paddock import logs
+
     models = list(fleet.catalogue)
     names = [model.name for model in models]
     what = names[0] if len(names) == 1 else f"{len(names)} models"
@@ -298,6 +300,7 @@ def _announce(settings: Settings, url: str, fleet: Fleet) -> None:
     if settings.server.log_format == "json":
         structlog.get_logger(__name__).info(line, url=url, models=names)
     elif not settings.server.log_disable:
+        logs.flush()  # what came before it stands before it
         click.echo(line)
     if not locked:
         _warn_if_exposed(settings, url)

@@ -15,6 +15,7 @@ from paddock.gateway.metrics.families import FAMILIES, Family
 from paddock.gateway.metrics.http import HTTPCounts
 from paddock.gateway.metrics.nvml import Gpu
 from paddock.gateway.metrics.processes import Processes
+from paddock.logs import dropped_lines
 from paddock.tally import Histogram
 
 _POOL, _REPLICA = "default", "0"
@@ -217,6 +218,7 @@ def _add_http(points: Points, http: HTTPCounts) -> None:
         points.put("paddock_http_request_duration_seconds", seconds, route)
     points.put("paddock_http_requests_in_progress", http.in_progress)
     points.put("paddock_http_streams", http.streams)
+    points.put("paddock_log_lines_dropped_total", dropped_lines())
     points.put("paddock_http_connections", len(http.connections))
     points.put("paddock_http_buffered_body_bytes", http.bodies.held if http.bodies is not None else 0)
 

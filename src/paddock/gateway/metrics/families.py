@@ -234,6 +234,7 @@ SECTIONS: Final = (
             _gauge("paddock_http_requests_in_progress", "HTTP requests under way."),
             _gauge("paddock_http_streams", "Those of them that are answered by a stream of events."),
             _gauge("paddock_http_connections", "Open connections."),
+            _counter("paddock_log_lines_dropped_total", "Log lines that were dropped because nobody read the log."),
             _gauge("paddock_http_buffered_body_bytes", "Bytes of request bodies that are held in memory."),
         ),
     ),
