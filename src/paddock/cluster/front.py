@@ -14,7 +14,16 @@ from paddock.cluster.proxied import Proxied
 from paddock.config import Settings
 from paddock.errors import PaddockError, StartupError
 from paddock.fleet import Fleet, Rules, open_catalogue
-from paddock.gateway import Gate, MetricsPage, Reloader, UsageBook, create_app, read_keys
+from paddock.gateway import (
+    ConnectionLimits,
+    Gate,
+    MetricsPage,
+    Reloader,
+    RequestLimits,
+    UsageBook,
+    create_app,
+    read_keys,
+)
 
 _LOOK = 5.0
 """Seconds that the other gateways have to say what they have counted."""
@@ -50,6 +59,7 @@ class Front:
         app = create_app(server, self._fleet, reloader, gate, usage)
         self._page: MetricsPage = app.state.metrics_page
         self._page.gather = self._gather
+        app.add_middleware(RequestLimits, limits=ConnectionLimits.of(server))
         app.add_middleware(Proxied)
         return app
 
