@@ -17,7 +17,7 @@ from paddock.lab.abuse.experiment import Experiment
 from paddock.lab.abuse.families import FAMILIES
 from paddock.lab.servers import Entrant, running
 
-_HONEST_KEY, _ATTACKER_KEY = "honest-client-key", "attacker-key"
+_HONEST_KEY, _ATTACKER_KEY, _OPERATOR_KEY = "honest-client-key", "attacker-key", "operator-key"
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -47,7 +47,8 @@ def main(
         with running(Entrant("paddock", command, paddock=True), {}, 60, _HONEST_KEY) as server:
             assert server.process is not None, "it was started here"
             target = Target(replace(server.address, api_key=_ATTACKER_KEY))
-            experiment = Experiment(server.address, target, server.process, connections, clients, ratio)
+            operator = replace(server.address, api_key=_OPERATOR_KEY)
+            experiment = Experiment(server.address, target, server.process, connections, clients, ratio, operator)
             asyncio.run(experiment.run([[name] for name in chosen] if apart else [chosen], seconds / 2))
     outcomes, phases = experiment.outcomes, experiment.phases
     for phase in phases:
@@ -61,7 +62,8 @@ def main(
 
 
 def _server_settings(connections: int) -> dict[str, object]:
-    keys = {"honest": {"key": _HONEST_KEY}, "attacker": {"key": _ATTACKER_KEY}}
+    keys: dict[str, dict[str, object]] = {"honest": {"key": _HONEST_KEY}, "attacker": {"key": _ATTACKER_KEY}}
+    keys["operator"] = {"key": _OPERATOR_KEY, "admin": True}
     return {**TIMEOUTS, "max_connections": connections, "keys": keys}
 
 

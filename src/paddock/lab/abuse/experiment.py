@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from paddock.lab.abuse.attack import Target
+from paddock.lab.abuse.attack import Target, read_status
 from paddock.lab.abuse.storm import Outcomes, storm
 from paddock.lab.client import Address, ChatFailed, post, stream
 
@@ -64,6 +64,8 @@ class Experiment:
     clients: int
     most_ratio: float
     """Of the median first token in a storm to that in the calm; 0: only reported."""
+    operator: Address
+    """With an admin key."""
     outcomes: Outcomes = field(default_factory=Outcomes)
     phases: list[Phase] = field(default_factory=list)
 
@@ -87,6 +89,7 @@ class Experiment:
         tasks = [asyncio.ensure_future(self._watch(phase))]
         kinds = ["chat"] * self.clients + [kind for kind in _HONEST if kind != "chat"]
         tasks += [asyncio.ensure_future(self._client(phase, kind)) for kind in kinds]
+        tasks.append(asyncio.ensure_future(self._operate()))
         await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
         for task in tasks:
             task.cancel()
@@ -102,6 +105,21 @@ class Experiment:
             except (ChatFailed, OSError) as failure:
                 self._violate(f"an honest request failed: {failure}")
             await asyncio.sleep(0.05)
+
+    async def _operate(self) -> None:
+        """Whatever happens, health checks and admins get an answer."""
+        while True:
+            for path in ("/health", "/admin/status"):
+                try:
+                    reader, writer = await asyncio.open_connection(self.operator.host, self.operator.port)
+                    writer.write(f"{self.operator.head('GET', path, 'close')}\r\n".encode())
+                    status = await read_status(reader)
+                    writer.close()
+                except OSError as error:
+                    status = str(error)
+                if status != "200":
+                    self._violate(f"the operator asked for {path} and got {status}")
+            await asyncio.sleep(0.5)
 
     async def _watch(self, phase: Phase) -> None:
         while True:
