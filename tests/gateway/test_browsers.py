@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from paddock.config import ServerSettings
+from paddock.gateway.browsers import Browsers, own_names
 from tests.server import Server, chat_body
 
 CHAT = "/v1/chat/completions"
@@ -62,6 +68,63 @@ def test_a_server_for_others_may_be_asked_by_any_name() -> None:
         assert httpx.get(f"{url}/health", headers={"host": "llm.example"}).status_code == 200
 
 
+@pytest.fixture(scope="module")
+def without_keys() -> Iterator[str]:
+    """The address of a server that everybody can reach and nobody needs a key for, as the container image has it."""
+    with Server("-m", "fake:", "--host", "0.0.0.0") as server:
+        yield server.url.replace("0.0.0.0", "127.0.0.1")
+
+
+def test_a_name_that_was_made_to_point_here_is_refused_without_keys(without_keys: str) -> None:
+    rebound = {"host": "evil.example:8080", "origin": "http://evil.example:8080", "sec-fetch-site": "same-origin"}
+    response = httpx.post(f"{without_keys}/admin/unload", json={"model": "all"}, headers=rebound)
+    assert _code(response) == "host_not_allowed"
+    assert _code(httpx.get(f"{without_keys}/v1/models", headers=rebound)) == "host_not_allowed"
+
+
+def test_addresses_and_own_names_are_answered_without_keys(without_keys: str) -> None:
+    machine = socket.gethostname()
+    for host in (
+        None,
+        "127.0.0.1:8080",
+        "192.0.2.7",
+        "[2001:db8::1]:80",
+        "localhost",
+        "paddock",
+        machine,
+        f"{machine}:80",
+    ):
+        headers = {} if host is None else {"host": host}
+        assert httpx.get(f"{without_keys}/v1/models", headers=headers).status_code == 200
+
+
+def test_keys_that_come_with_a_reload_end_the_check_of_names(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"server": {"host": "0.0.0.0"}}')
+    with Server("-m", "fake:", "--config", str(config)) as server:
+        url, named = server.url.replace("0.0.0.0", "127.0.0.1"), {"host": "llm.example"}
+        assert _code(httpx.get(f"{url}/health", headers=named)) == "host_not_allowed"
+        config.write_text('{"server": {"host": "0.0.0.0", "api_keys": ["a-long-enough-key"]}}')
+        assert httpx.post(f"{url}/admin/reload").status_code == 200
+        assert httpx.get(f"{url}/health", headers=named).status_code == 200
+
+
+def test_own_names() -> None:
+    assert own_names("0.0.0.0", "Box.lan") == {"0.0.0.0", "box.lan", "box.local"}
+    assert own_names("llm.example", "") == {"llm.example"}
+
+
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=40))
+def test_what_stands_before_a_foreign_domain_does_not_matter(before: str) -> None:
+    layer = Browsers(_nothing, ServerSettings(host="0.0.0.0"), lambda: False)
+    assert not layer._answers_to(f"{before}.evil.example")
+    assert not layer._answers_to(f"{before}.evil.example:80")
+
+
+async def _nothing(*_: object) -> None:
+    pass
+
+
 # ── pages ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -87,6 +150,20 @@ def test_other_origins_are_refused(fake_server: Server, origin: str) -> None:
     assert _code(fake_server.client.post(CHAT, json=chat_body("say: x"), headers=simple)) == "origin_not_allowed"
     asked = {"origin": origin, "access-control-request-method": "POST"}
     assert _code(fake_server.client.options(CHAT, headers=asked)) == "origin_not_allowed"
+
+
+def test_pages_that_are_allowed_do_not_reach_admin_routes_without_a_key(fake_server: Server) -> None:
+    page = {"origin": "http://localhost:5000"}
+    for ask in (
+        fake_server.client.build_request("POST", "/admin/unload", json={"model": "all"}, headers=page),
+        fake_server.client.build_request("POST", "/models/unload", json={"model": "fake"}, headers=page),
+        fake_server.client.build_request("GET", "/admin/status", headers=page),
+        fake_server.client.build_request("GET", "/slots", headers=page),
+    ):
+        assert _code(fake_server.client.send(ask)) == "origin_not_allowed"
+    assert fake_server.client.get("/admin/status", headers={"origin": fake_server.url}).status_code == 200
+    with Server("-m", "fake:", "--api-key", "k") as server:
+        assert server.client.get("/admin/status", headers=page | {"x-api-key": "k"}).status_code == 200
 
 
 def test_its_own_pages_may_ask(fake_server: Server) -> None:
@@ -117,7 +194,7 @@ def test_what_pages_can_send_without_an_origin(fake_server: Server) -> None:
 
 
 def test_every_response_has_the_headers(fake_server: Server) -> None:
-    for path in ("/health", "/nowhere", "/docs"):
+    for path in ("/health", "/nowhere", "/v1/models"):
         headers = fake_server.client.get(path).headers
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["x-frame-options"] == "DENY"

@@ -23,6 +23,8 @@ _GOOD: dict[str, Any] = {
     "/admin/reload": {},
     "/admin/drain": {"model": "fake", "replica": "a"},
     "/admin/undrain": {"model": "fake", "replica": "a"},
+    "/models": {},
+    "/v1/models": {},
     "/models/load": {"model": "fake"},
     "/models/unload": {"model": 0},
     "/v1/responses": {"input": [{"role": "user", "content": "x"}], "max_output_tokens": 2},

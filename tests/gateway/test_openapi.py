@@ -53,6 +53,8 @@ EXAMPLES: list[tuple[str, str, Any]] = [
     ("GET", "/admin/usage", None),
     ("GET", "/v1/usage", None),
     ("POST", "/admin/reload", None),
+    ("POST", "/models?reload=1", None),
+    ("POST", "/v1/models", None),
     ("POST", "/admin/unload", {"model": "all"}),
     ("POST", "/models/load", {"model": "fake"}),
     ("POST", "/models/unload", {"model": "fake"}),

@@ -77,7 +77,9 @@ def test_a_strict_policy_holds_for_the_page_and_for_nothing_else(server: Server)
         assert "connect-src 'self'" in policy
         assert "frame-ancestors 'none'" in policy
         assert not [part for part in policy if "unsafe" in part or "*" in part or "http" in part]
-    for path in ("/docs", "/health", "/assets/none.js"):
+    for path in ("/docs", "/redoc", "/docs/reference.js"):
+        assert server.client.get(path).headers["content-security-policy"].split("; ") == policy
+    for path in ("/health", "/assets/none.js"):
         assert "content-security-policy" not in server.client.get(path).headers
 
 

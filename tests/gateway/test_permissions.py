@@ -21,7 +21,7 @@ from paddock.gateway.auth import Gate
 from paddock.gateway.permissions import Need, needs_of_endpoints, needs_of_routes
 from paddock.gateway.reloading import Reloader
 from paddock.gateway.usage import UsageBook
-from tests.server import Server
+from tests.server import Server, wait_for
 
 NEEDS = needs_of_routes(ServerSettings())
 USER, ADMIN = {"authorization": "Bearer user"}, {"authorization": "Bearer boss"}
@@ -105,8 +105,8 @@ def test_what_is_declared_is_asked_for(server: Server, route: str) -> None:
 def test_other_methods_answer_nothing_without_a_key(server: Server, method: str) -> None:
     for path in sorted({route.split(" ")[1] for route in NEEDS.keys() - {METRICS}}):
         status = _status(server, f"{method} {path}", {})
-        documents = ("/docs", "/redoc", "/openapi.json", "/docs/oauth2-redirect", "/", "/icon.svg")
-        expected = 200 if path in documents else 404 if path == "/assets/{name}" else 405
+        documents = ("/docs", "/redoc", "/openapi.json", "/", "/icon.svg")
+        expected = 200 if path in documents else 404 if "{name}" in path else 405
         assert status == (expected if method == "HEAD" else 405), (method, path)
 
 
@@ -123,7 +123,17 @@ def test_openapi_says_the_same(server: Server) -> None:
 
 def test_metrics_are_open_unless_the_settings_say_otherwise() -> None:
     assert needs_of_routes(ServerSettings())[METRICS] == "open"
-    assert needs_of_routes(ServerSettings(metrics_key=True))[METRICS] == "key"
+    assert needs_of_routes(ServerSettings(metrics_key=True))[METRICS] == "metrics"
+
+
+def test_metrics_with_a_key_are_for_those_who_may_see_all_usage(tmp_path: Path) -> None:
+    keys = {"user": {"key": "user"}, "watch": {"key": "watch", "metrics": True}, "boss": {"key": "boss", "admin": True}}
+    (tmp_path / "c.json").write_text(json.dumps({"server": {"keys": keys, "metrics_key": True}}))
+    with Server("-m", "fake:", "--config", str(tmp_path / "c.json")) as server:
+        expected = {"user": 403, "watch": 200, "boss": 200, "nobody": 401}
+        for key, status in expected.items():
+            assert server.client.get("/metrics", headers={"X-API-Key": key}).status_code == status
+        assert server.client.get("/admin/usage", headers={"X-API-Key": "watch"}).status_code == 403
 
 
 def test_without_keys_all_is_open(fake_server: Server) -> None:
@@ -134,5 +144,22 @@ def test_without_keys_all_is_open(fake_server: Server) -> None:
 def test_an_admin_reads_the_directory_again(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text('{"server": {"keys": {"user": {"key": "user"}}, "api_keys": ["boss"]}}')
     with Server("-m", "fake:", "--config", str(tmp_path / "c.json")) as server:
-        assert server.client.get("/models?reload=1", headers=USER).status_code == 403
-        assert server.client.get("/models?reload=1", headers=ADMIN).status_code == 200
+        assert server.client.post("/models?reload=1", headers=USER).status_code == 403
+        assert sum("reloaded" in line for line in server.output) == 0
+        listed = server.client.post("/models?reload=1", headers=ADMIN)
+        assert listed.status_code == 200
+        wait_for(lambda: any("reloaded" in line for line in server.output), 20, "the reload")
+        assert server.client.post("/models?reload=yes please", headers=ADMIN).status_code == 400
+
+
+def test_reading_changes_nothing(tmp_path: Path) -> None:
+    """Any page can have a browser follow a link."""
+    with Server("-m", "fake:") as server:
+        link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+        for path in ("/models?reload=1", "/v1/models?reload=1"):
+            listed = server.client.get(path, headers=link)
+            assert listed.status_code == 200 and listed.json()["data"]
+            assert listed.headers["x-paddock-ignored-fields"] == "reload"
+        server.client.post("/admin/reload")
+        wait_for(lambda: any("reloaded" in line for line in server.output), 20, "the reload that was posted")
+        assert sum(" reloaded" in line for line in server.output) == 1

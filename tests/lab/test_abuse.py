@@ -16,6 +16,7 @@ import pytest
             20,
             ("slow head:", "slow body:", "huge body:", "deep body: 400", "endless header:", "held connection:"),
         ),
+        (("edge",), 12, ("stopped body:", "watcher: 429", "sent ahead: closed", "rebound page: 403")),
         (("answers", "samplers", "schemas", "texts"), 12, ("countless answers: 400", "giant schema: 400")),
     ],
 )

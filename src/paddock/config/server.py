@@ -43,6 +43,8 @@ class KeySettings(Section):
     """Names, aliases or patterns (`llama-*`) of the models that this key may use. Without it: all models."""
     admin: bool = False
     """The key may also load and unload models, reload the settings, and read the usage of other keys."""
+    metrics: bool = False
+    """The key may read `/metrics` where `server.metrics_key` is set. An admin key may, too."""
     tenant: Annotated[str, AfterValidator(checked_name)] | None = None
     """Cached prefixes are shared between the keys of one tenant only. Keys without a tenant share one."""
     share_prefixes: bool = True
@@ -77,8 +79,8 @@ class ServerSettings(Section):
     cors_origins: list[Annotated[str, AfterValidator(origin)]] = ["http://localhost:5000"]
     """Origins (`http://host:port`) of web pages that may call the API from a browser. `*` allows every origin."""
     allowed_hosts: list[str] = []
-    """Host names that requests may use, besides IP addresses and names without a dot. `*` allows every name. If empty,
-    every name is allowed when the server listens on an address that other machines can reach."""
+    """Host names that requests may use, besides IP addresses, the machine's own names and names without a dot. `*`
+    allows every name. If empty, every name is allowed on a server with API keys that other machines can reach."""
     log_level: Annotated[LogLevel, BeforeValidator(upper)] = "INFO"
     """The lowest level that is logged."""
     log_format: Literal["text", "json"] = "text"
@@ -97,7 +99,7 @@ class ServerSettings(Section):
     """A file that gets a line of JSON for each admin action: who, what, when, from which address, with which result. It
     is created with mode 600 and only appended to."""
     metrics_key: bool = False
-    """`/metrics` requires an API key, if there are any keys."""
+    """`/metrics` requires an admin key, or a key with `metrics`, if there are any keys. It shows all keys' usage."""
     ssl_key_file: Expanded | None = None
     """The TLS private key (PEM). Set it together with `ssl_cert_file` to serve HTTPS."""
     ssl_cert_file: Expanded | None = None

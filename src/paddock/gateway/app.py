@@ -33,6 +33,7 @@ from paddock.gateway.openai import embedding_routes, openai_routes, response_rou
 from paddock.gateway.openapi import OpenAPI
 from paddock.gateway.page import page_routes
 from paddock.gateway.permissions import needs_of_endpoints, needs_of_routes
+from paddock.gateway.reference import reference_routes
 from paddock.gateway.reloading import Reloader
 from paddock.gateway.responses import on_http_exception, on_invalid_parameter, on_paddock_error
 from paddock.gateway.telemetry import open_tracing
@@ -53,7 +54,9 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
         if audit is not None:
             await asyncio.to_thread(audit.close)
 
-    app = FastAPI(title="Paddock", version=__version__, lifespan=lifespan, dependencies=[Depends(gate)])
+    app = FastAPI(
+        title="Paddock", version=__version__, lifespan=lifespan, dependencies=[Depends(gate)], openapi_url=None
+    )
     app.state.audit = audit
     bodies = BodyBudget(settings.body_budget)
     app.state.body_rules = BodyRules(settings.body_timeout, settings.body_rate, bodies)
@@ -68,7 +71,7 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
         allow_headers=["*"],
         expose_headers=["x-request-id", "x-job-id", "x-paddock-ignored-fields", *HEADERS],
     )
-    app.add_middleware(Browsers, settings=settings)
+    app.add_middleware(Browsers, settings=settings, has_keys=lambda: gate.has_keys)
     counts = app.state.http_counts = HTTPCounts()
     counts.bodies = bodies
     app.add_middleware(counts.middleware)
@@ -92,8 +95,9 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
         app.include_router(page_routes())
         app.include_router(live_routes(fleet, gate))
     needs = needs_of_routes(settings)
+    app.openapi = description = OpenAPI(app, needs)  # type: ignore[method-assign]
+    app.include_router(reference_routes(description))
     gate.guard(needs_of_endpoints(app.routes, needs))
-    app.openapi = OpenAPI(app, needs)  # type: ignore[method-assign]
     return app
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from fastapi import Request
 
-from paddock.errors import AuthenticationError, TooManyFailures
+from paddock.errors import AuthenticationError, OriginNotAllowed, PermissionDenied, TooManyFailures
 from paddock.gateway.audit import AUDITED
+from paddock.gateway.browsers import FOREIGN
 from paddock.gateway.callers import CALLER, NOBODY, Caller, caller_of, must_be_admin, owner_of
 from paddock.gateway.failed_keys import FailedKeys
 from paddock.gateway.keys import Key, digest
@@ -71,12 +72,23 @@ class Gate:
         request.scope[CALLER] = caller = self._identify(request)
         if need == "admin":
             must_be_admin(request)
+            self._refuse_foreign_page(request)
+        elif need == "metrics" and not (caller.admin or caller.metrics):
+            raise PermissionDenied("this needs an admin's API key, or one with `metrics` in its settings")
         _take_place(request, need)
         if need == "admin":
             return
         if request.method == "POST":
             meter = request.scope[METER] = Meter(self._limits_of(caller.name), self._usage.of(caller.name))
             meter.admit()
+
+    def _refuse_foreign_page(self, request: Request) -> None:
+        """Pages that `cors_origins` names may ask models. To change things for others they have to know a key."""
+        if not self._keys and FOREIGN in request.scope:
+            raise OriginNotAllowed(
+                "pages from elsewhere may not use this route on a server without API keys, even if server.cors_origins "
+                "names them: set a key with --api-key"
+            )
 
     def _identify(self, request: Request) -> Caller:
         if not self._keys:

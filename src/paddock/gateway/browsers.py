@@ -2,14 +2,18 @@
 
 A browser sends requests for any page, also to servers that only its own machine can reach. It says on whose behalf
 (`Origin`, `Sec-Fetch-Site`), so pages of strangers are refused, whether or not they could read the answer. A page can
-also have its own name resolve to this machine and so count as from here: where only this machine can ask, names that a
-stranger could own are refused.
+also have its own name resolve to this machine and so count as from here (DNS rebinding). No page knows a key; so on a
+server without keys, and on one that only this machine can reach, names that a stranger could own are refused.
 """
 
 from __future__ import annotations
 
 import re
+import socket
+import threading
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -19,6 +23,8 @@ from paddock.errors import HostNotAllowed, OriginNotAllowed, PaddockError
 from paddock.gateway.responses import error_response
 from paddock.hosts import is_address, is_loopback
 
+FOREIGN: Final = "paddock.foreign_page"
+"""Set in the scope of a request that a page from elsewhere sends, which the settings allow to ask."""
 _AUTHORITY = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\[\]:]*)(?::(?P<port>\d*))?")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
@@ -26,12 +32,16 @@ _DEFAULT_PORTS = {"http": "80", "https": "443"}
 class Browsers:
     """The layer that refuses them."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings, has_keys: Callable[[], bool]) -> None:
         self._app = app
         self._origins = frozenset(origin.rstrip("/").lower() for origin in settings.cors_origins)
-        self._hosts = frozenset(host.lower() for host in settings.allowed_hosts)
+        self._hosts = frozenset(host.lower().rstrip(".") for host in settings.allowed_hosts)
+        self._own_names = own_names(settings.host, socket.gethostname())
         self._is_ours = lru_cache(maxsize=256)(self._answers_to)
-        self._check_host = "*" not in self._hosts and (bool(self._hosts) or is_loopback(settings.host))
+        self._always_check = bool(self._hosts) or is_loopback(settings.host)
+        self._has_keys = has_keys
+        # Asks DNS, which may take seconds where it does not answer.
+        threading.Thread(target=self._learn_full_name, daemon=True).start()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         problem = self._problem(scope) if scope["type"] == "http" else None
@@ -43,7 +53,7 @@ class Browsers:
     def _problem(self, scope: Scope) -> PaddockError | None:
         headers = Headers(scope=scope)
         host = headers.get("host")
-        if self._check_host and host is not None and not self._is_ours(host):
+        if self._checks_host() and host is not None and not self._is_ours(host):
             return HostNotAllowed(
                 f"this server does not answer to the name {host[:200]!r}: to change that, name it in "
                 "server.allowed_hosts (--allowed-hosts)"
@@ -51,12 +61,22 @@ class Browsers:
         origin = headers.get("origin")
         if origin is None:
             return self._refuse_without_origin(headers, scope["method"])
-        if "*" in self._origins or origin.lower() in self._origins or _same(origin, headers):
+        if _same(origin, headers):
+            return None
+        if "*" in self._origins or origin.lower() in self._origins:
+            scope[FOREIGN] = True
             return None
         return OriginNotAllowed(
             f"pages of {origin[:200]} may not ask this server: to change that, name it in server.cors_origins "
             "(--cors-origins)"
         )
+
+    def _learn_full_name(self) -> None:
+        self._own_names |= own_names("", socket.getfqdn())
+        self._is_ours.cache_clear()
+
+    def _checks_host(self) -> bool:
+        return "*" not in self._hosts and (self._always_check or not self._has_keys())
 
     def _refuse_without_origin(self, headers: Headers, method: str) -> PaddockError | None:
         """What pages can send without saying whose they are: images, scripts, forms. A followed link is no harm."""
@@ -76,12 +96,19 @@ class Browsers:
         return (
             "." not in name
             or name.endswith(".localhost")
+            or name in self._own_names
             or is_address(name)
             or any(
                 name == host or (host.startswith("*.") and name.endswith(host.removeprefix("*")))
                 for host in self._hosts
             )
         )
+
+
+def own_names(host: str, machine: str) -> frozenset[str]:
+    """The names of this machine: where it listens, what it is called, and what it is called by multicast DNS."""
+    machine = machine.lower().rstrip(".")
+    return frozenset({host.lower().rstrip("."), machine, f"{machine.partition('.')[0]}.local"} - {"", ".local"})
 
 
 def _same(origin: str, headers: Headers) -> bool:

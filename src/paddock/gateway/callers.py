@@ -26,6 +26,8 @@ class Caller:
     origin: Origin = field(default_factory=Origin)
     models: tuple[str, ...] | None = None
     """Names or patterns of those that may be asked; None: all of them."""
+    metrics: bool = False
+    """May read `/metrics` where that needs a key."""
 
     def may_ask(self, model: Model) -> bool:
         """Whether any of the model's names is one of those."""

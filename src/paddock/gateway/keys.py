@@ -98,7 +98,7 @@ def _keys(name: str, said: KeySettings) -> Iterator[Key]:
         batch=said.priority == "batch",
     )
     models = None if said.models is None else tuple(said.models)
-    caller, rates = Caller(name, said.admin, origin, models), Rates.of(said)
+    caller, rates = Caller(name, said.admin, origin, models, said.metrics), Rates.of(said)
     entries: list[KeySettings | PreviousKey] = [said, *said.previous]
     for entry in entries:
         expires_at = entry.expires_at.timestamp() if entry.expires_at is not None else None

@@ -10,7 +10,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from paddock.fleet import Description, Fleet, ModelStatus
-from paddock.gateway.callers import caller_of, model_for, must_be_admin
+from paddock.gateway.admin.schema import Nothing
+from paddock.gateway.bodies import IGNORED
+from paddock.gateway.callers import caller_of, model_for
 from paddock.gateway.openapi import describe
 from paddock.gateway.reloading import Reloader
 from paddock.gateway.responses import JSON
@@ -77,10 +79,20 @@ def model_routes(fleet: Fleet, reloader: Reloader) -> APIRouter:
     @router.get("/models", **describe(ModelList))
     @router.get("/v1/models", **describe(ModelList))
     async def list_models(request: Request, reload: bool = False) -> Response:
-        """Every model that may be asked, loaded or not; `?reload=1`, for admins, reads the directory again first."""
+        """Every model that may be asked, loaded or not. A GET changes nothing, so `?reload=1` is ignored: POST it."""
         if reload:
-            must_be_admin(request)
+            request.scope[IGNORED] = "reload"
+        return await listed(request)
+
+    @router.post("/models", **describe(ModelList, body=Nothing, optional=True))
+    @router.post("/v1/models", **describe(ModelList, body=Nothing, optional=True))
+    async def reload_models(request: Request, reload: bool = True) -> Response:
+        """Read the settings and the models directory again, as `POST /admin/reload` does, and list the models."""
+        if reload:
             await reloader.reload()
+        return await listed(request)
+
+    async def listed(request: Request) -> Response:
         caller = caller_of(request)
         return JSON(ModelList(data=await cards([status for status in fleet.status() if caller.may_ask(status.model)])))
 

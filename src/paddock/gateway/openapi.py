@@ -107,6 +107,9 @@ class OpenAPI:
         self._needs = needs
         self._document: dict[str, Any] | None = None
 
+    def encoded(self) -> bytes:
+        return msgspec.json.encode(self())
+
     def __call__(self) -> dict[str, Any]:
         if self._document is None:
             document = get_openapi(

@@ -52,7 +52,9 @@ _ASK_AGAIN: Final = "no-cache"
 
 
 @dataclass(frozen=True)
-class _File:
+class StaticFile:
+    """Bytes that stay as they are, under a policy by which a page can load from this server only."""
+
     name: str
     content: bytes
 
@@ -84,26 +86,26 @@ def page_routes(folder: Path = _BUILT) -> APIRouter:
     async def show_page(request: Request) -> Response:
         if _INDEX not in files:
             raise NotSupported("the web page is not built: `make page` in the source of Paddock builds it, with Node")
-        return await _answer(request, files[_INDEX])
+        return await send_file(request, files[_INDEX])
 
     @router.api_route(f"/{_ICON}", methods=["GET", "HEAD"])
     async def show_icon(request: Request) -> Response:
-        return await _answer(request, files.get(_ICON))
+        return await send_file(request, files.get(_ICON))
 
     @router.api_route("/assets/{name}", methods=["GET", "HEAD"])
     async def show_asset(request: Request, name: str) -> Response:
-        return await _answer(request, files.get(f"assets/{name}"))
+        return await send_file(request, files.get(f"assets/{name}"))
 
     return router
 
 
-def _read(folder: Path) -> Iterator[_File]:
+def _read(folder: Path) -> Iterator[StaticFile]:
     for path in folder.rglob("*"):
         if path.is_file():
-            yield _File(path.relative_to(folder).as_posix(), path.read_bytes())
+            yield StaticFile(path.relative_to(folder).as_posix(), path.read_bytes())
 
 
-async def _answer(request: Request, file: _File | None) -> Response:
+async def send_file(request: Request, file: StaticFile | None) -> Response:
     if file is None:
         raise NotFound(f"there is no {request.method} {request.url.path} here")
     body, headers, tag = file.content, file.headers, file.digest

@@ -13,7 +13,8 @@ from starlette.routing import BaseRoute
 
 from paddock.config import ServerSettings
 
-Need = Literal["open", "key", "admin"]
+Need = Literal["open", "key", "metrics", "admin"]
+"""`metrics`: an admin's key, or one that may read the metrics."""
 
 _METRICS: Final = "GET /metrics"
 _ROUTES: Final[dict[Need, tuple[str, ...]]] = {
@@ -23,7 +24,7 @@ _ROUTES: Final[dict[Need, tuple[str, ...]]] = {
         "GET /v1/health",
         "GET /openapi.json",
         "GET /docs",
-        "GET /docs/oauth2-redirect",
+        "GET /docs/{name}",
         "GET /redoc",
         "GET /",
         "GET /icon.svg",
@@ -68,6 +69,8 @@ _ROUTES: Final[dict[Need, tuple[str, ...]]] = {
         "POST /admin/reload",
         "POST /admin/drain",
         "POST /admin/undrain",
+        "POST /models",
+        "POST /v1/models",
         "POST /models/load",
         "POST /models/unload",
         "GET /slots",
@@ -81,7 +84,7 @@ _ROUTES: Final[dict[Need, tuple[str, ...]]] = {
 def needs_of_routes(settings: ServerSettings) -> dict[str, Need]:
     """By method and path."""
     needs = {route: need for need, routes in _ROUTES.items() for route in routes}
-    return needs | {_METRICS: "key" if settings.metrics_key else "open"}
+    return needs | {_METRICS: "metrics" if settings.metrics_key else "open"}
 
 
 def needs_of_endpoints(routes: Sequence[BaseRoute], needs: Mapping[str, Need]) -> dict[Any, Need]:
