@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -17,7 +20,8 @@ from paddock.lab.routing.policies import POLICIES
 from paddock.lab.routing.replica import Replica, Request
 from paddock.lab.routing.simulation import BIG, Outcome, Setting, simulate
 from paddock.lab.routing.traffic import Mix, Traffic
-from tests.lab.runs import page, raw, run, table
+from tests.lab.runs import page, raw, run, running, table
+from tests.server import alive, wait_for
 
 _SMALL = Machine("small", slots=2, cache_blocks=64, reads=100, first=0.1, growth=0.5)
 _CONVERSATIONS = Mix(users=10, one_offs=0, bursts=0)
@@ -194,6 +198,21 @@ def test_the_command_leaves_a_page(tmp_path: Path) -> None:
     assert {each["policy"] for each in seen} == {BIG, *POLICIES}
     assert [row["policy"] for row in table(tmp_path)].count("prefix, 4 routers, any") == 2
     assert "of what one replica as large as all would reach" in page(tmp_path)
+
+
+def test_control_c_keeps_what_there_is_and_leaves_no_process(tmp_path: Path) -> None:
+    small = ("--replicas", "2", "--warm-up", "5", "--seconds", "40", "--seeds", "1000", "--jobs", "2")
+    with running("routing", *small, "--out", str(tmp_path)) as process:
+        file = tmp_path / "raw.jsonl"
+        wait_for(lambda: file.exists() and file.read_text().count("\n") > 20, 100, "some simulations")
+        children = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
+        for pid in (process.pid, *children):
+            os.kill(pid, signal.SIGINT)  # as a terminal does
+        output, _ = process.communicate(timeout=100)
+    assert process.returncode == 130, output
+    assert "Interrupted; the report:" in output and "Traceback" not in output
+    assert "Partial" in page(tmp_path)
+    assert children and not any(alive(pid) for pid in children)
 
 
 def test_nobody_asks_nothing(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -125,10 +125,11 @@ def _simulated(settings: Sequence[Setting], jobs: int) -> Iterator[Seen]:
     if jobs == 1 or len(settings) == 1:
         yield from ((setting, simulate(setting)) for setting in settings)
         return
-    # Spawned, not forked: the progress bar has a thread.
-    with ProcessPoolExecutor(min(jobs, len(settings)), mp_context=multiprocessing.get_context("spawn")) as pool:
-        try:
-            yield from zip(settings, pool.map(simulate, settings), strict=True)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    # Spawned, not forked: the progress bar has a thread. Leaving the block ends them, in the middle of a run too.
+    with multiprocessing.get_context("spawn").Pool(min(jobs, len(settings)), initializer=_ignore_interrupts) as pool:
+        yield from zip(settings, pool.imap(simulate, settings), strict=True)
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C goes to all processes of a terminal; what to do about it is decided in the first one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
