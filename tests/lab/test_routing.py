@@ -166,11 +166,12 @@ def _seen(policy: str, hit_rate: float, slowest: float, seeds: int = 6) -> list[
 def test_every_policy_is_compared_with_ours_seed_by_seed_also_where_it_is_better() -> None:
     seen = [*_seen(BIG, 0.9, 1.0), *_seen("prefix", 0.855, 2.0), *_seen("round-robin", 0.45, 8.0)]
     found = findings([*seen, *_seen("thresholds", 0.88, 1.6)])
-    ours, better, worse = found.summary
+    ours, others = found.summary
     assert ours.startswith("4 replicas, prefix: 86 % of prompt tokens are cached, 95 % of what one replica as large as")
-    assert "0.800 times as long to the first token as prefix (95 % interval 0.800 to 0.800): thresholds is" in better
-    assert worse.startswith("4 replicas, round-robin: 45 % cached; 4.00 times as long to the first token as prefix")
-    assert worse.endswith(": prefix is better.")
+    assert others == (
+        "4 replicas, first token of others, times as long as with prefix: better than prefix: thresholds 0.800 (0.800 "
+        "to 0.800); prefix is better: round-robin 4.00 (4.00 to 4.00)."
+    )
     assert [row[1] for row in found.tables[0].rows] == [BIG, "prefix", "round-robin", "thresholds"]
     assert [picture.name for picture in found.pictures] == ["policies"]
     assert findings([]).summary == []
@@ -178,10 +179,10 @@ def test_every_policy_is_compared_with_ours_seed_by_seed_also_where_it_is_better
 
 def test_few_seeds_or_intervals_that_include_one_show_nothing() -> None:
     few = findings([*_seen("prefix", 0.8, 2.0, seeds=2), *_seen("sticky", 0.8, 1.0, seeds=2)])
-    assert "but 2 of each are too few to tell" in few.summary[1] and "better" not in few.summary[1]
+    assert few.summary[1].endswith("no difference shown: sticky 0.500 (of 2).")
     mixed = [(setting, replace(outcome, first_token_95=2.0)) for setting, outcome in _seen("sticky", 0.8, 2.0)]
     same = findings([*_seen("prefix", 0.8, 1.6), *mixed])
-    assert "no difference shown" in same.summary[1] and "better" not in same.summary[1]
+    assert "no difference shown: sticky 1." in same.summary[1] and "better" not in same.summary[1]
 
 
 def test_the_command_leaves_a_page(tmp_path: Path) -> None:
@@ -191,7 +192,7 @@ def test_the_command_leaves_a_page(tmp_path: Path) -> None:
     )  # fmt: skip
     assert status == 0, output
     for policy in POLICIES:
-        assert f"2 replicas, {policy}:" in output and f"3 replicas, {policy}:" in output
+        assert output.count(f"{policy}: ") + output.count(f" {policy} ") >= 2
     seen = raw(tmp_path)
     assert len(seen) == 2 * 2 * (1 + len(POLICIES) + 2)
     assert {each["seed"] for each in seen} == {1, 2}

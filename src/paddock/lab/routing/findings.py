@@ -8,8 +8,9 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from paddock.lab.report import Cell, Findings, Picture, Table
+from paddock.lab.report.findings import shown
 from paddock.lab.routing.simulation import BIG, Outcome, Setting
-from paddock.lab.statistics import Estimate, in_words, median, number
+from paddock.lab.statistics import Estimate, median, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -107,25 +108,24 @@ def _row(runs: Runs, big: Runs | None, ours: Runs | None) -> tuple[Cell, ...]:
 
 
 def _summary(ours: Runs, big: Runs | None, pool: Sequence[Runs]) -> list[str]:
-    """One line for ours, and one for each other policy with a single router, from the best to the worst."""
+    """A line for ours, and one for the other policies: which are better, which are not, which cannot be told."""
     said = f"{ours.replicas} replicas, {OURS}: {_percent(ours.hit_rate.value)} of prompt tokens are cached"
     if big:
         said += f", {_percent(ours.hits_against(big).value)} of what one replica as large as all would reach"
     lines = [f"{said}; first token, 95th percentile: {number(ours.slowest.value)} s."]
+    groups: dict[str, list[str]] = {f"better than {OURS}": [], "no difference shown": [], f"{OURS} is better": []}
     others = [each for each in pool if each.policy not in (BIG, OURS)]
-    for other in sorted(others, key=lambda each: each.slowest.value):
+    for other in sorted(others, key=lambda each: each.slower_than(ours).value):
         against = other.slower_than(ours)
-        lines.append(
-            f"{ours.replicas} replicas, {other.name}: {_percent(other.hit_rate.value)} cached; "
-            f"{in_words(against, f'as long to the first token as {OURS}')}{_verdict(against, other.name)}."
-        )
+        if not against.enough or against.low <= 1 <= against.high:
+            group = "no difference shown"
+        else:
+            group = f"better than {OURS}" if against.value < 1 else f"{OURS} is better"
+        groups[group].append(f"{other.name} {shown(against)}")
+    told = "; ".join(f"{group}: {', '.join(names)}" for group, names in groups.items() if names)
+    if told:
+        lines.append(f"{ours.replicas} replicas, first token of others, times as long as with {OURS}: {told}.")
     return lines
-
-
-def _verdict(against: Estimate, name: str) -> str:
-    if not against.enough or against.low <= 1 <= against.high:
-        return ""
-    return f": {OURS} is better" if against.value > 1 else f": {name} is better"
 
 
 def _draw(figure: Figure, runs: Sequence[Runs]) -> None:
