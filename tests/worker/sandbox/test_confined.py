@@ -82,6 +82,17 @@ def test_with_a_gpu_threads_may_be_named_as_cuda_does() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
+def test_with_a_gpu_the_rule_for_its_own_proc_folder_lasts() -> None:
+    """The kernel forgets the inode that the rule is of when memory is short, unless it is held open."""
+    code = (
+        "from paddock.types import Sandbox; from paddock.worker.sandbox import confine_files; import os; "
+        "confine_files(Sandbox(gpu=True)); "
+        "assert f'/proc/{os.getpid()}' in [os.readlink(f'/proc/self/fd/{fd}') for fd in range(3, 20) "
+        "if os.path.lexists(f'/proc/self/fd/{fd}')]"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
 @pytest.fixture(scope="module")
 def server(tiny_models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """With a model that is a link, and a folder for slots."""

@@ -69,6 +69,9 @@ def _checked(sandbox: Sandbox, state: SandboxState) -> SandboxState:
 def _accesses(sandbox: Sandbox) -> list[landlock.Access]:
     home = Path(os.environ.get("HOME") or "/")
     if sandbox.gpu:
+        # Landlock knows this folder by its inode, which the kernel may drop for want of memory and then make anew.
+        # An open descriptor keeps it for as long as the process lives.
+        os.open("/proc/self", os.O_PATH | os.O_CLOEXEC)
         for folder in gpu_caches(os.environ, home)[:1]:  # CUDA makes its cache itself, which it could not from now on
             try:
                 folder.mkdir(parents=True, exist_ok=True)
