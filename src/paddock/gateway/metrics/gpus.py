@@ -37,6 +37,8 @@ class Gpus:
         self._until = float("-inf")
         """When another sample is due, by the monotonic clock."""
         self._pending: asyncio.Future[None] | None = None
+        self._asked = 0.0
+        """When the driver was asked last."""
 
     async def look(self) -> Sequence[Gpu]:
         """Of now, or of a second ago. None of them where there is no NVML, or it does not answer in time."""
@@ -44,10 +46,12 @@ class Gpus:
             return self._sample
         if self._pending is None or self._pending.done():
             loop = asyncio.get_running_loop()
-            self._pending = loop.create_future()
+            self._pending, self._asked = loop.create_future(), time.monotonic()
             # A daemon, and not of the loop's own threads: one that hangs in the driver must not keep the server alive.
             threading.Thread(target=self._read, args=(loop, self._pending), name="nvml", daemon=True).start()
-        done, _ = await asyncio.wait([self._pending], timeout=self._patience)
+        # From when it was asked: while it hangs, later scrapes do not wait at all.
+        left = max(0.0, self._asked + self._patience - time.monotonic())
+        done, _ = await asyncio.wait([self._pending], timeout=left)
         return self._sample if done else ()
 
     def _read(self, loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
