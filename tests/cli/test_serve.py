@@ -109,7 +109,7 @@ for args in json.load(sys.stdin):
 
 
 def test_every_mistake_is_named(tmp_path: Path) -> None:
-    (tmp_path / "cut.gguf").write_bytes(b"GGUF\3\0\0\0" + b"\xff" * 40)
+    (tmp_path / "cut.gguf").write_bytes(b"GGUF\3\0\0\0" + (1).to_bytes(8, "little") * 2 + b"\xff" * 24)
     (tmp_path / "broken.json").write_text('{"server": {\n"port": 80,}}')
     mistakes = {
         ("--models-dir", "nowhere"): "nowhere does not exist",

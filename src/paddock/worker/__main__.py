@@ -11,7 +11,8 @@ from paddock.worker.process import Worker
 def main() -> None:
     # Ctrl-C reaches the whole foreground group; when to end is the gateway's decision, told over the wire.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    faulthandler.enable()  # the last words of a crash are part of what the gateway logs of it
+    # The gateway logs the last lines of a crash. Only the thread that crashed: idle ones would push its stack out.
+    faulthandler.enable(all_threads=False)
     # A short interval lets the engine thread have the GIL back soon after a decode, whatever the I/O thread is doing.
     sys.setswitchinterval(0.0005)
     # Grammars are compiled by recursion, in native code that does not notice the end of its stack. Unused it is free.
