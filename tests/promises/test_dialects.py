@@ -87,6 +87,19 @@ def test_a_loop_of_function_calls(responses: openai.OpenAI) -> None:
     assert told.output_text
 
 
+def test_a_forced_call_beside_a_format_is_made(responses: openai.OpenAI) -> None:
+    """The format is about content. instructor's RESPONSES_TOOLS mode sends both."""
+    form: Any = {"format": {"type": "json_schema", "name": "horse", "schema": Horse.model_json_schema()}}
+    choices: list[Any] = ["required", {"type": "function", "name": "weather"}]
+    for choice in choices:
+        answer = responses.responses.create(
+            model="any", input=QUESTION, tools=[FUNCTION], tool_choice=choice, parallel_tool_calls=False, text=form
+        )
+        (call,) = answer.output
+        assert call.type == "function_call"
+        assert call.name == "weather"
+
+
 def test_a_streamed_function_call(responses: openai.OpenAI) -> None:
     with responses.responses.stream(
         model="any", input=QUESTION, tools=[FUNCTION], tool_choice={"type": "function", "name": "weather"}

@@ -145,6 +145,23 @@ def test_thoughts_come_apart_and_are_counted(tiny_models: dict[str, Path]) -> No
         assert off["content"] and "reasoning_content" not in off
 
 
+def test_a_forced_call_beside_a_format_is_made(server: Server) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "integer"}}}
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
+        for response_format in (form, {"type": "json_object"}):
+            given: Any = {"tools": TOOLS, "response_format": response_format, "extra_body": UNTHINKING}
+            answer = client.chat.completions.create(
+                model="any",
+                messages=[{"role": "user", "content": "How?"}],
+                tool_choice={"type": "function", "function": {"name": "get_weather"}},
+                max_tokens=200,
+                **given,
+            )
+            (call,) = answer.choices[0].message.tool_calls or ()
+            assert call.type == "function"
+            jsonschema.validate(json.loads(call.function.arguments), SCHEMAS["get_weather"])
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

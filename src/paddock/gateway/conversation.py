@@ -51,9 +51,13 @@ class ToolUse:
             raise InvalidRequest("tool_choice asks for a call, but there are no tools", param="tool_choice")
         if self.choice == "function" and self.function not in names:
             raise InvalidRequest(f"there is no tool named {self.function}", param="tool_choice")
-        if self.choice in ("required", "function") and constraints:
+        # A schema says what content must look like, and a forced call has none: OpenAI's clients send both. A grammar
+        # or an expression is about the whole reply.
+        whole = [constraint for constraint in constraints if constraint.kind != "json_schema"]
+        if self.choice in ("required", "function") and whole:
             raise InvalidRequest(
-                f"{constraints[0].param} is about content, but tool_choice asks for a call", param="tool_choice"
+                f"{whole[0].param} is about the whole reply, but tool_choice asks for a call: send one of them",
+                param="tool_choice",
             )
 
     def prompt(self, messages: list[dict[str, Any]], **more: Any) -> ChatPrompt:
