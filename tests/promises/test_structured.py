@@ -231,10 +231,11 @@ def test_a_streamed_answer_keeps_to_it_too(demo_server: Server) -> None:
     [
         ({"type": "array", "uniqueItems": True}, "uniqueItems"),
         ({"not": {"type": "string"}}, "not"),
-        ({"type": "object", "dependentRequired": {"a": ["b"]}}, "dependentRequired"),
+        ({"oneOf": [{"minimum": 1}, {"maximum": 2}]}, "oneOf"),
+        ({"type": "object", "if": {"minProperties": 1}, "then": {"required": ["a"]}}, "if"),
         ({"contains": {"type": "integer"}}, "contains"),
         ({"unevaluatedProperties": False}, "unevaluatedProperties"),
-        ({"type": "string", "format": "sonnet"}, "sonnet"),
+        ({"type": "string", "format": "regex"}, "regex"),
         ({"type": "text"}, "text"),
     ],
 )
@@ -245,3 +246,30 @@ def test_a_schema_that_cannot_be_enforced_is_refused_by_name(demo_server: Server
     error = response.json()["error"]
     assert error["param"] == "response_format"
     assert named in error["message"]
+    assert "coerce" not in error["message"]
+    assert "Enable" not in error["message"]
+
+
+def test_a_format_that_no_standard_defines_is_noted_and_changes_nothing(demo_server: Server) -> None:
+    schema = {"type": "string", "format": "sonnet", "enum": ["x"]}
+    response = demo_server.client.post("/v1/chat/completions", json=chat_body("hi", response_format=_format(schema)))
+    assert response.status_code == 200, response.text
+    assert response.headers["x-paddock-ignored-fields"] == "format:sonnet"
+    assert response.json()["choices"][0]["message"]["content"] == '"x"'
+
+
+def test_conditions_and_dependencies_are_kept_to(demo_server: Server) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"kind": {"enum": ["a", "b"]}, "a": {"const": 1}, "b": {"const": 2}, "c": {"const": 3}},
+        "required": ["kind"],
+        "additionalProperties": False,
+        "if": {"properties": {"kind": {"const": "a"}}},
+        "then": {"required": ["a"]},
+        "else": {"required": ["b"]},
+        "dependentRequired": {"b": ["c"]},
+    }
+    for seed in range(4):
+        choice = _ask(demo_server, response_format=_format(schema), temperature=2.0, seed=seed)
+        assert choice["finish_reason"] == "stop"
+        _validate(choice["message"]["content"], schema)

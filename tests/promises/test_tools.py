@@ -157,7 +157,8 @@ def test_a_forced_call_beside_a_format_is_made(server: Server) -> None:
                 max_tokens=200,
                 **given,
             )
-            (call,) = answer.choices[0].message.tool_calls or ()
+            assert answer.choices[0].message.tool_calls is not None
+            (call,) = answer.choices[0].message.tool_calls
             assert call.type == "function"
             jsonschema.validate(json.loads(call.function.arguments), SCHEMAS["get_weather"])
 

@@ -20,10 +20,14 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from paddock.engine.candidates import Logits
 from paddock.engine.protocol import Vocab
+from paddock.engine.schema import rewritten
 from paddock.errors import InvalidRequest
 from paddock.types import Constraint
 
 _LARGEST_SOURCE = 1 << 16
+# Time grows with the square of the size. Ordinary schemas of this size are ready within the time that they have, those
+# of twice the size not always (docs/lab.md).
+_LARGEST_SCHEMA = 1 << 17
 # llguidance recurses from definition to definition, and a native stack that overflows ends the process. More than this
 # many levels overflow the usual 8 MiB; the threads of a worker have eight times that.
 _DEEPEST = 2000
@@ -34,6 +38,7 @@ _LARGEST_MULTIPLES = 50_000
 _WHITESPACE = r" |\n{1,2}[ \t]{0,20}"
 _UNSATISFIABLE = "NoExtensionBias"
 _LONGEST_MESSAGE = 300
+_OPTIONS = re.compile(r"\s*(?:Enable|Set|Use|Try) ['`\"]?[a-z_]+['`\"]? option.*", re.DOTALL)
 _LIMITS = LLParserLimits(verbose_errors=False)
 _CEILINGS = np.where(
     np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"), np.inf, -np.inf
@@ -179,8 +184,9 @@ def _source(constraint: Constraint) -> str:
 
 
 def _simple(constraint: Constraint) -> str:
-    if len(constraint.source) > _LARGEST_SOURCE:
-        raise _Refused(f"it has {len(constraint.source)} characters; at most {_LARGEST_SOURCE} are taken")
+    largest = _LARGEST_SCHEMA if constraint.kind == "json_schema" else _LARGEST_SOURCE
+    if len(constraint.source) > largest:
+        raise _Refused(f"it has {len(constraint.source)} characters; at most {largest} are taken")
     match constraint.kind:
         case "json_schema":
             return _schema(constraint.source)
@@ -218,6 +224,8 @@ def _schema(source: str) -> str:
         raise _Refused("'x-guidance' could loosen the schema, so it is not taken")
     _refuse_costly(schema)
     references = {str(value) for name, value in _pairs(schema) if name == "$ref"}
+    _refuse_depth(_depth(schema), 1 + len(references))
+    schema = rewritten(schema)
     _refuse_depth(_depth(schema), 1 + len(references))
     # What it does not know it then refuses, rather than leave it out.
     strict: Any = {"lenient": False, "coerce_one_of": False, "whitespace_pattern": _WHITESPACE}
@@ -268,5 +276,16 @@ def _depth(value: Any) -> int:
     return 1 + max(map(_depth, inner), default=0)
 
 
+def _plain(reason: str) -> str:
+    """A library's message without the names of its options, which nobody here can set."""
+    if "oneOf" in reason:
+        return (
+            "it is not certain that the branches of a oneOf exclude each other; use anyOf, or give each branch another "
+            "type, or a required property with another const"
+        )
+    return _OPTIONS.sub("", reason) or "it is not supported"
+
+
 def _refusal(constraint: Constraint, reason: str) -> InvalidRequest:
+    reason = _plain(reason)
     return InvalidRequest(f"{constraint.param} cannot be enforced: {reason}", param=constraint.param)

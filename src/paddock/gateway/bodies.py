@@ -27,6 +27,7 @@ from paddock.errors import (
 from paddock.gateway.audit import AUDITED
 from paddock.gateway.body_budget import BodyBudget, Pace
 from paddock.gateway.callers import owner_of
+from paddock.gateway.fields import Fields
 from paddock.gateway.sizes import MOST_MISTAKES, refuse_bulk, too_deep
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -56,9 +57,13 @@ async def read_body(
         data = b"{}"
     refuse_bulk(data, getattr(schema, "token_lists", frozenset()))
     try:
-        return schema.model_validate_json(data)
+        body = schema.model_validate_json(data)
     except ValidationError as error:
         problems = _problems(error)
+    else:
+        if ignored := _ignored_by(body):
+            request.scope[IGNORED] = _header(ignored)
+        return body
     unknown = [problem["loc"] for problem in problems if problem["type"] == "extra_forbidden"]
     if exact or len(unknown) < len(problems):
         raise _explain(problems, schema)
@@ -69,8 +74,12 @@ async def read_body(
         body = schema.model_validate_json(json.dumps(content))
     except ValidationError as error:
         raise _explain(_problems(error), schema) from None
-    request.scope[IGNORED] = _header(ignored)
+    request.scope[IGNORED] = _header([*ignored, *_ignored_by(body)])
     return body
+
+
+def _ignored_by(body: BaseModel) -> list[str]:
+    return body.ignored() if isinstance(body, Fields) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +139,7 @@ def _remove(content: Any, place: tuple[Any, ...]) -> str:
 
 def _header(names: list[str]) -> str:
     """The names as a header can hold them, and no more of them than anybody reads."""
-    shown = [quote(name[:_LONGEST_NAME], safe="[]") for name in names[:_MOST_NAMES]]
+    shown = [quote(name[:_LONGEST_NAME], safe="[]:") for name in names[:_MOST_NAMES]]
     if len(names) > _MOST_NAMES:
         shown.append(f"and {len(names) - _MOST_NAMES} more")
     return ", ".join(shown)

@@ -41,6 +41,7 @@ from paddock.types import (
     SamplingParams,
     TextPrompt,
     TokenPrompt,
+    unknown_formats,
 )
 
 JOB_ID = r"[!-~]{1,256}"
@@ -54,6 +55,10 @@ class Fields(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
     token_lists: ClassVar[Set[str]] = frozenset()
     """The fields that may hold whole contexts as lists of tokens."""
+
+    def ignored(self) -> list[str]:
+        """What is taken but has no effect."""
+        return []
 
 
 def _as_list(value: Any) -> Any:
@@ -274,6 +279,15 @@ class GenerationFields(SamplingFields):
         if self.regex is not None:
             found.append(Constraint("regex", self.regex, "regex"))
         return found
+
+    @property
+    def schemas(self) -> list[Any]:
+        """The JSON schemas that answers must keep to."""
+        return [msgspec.json.decode(one.source) for one in self.constraints() if one.kind == "json_schema"]
+
+    def ignored(self) -> list[str]:
+        """What is taken but has no effect, for the header: names of `format` that no standard defines."""
+        return sorted({f"format:{name}" for schema in self.schemas for name in unknown_formats(schema)})
 
     def request(
         self, request_id: int, prompt: Prompt, *, sampling: SamplingParams, max_tokens: int | None, **more: Any

@@ -1,6 +1,7 @@
 """What crosses folders: requests, results and the plan of one engine step. Data only, no behaviour."""
 
 from paddock.types.answers import CallDelta, FinishReason, PromptProgress, TextLogprobs, Timings, TokenLogprobs, Usage
+from paddock.types.formats import STANDARD_FORMATS, unknown_formats
 from paddock.types.memory import (
     Adopt,
     CacheShape,
@@ -34,6 +35,7 @@ from paddock.types.step import Drafting, Sampled, Span
 from paddock.types.views import SlotState, SlotView, SpanView, TreeView
 
 __all__ = [
+    "STANDARD_FORMATS",
     "Adapters",
     "Adopt",
     "CacheShape",
@@ -85,4 +87,5 @@ __all__ = [
     "Tool",
     "TreeView",
     "Usage",
+    "unknown_formats",
 ]

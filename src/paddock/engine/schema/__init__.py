@@ -1,0 +1,5 @@
+"""JSON schemas rewritten into equivalent ones that a grammar can be made of. Pure: a schema in, a schema out."""
+
+from paddock.engine.schema.rewriting import rewritten
+
+__all__ = ["rewritten"]

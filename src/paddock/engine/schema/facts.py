@@ -1,0 +1,207 @@
+"""What is certain about the instances of a schema. Everything here may miss a fact, but never claims a false one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+Schema = Any
+"""A JSON schema: an object, true or false."""
+
+# `number` is split into the two kinds that exclude each other.
+EVERY_TYPE: Final = frozenset({"null", "boolean", "integer", "fraction", "string", "array", "object"})
+OBJECT: Final = frozenset({"object"})
+_BOOLEANS: Final = (False, True)
+_DEEPEST: Final = 16
+_MOST_STEPS: Final = 50_000
+
+
+class TooCostly(Exception):
+    """More steps than a schema is worth. Nothing is certain then."""
+
+
+@dataclass
+class Facts:
+    """Of schemas that all hold for one instance."""
+
+    types: frozenset[str] = EVERY_TYPE
+    values: list[Any] | None = None
+    """Every possible value, where `const` or `enum` says so."""
+    required: set[str] = field(default_factory=set)
+    objects: list[dict[str, Any]] = field(default_factory=list)
+    """The schemas that say something about properties."""
+
+    def of_property(self, name: str) -> list[Schema]:
+        """The schemas that the property satisfies, where there is one."""
+        return [schema for part in self.objects for schema in _of_property(part, name)]
+
+
+def _of_property(part: dict[str, Any], name: str) -> Iterator[Schema]:
+    properties, patterns = part.get("properties"), part.get("patternProperties")
+    if isinstance(properties, dict) and name in properties:
+        yield properties[name]
+    elif "additionalProperties" in part and not patterns:
+        yield part["additionalProperties"]
+
+
+class Document:
+    """One schema document: where references lead, and how much thought has gone into it."""
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        self._steps = 0
+        # With a base of its own somewhere inside, `#/…` may mean another place.
+        self._is_plain = not any("$id" in part or "id" in part for part in list(objects_in(root))[1:])
+
+    def step(self) -> None:
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            raise TooCostly
+
+    def resolve(self, reference: Any) -> Schema:
+        """The schema at a local pointer; true, of which nothing is certain, where it cannot be found."""
+        if not isinstance(reference, str) or not self._is_plain or "%" in reference:
+            return True
+        if reference != "#" and not reference.startswith("#/"):
+            return True
+        found = self._root
+        for part in reference.split("/")[1:]:
+            key = part.replace("~1", "/").replace("~0", "~")
+            if isinstance(found, dict) and key in found:
+                found = found[key]
+            elif isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+                found = found[int(key)]
+            else:
+                return True
+        return found
+
+    def facts(self, schemas: Sequence[Schema]) -> Facts:
+        facts = Facts()
+        for schema in schemas:
+            self._add(facts, schema, _DEEPEST)
+        return facts
+
+    def _add(self, facts: Facts, schema: Schema, depth: int) -> None:
+        self.step()
+        if schema is False:
+            facts.types = frozenset()
+        if not isinstance(schema, dict) or depth == 0:
+            return
+        if "$ref" in schema:
+            # What stands beside it counts in newer drafts only.
+            self._add(facts, self.resolve(schema["$ref"]), depth - 1)
+            return
+        facts.types &= _types(schema.get("type"))
+        for values in _listed(schema):
+            facts.types &= frozenset(kind for value in values for kind in type_of(value))
+            known = facts.values
+            facts.values = values if known is None else [value for value in known if contains(values, value)]
+        if isinstance(required := schema.get("required"), list):
+            facts.required |= {name for name in required if isinstance(name, str)}
+        if "properties" in schema or "additionalProperties" in schema:
+            facts.objects.append(schema)
+        if isinstance(parts := schema.get("allOf"), list):
+            for part in parts:
+                self._add(facts, part, depth - 1)
+
+    # ── what follows from them ───────────────────────────────────────────────────────────────────────────────────────
+
+    def is_empty(self, schemas: Sequence[Schema], depth: int = _DEEPEST) -> bool:
+        """Whether certainly nothing satisfies all of the schemas."""
+        self.step()
+        if depth == 0:
+            return False
+        facts = self.facts(schemas)
+        if not facts.types:
+            return True
+        if facts.values is not None:
+            return all(self._refuses(facts, value, depth - 1) for value in facts.values)
+        if facts.types != OBJECT:
+            return False
+        return any(self.is_empty(facts.of_property(name), depth - 1) for name in facts.required)
+
+    def domain(self, schemas: Sequence[Schema]) -> list[Any] | None:
+        """Every value that may satisfy all of the schemas, where they can be listed."""
+        facts = self.facts(schemas)
+        if facts.values is not None:
+            return [value for value in facts.values if not self._refuses(facts, value, _DEEPEST)]
+        if facts.types <= {"boolean", "null"}:
+            return [*(_BOOLEANS if "boolean" in facts.types else ()), *([None] if "null" in facts.types else ())]
+        return None
+
+    def _refuses(self, facts: Facts, value: Any, depth: int) -> bool:
+        """Whether the value certainly does not satisfy the facts."""
+        self.step()
+        if not facts.types.intersection(type_of(value)):
+            return True
+        if facts.values is not None and not contains(facts.values, value):
+            return True
+        if not isinstance(value, dict) or depth == 0:
+            return False
+        if facts.required - value.keys():
+            return True
+        return any(
+            self._refuses(self.facts(facts.of_property(name)), inner, depth - 1) for name, inner in value.items()
+        )
+
+
+def objects_in(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object in it, itself first."""
+    if isinstance(value, dict):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from objects_in(inner)
+
+
+def _types(given: Any) -> frozenset[str]:
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return EVERY_TYPE
+    kinds = frozenset(kind for name in names for kind in (("integer", "fraction") if name == "number" else (name,)))
+    return kinds if kinds <= EVERY_TYPE else EVERY_TYPE
+
+
+def _listed(schema: dict[str, Any]) -> Iterator[list[Any]]:
+    if "const" in schema:
+        yield [schema["const"]]
+    if isinstance(schema.get("enum"), list):
+        yield schema["enum"]
+
+
+def type_of(value: Any) -> frozenset[str]:
+    """The kinds that a value may be taken for."""
+    match value:
+        case None:
+            return frozenset({"null"})
+        case bool():
+            return frozenset({"boolean"})
+        case int():
+            return frozenset({"integer"})
+        case float():
+            # 1.0 is an integer in newer drafts only.
+            if not math.isfinite(value) or value.is_integer():
+                return frozenset({"integer", "fraction"})
+            return frozenset({"fraction"})
+        case str():
+            return frozenset({"string"})
+        case list():
+            return frozenset({"array"})
+        case _:
+            return frozenset({"object"})
+
+
+def contains(values: Sequence[Any], value: Any) -> bool:
+    return any(equal(one, value) for one in values)
+
+
+def equal(one: Any, other: Any) -> bool:
+    """As JSON has it: 1 is 1.0, but true is not 1."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(equal(value, other[name]) for name, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return bool(one == other)

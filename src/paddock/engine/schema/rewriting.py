@@ -1,0 +1,220 @@
+"""Keywords that no grammar is made of, written with those that can: exactly the same instances satisfy the result.
+
+`oneOf` whose branches exclude each other is `anyOf`. A dependency is a choice between "the property is absent" and
+"what depends on it holds". `if` over the values of one property is a choice between its values. What
+cannot be rewritten with certainty stays as it is.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any, Final
+
+from paddock.engine.schema.facts import OBJECT, Document, Schema, TooCostly, contains, objects_in
+from paddock.types import STANDARD_FORMATS
+
+_MOST_BRANCHES: Final = 256
+"""Of one `oneOf`; each pair of them is compared."""
+_MOST_CHOICES: Final = 256
+"""All choices multiplied: a grammar may have to consider every combination of them."""
+_MOST_EXACTLY_ONE: Final = 8
+
+_ONE: Final = (
+    "additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then",
+    "unevaluatedItems", "unevaluatedProperties",
+)  # fmt: skip
+_LISTS: Final = ("items", "prefixItems")
+_NAMED: Final = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
+_TOGETHER: Final = ("allOf", "anyOf", "oneOf")
+"""Their schemas are about the same instance as the schema that they stand in."""
+_REWRITTEN: Final = frozenset(
+    {"allOf", "anyOf", "oneOf", "if", "then", "else", "dependencies", "dependentRequired", "dependentSchemas"}
+)
+_ANNOTATIONS: Final = frozenset({"title", "description", "$comment", "examples", "default"})
+
+
+def rewritten(schema: Schema) -> Schema:
+    """An equivalent schema. The one given is not changed."""
+    references = [part["$ref"] for part in objects_in(schema) if isinstance(part.get("$ref"), str)]
+    if any(step in _REWRITTEN for reference in references for step in reference.split("/")):
+        return _without_unknown_formats(schema)  # what is pointed at must stay where it is
+    try:
+        return _Rewriting(schema).schema(_without_unknown_formats(schema), ())
+    except TooCostly:
+        return _without_unknown_formats(schema)
+
+
+class _Rewriting:
+    def __init__(self, root: Schema) -> None:
+        self._document = Document(root)
+        self._choices = 1
+
+    def schema(self, schema: Schema, context: tuple[Schema, ...]) -> Schema:
+        """`context` holds for the same instance."""
+        if not isinstance(schema, dict):
+            return schema
+        self._document.step()
+        given = (*context, schema)
+        new = {key: self._value(key, value, given) for key, value in schema.items()}
+        if isinstance(new.get("oneOf"), list) and (choice := self._one_of(schema["oneOf"], new["oneOf"], given)):
+            del new["oneOf"]
+            new = _and(new, choice)
+        for name in ("dependencies", "dependentRequired", "dependentSchemas"):
+            if isinstance(new.get(name), dict):
+                new = self._dependencies(new, name)
+        if "if" in new and (branches := self._condition(new, given)) is not None and self._affordable(len(branches)):
+            rest = {key: value for key, value in new.items() if key not in ("if", "then", "else")}
+            new = _and(rest, {"anyOf": branches})
+        return new
+
+    def _value(self, key: str, value: Any, given: tuple[Schema, ...]) -> Any:
+        if key in _TOGETHER and isinstance(value, list):
+            return [self.schema(inner, given) for inner in value]
+        if key in ("then", "else"):
+            return self.schema(value, given)
+        if key in _LISTS and isinstance(value, list):
+            return [self.schema(inner, ()) for inner in value]
+        if key in _ONE:
+            return self.schema(value, ())
+        if key in _NAMED and isinstance(value, dict):
+            inside = given if key == "dependentSchemas" else ()
+            return {name: self.schema(inner, inside) for name, inner in value.items()}
+        return value
+
+    def _affordable(self, choices: int) -> bool:
+        if self._choices * choices > _MOST_CHOICES:
+            return False
+        self._choices *= max(choices, 1)
+        return True
+
+    # ── oneOf ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _one_of(self, plain: list[Schema], new: list[Schema], given: tuple[Schema, ...]) -> dict[str, Any] | None:
+        if self._exclude_each_other(plain, given):
+            return {"anyOf": new}
+        return self._exactly_one_present(plain, given)
+
+    def _exclude_each_other(self, branches: list[Schema], given: tuple[Schema, ...]) -> bool:
+        if len(branches) > _MOST_BRANCHES:
+            return False
+        return all(self._document.is_empty([*given, *pair]) for pair in combinations(branches, 2))
+
+    def _exactly_one_present(self, branches: list[Schema], given: tuple[Schema, ...]) -> dict[str, Any] | None:
+        """Of branches that each only require a property."""
+        names = [_only_required(branch) for branch in branches]
+        if any(name is None for name in names) or len(set(names)) < len(names) or len(names) > _MOST_EXACTLY_ONE:
+            return None
+        if not self._is_object(given) or not self._affordable(len(names)):
+            return None
+        absent = [{other: False for other in names if other != name} for name in names]
+        return {"anyOf": [{"required": [n], "properties": others} for n, others in zip(names, absent, strict=True)]}
+
+    # ── dependencies ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _dependencies(self, schema: dict[str, Any], keyword: str) -> dict[str, Any]:
+        """What is not an object has no properties: the first choice holds."""
+        given = schema[keyword]
+        if not all(isinstance(needed, dict | list | bool) for needed in given.values()):
+            return schema
+        if not self._affordable(2 ** min(len(given), 16)):
+            return schema
+        new = {key: value for key, value in schema.items() if key != keyword}
+        for name, needed in given.items():
+            present = {"required": [name, *(n for n in needed if n != name)]} if isinstance(needed, list) else None
+            if present is None:
+                inner = self.schema(needed, ()) if keyword == "dependencies" else needed
+                present = _and({"required": [name]}, inner)
+            new = _and(new, {"anyOf": [_absent(name), present]})
+        return new
+
+    # ── if, then, else ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _condition(self, schema: dict[str, Any], given: tuple[Schema, ...]) -> list[Schema] | None:
+        """The branches to choose from, which exclude each other."""
+        condition, then, otherwise = schema["if"], schema.get("then", True), schema.get("else", True)
+        if isinstance(condition, bool):
+            return [then if condition else otherwise]
+        if not isinstance(condition, dict) or not self._is_object(given):
+            return None
+        about = condition.keys() - _ANNOTATIONS
+        if about <= {"required", "type"} and (name := _only_required(condition)) is not None:
+            return [_and({"required": [name]}, then), _and(_absent(name), otherwise)]
+        return (
+            self._over_values(condition, then, otherwise, given)
+            if about <= {"properties", "required", "type"}
+            else None
+        )
+
+    def _over_values(
+        self, condition: dict[str, Any], then: Schema, otherwise: Schema, given: tuple[Schema, ...]
+    ) -> list[Schema] | None:
+        properties, required = condition.get("properties"), condition.get("required", [])
+        if not isinstance(properties, dict) or len(properties) != 1 or condition.get("type", "object") != "object":
+            return None
+        ((name, wanted),) = properties.items()
+        if required not in ([], [name]) or not isinstance(wanted, dict):
+            return None
+        facts = self._document.facts(given)
+        possible = self._document.domain(facts.of_property(name))
+        if possible is None or not wanted.keys() - _ANNOTATIONS <= {"const", "enum"}:
+            return None
+        if (matching := self._document.facts([wanted]).values) is None:
+            return None
+        branches = []
+        for values, consequence in (
+            ([value for value in possible if contains(matching, value)], then),
+            ([value for value in possible if not contains(matching, value)], otherwise),
+        ):
+            if values:
+                branches.append(_and({"properties": {name: {"enum": values}}, "required": [name]}, consequence))
+        if name not in facts.required:
+            branches.append(_and(_absent(name), otherwise if required else then))
+        return branches
+
+    def _is_object(self, given: tuple[Schema, ...]) -> bool:
+        return self._document.facts(given).types <= OBJECT
+
+
+def _only_required(schema: Schema) -> str | None:
+    """The one property that a schema requires, where it says nothing else of an object."""
+    if not isinstance(schema, dict) or schema.keys() - _ANNOTATIONS - {"type"} != {"required"}:
+        return None
+    names = schema["required"]
+    if schema.get("type", "object") != "object" or not isinstance(names, list) or len(names) != 1:
+        return None
+    return names[0] if isinstance(names[0], str) else None
+
+
+def _absent(name: str) -> dict[str, Any]:
+    return {"properties": {name: False}}
+
+
+def _and(schema: dict[str, Any], other: Schema) -> dict[str, Any]:
+    """Both of them."""
+    if other is True:
+        return schema
+    together = schema.get("allOf", [])
+    return {**schema, "allOf": [*(together if isinstance(together, list) else []), other]}
+
+
+# ── formats ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _without_unknown_formats(schema: Schema) -> Schema:
+    """Names that no standard defines only annotate. Those of the standard stay, enforceable or not."""
+    if not isinstance(schema, dict):
+        return schema
+    new: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "format" and isinstance(value, str) and value not in STANDARD_FORMATS:
+            continue
+        new[key] = _mapped(key, value)
+    return new
+
+
+def _mapped(key: str, value: Any) -> Any:
+    if isinstance(value, list) and key in (*_TOGETHER, *_LISTS):
+        return [_without_unknown_formats(inner) for inner in value]
+    if isinstance(value, dict) and key in (*_NAMED, "dependencies"):
+        return {name: _without_unknown_formats(inner) for name, inner in value.items()}
+    return _without_unknown_formats(value) if key in _ONE else value
