@@ -96,6 +96,7 @@ class Answer:
                 call_id=lambda index: _call_id(f"{call_ids} {index}"),
                 lead=reply.lead,
                 split_reasoning=reply.split_reasoning,
+                bare_calls=reply.bare_calls,
             )
         self._reasoning_tokens = 0
         self._thinking_budget = reply.thinking_budget if reply is not None else None

@@ -37,6 +37,8 @@ class Reply:
     thinking_budget: int | None = None
     thought_end: tuple[int, ...] = ()
     """The tokens that bring a thought to its end."""
+    bare_calls: bool = True
+    """A reply that is the JSON object of a call is one. Not so where content was asked for that may look like it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,7 @@ class PromptReader:
                 shown,
                 prompt.thinking_budget if format.reasoning is not None else None,
                 tuple(self._thought_end(format)),
+                bare_calls=body is None,
             )
         is_optional = body is None and not prompt.must_call and not any(tool.strict for tool in prompt.tools)
         try:

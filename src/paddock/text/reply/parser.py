@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from paddock.text.reply.bare import BareCall
 from paddock.text.reply.calls import CallReader, Parsed
 from paddock.text.reply.reader import Malformed, Markers, Reading
 from paddock.text.reply.shapes import Calls, Format
@@ -25,7 +26,9 @@ class ReplyParser(CallReader):
         call_id: Callable[[int], str],
         lead: str = "",
         split_reasoning: bool = True,
+        bare_calls: bool = True,
     ) -> None:
+        """`bare_calls`: whether a reply that is nothing but the JSON object of a call is one, whatever the format."""
         super().__init__(lead, tools, call_id)
         self._calls = format.calls if tools else None
         self._reasoning = format.reasoning if split_reasoning else None
@@ -35,6 +38,7 @@ class ReplyParser(CallReader):
         self._markers = Markers([*starts, *thoughts])
         self._closing = Markers(thoughts[1:])
         self._bare = self._calls is not None and self._calls.is_bare
+        self._bare_call = BareCall(self._tools, only_fenced=self._bare) if bare_calls and self._calls else None
         self.in_reasoning = False
         self.malformed = False
         self._held = ""
@@ -93,6 +97,14 @@ class ReplyParser(CallReader):
                     self._say(self._text[: -len(words)])
                     self._text, self._at = words, 1
                     return "{"
+            if self._bare_call is not None and not (self._said or self.in_reasoning or self._count):
+                found = self._bare_call.look(self._text, ended=self._ended)
+                if found == "wait":
+                    yield
+                    continue
+                if found != "no":
+                    self._call_bare(*found)
+                    return None
             markers = self._closing if self.in_reasoning else self._markers
             begin, marker = markers.find(self._text, ended=self._ended)
             self._say(self._text[:begin])
@@ -102,6 +114,14 @@ class ReplyParser(CallReader):
             if self._ended:
                 return None
             yield
+
+    def _call_bare(self, name: str, arguments: str) -> None:
+        """The whole reply is one call."""
+        self._border()
+        self._at = len(self._text)
+        self._begin_call(name)
+        self._add_arguments(arguments)
+        self._end_call()
 
     def _say(self, text: str) -> None:
         text = self._held + text
