@@ -52,7 +52,7 @@ def configure(*, level: str, form: Literal["text", "json"], disabled: bool) -> N
 
     global _writer  # as the configuration of structlog is
     flush()
-    _writer = LogWriter((sys.stdout if form == "json" else sys.stderr).fileno(), tell_dropped)
+    _writer = LogWriter(_descriptor(form), tell_dropped)
     structlog.configure(
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level)),
@@ -70,6 +70,14 @@ def flush() -> None:
 def dropped_lines() -> int:
     """How many lines were not logged, because nobody read the log."""
     return _writer.dropped if _writer is not None else 0
+
+
+def _descriptor(form: Literal["text", "json"]) -> int:
+    """Where stdout or stderr goes, also where something without a descriptor has taken its place."""
+    try:
+        return (sys.stdout if form == "json" else sys.stderr).fileno()
+    except (AttributeError, OSError, ValueError):
+        return 1 if form == "json" else 2
 
 
 def _encoded(line: str) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 from collections.abc import Callable
@@ -19,7 +20,8 @@ from paddock.gateway.protocol import Connection
 
 _log = structlog.get_logger(__name__)
 _PAUSE = 0.1
-"""Seconds until the next try after the system refused a connection, as when too many files are open."""
+"""Seconds until the next try after the system had no room for a connection."""
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class TLSListener:
@@ -48,18 +50,25 @@ class TLSListener:
             try:
                 sock, address = await loop.sock_accept(self._sock)
             except OSError as error:
-                _log.warning("cannot accept a connection", reason=error.strerror)
-                await asyncio.sleep(_PAUSE)
+                exhausted = error.errno in _EXHAUSTED  # else it is about a client that has left already
+                if exhausted:
+                    _log.warning("cannot accept a connection", reason=error.strerror)
+                await asyncio.sleep(_PAUSE if exhausted else 0)
                 continue
-            connection = self._make()
-            handshake = Handshake(connection)
             try:
-                connection.enter(network_of(address[0]), handshake)
+                self._begin(sock, network_of(address[0]))
             except TooManyConnections:
                 sock.close()  # an answer could not be read before the handshake
-                continue
-            connection.on_made = handshake.leave
-            handshake.task = loop.create_task(self._greet(sock, connection, handshake))
+            except Exception:  # whatever it is, others still want to be accepted
+                _log.exception("a connection failed")
+                sock.close()
+
+    def _begin(self, sock: socket.socket, address: str) -> None:
+        connection = self._make()
+        handshake = Handshake(connection)
+        connection.enter(address, handshake)
+        connection.on_made = handshake.leave
+        handshake.task = asyncio.get_running_loop().create_task(self._greet(sock, connection, handshake))
 
     async def _greet(self, sock: socket.socket, connection: Connection, handshake: Handshake) -> None:
         try:
