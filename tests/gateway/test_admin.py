@@ -120,11 +120,12 @@ def test_a_hangup_reloads(server: Server, place: Place) -> None:
 
 def test_files_that_come_and_go(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
     shutil.copy(tiny_models["llama"], tmp_path / "one.gguf")
-    with Server("--models-dir", str(tmp_path), "-c", "256") as server:
+    env = {"PADDOCK_MODEL_MANAGER__WATCH_INTERVAL": "0"}  # so that nothing but a reload looks
+    with Server("--models-dir", str(tmp_path), "-c", "256", env=env) as server:
         server.chat("hello", model="one", max_tokens=4)
         shutil.copy(tiny_models["llama"], tmp_path / "two.gguf")
         assert server.client.post(CHAT, json=chat_body("hello", model="two")).status_code == 404
-        listed = server.client.get("/models", params={"reload": 1}).json()["data"]
+        listed = server.client.post("/models", params={"reload": 1}).json()["data"]
         assert [card["id"] for card in listed] == ["one", "two"]
         server.chat("hello", model="two", max_tokens=4)
         (tmp_path / "one.gguf").unlink()
