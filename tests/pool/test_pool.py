@@ -17,12 +17,14 @@ from paddock.errors import (
     PaddockError,
     QueueFull,
     ReplicaFailed,
+    ReplicaLost,
     ServerStopping,
     UnsupportedParameter,
     WorkerCrashed,
 )
 from paddock.pool.pool import Entrance, Pool
 from paddock.pool.replica import ReplicaStatus
+from paddock.pool.retries import MOST_RESTARTS
 from paddock.pool.routing import Load
 from paddock.types import ChatPrompt, GenerateRequest, ModelInfo, SlotState, TextPrompt
 
@@ -165,7 +167,8 @@ def test_when_all_fail_the_last_reason_is_told() -> None:
         ([InvalidRequest("no")], [False]),
         ([ServerStopping("no")], [False]),
         ([QueueFull("no"), ReplicaFailed("no"), QueueFull("no")], [True, True, False]),
-        ([WorkerCrashed("dead"), WorkerCrashed("dead")], [True, False]),
+        ([ReplicaLost("gone"), ReplicaLost("gone")], [True, False]),
+        ([WorkerCrashed("dead")] * (MOST_RESTARTS + 1), [True] * MOST_RESTARTS + [False]),
     ],
 )
 def test_what_is_worth_another_attempt(errors: list[PaddockError], allowed: list[bool]) -> None:

@@ -9,20 +9,20 @@ from paddock.pool.retries import Retries
 _errors = st.sampled_from([WorkerCrashed, ReplicaLost, ReplicaUnreachable, QueueFull, InvalidRequest])
 
 
-@given(st.integers(2, 8), st.lists(_errors, max_size=10))
-def test_a_request_ends_at_most_one_worker_twice_and_its_attempts_are_bounded(
-    most: int, errors: list[type[PaddockError]]
+@given(st.integers(2, 8), st.integers(1, 5), st.lists(_errors, max_size=20))
+def test_a_request_ends_workers_of_one_replica_only_and_its_attempts_are_bounded(
+    most: int, restarts: int, errors: list[type[PaddockError]]
 ) -> None:
-    retries = Retries(most)
+    retries = Retries(most, restarts)
     attempted: list[tuple[str, type[PaddockError]]] = []
     for number, error in enumerate(errors):
         replica = retries.only or str(number)
         attempted.append((replica, error))
         if not retries.allow(error("failed"), replica):
             break
-    assert len(attempted) <= most + 1
+    assert len(attempted) <= most + restarts + 1
     crashed = [replica for replica, error in attempted if error is WorkerCrashed]
-    assert len(crashed) <= 2 and len(set(crashed)) <= 1
+    assert len(crashed) <= restarts + 1 and len(set(crashed)) <= 1
     assert sum(error is ReplicaLost for _, error in attempted) <= 2
 
 

@@ -126,3 +126,18 @@ def test_too_few_cells_make_requests_wait_and_end_none() -> None:
         too_long = server.client.post(CHAT, json=chat_body("say: " + "x" * 500))
         assert (too_long.status_code, too_long.json()["error"]["code"]) == (500, "no_cells")
         assert server.workers() == before
+
+
+def test_requests_beside_a_poisonous_one_are_all_answered() -> None:
+    """They are there when the worker crashes, and would be again when all are tried again together."""
+    with Server("-m", "fake:delay=0.01", "-np", "8") as server:
+        server.chat("say: awake")
+        words = [f"say: {number} " + "word " * 20 for number in range(6)]
+        with ThreadPoolExecutor(8) as threads:
+            asking = [threads.submit(server.client.post, CHAT, json=chat_body(text)) for text in words]
+            poisoned = [threads.submit(server.client.post, CHAT, json=chat_body("crash: now")) for _ in range(2)]
+            assert [one.result().status_code for one in poisoned] == [503, 503]
+            answers = [one.result() for one in asking]
+        assert [answer.status_code for answer in answers] == [200] * 6, [answer.text for answer in answers]
+        said = [answer.json()["choices"][0]["message"]["content"] for answer in answers]
+        assert [text.strip() for text in said] == [text.removeprefix("say: ").strip() for text in words]

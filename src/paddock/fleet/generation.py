@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from paddock.errors import PaddockError, WorkerCrashed
 from paddock.fleet.journey import LEFT, Journey
+from paddock.fleet.quarantine import Quarantine
 from paddock.pool.replica import Attempt, Entrance, Serving
 from paddock.types import Adapters, FinishReason, GenerateRequest, Usage
 from paddock.wire import Delta
 
 
 class OneWorker:
-    """Who dies over a request is replaced, once."""
+    """Who dies over a request is replaced, `restarts` times at most."""
 
     replica = ""
 
-    def __init__(self, enter: Callable[[], Awaitable[Serving]]) -> None:
+    def __init__(self, enter: Callable[[], Awaitable[Serving]], *, restarts: int = 1) -> None:
         self._enter = enter
-        self._replaced = False
+        self._restarts = restarts
 
     async def enter(self) -> Serving:
         return await self._enter()
 
     def may_go_elsewhere(self, error: PaddockError) -> bool:
-        replaced, self._replaced = self._replaced, True
-        return isinstance(error, WorkerCrashed) and not replaced
+        self._restarts -= isinstance(error, WorkerCrashed)
+        return isinstance(error, WorkerCrashed) and self._restarts >= 0
 
 
 class Generation:
@@ -40,7 +42,9 @@ class Generation:
         request: Callable[[int], GenerateRequest],
         entrance: Entrance,
         journey: Journey,
+        quarantine: asyncio.Lock | None = None,
     ) -> None:
+        """`quarantine` is the lock of all requests to the model that were there when a worker crashed."""
         self._request = request
         self._entrance = entrance
         self._attempt: Attempt | None = None
@@ -48,6 +52,7 @@ class Generation:
         self._told = False
         self._journey = journey
         self._outcome = LEFT
+        self._quarantine = Quarantine(quarantine or asyncio.Lock())
 
     async def begin(self) -> None:
         """Have the request accepted by a worker. Raises why it was not."""
@@ -57,9 +62,11 @@ class Generation:
                 pass
         except PaddockError as error:
             self._outcome = error.code
+            self._quarantine.leave()
             raise
 
     async def _try(self) -> bool:
+        await self._quarantine.begin_attempt()
         serving = await self._entrance.enter()
         self._journey.entered(self._entrance.replica)
         self._attempt = serving.generate(self._request)
@@ -95,12 +102,14 @@ class Generation:
                 await self.begin()
             else:
                 self._told = True
+                self._quarantine.advanced()
                 self._journey.told(delta)
                 return delta
 
     def close(self) -> None:
         """Nobody listens any more: the worker frees the request's place."""
         self._closed = True
+        self._quarantine.leave()
         self._journey.end(self._outcome)
         if self._attempt is not None:
             self._attempt.close()
@@ -157,4 +166,5 @@ class Generation:
         return self.attempt.prompt
 
     def _may_retry(self, error: PaddockError) -> bool:
-        return not self._closed and self._entrance.may_go_elsewhere(error)
+        is_to_blame = self._quarantine.failed(error)
+        return not self._closed and not is_to_blame and self._entrance.may_go_elsewhere(error)

@@ -29,6 +29,7 @@ from paddock.fleet.rules import Rules
 from paddock.fleet.seat import ModelStatus, together
 from paddock.pool.clustered import Link
 from paddock.pool.replica import Entrance, MakesVectors, Replicas, ReplicaStatus, Serving
+from paddock.pool.retries import MOST_RESTARTS
 from paddock.types import Adapters, GenerateRequest, ModelInfo, ModelKind, Origin, Pooling, PoolRequest, SlotState
 from paddock.wire import Pooled, SlotAction, SlotDone, Text, TextQuestion, Tokens
 
@@ -57,6 +58,7 @@ class Fleet:
         self.onlookers = Onlookers(self._lifecycle, lambda: self.catalogue, self._status)
         self._adapters: dict[str, Adapters] = {}
         self._preloading: dict[str, asyncio.Task[None]] = {}
+        self._quarantines: dict[str, asyncio.Lock] = {}
         self._observers: list[Callable[[Journey], None]] = []
         self.started = time.monotonic()
 
@@ -106,7 +108,8 @@ class Fleet:
             return msgspec.structs.replace(message, adapters=adapters, origin=origin)
 
         journey = Journey(model.name, "generation", origin, self._ended)
-        generation = Generation(completed, self._entrance(model, completed), journey)
+        quarantine = self._quarantines.setdefault(model.name, asyncio.Lock())
+        generation = Generation(completed, self._entrance(model, completed), journey, quarantine)
         try:
             await generation.begin()
         except BaseException:
@@ -319,7 +322,8 @@ class Fleet:
 
     def _entrance(self, model: Model, request: Callable[[int], GenerateRequest] | None = None) -> Entrance:
         if (pool := self._pools.of(model)) is None:
-            return OneWorker(lambda: self._lifecycle.enter(model.name))
+            restarts = 1 if request is None else MOST_RESTARTS
+            return OneWorker(lambda: self._lifecycle.enter(model.name), restarts=restarts)
         return pool.entrance(None if request is None else request(0))
 
     def _replicas_of(self, model: Model) -> Replicas:

@@ -14,7 +14,7 @@ import structlog
 from paddock.errors import InvalidRequest, ModelUnloaded, NoReplica, PaddockError, ServerStopping
 from paddock.pool.prompts import chain_for
 from paddock.pool.replica import Replica, ReplicaStatus, Serving
-from paddock.pool.retries import Retries
+from paddock.pool.retries import MOST_RESTARTS, Retries
 from paddock.pool.routing import Choice, Router
 from paddock.types import GenerateRequest, ModelInfo, SlotState
 
@@ -203,7 +203,7 @@ class Entrance:
         self._request = request
         self._chain = chain_for(request)
         self._tried: set[str] = set()
-        self._retries = Retries(max(2, len(pool.replicas)))
+        self._retries = Retries(max(2, len(pool.replicas)), 1 if request is None else MOST_RESTARTS)
         self.replica = ""
         """Whom it came to."""
 

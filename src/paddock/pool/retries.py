@@ -16,13 +16,17 @@ from paddock.errors import (
 _ELSEWHERE = (Unavailable, QueueFull, RateLimitExceeded)
 
 
+# How often a request that generates text may be restarted after a crash. It is given up sooner where it is to blame.
+MOST_RESTARTS = 5
+
+
 class Retries:
     """Of one request."""
 
-    def __init__(self, most: int) -> None:
-        """`most` are the attempts that it may take in all."""
+    def __init__(self, most: int, restarts: int = 1) -> None:
+        """`most` are the attempts that it may take in all, but for `restarts` after a worker of ours crashed."""
         self._left = most
-        self._crashes = 0
+        self._restarts = restarts
         self._lost = 0
         self._replica = ""
 
@@ -30,21 +34,22 @@ class Retries:
     def only(self) -> str:
         """The one replica that the request may be sent to; empty: any.
 
-        A request that was on a worker of ours when it crashed may be the cause. It is tried once more where that worker
-        was, so that it can never end more than one replica.
+        A request that was on a worker of ours when it crashed may be the cause. It is tried again only where that
+        worker was, so that it can never end more than one replica.
         """
         return self._replica
 
     def allow(self, error: PaddockError, replica: str = "") -> bool:
         """Whether there is another attempt after this failure of this replica."""
-        if not isinstance(error, _ELSEWHERE) or isinstance(error, ServerStopping) or self._crashes:
+        if not isinstance(error, _ELSEWHERE) or isinstance(error, ServerStopping):
+            return False
+        if isinstance(error, WorkerCrashed) and not isinstance(error, ReplicaLost):
+            self._restarts -= 1
+            self._replica = replica
+            return self._restarts >= 0
+        if self._replica:
             return False
         self._left -= 1
-        if isinstance(error, ReplicaLost):
-            self._lost += 1
-        elif isinstance(error, WorkerCrashed):
-            self._crashes += 1
-            self._replica = replica
-            return True
+        self._lost += isinstance(error, ReplicaLost)
         # A request over which two servers elsewhere broke off may be the end of all the others.
         return self._left > 0 and self._lost <= 1

@@ -204,7 +204,8 @@ SECTIONS: Final = (
         "Replicas",
         "Of models that several serve together. `health` is `ready`, `unready` (loading) or `down`; one of them is 1. "
         "A request is sent to a replica that likely holds its `prefix`, to another because of the `load`, or is `new` "
-        "to all. What a server elsewhere counts itself is among llama-server's metrics, with its labels.",
+        "to all; a `retry` goes to the one that crashed. What a server elsewhere counts itself is among llama-server's "
+        "metrics, with its labels.",
         (
             _gauge("paddock_replica_health", "Whether a replica is so.", *_WORKER, "health"),
             _gauge("paddock_replica_drained", "Whether it gets nothing new.", *_WORKER),
