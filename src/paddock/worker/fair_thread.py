@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from paddock.scheduling import FairQueue
 from paddock.types import Origin
-from paddock.worker.priority import put_behind
 
 
 @dataclass(slots=True, eq=False)
@@ -27,8 +26,7 @@ class Work:
 class FairThread:
     """Between two pieces of any work, another key's work goes first if less was done for that key."""
 
-    def __init__(self, name: str, nice: int = 0) -> None:
-        self._nice = nice
+    def __init__(self, name: str) -> None:
         self._changed = threading.Condition()
         self._queue: FairQueue[Work] = FairQueue()
         self._waiting: dict[int, Work] = {}
@@ -56,8 +54,6 @@ class FairThread:
         return len(sizes), sum(sizes)
 
     def _run(self) -> None:
-        if self._nice:
-            put_behind(threading.current_thread(), self._nice)
         while True:
             with self._changed:
                 while (work := self._queue.first()) is None:

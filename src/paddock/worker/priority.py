@@ -1,4 +1,7 @@
-"""Threads whose work others need not wait for run behind them, where threads have priorities of their own."""
+"""Threads whose work others need not wait for run behind them, where threads have priorities of their own.
+
+Only for native code: a thread that holds Python's lock and does not get to run keeps all others from running.
+"""
 
 from __future__ import annotations
 

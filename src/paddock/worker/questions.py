@@ -27,7 +27,6 @@ from paddock.wire import (
     TokensPart,
 )
 from paddock.worker.fair_thread import FairThread
-from paddock.worker.priority import BEHIND
 from paddock.worker.prompts import PromptReader
 
 _LONG = 1 << 16
@@ -60,7 +59,10 @@ class TextQuestions:
         self._prompts = prompts
         self._send = send
         self._short = FairThread("questions")
-        self._long = FairThread("long-questions", BEHIND)
+        self._long = FairThread("long-questions")
+        # Python holds its lock while it looks up names, and the engine needs that lock: each is made once.
+        self._names: dict[int, bytes] = {}
+        self._entries: dict[int, bytes] = {}
 
     def begin(self, question: TextQuestion) -> None:
         size = _size(question)
@@ -123,10 +125,12 @@ class TextQuestions:
                 done = 0
         listed = bytearray(b"[")
         for some in _cut(tokens):
-            entries = [self._named(token) for token in some] if question.with_pieces else some
             if len(listed) > 1:
                 listed += b","
-            listed += msgspec.json.encode(entries)[1:-1]
+            if question.with_pieces:
+                listed += b",".join(map(self._entry, some))
+            else:
+                listed += msgspec.json.encode(some)[1:-1]
             while len(listed) > _PART:
                 self._send(TokensPart(question.id, bytes(listed[:_PART])))
                 del listed[:_PART]
@@ -137,8 +141,7 @@ class TextQuestions:
         self._refuse_unknown(tokens, "tokens")
         text = bytearray()
         for some in _cut(tokens):
-            for token in some:
-                text += self._vocab.name(token)
+            text += b"".join(map(self._name, some))
             if len(text) > _LONGEST_ANSWER:
                 reason = f"the text of {len(tokens)} tokens has more than {_LONGEST_ANSWER} bytes: send fewer at once"
                 raise InvalidRequest(reason, param="tokens")
@@ -152,12 +155,18 @@ class TextQuestions:
             raise InvalidRequest(reason, param="messages")
         return text
 
-    def _named(self, token: int) -> TokenPiece:
-        name = self._vocab.name(token)
-        try:
-            return TokenPiece(token, name.decode("utf-8"))
-        except UnicodeDecodeError:
-            return TokenPiece(token, list(name))
+    def _name(self, token: int) -> bytes:
+        name = self._names.get(token)
+        if name is None:
+            name = self._names[token] = self._vocab.name(token)
+        return name
+
+    def _entry(self, token: int) -> bytes:
+        """How a token is listed with its piece, in JSON."""
+        entry = self._entries.get(token)
+        if entry is None:
+            entry = self._entries[token] = msgspec.json.encode(_piece(token, self._name(token)))
+        return entry
 
     def _refuse_unknown(self, tokens: list[int], param: str) -> None:
         if not all(0 <= token < self._n_vocab for token in tokens):
@@ -173,6 +182,13 @@ def _size(question: TextQuestion) -> int:
             return len(question.tokens)
         case Render() | ReadPrompt():
             return len(msgspec.msgpack.encode(question.prompt))
+
+
+def _piece(token: int, name: bytes) -> TokenPiece:
+    try:
+        return TokenPiece(token, name.decode("utf-8"))
+    except UnicodeDecodeError:
+        return TokenPiece(token, list(name))
 
 
 def _cut(tokens: Sequence[int]) -> Iterator[Sequence[int]]:

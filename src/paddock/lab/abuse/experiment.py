@@ -16,8 +16,8 @@ from paddock.lab.abuse.attack import Target, read_status
 from paddock.lab.abuse.storm import Outcomes, storm
 from paddock.lab.client import Address, ChatFailed, post, stream
 
-_MOST_GATEWAY_GROWTH = 256
-"""MiB: a few bodies of 32 MiB at once are allowed."""
+_MOST_GATEWAY_GROWTH = 512
+"""MiB: bodies under way may take 256 (`server.max_buffered_bytes`), and as much again while they are parsed."""
 _MOST_WORKER_GROWTH = 256
 """MiB of all workers together."""
 _OTHER_FILES = 256
