@@ -52,7 +52,7 @@ class Asked:
         self.sent: list[tuple[Answer, int]] = []
         """With how much had been done before."""
         self._changed = threading.Condition()
-        self.questions = TextQuestions(engine, prompts, self._send)
+        self.questions = TextQuestions(engine, prompts, self._send, self._send)
 
     def _send(self, answer: Answer) -> None:
         with self._changed:

@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 from paddock.wire import ToGateway, encode
 
+_LITTLE = 1 << 18
+"""Bytes."""
+
 
 class Outbox:
     """Sends at once what the socket takes and keeps the rest, in order, for the I/O thread to `flush`."""
@@ -16,6 +19,7 @@ class Outbox:
         self._sock = sock
         self._on_blocked = on_blocked
         self._lock = threading.Lock()
+        self._drained = threading.Condition(self._lock)
         self._unsent = bytearray()
         self.broken = False
         """The other side is gone; nothing will ever be sent again."""
@@ -36,6 +40,12 @@ class Outbox:
         if blocked:
             self._on_blocked()
 
+    def send_behind(self, message: ToGateway) -> None:
+        """Wait until little is unsent, then send. For threads that send much: what others send must not wait for it."""
+        with self._lock:
+            self._drained.wait_for(lambda: self.broken or len(self._unsent) < _LITTLE)
+        self.send(message)
+
     def flush(self) -> None:
         with self._lock:
             self._push()
@@ -54,5 +64,8 @@ class Outbox:
                 return
             except OSError:
                 self.broken = True
+                self._drained.notify_all()
                 return
             del self._unsent[:sent]
+            if len(self._unsent) < _LITTLE:
+                self._drained.notify_all()

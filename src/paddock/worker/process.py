@@ -401,7 +401,9 @@ class Worker:
                     self._compiler = Compiler(opened.engine.compile, prepare=opened.engine.prepare_constraints)
                     self._prompts = PromptReader(opened.engine.vocab, info)
                     self._slot_actions = SlotActions(opened.engine, self._tell_engine, self._outbox.send)
-                    self._questions = TextQuestions(opened.engine, self._prompts, self._outbox.send)
+                    self._questions = TextQuestions(
+                        opened.engine, self._prompts, self._outbox.send, self._outbox.send_behind
+                    )
                     assert isinstance(self._engine, EngineThread), "which has opened it"
                     self._watching = Watching(EngineViews(self._engine, opened.engine), self._outbox.send)
                     self._outbox.send(Ready(PROTOCOL_VERSION, info, self._sandbox))

@@ -31,7 +31,7 @@ from paddock.worker.prompts import PromptReader
 
 _LONG = 1 << 16
 """Characters or tokens from which on a question goes to the thread for long ones."""
-_PIECE = 4096
+_PIECE = 1024
 """Tokens that are named, or parts that are tokenised, in one piece of work."""
 _PART = 1 << 18
 """Bytes of an answer that are sent at once."""
@@ -53,11 +53,19 @@ class TokenPiece(msgspec.Struct):
 class TextQuestions:
     """Every question is answered by one message, which may follow parts of it."""
 
-    def __init__(self, engine: Engine, prompts: PromptReader, send: Callable[[Answer], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        prompts: PromptReader,
+        send: Callable[[Answer], None],
+        send_behind: Callable[[Answer], None],
+    ) -> None:
+        """`send_behind` is for what is large, and may wait."""
         self._vocab = engine.vocab
         self._n_vocab = engine.info.n_vocab
         self._prompts = prompts
         self._send = send
+        self._send_behind = send_behind
         self._short = FairThread("questions")
         self._long = FairThread("long-questions")
         # Python holds its lock while it looks up names, and the engine needs that lock: each is made once.
@@ -96,7 +104,7 @@ class TextQuestions:
                 case Render(id, prompt):
                     text = self._render(prompt)
                     yield len(text)
-                    self._send(Text(id, text))
+                    self._send_text(id, text)
                 case ReadPrompt(id, prompt):
                     text = self._render(prompt)
                     yield len(text)
@@ -132,7 +140,7 @@ class TextQuestions:
             else:
                 listed += msgspec.json.encode(some)[1:-1]
             while len(listed) > _PART:
-                self._send(TokensPart(question.id, bytes(listed[:_PART])))
+                self._send_behind(TokensPart(question.id, bytes(listed[:_PART])))
                 del listed[:_PART]
             yield len(some)
         self._send(Tokens(question.id, len(tokens), bytes(listed + b"]")))
@@ -146,7 +154,11 @@ class TextQuestions:
                 reason = f"the text of {len(tokens)} tokens has more than {_LONGEST_ANSWER} bytes: send fewer at once"
                 raise InvalidRequest(reason, param="tokens")
             yield len(some)
-        self._send(Text(id, text.decode("utf-8", "replace")))
+        self._send_text(id, text.decode("utf-8", "replace"))
+
+    def _send_text(self, id: int, text: str) -> None:
+        send = self._send_behind if len(text) > _PART else self._send
+        send(Text(id, text))
 
     def _render(self, prompt: ChatPrompt) -> str:
         text = self._prompts.render(prompt)

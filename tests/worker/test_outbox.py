@@ -1,0 +1,36 @@
+"""What goes to the gateway: nobody's message waits for somebody's large one."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+from paddock.wire import Beat, ToGateway, TokensPart, reader_for_gateway
+from paddock.worker.outbox import Outbox
+
+
+def test_large_messages_wait_for_the_socket_and_others_do_not() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        outbox = Outbox(ours, lambda: None)
+        size, count = 1 << 18, 64
+        done = threading.Event()
+
+        def send_much() -> None:
+            for number in range(count):
+                outbox.send_behind(TokensPart(number, bytes(size)))
+            done.set()
+
+        threading.Thread(target=send_much, daemon=True).start()
+        while not outbox.blocked:
+            done.wait(0.01)
+        outbox.send(Beat(1.0))
+        assert len(outbox._unsent) < 3 * size, "what is sent now has little before it"
+        reader = reader_for_gateway()
+        seen: list[ToGateway] = []
+        while len(seen) < count + 1:
+            seen += reader.feed(theirs.recv(1 << 20))
+            outbox.flush()
+        assert done.wait(300)
+        assert sum(isinstance(message, Beat) for message in seen[: count // 2]) == 1, "it went before most of them"
