@@ -61,6 +61,31 @@ def _ending(rest: list[tuple[str, str]]) -> str:
     return str(json.loads(data)["error"]["code"]) if event == "error" else data
 
 
+def test_a_server_elsewhere_is_seen_as_it_is(tmp_path: Path) -> None:
+    """It shows no metrics, so its slots tell how busy others keep it; whole answers count as such; and its labels are
+    the same before and after it has loaded its model.
+    """
+    with Server("-m", "fake:delay=0.02", "--no-metrics", "-np", "2") as upstream:
+        with pool(tmp_path, {"a": {"url": upstream.url}}) as server:
+            wait_for(lambda: replicas(server)["a"]["health"] == "ready", 20, "it to be seen")
+            wait_for(lambda: replicas(server)["a"]["engine_version"] != "unknown", 20, "it to be known")
+            before = replicas(server)["a"]["engine_version"]
+            with ThreadPoolExecutor(4) as threads:
+                answers = list(threads.map(lambda n: ask(server, f"say: {n}", stream=n % 2 == 0), range(8)))
+            assert [answer.status_code for answer in answers] == [200] * 8
+            page = server.client.get("/metrics").text
+            ended = [line for line in page.splitlines() if line.startswith("paddock_replica_answers_total")]
+            assert {line.partition('outcome="')[2].partition('"')[0]: line.split()[-1] for line in ended} == {
+                "ok": "8.0", "left": "0.0", "replica_failed": "0.0"
+            }  # fmt: skip
+            with upstream.client.stream("POST", CHAT, json=chat_body(LONG * 4, stream=True)) as response:
+                reading = events(response)  # kept: without it the response is closed
+                next(reading)
+                wait_for(lambda: replicas(server)["a"]["running"] == 1, 20, "what somebody else has it do")
+            assert replicas(server)["a"]["fingerprint"], "it has loaded its model since"
+            assert replicas(server)["a"]["engine_version"] == before
+
+
 def test_a_worker_killed_takes_only_the_streams_that_had_begun_on_it(tmp_path: Path) -> None:
     with pool(tmp_path, 2, path="fake:delay=0.02", parallel=2, preload=True) as server, ExitStack() as stack:
         _wait_until_loaded(server)

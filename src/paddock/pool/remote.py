@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import time
 from collections import Counter
@@ -26,8 +27,8 @@ from paddock.pool.remote_attempt import RemoteAttempt
 from paddock.pool.replica import ReplicaStatus
 from paddock.pool.routing import Load
 from paddock.pool.saying import beyond, conversation, said
-from paddock.pool.scraping import scraped
-from paddock.pool.shapes import Content, Models, Props, Rendered, Slot, TokenIds, TokenPieces
+from paddock.pool.scraping import PROCESSING, busy, scraped
+from paddock.pool.shapes import Content, Models, Props, Rendered, Slot, TokenIds, TokenPieces, engine_of
 from paddock.pool.upstream import Upstream
 from paddock.types import ChatPrompt, GenerateRequest, ModelInfo, SlotState
 from paddock.wire import Detokenize, ReadPrompt, Render, Text, TextQuestion, Tokenize, Tokens
@@ -52,6 +53,7 @@ class RemoteReplica:
         self._model = settings.model or model
         self._alias = ""
         self._version = settings.engine_version
+        self._engine = ("llama.cpp", "unknown")
         self._deterministic = deterministic
         self.upstream = Upstream(name, settings, self._model, silence_timeout)
         self.condition = Condition()
@@ -161,11 +163,11 @@ class RemoteReplica:
 
     @property
     def engine(self) -> tuple[str, str]:
-        """What it is, and of which version."""
-        build = self.info.engine if self.info is not None else ""
-        if self.is_paddock:
-            return "paddock", self._version or build.removeprefix("paddock ")
-        return "llama.cpp", self._version or build or "unknown"
+        """What it is, and of which version: a label of metrics, so it stays what it was while the server is down, and
+        does not depend on whether a model is loaded there.
+        """
+        name, version = self._engine
+        return name, self._version or version
 
     def start(self) -> None:
         if self._watching is None:
@@ -215,6 +217,7 @@ class RemoteReplica:
 
     async def _learn(self) -> None:
         props = await self.upstream.get("/props", Props)
+        self._engine = engine_of(props.build_info)
         self._alias = props.model_alias  # what it counts under, whatever it also answers to
         meta: dict[str, Any] = {}
         if not props.build_info.startswith("paddock "):
@@ -223,14 +226,17 @@ class RemoteReplica:
         self.info = props.info(meta)
 
     async def _scrape(self) -> None:
-        """Where it counts anything: a llama-server does so with --metrics only."""
-        try:
-            page = await self.upstream.text("/metrics")
-        except PaddockError:
-            return
-        self.metrics = scraped(page, self._alias or self._model)
-        there = self.metrics.get("llamacpp:requests_processing", 0) + self.metrics.get("llamacpp:requests_deferred", 0)
-        self._others = max(0, int(there) - len(self._attempts))
+        """What it counts, and what others have it do. A llama-server counts with --metrics only; its slots it shows
+        unless started with --no-slots.
+        """
+        counted: Mapping[str, float] = {}
+        with contextlib.suppress(PaddockError):
+            counted = self.metrics = scraped(await self.upstream.text("/metrics"), self._alias or self._model)
+        processing: list[bool] | None = None
+        if PROCESSING not in counted:
+            with contextlib.suppress(PaddockError):
+                processing = [slot.is_processing for slot in await self.slots()]
+        self._others = max(0, busy(counted, processing) - len(self._attempts))
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

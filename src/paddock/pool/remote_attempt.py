@@ -81,7 +81,6 @@ class RemoteAttempt(Deltas):
     async def _listen(self) -> None:
         try:
             await self._hear()
-            self._outcome = "ok"
         except PaddockError as error:
             self._outcome, self._failure = error.code, error
             self._end(self._named(error))
@@ -118,6 +117,8 @@ class RemoteAttempt(Deltas):
         if delta.finish is not None:
             self._unheard -= 1
             self.prompt = self._prompt()
+            if not self._unheard:
+                self._outcome = "ok"  # before the reader has it: having read the last delta it closes at once
         await self._events.put(delta)
 
     def _prompt(self) -> list[tuple[int, bytes]]:

@@ -60,6 +60,15 @@ class Props(msgspec.Struct):
         return f"fp_{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
 
 
+def engine_of(build_info: str) -> tuple[str, str]:
+    """The name and version of a server. A Paddock adds what its workers run once a model is loaded: that is no part of
+    its version.
+    """
+    if build_info.startswith("paddock "):
+        return "paddock", build_info.removeprefix("paddock ").partition(",")[0]
+    return "llama.cpp", build_info or "unknown"
+
+
 class _Model(msgspec.Struct):
     meta: dict[str, Any] | None = None
 
