@@ -24,6 +24,7 @@ def configure(*, level: str, form: Literal["text", "json"], disabled: bool) -> N
     logging.basicConfig(handlers=[logging.NullHandler() if disabled else _Forward()], level=level, force=True)
     logging.getLogger("httpcore").setLevel(logging.INFO)  # else it tells of every chunk that is received
     logging.captureWarnings(True)
+    set_level(level)
     if disabled:
         structlog.configure(processors=[_drop])
         return
@@ -54,8 +55,8 @@ def configure(*, level: str, form: Literal["text", "json"], disabled: bool) -> N
     flush()
     _writer = LogWriter(_descriptor(form), tell_dropped)
     structlog.configure(
-        processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level)),
+        processors=[_threshold, *processors],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),  # `_threshold` can change, this cannot
         logger_factory=_Lines(_writer),
         cache_logger_on_first_use=True,
     )
@@ -65,6 +66,26 @@ def flush() -> None:
     """Wait, for a moment at most, until what was logged is written."""
     if _writer is not None:
         _writer.flush(_MOMENT)
+
+
+def set_level(level: str) -> None:
+    """From now on leave out what is less important."""
+    _threshold.level = logging.getLevelName(level)
+    logging.getLogger().setLevel(level)
+
+
+class _Threshold:
+    """Drops what is below the level. Loggers are kept once made, so the level cannot be theirs."""
+
+    level = logging.INFO
+
+    def __call__(self, _logger: object, name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        if structlog.processors.NAME_TO_LEVEL.get(name, logging.ERROR) < self.level:
+            raise structlog.DropEvent
+        return event
+
+
+_threshold = _Threshold()
 
 
 def dropped_lines() -> int:

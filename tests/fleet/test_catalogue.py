@@ -186,7 +186,7 @@ def test_what_is_said_of_the_only_model(tmp_path: Path) -> None:
     _write(tmp_path / "a.gguf")
     said = {"a.gguf": {"aliases": ["b"], "n_ctx": 512}, "c": {"n_ctx": 1}}
     (model,) = open_catalogue(ModelManagerSettings(model=tmp_path / "a.gguf", alias=["d"], models=said))
-    assert (model.name, model.aliases, model.options.n_ctx) == ("a", ("d", "b"), 512)
+    assert (model.name, model.aliases, model.options.n_ctx) == ("d", ("b", "a"), 512)
 
 
 def test_a_model_without_a_file_does_not_keep_the_others_from_starting(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.server import Server, alive, chat_body, events, wait_for
@@ -88,6 +89,27 @@ def test_a_reload_finds_what_is_new_and_ends_no_stream(server: Server, place: Pl
     server.chat("say: x", model="slow")
     assert _pid(server, "slow") != pid
     assert server.client.get("/props", params={"model": "slow"}).json()["default_generation_settings"]["n_ctx"] == 512
+
+
+def test_a_reload_changes_origins_and_the_level_of_the_log(server: Server, place: Place) -> None:
+    origin = {"origin": "http://page.example"}
+
+    def look(name: str) -> httpx.Response:
+        return server.client.get("/v1/models", headers={**origin, "x-request-id": name})
+
+    server.chat("say: x", model="quick")
+    pid = _pid(server, "quick")
+    assert look("look-1").status_code == 403
+    place.write(cors_origins=["http://page.example/"], log_level="ERROR")
+    done = _post(server, "/admin/reload")
+    assert (done["changed"], done["restart_needed"]) == ([], [])
+    assert look("look-2").status_code == 200
+    place.write(cors_origins=["http://page.example"], log_level="INFO")
+    assert _post(server, "/admin/reload")["restart_needed"] == []
+    assert look("look-3").headers["access-control-allow-origin"] == "http://page.example"
+    wait_for(lambda: "look-3" in "".join(server.output), 10, "its line in the log")
+    assert "look-1" in "".join(server.output) and "look-2" not in "".join(server.output)
+    assert _pid(server, "quick") == pid, "no model left for it"
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,11 @@ def test_a_card_tells_what_the_file_says(tiny_models: dict[str, Path], demo_mode
         meta = card.pop("meta")
         assert card.pop("created") > 0
         assert card == {
-            "id": demo_model.stem,
+            "id": "small",
             "object": "model",
             "owned_by": "local",
             "kind": "generation",
-            "aliases": ["small"],
+            "aliases": [demo_model.stem],
             "status": {"value": "unloaded"},
         }
         assert meta == {
@@ -42,6 +42,7 @@ def test_a_card_tells_what_the_file_says(tiny_models: dict[str, Path], demo_mode
         assert server.workers() == [], "looking wakes nothing"
         server.chat("Hi", max_tokens=1)
         card = server.client.get("/v1/models/small").json()
+        assert server.client.get(f"/v1/models/{demo_model.stem}").json()["id"] == "small"
         assert card["status"] == {"value": "loaded"}
         assert (card["meta"]["loaded"], card["meta"]["n_ctx"]) == (True, 256)
 

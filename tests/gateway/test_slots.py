@@ -245,11 +245,43 @@ def test_props_of_a_real_model_show_its_template(demo_server: Server) -> None:
     props = demo_server.client.get("/props").json()
     assert "<|im_start|>" in props["chat_template"]
     assert "llama-cpp-python" in props["build_info"]
+    assert props["sampler_profile"] >= 2
+    page = demo_server.client.get("/metrics").text
+    (info,) = [line for line in page.splitlines() if line.startswith("paddock_engine_info{")]
+    assert f'llama_cpp_commit="{props["llama_cpp_commit"] or ""}"' in info
+    assert f'sampler_profile="{props["sampler_profile"]}"' in info
     assert props["deterministic"] == {"default": False, "method": "alone", "together": 1}
     assert props["kv_cache"]["layout"] == "unified"
 
 
-def test_changing_props_changes_nothing_and_drops_nothing(server: Server, fake_server: Server) -> None:
+def test_props_say_which_endpoints_there_are() -> None:
+    def endpoints(*flags: str) -> dict[str, bool]:
+        with Server("-m", "fake:", *flags) as server:
+            props = server.client.get("/props").json()
+        return {name: props[f"endpoint_{name}"] for name in ("slots", "props", "metrics")}
+
+    assert endpoints("--metrics", "--props") == {"slots": True, "props": True, "metrics": True}
+    assert endpoints("--no-metrics", "--no-slots") == {"slots": False, "props": False, "metrics": False}
+
+
+def test_a_chat_template_can_be_changed_and_is_the_models_own_again() -> None:
+    with Server("-m", "fake:", "--props") as server:
+
+        def rendered() -> str:
+            return str(server.client.post("/apply-template", json=chat_body("hello")).json()["prompt"])
+
+        own = rendered()
+        template = "{% for message in messages %}<{{ message.content | upper }}>{% endfor %}"
+        assert server.client.post("/props", json={"chat_template": template}).json() == {"success": True}
+        assert rendered() == "<HELLO>"
+        assert server.client.get("/props").json()["chat_template"] == template
+        refused = _error(server.client.post("/props", json={"chat_template": "chatml"}), 400)
+        assert refused["param"] == "chat_template"
+        assert server.client.post("/props", json={"chat_template": ""}).json() == {"success": True}
+        assert rendered() == own
+
+
+def test_changing_props_drops_nothing(server: Server, fake_server: Server) -> None:
     assert server.client.post("/props", json={}).json() == {"success": True}
     assert _error(server.client.post("/props", json={"temperature": 1}), 400)["param"] == "temperature"
     assert _error(server.client.post("/props", json=[]), 400)["code"] == "invalid_request"

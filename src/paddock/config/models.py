@@ -188,7 +188,7 @@ class ModelManagerSettings(ModelSettings):
     model: Expanded | None = None
     """Serve this one GGUF file, under any name that a request gives."""
     alias: list[str] = []
-    """Other names of `model`."""
+    """The name of `model`, then others that it answers to. It always answers to its file's name."""
     default_model: str | None = None
     """The model for requests that name none."""
     lazy: bool | None = None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import llama_cpp
 
+from paddock.engine import library
 from paddock.engine.sampler import PROFILE
 from paddock.types import EngineOptions, StateOrigin
 
@@ -22,7 +23,7 @@ def fingerprint(path: Path, options: EngineOptions, *, unified: bool, together: 
     """Of the engine's version, the model's file, the samplers and the options that matter, as they turned out."""
     digest = hashlib.sha256()
     digest.update(f"unified {unified} deterministic {options.deterministic} together {together > 1} ".encode())
-    digest.update(f"{ENGINE} samplers {PROFILE}".encode())
+    digest.update(f"{ENGINE} {library.commit()} samplers {PROFILE}".encode())
     digest.update(repr([(name, getattr(options, name)) for name in _MATTERS]).encode())
     digest.update(_edges(path))
     return f"fp_{digest.hexdigest()[:16]}"

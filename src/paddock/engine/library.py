@@ -68,6 +68,17 @@ def start(*, verbose: bool) -> None:
         lib.llama_backend_init()
 
 
+def commit() -> str:
+    """The commit that the library was built from; empty where it does not say so."""
+    try:
+        function = lib._lib.ggml_commit  # noqa: SLF001 (the bindings leave it out)
+    except AttributeError:
+        return ""
+    function.restype = ctypes.c_char_p
+    found = (function() or b"").decode("ascii", "replace")
+    return "" if found == "unknown" else found
+
+
 def load_failure(what: str) -> ModelLoadFailed:
     """The error to raise for something that libllama did not give us, with what it said of it."""
     reason = "; ".join(log.errors) or "libllama gave no reason"

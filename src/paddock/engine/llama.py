@@ -24,7 +24,7 @@ from paddock.engine.fingerprint import ENGINE, fingerprint, origin
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.engine.memory import Memory
 from paddock.engine.offloading import computes_on_cpu
-from paddock.engine.sampler import Crowd, Sampler, logprobs_of
+from paddock.engine.sampler import PROFILE, Crowd, Sampler, logprobs_of
 from paddock.engine.vocab import LlamaVocab
 from paddock.engine.whole import WholeMemory
 from paddock.errors import DecodeFailed, ModelLoadFailed, NoCells
@@ -138,6 +138,8 @@ class LlamaEngine:
             n_slots=options.parallel,
             fingerprint=fingerprint(path, options, unified=self._unified, together=together),
             engine=ENGINE,
+            llama_cpp_commit=library.commit(),
+            sampler_profile=PROFILE,
             chat_template=self.vocab.chat_template or "",
             bos=self.vocab.bos,
             eos=self.vocab.eos,

@@ -70,6 +70,7 @@ class LlamaPooledEngine:
             size_bytes=int(lib.llama_model_size(self._model)),
             fingerprint=fingerprint(path, options, unified=True, together=self.n_sequences),
             engine=ENGINE,
+            llama_cpp_commit=library.commit(),
             bos=self.vocab.bos,
             eos=self.vocab.eos,
             reuse="none",

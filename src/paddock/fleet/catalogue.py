@@ -276,13 +276,19 @@ class _Maker:
         self._saves_to = "" if slot_save_path is None else str(slot_save_path.absolute())
 
     def only(self, path: Path) -> Model:
-        """The one model that is served, by its file. It answers to the aliases that are set for all."""
+        """The one model that is served, by its file. An alias that is set for all is its name; it answers to its file's
+        name too.
+        """
         fake = str(path).startswith(_FAKE)
         if not fake and not path.is_file():
             raise StartupError(f"the model file {path} does not exist")
         found = Found("fake", (ModelFile(str(path)),)) if fake else gather(path)
         model = self._model(found.name, found, tuple(self._settings.alias))
         model = replace(model, preload=model.preload or not self._settings.lazy)
+        if self._settings.alias:  # the first is its name, as with llama-server
+            names = dict.fromkeys([*model.aliases, model.name])
+            name, *others = names
+            model = replace(model, name=name, aliases=tuple(others))
         problem = model.problem()
         if problem is not None:
             raise StartupError(f"cannot serve {model.path}: {problem}")

@@ -419,7 +419,7 @@ class Lifecycle:
 
     def _is_in(self, seat: Seat, worker: WorkerProcess, seconds: float) -> None:
         now = time.monotonic()
-        self.records.of(seat.model.name).loaded(seconds)
+        self.records.of(seat.model.name).loaded(seconds, worker.info)
         seat.phase, seat.task = "in", None
         seat.loaded_at = seat.last_used = now
         seat.stays_until = now + max(self._rules.min_residence, _STAY_PER_LOAD * seconds)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
@@ -52,11 +53,13 @@ class Fleet:
     ) -> None:
         """`connect` is the way to models that are served on a cluster."""
         self.catalogue = catalogue
-        rules = rules or Rules()
+        rules = self._rules = rules or Rules()
         self._lifecycle = Lifecycle(_seats(catalogue), rules, memory or Machine(), gpu=has_gpu())
         self._pools = Pools(catalogue, self._lifecycle, connect or _no_cluster, rules.wait_timeout)
         self.onlookers = Onlookers(self._lifecycle, lambda: self.catalogue, self._status)
         self._adapters: dict[str, Adapters] = {}
+        self._templates: dict[str, str] = {}
+        """Chat templates that were changed since the settings were read."""
         self._preloading: dict[str, asyncio.Task[None]] = {}
         self._quarantines: dict[str, asyncio.Lock] = {}
         self._observers: list[Callable[[Journey], None]] = []
@@ -267,17 +270,44 @@ class Fleet:
         """Use it again. False if it was not drained. Raises `InvalidRequest`."""
         return self._replicas_of(model).undrain(replica)
 
-    def reload(self, catalogue: Catalogue, rules: Rules) -> list[str]:
-        """Serve what this catalogue has, and nothing else. Returns the names of those that are new, changed or gone."""
+    def reload(self, catalogue: Catalogue, rules: Rules, *, keep_templates: bool = False) -> list[str]:
+        """Serve what this catalogue has, and nothing else. Returns the names of those that are new, changed or gone.
+        Templates that were changed since the last reload are kept if asked for, else they are the catalogue's.
+        """
+        if not keep_templates:
+            self._templates.clear()
+        catalogue = self._with_templates(catalogue)
         before = {model.name: model for model in self.catalogue}
         after = {model.name: model for model in catalogue}
-        self.catalogue = catalogue
-        self._lifecycle.replace(_seats(catalogue), rules)
-        self._pools.replace(catalogue)
+        self._rules = rules
+        self._replace(catalogue)
         changed = [name for name in before | after if before.get(name) != after.get(name)]
         for name in changed:
             self._adapters.pop(name, None)
         return changed
+
+    def set_chat_template(self, model: Model, template: str) -> None:
+        """Render conversations with this template; empty: with the model's own. A loaded model leaves when it has
+        answered what it has, and the next request loads it anew. A reload of the settings brings back theirs.
+        """
+        if model.elsewhere or model.clustered:
+            raise NotSupported(f"{model.name} is served elsewhere, with a template of its own", param="chat_template")
+        self._templates[model.name] = template
+        self._replace(self._with_templates(self.catalogue))
+
+    def _with_templates(self, catalogue: Catalogue) -> Catalogue:
+        def changed(model: Model) -> Model:
+            if model.name not in self._templates:
+                return model
+            template = self._templates[model.name]
+            return replace(model, options=msgspec.structs.replace(model.options, chat_template=template))
+
+        return catalogue.with_each(changed) if self._templates else catalogue
+
+    def _replace(self, catalogue: Catalogue) -> None:
+        self.catalogue = catalogue
+        self._lifecycle.replace(_seats(catalogue), self._rules)
+        self._pools.replace(catalogue)
 
     async def watch(self) -> AsyncGenerator[ModelStatus]:
         """How every model is, and then each as something happens to it."""

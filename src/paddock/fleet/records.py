@@ -9,6 +9,7 @@ from functools import partial
 
 from paddock.fleet.journey import Journey
 from paddock.tally import WAITS, Histogram, Tally
+from paddock.types import ModelInfo
 
 _RECENT = 60.0
 """Seconds over which speeds are averaged."""
@@ -32,6 +33,8 @@ class ModelRecord:
     """Of all its workers."""
     longest: int = 0
     """The most tokens that a sequence has had."""
+    info: ModelInfo | None = None
+    """What the worker said that was loaded last."""
     loads: int = 0
     load_seconds: Histogram = field(default_factory=_waits)
     load_failures: Counter[str] = field(default_factory=Counter)
@@ -52,8 +55,9 @@ class ModelRecord:
         self._recent.append((now, tally))
         self._forget(now)
 
-    def loaded(self, seconds: float) -> None:
+    def loaded(self, seconds: float, info: ModelInfo | None = None) -> None:
         self.loads += 1
+        self.info = info
         self.load_seconds.observe(seconds)
 
     def ended(self, journey: Journey) -> None:

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.middleware.cors import CORSMiddleware
 
 from paddock import __version__
 from paddock.config import ServerSettings
@@ -31,6 +30,7 @@ from paddock.gateway.models import model_routes
 from paddock.gateway.native import native_routes
 from paddock.gateway.openai import embedding_routes, openai_routes, response_routes
 from paddock.gateway.openapi import OpenAPI
+from paddock.gateway.origins import CrossOrigin, Origins
 from paddock.gateway.page import page_routes
 from paddock.gateway.permissions import needs_of_endpoints, needs_of_routes
 from paddock.gateway.reference import reference_routes
@@ -64,14 +64,15 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
     app.add_exception_handler(PaddockError, on_paddock_error)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(RequestValidationError, on_invalid_parameter)
+    origins = Origins(settings.cors_origins)
+    reloader.when_reloaded(lambda server: origins.replace(server.cors_origins))
     app.add_middleware(
-        CORSMiddleware,
-        allow_origins=settings.cors_origins,
-        allow_methods=["GET", "POST", "OPTIONS"],
-        allow_headers=["*"],
-        expose_headers=["x-request-id", "x-job-id", "x-paddock-ignored-fields", *HEADERS],
+        CrossOrigin,
+        origins=origins,
+        methods=["GET", "POST", "OPTIONS"],
+        expose=["x-request-id", "x-job-id", "x-paddock-ignored-fields", *HEADERS],
     )
-    app.add_middleware(Browsers, settings=settings, has_keys=lambda: gate.has_keys)
+    app.add_middleware(Browsers, settings=settings, origins=origins, has_keys=lambda: gate.has_keys)
     counts = app.state.http_counts = HTTPCounts()
     counts.bodies = bodies
     app.add_middleware(counts.middleware)

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paddock.config import ServerSettings
 from paddock.errors import HostNotAllowed, OriginNotAllowed, PaddockError
+from paddock.gateway.origins import Origins
 from paddock.gateway.responses import error_response
 from paddock.hosts import is_address, is_loopback
 
@@ -32,9 +33,9 @@ _DEFAULT_PORTS = {"http": "80", "https": "443"}
 class Browsers:
     """The layer that refuses them."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, has_keys: Callable[[], bool]) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerSettings, origins: Origins, has_keys: Callable[[], bool]) -> None:
         self._app = app
-        self._origins = frozenset(origin.rstrip("/").lower() for origin in settings.cors_origins)
+        self._allowed = origins
         self._hosts = frozenset(host.lower().rstrip(".") for host in settings.allowed_hosts)
         self._own_names = own_names(settings.host, socket.gethostname())
         self._is_ours = lru_cache(maxsize=256)(self._answers_to)
@@ -49,6 +50,10 @@ class Browsers:
             await self._app(scope, receive, send)
         else:
             await error_response(problem, scope["path"])(scope, receive, send)
+
+    @property
+    def _origins(self) -> frozenset[str]:
+        return self._allowed.known
 
     def _problem(self, scope: Scope) -> PaddockError | None:
         headers = Headers(scope=scope)

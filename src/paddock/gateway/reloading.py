@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import structlog
 
-from paddock.config import Settings
+from paddock import logs
+from paddock.config import ServerSettings, Settings
 from paddock.errors import InvalidRequest, StartupError
 from paddock.fleet import Fleet, Rules, open_catalogue
 from paddock.gateway.auth import Gate
@@ -16,7 +17,7 @@ from paddock.gateway.keys import Key, read_keys
 
 _log = structlog.get_logger(__name__)
 
-_AT_ONCE = frozenset({"keys", "api_keys", "api_key_file"})
+_AT_ONCE = frozenset({"keys", "api_keys", "api_key_file", "cors_origins", "log_level"})
 """Settings of the server that take effect with a reload."""
 
 
@@ -38,6 +39,11 @@ class Reloader:
         self._reread = reread
         self._manager = settings.model_manager
         self._lock = asyncio.Lock()
+        self._followers: list[Callable[[ServerSettings], None]] = []
+
+    def when_reloaded(self, apply: Callable[[ServerSettings], None]) -> None:
+        """Be given the server's settings after each reload."""
+        self._followers.append(apply)
 
     async def reload(self) -> Reloaded:
         """Raises `InvalidRequest`, with everything as it was, if the settings or what they name are not right."""
@@ -45,7 +51,8 @@ class Reloader:
             try:
                 settings = await asyncio.to_thread(self._reread)
                 keys = await asyncio.to_thread(self._read_keys, settings)
-                verbose = settings.server.log_level == "DEBUG"
+                # What libllama says is decided when a worker starts: no model leaves because of the log's level.
+                verbose = self._settings.server.log_level == "DEBUG"
                 catalogue = await asyncio.to_thread(
                     open_catalogue,
                     settings.model_manager,
@@ -61,6 +68,9 @@ class Reloader:
             self._manager = settings.model_manager
             changed = self._fleet.reload(catalogue, Rules.of(settings.model_manager))
             before, after = self._settings.server, settings.server
+            logs.set_level(after.log_level)
+            for apply in self._followers:
+                apply(after)
             restart = [
                 name
                 for name in type(after).model_fields
@@ -76,10 +86,12 @@ class Reloader:
         async with self._lock:
             verbose = self._settings.server.log_level == "DEBUG"
             try:
-                catalogue = await asyncio.to_thread(open_catalogue, self._manager, verbose=verbose)
+                catalogue = await asyncio.to_thread(
+                    open_catalogue, self._manager, verbose=verbose, slot_save_path=self._settings.server.slot_save_path
+                )
             except StartupError as error:
                 raise InvalidRequest(f"nothing was changed: {error.message}") from None
-            return self._fleet.reload(catalogue, Rules.of(self._manager))
+            return self._fleet.reload(catalogue, Rules.of(self._manager), keep_templates=True)
 
     def _read_keys(self, settings: Settings) -> list[Key]:
         keys = read_keys(settings.server)

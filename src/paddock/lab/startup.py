@@ -35,7 +35,7 @@ def _help() -> float:
 
 def _serve() -> tuple[float, float]:
     begun = time.perf_counter()
-    command = [sys.executable, "-m", "paddock", "serve", "--port", str(_PORT), "--log-disable"]
+    command = [sys.executable, "-m", "paddock", "serve", "--lazy", "--port", str(_PORT), "--log-disable"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         while True:

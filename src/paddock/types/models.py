@@ -87,5 +87,9 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """How many numbers its vectors have."""
     adapters: tuple[str, ...] = ()
     """A digest of each adapter's file, by its number."""
+    llama_cpp_commit: str = ""
+    """Of which llama.cpp was built, as far as the library says so."""
+    sampler_profile: int = 0
+    """The version of the samplers: the same seed gives the same tokens within one."""
     drafts_for: int = 0
     """While no more answers than this are under way a draft model guesses ahead; 0: there is none."""

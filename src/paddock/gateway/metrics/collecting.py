@@ -59,6 +59,9 @@ def collect(fleet: Fleet, http: HTTPCounts, processes: Processes, gpus: Sequence
             if name not in pools:
                 _add_times(points, record, worker)
                 _add_life(points, record, worker)
+                if (info := record.info) is not None:
+                    known = (info.llama_cpp_commit, str(info.sampler_profile))
+                    points.put("paddock_engine_info", 1, *engine, *worker, *known)
             if name not in workers:
                 _add_requests(points, record, _whole(name, pools), engine)
     for status in pools.values():

@@ -243,7 +243,16 @@ SECTIONS: Final = (
         "The server",
         "Beside it there are the usual `process_*` of the gateway's own process. On a cluster the page shows all "
         "gateways: what each counts for itself, here and above, has one more label, `gateway`.",
-        (_gauge("paddock_build_info", "Always 1.", "version", "python", "engine", "engine_version"),),
+        (
+            _gauge("paddock_build_info", "Always 1.", "version", "python", "engine", "engine_version"),
+            _gauge(
+                "paddock_engine_info",
+                "Always 1, for each model that was loaded: what computes it, and the version of the samplers.",
+                *_ENGINE,
+                "llama_cpp_commit",
+                "sampler_profile",
+            ),
+        ),
     ),
 )
 

@@ -7,11 +7,11 @@ from typing import Any, Literal
 import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from paddock import __version__
 from paddock.config import ServerSettings
-from paddock.errors import NotSupported
+from paddock.errors import InvalidRequest, NotSupported
 from paddock.fleet import Fleet, Model
 from paddock.gateway.bodies import read_body
 from paddock.gateway.callers import model_for
@@ -20,11 +20,18 @@ from paddock.gateway.openapi import Success, describe
 from paddock.gateway.responses import JSON
 from paddock.types import EngineOptions, ModelInfo, ModelKind, Pooling, Reuse, SamplingParams
 
+_LONGEST_TEMPLATE = 1 << 20
+
 
 class Changes(BaseModel):
-    """Nothing can be changed yet, as with llama-server; a field that would be is refused, not dropped."""
+    """What can be changed while the server runs. llama-server changes nothing yet; any other field is refused by name,
+    not dropped.
+    """
 
     model_config = ConfigDict(extra="forbid")
+    model: str | None = None
+    chat_template: str | None = Field(None, max_length=_LONGEST_TEMPLATE)
+    """In place of the model's own; empty: the model's own again."""
 
 
 class DefaultSettings(msgspec.Struct):
@@ -101,8 +108,12 @@ class Props(msgspec.Struct, kw_only=True):
     draft: DraftProps | None
     endpoint_slots: bool
     endpoint_props: bool
-    endpoint_metrics: bool = False
+    endpoint_metrics: bool
     build_info: str
+    llama_cpp_commit: str | None
+    """Of the library that computes the model; null while it is not loaded, and where the library does not say."""
+    sampler_profile: int | None
+    """The version of the samplers; null while the model is not loaded."""
     fingerprint: str
     """As `system_fingerprint`; empty while the model is not loaded."""
 
@@ -120,10 +131,17 @@ def props_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
 
     @router.post("/props", **describe(Success, body=Changes, optional=True))
     async def change_props(request: Request) -> Response:
-        """Change what can be changed while the server runs: nothing yet."""
+        """Change a model's chat template until the settings are read again. It is loaded anew by the next request."""
         if not settings.props:
             raise NotSupported("properties cannot be changed here: start the server with --props")
-        await read_body(request, Changes, limit=settings.max_body_bytes, optional=True, exact=True)
+        changes = await read_body(request, Changes, limit=settings.max_body_bytes, optional=True, exact=True)
+        if changes.chat_template is not None:
+            if changes.chat_template and "{" not in changes.chat_template:
+                raise InvalidRequest(
+                    "chat_template is the text of a Jinja template; the names of llama.cpp's own are not known here",
+                    param="chat_template",
+                )
+            fleet.set_chat_template(model_for(request, fleet, changes.model), changes.chat_template)
         return JSON(Success())
 
     return router
@@ -163,7 +181,10 @@ def _props(
         draft=_draft(options, info) if options.model_draft else None,
         endpoint_slots=settings.slots,
         endpoint_props=settings.props,
+        endpoint_metrics=settings.metrics,
         build_info=f"paddock {__version__}" + (f", {info.engine}" if info is not None else ""),
+        llama_cpp_commit=(info.llama_cpp_commit or None) if info is not None else None,
+        sampler_profile=info.sampler_profile if info is not None else None,
         fingerprint=info.fingerprint if info is not None else "",
     )
 
