@@ -224,3 +224,13 @@ def _admits(grammar: str, instance: Any) -> bool:
     matcher = LLMatcher(_TOKENIZER, grammar, log_level=0)
     tokens = list(json.dumps(instance, ensure_ascii=False).encode())
     return bool(matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting())
+
+
+@pytest.mark.parametrize("name", ["date", "date-time"])
+def test_a_date_has_a_year_that_languages_know(name: str) -> None:
+    rest = "" if name == "date" else "T00:00:00Z"
+    schema = {"type": "object", "properties": {"format": {"type": "string", "format": name}}, "required": ["format"]}
+    for year, taken in (("0000", False), ("0001", True), ("0999", True), ("2026", True)):
+        matcher = LLMatcher(_TOKENIZER, grammar_of(json.dumps(schema)))
+        tokens = _TOKENIZER.tokenize_str(json.dumps({"format": f"{year}-01-31{rest}"}))
+        assert (matcher.try_consume_tokens(tokens) == len(tokens)) is taken

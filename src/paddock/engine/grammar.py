@@ -20,7 +20,7 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from paddock.engine.candidates import Logits
 from paddock.engine.protocol import Vocab
-from paddock.engine.schema import rewritten
+from paddock.engine.schema import rewritten, without_year_zero
 from paddock.errors import InvalidRequest
 from paddock.types import Constraint
 
@@ -225,7 +225,7 @@ def _schema(source: str) -> str:
     _refuse_costly(schema)
     references = {str(value) for name, value in _pairs(schema) if name == "$ref"}
     _refuse_depth(_depth(schema), 1 + len(references))
-    schema = rewritten(schema)
+    schema = without_year_zero(rewritten(schema))
     _refuse_depth(_depth(schema), 1 + len(references))
     # What it does not know it then refuses, rather than leave it out.
     strict: Any = {"lenient": False, "coerce_one_of": False, "whitespace_pattern": _WHITESPACE}

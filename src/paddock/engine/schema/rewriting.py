@@ -7,6 +7,7 @@ cannot be rewritten with certainty stays as it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ _TOGETHER: Final = ("allOf", "anyOf", "oneOf")
 _REWRITTEN: Final = frozenset(
     {"allOf", "anyOf", "oneOf", "if", "then", "else", "dependencies", "dependentRequired", "dependentSchemas"}
 )
+_A_YEAR: Final = "^(000[1-9]|00[1-9]|0[1-9]|[1-9])"
 _ANNOTATIONS: Final = frozenset({"title", "description", "$comment", "examples", "default"})
 
 
@@ -200,21 +202,39 @@ def _and(schema: dict[str, Any], other: Schema) -> dict[str, Any]:
 # ── formats ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def without_year_zero(schema: Schema) -> Schema:
+    """The same with a `pattern` beside dates: RFC 3339 has a year 0000, which most languages' dates do not."""
+
+    def change(part: dict[str, Any]) -> dict[str, Any]:
+        if part.get("format") in ("date", "date-time") and "pattern" not in part:
+            return {**part, "pattern": _A_YEAR}
+        return part
+
+    return _each(schema, change)
+
+
 def _without_unknown_formats(schema: Schema) -> Schema:
     """Names that no standard defines only annotate. Those of the standard stay, enforceable or not."""
+
+    def change(part: dict[str, Any]) -> dict[str, Any]:
+        said = part.get("format")
+        if isinstance(said, str) and said not in STANDARD_FORMATS:
+            return {key: value for key, value in part.items() if key != "format"}
+        return part
+
+    return _each(schema, change)
+
+
+def _each(schema: Schema, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Schema:
+    """The schema with every schema in it changed."""
     if not isinstance(schema, dict):
         return schema
-    new: dict[str, Any] = {}
-    for key, value in schema.items():
-        if key == "format" and isinstance(value, str) and value not in STANDARD_FORMATS:
-            continue
-        new[key] = _mapped(key, value)
-    return new
+    return change({key: _mapped(key, value, change) for key, value in schema.items()})
 
 
-def _mapped(key: str, value: Any) -> Any:
+def _mapped(key: str, value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
     if isinstance(value, list) and key in (*_TOGETHER, *_LISTS):
-        return [_without_unknown_formats(inner) for inner in value]
+        return [_each(inner, change) for inner in value]
     if isinstance(value, dict) and key in (*_NAMED, "dependencies"):
-        return {name: _without_unknown_formats(inner) for name, inner in value.items()}
-    return _without_unknown_formats(value) if key in _ONE else value
+        return {name: _each(inner, change) for name, inner in value.items()}
+    return _each(value, change) if key in _ONE else value
