@@ -36,6 +36,7 @@ IGNORED = "paddock.ignored_fields"
 """Where the request's scope says, ready for a header, what was left out of its body."""
 BODY = "paddock.body"
 """Where it has the body itself, if it is there already: somebody wants to log it."""
+_PIECE = 128 * 1024
 _MOST_NAMES, _LONGEST_NAME = 16, 80
 HELD = "paddock.held_body"
 """Where it has what the body takes of the budget, to be given back when the request ends."""
@@ -95,27 +96,33 @@ async def _read(request: Request, limit: int) -> bytes:
     if declared.isdecimal() and int(declared) > limit:
         raise RequestTooLarge(f"the body has {declared} bytes; the limit is {limit}")
     held = request.scope[HELD] = rules.budget.open(owner_of(request))
-    body = bytearray()
+    # In pieces: a large buffer that grows is moved again and again, and leaves holes of its size in the heap.
+    pieces = [bytearray()]
     now = asyncio.get_running_loop().time
     begun = now()
     pace = Pace(rules.timeout, rules.rate, begun)
     try:
         async with asyncio.timeout_at(pace.deadline) as deadline:
             async for chunk in request.stream():
-                if len(body) + len(chunk) > limit:
+                if held.size + len(chunk) > limit:
                     raise RequestTooLarge(f"the body has more than {limit} bytes")
                 held.grow(len(chunk))
-                body += chunk
+                if len(pieces[-1]) >= _PIECE:
+                    pieces.append(bytearray())
+                pieces[-1] += chunk
                 pace.received(len(chunk), now())
                 deadline.reschedule(pace.deadline)
     except ClientDisconnect:
         raise InvalidRequest("the client went away while sending the body") from None
     except TimeoutError:
         raise RequestTimeout(
-            f"{len(body)} bytes of the body came in {now() - begun:.1f} s, and the last of them too slowly: every "
+            f"{held.size} bytes of the body came in {now() - begun:.1f} s, and the last of them too slowly: every "
             f"{rules.timeout:g} s must bring {rules.rate * rules.timeout:.0f} bytes, or its end"
         ) from None
-    return bytes(body)
+    else:
+        return b"".join(pieces)
+    finally:
+        pieces.clear()  # what was raised refers to this frame, until the collector of cycles comes
 
 
 def _problems(error: ValidationError) -> list[Any]:

@@ -56,7 +56,7 @@ async def rebound_page(_: Target, reader: asyncio.StreamReader, writer: asyncio.
 
 ATTACKS = (
     Attack(stopped_body, copies=8),
-    Attack(watcher, expected=frozenset({"200", "429", "503", "closed"}), copies=100),
+    Attack(watcher, expected=frozenset({"200", "429", "503", "closed"}), copies=100, pause=5),
     Attack(sent_ahead),
     Attack(rebound_page, expected=frozenset({"403", "503", "closed"})),
 )
