@@ -50,7 +50,7 @@ def _many(what: Any, count: int) -> list[Any]:
         (NATIVE, {"prompt": "x", "dry_sequence_breakers": ["x" * 257]}, "dry_sequence_breakers[0]", 256),
         (NATIVE, {"prompt": "x", "grammar": "x" * 65537}, "grammar", 65536),
         (NATIVE, {"prompt": "x", "regex": "x" * 65537}, "regex", 65536),
-        (NATIVE, {"prompt": "x", "json_schema": {"const": "x" * 65537}}, "json_schema", 65536),
+        (NATIVE, {"prompt": "x", "json_schema": {"const": "x" * 131073}}, "json_schema", 131072),
         (TEXT, {"prompt": _many("x", 257)}, "prompt", 256),
         (NATIVE, {"prompt": _many([], 100_000)}, "prompt", 256),
         ("/tokenize", {"content": _many(1, 2**20 + 1)}, "content", 2**20),

@@ -55,7 +55,7 @@ def test_a_curve_on_two_servers(tmp_path: Path) -> None:
     text = page(tmp_path)
     for part in (
         "Servers under load",
-        "slow against quick:",
+        "to the first token as quick",
         "times as good as slow",
         "Resident memory",
         "paddock bench",

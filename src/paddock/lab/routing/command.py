@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.pool
 import os
 import signal
 import sys
@@ -126,10 +127,16 @@ def _simulated(settings: Sequence[Setting], jobs: int) -> Iterator[Seen]:
         yield from ((setting, simulate(setting)) for setting in settings)
         return
     # Spawned, not forked: the progress bar has a thread. Leaving the block ends them, in the middle of a run too.
-    with multiprocessing.get_context("spawn").Pool(min(jobs, len(settings)), initializer=_ignore_interrupts) as pool:
+    with _pool(min(jobs, len(settings))) as pool:
         yield from zip(settings, pool.imap(simulate, settings), strict=True)
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C goes to all processes of a terminal; what to do about it is decided in the first one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _pool(processes: int) -> multiprocessing.pool.Pool:
+    """Its processes ignore Ctrl-C, which goes to all processes of a terminal: the first one decides. They inherit that,
+    because an interrupt may come before they have started.
+    """
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return multiprocessing.get_context("spawn").Pool(processes)
+    finally:
+        signal.signal(signal.SIGINT, before)
