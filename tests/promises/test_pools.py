@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -184,8 +185,17 @@ def test_however_one_fails_before_the_first_token_another_answers(tmp_path: Path
             with ThreadPoolExecutor(6) as threads:
                 asking = [threads.submit(ask, server, f"say: {number}", stream=number % 2 == 1) for number in range(6)]
                 answers = [one.result() for one in asking]
-            assert [(answer.status_code, "error" in answer.text) for answer in answers] == [(200, False)] * 6
-            assert sum(_counted(server, "paddock_replica_retries_total", "bad")) >= 1
+            numbers = count(6)
+
+            def failing_was_asked() -> bool:
+                """On a busy machine it may look down for a moment: then all others were sent elsewhere."""
+                if sum(_counted(server, "paddock_replica_retries_total", "bad")) >= 1:
+                    return True
+                answers.append(ask(server, f"say: {next(numbers)}"))
+                return False
+
+            wait_for(failing_was_asked, 20, "a request that failed and was sent elsewhere")
+            assert {(answer.status_code, "error" in answer.text) for answer in answers} == {(200, False)}
 
 
 def test_what_is_no_llama_server_is_not_used(tmp_path: Path) -> None:
