@@ -141,3 +141,23 @@ def test_what_is_within_a_text_is_no_value(fake_server: Server) -> None:
     with pytest.raises(InvalidRequest, match="repeated names"):
         repeated = f'{{"a": {json.dumps(text)}' + ', "b": 0' * (2 * sizes.MOST_VALUES + 1) + "}"
         sizes.refuse_bulk(repeated.encode(), frozenset())
+
+
+@given(st.lists(st.sampled_from(['"', "\\", ",", "[", "x", "\\\\", '\\"', '","']), max_size=60), st.integers(1, 9))
+def test_separators_are_counted_alike_in_pieces_of_any_size(parts: list[str], piece: int) -> None:
+    """Against a reader of one character after the other."""
+    data = json.dumps(["".join(parts), *parts]).encode()
+    expected, quoted, escaped = 0, False, False
+    for character in data.decode():
+        if character == '"' and not escaped:
+            quoted = not quoted
+        expected += not quoted and character in ",["
+        escaped = character == "\\" and not escaped
+    before = sizes._PIECE
+    try:
+        sizes._PIECE = piece
+        assert sizes._unquoted(data, (b",", b"["), 10**6) == expected
+        enough = expected // 2
+        assert sizes._unquoted(data, (b",", b"["), enough) >= min(expected, enough)
+    finally:
+        sizes._PIECE = before

@@ -32,6 +32,7 @@ from paddock.gateway.openai import embedding_routes, openai_routes, response_rou
 from paddock.gateway.openapi import OpenAPI
 from paddock.gateway.origins import CrossOrigin, Origins
 from paddock.gateway.page import page_routes
+from paddock.gateway.parse_turns import ParseTurns
 from paddock.gateway.permissions import needs_of_endpoints, needs_of_routes
 from paddock.gateway.reference import reference_routes
 from paddock.gateway.reloading import Reloader
@@ -59,7 +60,7 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
     )
     app.state.audit = audit
     bodies = BodyBudget(settings.body_budget)
-    app.state.body_rules = BodyRules(settings.body_timeout, settings.body_rate, bodies)
+    app.state.body_rules = BodyRules(settings.body_timeout, settings.body_rate, bodies, ParseTurns())
     app.state.max_text_chars = settings.max_text_chars
     app.add_exception_handler(PaddockError, on_paddock_error)
     app.add_exception_handler(HTTPException, on_http_exception)

@@ -28,6 +28,7 @@ from paddock.gateway.audit import AUDITED
 from paddock.gateway.body_budget import BodyBudget, Pace
 from paddock.gateway.callers import owner_of
 from paddock.gateway.fields import Fields
+from paddock.gateway.parse_turns import ParseTurns
 from paddock.gateway.sizes import MOST_MISTAKES, refuse_bulk, too_deep
 
 Body = TypeVar("Body", bound=BaseModel)
@@ -56,15 +57,23 @@ async def read_body(
         request.scope[AUDITED]["body"] = data
     if optional and not data:
         data = b"{}"
+    turns: ParseTurns = request.app.state.body_rules.turns
+    async with turns.turn(owner_of(request), len(data)):
+        body, ignored = _parse(data, schema, exact=exact)
+    if ignored:
+        request.scope[IGNORED] = _header(ignored)
+    return body
+
+
+def _parse(data: bytes, schema: type[Body], *, exact: bool) -> tuple[Body, list[str]]:
+    """The body, and the paths of the fields that were ignored."""
     refuse_bulk(data, getattr(schema, "token_lists", frozenset()))
     try:
         body = schema.model_validate_json(data)
     except ValidationError as error:
         problems = _problems(error)
     else:
-        if ignored := _ignored_by(body):
-            request.scope[IGNORED] = _header(ignored)
-        return body
+        return body, _ignored_by(body)
     unknown = [problem["loc"] for problem in problems if problem["type"] == "extra_forbidden"]
     if exact or len(unknown) < len(problems):
         raise _explain(problems, schema)
@@ -75,8 +84,7 @@ async def read_body(
         body = schema.model_validate_json(json.dumps(content))
     except ValidationError as error:
         raise _explain(_problems(error), schema) from None
-    request.scope[IGNORED] = _header([*ignored, *_ignored_by(body)])
-    return body
+    return body, [*ignored, *_ignored_by(body)]
 
 
 def _ignored_by(body: BaseModel) -> list[str]:
@@ -88,6 +96,7 @@ class BodyRules:
     timeout: float
     rate: int
     budget: BodyBudget
+    turns: ParseTurns
 
 
 async def _read(request: Request, limit: int) -> bytes:

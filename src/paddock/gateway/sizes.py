@@ -47,6 +47,7 @@ LARGEST_CONSTRAINT: Final = 2**16
 
 _SEPARATORS: Final = (b",", b"[", b"{")
 """Every value follows one of them, those in objects after their names."""
+_PIECE = 64 * 1024
 _SMALL = 4096
 """Bytes of a body that cannot hold enough of anything to be measured."""
 
@@ -82,11 +83,25 @@ def _refuse_as_written(data: bytes, most: int, separators: Sequence[bytes]) -> N
     # So many separators have as many values if half of them are empty lists.
     if sum(map(data.count, separators)) <= 2 * most + 1:
         return  # even if none of them is within a string
-    # Every second part is between two strings, once no string has a quotation mark in it.
-    parts = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"', 4 * most + 1)
-    between = b"".join(parts[::2])
-    if len(parts) > 4 * most + 1 or sum(map(between.count, separators)) > 2 * most + 1:
+    if _unquoted(data, separators, 2 * most + 1) > 2 * most + 1:
         raise InvalidRequest(f"the body holds more than {most} values, repeated names included")
+
+
+def _unquoted(data: bytes, separators: Sequence[bytes], enough: int) -> int:
+    """How many separators are outside of strings. Stops counting soon after `enough`."""
+    count = begin = 0
+    quoted = False
+    while begin < len(data) and count <= enough:
+        end = begin + _PIECE
+        while data[end - 1 : end] == b"\\":  # an escaped character stays in one piece
+            end += 1
+        # Every second part is outside of strings, once no string has a quotation mark in it.
+        parts = data[begin:end].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside = b"".join(parts[quoted::2])
+        count += sum(map(outside.count, separators))
+        quoted ^= len(parts) % 2 == 0
+        begin = end
+    return count
 
 
 def too_deep() -> InvalidJSON:

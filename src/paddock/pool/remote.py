@@ -230,13 +230,15 @@ class RemoteReplica:
         unless started with --no-slots.
         """
         counted: Mapping[str, float] = {}
+        before = len(self._attempts)
         with contextlib.suppress(PaddockError):
             counted = self.metrics = scraped(await self.upstream.text("/metrics"), self._alias or self._model)
         processing: list[bool] | None = None
         if PROCESSING not in counted:
             with contextlib.suppress(PaddockError):
                 processing = [slot.is_processing for slot in await self.slots()]
-        self._others = max(0, busy(counted, processing) - len(self._attempts))
+        # A request that ends during the scrape may still be counted by the other server.
+        self._others = max(0, busy(counted, processing) - max(before, len(self._attempts)))
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
