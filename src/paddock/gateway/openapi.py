@@ -5,6 +5,7 @@ Routes answer with bytes that msgspec has encoded, of which FastAPI knows nothin
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -106,9 +107,15 @@ class OpenAPI:
         self._app = app
         self._needs = needs
         self._document: dict[str, Any] | None = None
+        self._encoded: bytes | None = None
+        self._building = threading.Lock()
 
     def encoded(self) -> bytes:
-        return msgspec.json.encode(self())
+        """Built once, however many threads ask for it first: it takes a second of Python."""
+        with self._building:
+            if self._encoded is None:
+                self._encoded = msgspec.json.encode(self())
+            return self._encoded
 
     def __call__(self) -> dict[str, Any]:
         if self._document is None:
