@@ -23,6 +23,7 @@ check: $(VENV)/.installed-dev  ## Lint, format, types, import rules, unused depe
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/deptry src
+	@cd lab && ../$(BIN)/deptry src
 	@$(PYTHON) tools/page.py check
 
 format: $(VENV)/.installed-dev  ## Format and mend what can be mended
@@ -43,7 +44,7 @@ evaluate: $(VENV)/.installed-evaluate  ## Have lm-evaluation-harness score the d
 	@$(BIN)/python tools/evaluate.py
 
 bench: $(VENV)/.installed-dev  ## Measure start-up time and idle memory
-	@$(BIN)/python -m paddock.lab.startup
+	@$(BIN)/python -m paddock_lab.startup
 
 lock: $(VENV)/.installed-dev  ## Write the versions installed now to constraints.txt
 	@$(BIN)/python tools/lock.py
@@ -68,10 +69,10 @@ $(VENV)/.installed-demo: pyproject.toml constraints.txt tools/bootstrap.py
 	@touch $@
 
 # The tests' extras include the demo model, so the lighter stamp is set with it.
-$(VENV)/.installed-dev: pyproject.toml constraints.txt tools/bootstrap.py
-	@$(PYTHON) tools/bootstrap.py $(VENV) demo,otel,clients,cluster,lab,dev
+$(VENV)/.installed-dev: pyproject.toml lab/pyproject.toml constraints.txt tools/bootstrap.py
+	@$(PYTHON) tools/bootstrap.py $(VENV) demo,otel,clients,cluster,dev lab
 	@touch $(VENV)/.installed-demo $@
 
 $(VENV)/.installed-evaluate: $(VENV)/.installed-dev
-	@$(PYTHON) tools/bootstrap.py $(VENV) demo,otel,clients,cluster,lab,dev,evaluate
+	@$(PYTHON) tools/bootstrap.py $(VENV) demo,otel,clients,cluster,dev,evaluate lab
 	@touch $@

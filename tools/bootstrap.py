@@ -1,6 +1,6 @@
 """Create the environment and install Paddock into it, showing how far the compilation of llama.cpp has come.
 
-Usage: python3 tools/bootstrap.py VENV EXTRAS. Standard library only: it runs before anything is installed.
+Usage: python3 tools/bootstrap.py VENV EXTRAS [lab]. Standard library only: it runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ _NEWS = re.compile(r"^\s*(Collecting|Building wheel for|Installing collected pac
 
 
 def main() -> None:
-    folder, extras = Path(sys.argv[1]), sys.argv[2]
+    folder, extras, with_lab = Path(sys.argv[1]), sys.argv[2], sys.argv[3:] == ["lab"]
     if any(folder.glob("lib/python*/site-packages/paddock-[0-9]*.dist-info")):
         # Until 0.1 this project was installed as `paddock`, a name that is another project's on the index.
         subprocess.run(
             [str(folder / "bin" / "python"), "-m", "pip", "uninstall", "--yes", "--quiet", "paddock"], check=True
         )
-    install(folder, "--editable", f"{_ROOT}[{extras}]")
+    lab = ["--editable", str(_ROOT / "lab")] if with_lab else []
+    install(folder, "--editable", f"{_ROOT}[{extras}]", *lab)
 
 
 def install(folder: Path, *wanted: str) -> None:

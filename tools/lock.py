@@ -21,7 +21,7 @@ _LOCK_HEADER = """\
 #   pip install --require-hashes -r requirements.lock && pip install --no-deps paddock-llm
 """
 _EXTRAS = ("demo", "otel")
-_NOT_OURS = {"paddock", "paddock-llm", "pip", "setuptools", "wheel"}
+_NOT_OURS = {"paddock", "paddock-lab", "paddock-llm", "pip", "setuptools", "wheel"}
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from paddock.gateway.metrics.families import SECTIONS, Family
+from paddock.gateway.ops.metrics.families import SECTIONS, Family
 
 _FILE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 _HEADER = """\

@@ -37,7 +37,7 @@ from paddock.cli.doctor.service import check_service
 from paddock.cli.doctor.speed import check_speed
 from paddock.config import ModelManagerSettings
 from paddock.fleet import open_catalogue
-from paddock.fleet.build import Build, Gpu, ask_build
+from paddock.fleet.process.build import Build, Gpu, ask_build
 from paddock.types import SandboxMode, SandboxState
 from tests.certificates import make_certificate
 from tests.server import Server

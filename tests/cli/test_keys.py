@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from paddock.config import ServerSettings
-from paddock.gateway.keys import read_keys
+from paddock.gateway.auth.keys import read_keys
 from tests.server import Server
 
 

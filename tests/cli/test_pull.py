@@ -13,7 +13,7 @@ import pytest
 from paddock.config import ModelManagerSettings
 from paddock.errors import PullFailed
 from paddock.fleet import open_catalogue
-from paddock.fleet.hub import Source, pulled
+from paddock.fleet.catalogue.hub import Source, pulled
 from tests.hub import REVISION, Hub, Repository
 from tests.server import Server
 

@@ -16,7 +16,7 @@ from paddock.cluster.placement import placement
 from paddock.config import PlacementSettings, Settings, load_settings
 from paddock.errors import PaddockError, SettingsError, StartupError
 from paddock.fleet import Model
-from paddock.gateway.keys import read_keys
+from paddock.gateway.auth.keys import read_keys
 from paddock.types import EngineOptions
 from tests.tiny_models import llama
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from paddock.cluster.replicas import ClusterPool, Failed, Taken, Told, encode
 from paddock.errors import (
     ContextLengthExceeded,
     NoReplica,
@@ -20,9 +21,8 @@ from paddock.errors import (
 )
 from paddock.fleet.generation import Generation
 from paddock.fleet.journey import Journey
-from paddock.pool.clustered import ClusterPool, Failed, Taken, Told, encode
-from paddock.pool.replica import ReplicaStatus
-from paddock.pool.routing import Load
+from paddock.replicas.replica import ReplicaStatus
+from paddock.replicas.routing import Load
 from paddock.types import GenerateRequest, ModelInfo, Origin, TextPrompt, Usage
 from paddock.wire import Delta, Problem
 

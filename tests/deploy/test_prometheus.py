@@ -21,9 +21,9 @@ from typing import Any
 import httpx
 import pytest
 
-from paddock.gateway.metrics.collecting import Points, add_gpus
-from paddock.gateway.metrics.nvml import Gpu
-from paddock.gateway.metrics.rendering import CONTENT_TYPE, render
+from paddock.gateway.ops.metrics.collecting import Points, add_gpus
+from paddock.gateway.ops.metrics.nvml import Gpu
+from paddock.gateway.ops.metrics.rendering import CONTENT_TYPE, render
 from tests.server import Server, chat_body, wait_for
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.errors import InvalidRequest
-from paddock.fleet.adapters import Adapter, acting, acting_at_first, fingerprint, read_adapter
-from paddock.fleet.gguf import BrokenGGUF
+from paddock.fleet.catalogue.adapters import Adapter, acting, acting_at_first, fingerprint, read_adapter
+from paddock.fleet.catalogue.gguf import BrokenGGUF
 from paddock.types import Adapters, ModelInfo
 from tests import tiny_models
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.fleet.cache_shares import cache_room, cache_shares, is_worth_telling
+from paddock.fleet.memory.cache_shares import cache_room, cache_shares, is_worth_telling
 
 MIB = 1 << 20
 _bytes = st.integers(0, 1 << 40)

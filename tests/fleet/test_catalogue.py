@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paddock.config import ModelManagerSettings
 from paddock.errors import InvalidRequest, ModelNotFound, StartupError
 from paddock.fleet import Catalogue, Model, open_catalogue
-from paddock.fleet.files import find_models
+from paddock.fleet.catalogue.files import find_models
 
 
 def _write(path: Path, architecture: str = "llama", *, kind: str = "model", tensors: int = 1) -> None:

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.engine import open_engine, open_pooled_engine
-from paddock.fleet.estimate import Estimate, estimate, estimate_draft, layers_that_fit
-from paddock.fleet.gguf import Header, Tensor
-from paddock.fleet.headers import read_header
+from paddock.fleet.catalogue.gguf import Header, Tensor
+from paddock.fleet.catalogue.headers import read_header
+from paddock.fleet.memory.estimate import Estimate, estimate, estimate_draft, layers_that_fit
 from paddock.types import EngineOptions
 
 _BUFFER = re.compile(r"(KV|RS|compute|output) buffer size =\s*([\d.]+) MiB")

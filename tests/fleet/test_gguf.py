@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.fleet.gguf import BrokenGGUF, parse_header
-from paddock.fleet.headers import read_header
+from paddock.fleet.catalogue.gguf import BrokenGGUF, parse_header
+from paddock.fleet.catalogue.headers import read_header
 
 
 def _write(path: Path) -> Path:

@@ -8,9 +8,9 @@ import gguf
 import numpy as np
 import pytest
 
-from paddock.fleet import headers
-from paddock.fleet.gguf import BrokenGGUF, Header, parse_header
-from paddock.fleet.headers import read_header
+from paddock.fleet.catalogue import headers
+from paddock.fleet.catalogue.gguf import BrokenGGUF, Header, parse_header
+from paddock.fleet.catalogue.headers import read_header
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.errors import PullFailed
-from paddock.fleet.hub import Source, choose
+from paddock.fleet.catalogue.hub import Source, choose
 
 _FILES = [
     "README.md",

@@ -7,10 +7,10 @@ import pytest
 
 from paddock.config import ModelManagerSettings
 from paddock.errors import ModelLoadFailed, StartupError
-from paddock.fleet.catalogue import open_catalogue
-from paddock.fleet.gguf import Header
-from paddock.fleet.headers import read_header
-from paddock.fleet.kinds import Wanted, kind_of, pooling_of
+from paddock.fleet.catalogue.catalogue import open_catalogue
+from paddock.fleet.catalogue.gguf import Header
+from paddock.fleet.catalogue.headers import read_header
+from paddock.fleet.catalogue.kinds import Wanted, kind_of, pooling_of
 from paddock.types import Pooling
 
 

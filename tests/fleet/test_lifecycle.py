@@ -25,7 +25,7 @@ from paddock.errors import (
     WorkerCrashed,
 )
 from paddock.fleet import Catalogue, Fleet, Generation, Model, Rules
-from paddock.fleet.kinds import Wanted
+from paddock.fleet.catalogue.kinds import Wanted
 from paddock.types import ChatPrompt, EngineOptions, GenerateRequest, PoolRequest, SamplingParams, TextPrompt
 from tests.server import alive
 

@@ -14,7 +14,7 @@ import pytest
 
 from paddock.errors import ContextLengthExceeded, ModelLoadFailed, ServerStopping, WorkerCrashed
 from paddock.fleet import Catalogue, Fleet, Model
-from paddock.fleet.environment import environment
+from paddock.fleet.process.environment import environment
 from paddock.types import EngineOptions, GenerateRequest, TextPrompt
 from paddock.wire import SlotAction
 

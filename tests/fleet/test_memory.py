@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from paddock.fleet.environment import has_gpu
-from paddock.fleet.memory import Machine, footprint, room_in_control_group
+from paddock.fleet.memory.machine import Machine, footprint, room_in_control_group
+from paddock.fleet.process.environment import has_gpu
 
 MIB = 1 << 20
 

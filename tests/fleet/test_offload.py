@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from paddock.config import ModelManagerSettings, Settings
 from paddock.fleet import Catalogue, Fleet, Rules, open_catalogue
-from paddock.fleet.catalogue import Model
-from paddock.fleet.environment import has_gpu
-from paddock.fleet.offload import fitting_layers, margin
+from paddock.fleet.catalogue.catalogue import Model
+from paddock.fleet.memory.offload import fitting_layers, margin
+from paddock.fleet.process.environment import has_gpu
 from tests.server import Server
 
 LAYERS = 4  # of the tiny model, with its output

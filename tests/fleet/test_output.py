@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.fleet.output import understand
+from paddock.fleet.process.output import understand
 
 
 @pytest.mark.parametrize(

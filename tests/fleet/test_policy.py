@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.failures import Failures
-from paddock.fleet.policy import Decision, Limits, Phase, Standing, decide
+from paddock.fleet.lifecycle.policy import Decision, Limits, Phase, Standing, decide
 
 NOW = 1000.0
 _moments = st.floats(0, NOW)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from paddock.errors import QueueFull, WorkerCrashed
-from paddock.fleet.quarantine import Quarantine
+from paddock.fleet.lifecycle.quarantine import Quarantine
 
 
 def test_suspects_are_tried_one_at_a_time_until_they_have_come_further() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.fleet.journey import Journey
-from paddock.fleet.records import ModelRecord
+from paddock.fleet.lifecycle.records import ModelRecord
 from paddock.tally import Histogram, Tally
 from paddock.types import Origin, Timings, Usage
 from paddock.wire import Delta

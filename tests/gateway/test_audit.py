@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.errors import StartupError
-from paddock.gateway.audit import AuditLog, Record, detail_of, result_of
+from paddock.gateway.auth.audit import AuditLog, Record, detail_of, result_of
 from tests.server import Server, wait_for
 
 

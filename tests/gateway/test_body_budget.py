@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.errors import PaddockError
-from paddock.gateway.body_budget import SMALL, BodyBudget, HeldBody, Pace
+from paddock.gateway.http.body_budget import SMALL, BodyBudget, HeldBody, Pace
 from tests.server import Server, chat_body, wait_for
 from tests.sockets import Wire, post
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.gateway.failed_keys import FailedKeys
+from paddock.gateway.auth.failed_keys import FailedKeys
 
 addresses = st.sampled_from(
     ["10.0.0.1", "10.0.0.2", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "::ffff:10.0.0.1", ""]

@@ -11,10 +11,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from paddock.fleet import Catalogue, Fleet, Model
-from paddock.gateway.metrics.gpus import Gpus, Reader
-from paddock.gateway.metrics.http import HTTPCounts
-from paddock.gateway.metrics.nvml import Gpu, Nvml, NvmlError
-from paddock.gateway.metrics.page import MetricsPage
+from paddock.gateway.ops.metrics.gpus import Gpus, Reader
+from paddock.gateway.ops.metrics.http import HTTPCounts
+from paddock.gateway.ops.metrics.nvml import Gpu, Nvml, NvmlError
+from paddock.gateway.ops.metrics.page import MetricsPage
 from tests.server import Server
 
 H200 = Gpu(0, "NVIDIA H200", "GPU-5a", 0.87, 9 * 2**30, 141 * 2**30)

@@ -20,9 +20,9 @@ from fastapi import Request
 
 from paddock.config import KeySettings, ServerSettings
 from paddock.errors import AuthenticationError, StartupError, TooManyFailures
-from paddock.gateway.auth import Gate
-from paddock.gateway.keys import hashed_keys, read_keys
-from paddock.gateway.usage import UsageBook
+from paddock.gateway.auth.gate import Gate
+from paddock.gateway.auth.keys import hashed_keys, read_keys
+from paddock.gateway.auth.usage import UsageBook
 from paddock.types import Origin
 from tests.server import Server, chat_body, events, wait_for
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.errors import InvalidRequest, RateLimitExceeded
-from paddock.gateway.limits import HEADERS, Bucket, Limits, Rates, duration
+from paddock.gateway.auth.limits import HEADERS, Bucket, Limits, Rates, duration
 
 rates = st.integers(1, 10_000)
 gaps = st.floats(0, 200, allow_nan=False)

@@ -22,7 +22,7 @@ from tests.server import Server, alive, chat_body, events, wait_for
 
 CHAT = "/v1/chat/completions"
 CONTRACT = Path(__file__).parents[2] / "web" / "src" / "api" / "live.ts"
-# As fleet/onlookers.py has it.
+# As fleet/lifecycle/live_feed.py has it.
 MOST = 64
 MANY = {"PADDOCK_SERVER__MAX_WATCHERS_PER_KEY": "1000"}
 """All of them from one address."""

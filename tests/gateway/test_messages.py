@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paddock.gateway.anthropic.request import CountTokensRequest
+from paddock.gateway.dialects.anthropic.request import CountTokensRequest
 from tests.server import Server, events
 
 TOOL = {"name": "look", "input_schema": {"type": "object", "properties": {"at": {"type": "string"}}}}

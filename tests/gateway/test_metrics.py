@@ -18,11 +18,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from paddock.fleet import Catalogue, Fleet, Model
-from paddock.gateway.metrics.collecting import collect
-from paddock.gateway.metrics.families import FAMILIES
-from paddock.gateway.metrics.http import HTTPCounts
-from paddock.gateway.metrics.processes import Processes
-from paddock.gateway.metrics.rendering import render
+from paddock.gateway.ops.metrics.collecting import collect
+from paddock.gateway.ops.metrics.families import FAMILIES
+from paddock.gateway.ops.metrics.http import HTTPCounts
+from paddock.gateway.ops.metrics.processes import Processes
+from paddock.gateway.ops.metrics.rendering import render
 from paddock.types import ChatPrompt, GenerateRequest, Origin
 from tests.server import Server, chat_body, events, wait_for
 

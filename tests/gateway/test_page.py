@@ -16,8 +16,8 @@ from fastapi import FastAPI
 
 import paddock
 from paddock.errors import PaddockError
-from paddock.gateway.page import page_routes
-from paddock.gateway.responses import on_paddock_error
+from paddock.gateway.http.responses import on_paddock_error
+from paddock.gateway.ops.web_page import page_routes
 from tests.server import Server
 
 BUILT = Path(paddock.__file__).parent / "page"

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.gateway.parse_turns import LARGE, ParseTurns
+from paddock.gateway.http.parse_turns import LARGE, ParseTurns
 
 
 class _Clock(asyncio.SelectorEventLoop):

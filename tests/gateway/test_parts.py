@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.gateway.parts import Change, Part, Parts
+from paddock.gateway.generation.parts import Change, Part, Parts
 from paddock.types import CallDelta, TextLogprobs, Usage
 from paddock.wire import Delta
 

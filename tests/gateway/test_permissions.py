@@ -17,10 +17,10 @@ from starlette.routing import Route
 from paddock.config import ServerSettings, Settings
 from paddock.fleet import Catalogue, Fleet
 from paddock.gateway.app import create_app
-from paddock.gateway.auth import Gate
-from paddock.gateway.permissions import Need, needs_of_endpoints, needs_of_routes
-from paddock.gateway.reloading import Reloader
-from paddock.gateway.usage import UsageBook
+from paddock.gateway.auth.gate import Gate
+from paddock.gateway.auth.permissions import Need, needs_of_endpoints, needs_of_routes
+from paddock.gateway.auth.usage import UsageBook
+from paddock.gateway.ops.reload import Reloader
 from tests.server import Server, wait_for
 
 NEEDS = needs_of_routes(ServerSettings())

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.config import ServerSettings
-from paddock.gateway.connection_limits import ConnectionLimits
-from paddock.gateway.places import PLACE
-from paddock.gateway.request_limits import RequestLimits, too_large
+from paddock.gateway.http.connection_limits import ConnectionLimits
+from paddock.gateway.http.connection_slots import PLACE
+from paddock.gateway.http.request_limits import RequestLimits, too_large
 
 LIMITS = ConnectionLimits.of(ServerSettings(max_connections=4, max_watchers_per_key=1, max_header_bytes=1024))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paddock.gateway.openai.responses.request import ResponseRequest
+from paddock.gateway.dialects.responses.request import ResponseRequest
 from tests.server import Server, events
 
 TOOL = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.errors import InvalidRequest
-from paddock.gateway import sizes
+from paddock.gateway.http import sizes
 from tests.server import Server, chat_body
 
 CHAT, TEXT, NATIVE = "/v1/chat/completions", "/v1/completions", "/completion"

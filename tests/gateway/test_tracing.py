@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from paddock.gateway.telemetry import open_tracing
+from paddock.gateway.ops.telemetry import open_tracing
 from tests.server import Server, chat_body, events, wait_for
 
 pytest.importorskip("opentelemetry.sdk", reason="paddock-llm[otel] is not installed")
@@ -131,7 +131,7 @@ def test_a_trace_that_its_caller_does_not_keep_is_not_kept_here() -> None:
 def test_without_its_variables_nothing_is_imported() -> None:
     """FastAPI itself imports the interface, where it is there."""
     code = (
-        "import sys, paddock.gateway, paddock.gateway.telemetry as t; assert t.open_tracing({}) is None; "
+        "import sys, paddock.gateway, paddock.gateway.ops.telemetry as t; assert t.open_tracing({}) is None; "
         "assert not any(name.startswith('opentelemetry.sdk') for name in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

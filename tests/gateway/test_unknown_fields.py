@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paddock.gateway.fields import NO_EFFECT
-from paddock.gateway.openai.schema import LABELS
+from paddock.gateway.dialects.openai.schema import LABELS
+from paddock.gateway.generation.fields import NO_EFFECT
 from tests.server import Server, chat_body
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"

@@ -21,7 +21,7 @@ import pytest
     ],
 )
 def test_abuse_for_a_while(families: tuple[str, ...], seconds: int, outcomes: tuple[str, ...]) -> None:
-    command = [sys.executable, "-m", "paddock.lab.abuse", "--seconds", str(seconds), "--ratio", "0"]
+    command = [sys.executable, "-m", "paddock_lab.abuse", "--seconds", str(seconds), "--ratio", "0"]
     command += ["--connections", "300", *(part for name in families for part in ("--family", name))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=220, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

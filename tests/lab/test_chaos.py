@@ -7,7 +7,7 @@ import sys
 
 
 def test_chaos_for_a_while() -> None:
-    command = [sys.executable, "-m", "paddock.lab.chaos", "--model", "fake:delay=0.01", "--seconds", "15"]
+    command = [sys.executable, "-m", "paddock_lab.chaos", "--model", "fake:delay=0.01", "--seconds", "15"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=220)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "streamed" in done.stdout

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from paddock.lab.client import Address, ChatFailed, get, stream
+from paddock_lab.client import Address, ChatFailed, get, stream
 from tests.lab.stand_in import KEY, stand_in, url_of
 
 _BODY = {"messages": [{"role": "user", "content": "x"}]}

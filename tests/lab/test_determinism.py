@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.cli import main
-from paddock.lab.determinism.comparing import Heard, first_difference
-from paddock.lab.determinism.experiment import Condition, Observation
-from paddock.lab.determinism.findings import findings, partings
-from paddock.lab.determinism.jobs import Job, built_in, from_file
 from paddock.seeds import seed_of
+from paddock_lab.determinism.comparing import Heard, first_difference
+from paddock_lab.determinism.experiment import Condition, Observation
+from paddock_lab.determinism.findings import findings, partings
+from paddock_lab.determinism.jobs import Job, built_in, from_file
 from tests.lab.runs import page, raw, run, table
 from tests.lab.stand_in import stand_in, url_of
 

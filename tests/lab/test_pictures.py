@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from paddock.lab.report import Findings, Picture, Table
-from paddock.lab.report.page import About, render
-from paddock.lab.report.pictures import lines, shares, write
+from paddock_lab.report import Findings, Picture, Table
+from paddock_lab.report.page import About, render
+from paddock_lab.report.pictures import lines, shares, write
 
 
 def _x_labels(figure: Figure) -> list[str]:

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.cli import main
-from paddock.lab.prefix_cache.designs import FIRST, HIT, JOINS, MISS, RETURNS, WARM_UP, Sizes, removal, tenants
-from paddock.lab.prefix_cache.experiment import Observation
-from paddock.lab.prefix_cache.findings import about_quantization, of_removal, of_tenants
+from paddock_lab.prefix_cache.designs import FIRST, HIT, JOINS, MISS, RETURNS, WARM_UP, Sizes, removal, tenants
+from paddock_lab.prefix_cache.experiment import Observation
+from paddock_lab.prefix_cache.findings import about_quantization, of_removal, of_tenants
 from tests.lab.runs import FAKE, page, raw, run, running, table
 from tests.lab.stand_in import KEY, stand_in, url_of
 from tests.server import alive, wait_for

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.cli import main
-from paddock.lab.routing.findings import Seen, findings
-from paddock.lab.routing.machines import BLOCK_TOKENS, MACHINES, Machine
-from paddock.lab.routing.policies import POLICIES
-from paddock.lab.routing.replica import Replica, Request
-from paddock.lab.routing.simulation import BIG, Outcome, Setting, simulate
-from paddock.lab.routing.traffic import Mix, Traffic
+from paddock_lab.routing.findings import Seen, findings
+from paddock_lab.routing.machines import BLOCK_TOKENS, MACHINES, Machine
+from paddock_lab.routing.policies import POLICIES
+from paddock_lab.routing.replica import Replica, Request
+from paddock_lab.routing.simulation import BIG, Outcome, Setting, simulate
+from paddock_lab.routing.traffic import Mix, Traffic
 from tests.lab.runs import page, raw, run, running, table
 from tests.server import alive, wait_for
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from paddock.cli import main
-from paddock.lab.servers import Entrant, StartFailed, running
+from paddock_lab.servers import Entrant, StartFailed, running
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.config import load_settings
-from paddock.lab.client import _CONTENT, CHAT, Address, Answer, Response, _request
-from paddock.lab.servers import entrants
-from paddock.lab.serving.keys import OTHER_KEY, USUAL_KEY, write_keys
-from paddock.lab.serving.report import Better, Measure, Row, Table, as_json, compare, ratio, summary
-from paddock.lab.serving.scenarios import Session, Settings
+from paddock_lab.client import _CONTENT, CHAT, Address, Answer, Response, _request
+from paddock_lab.servers import entrants
+from paddock_lab.serving.keys import OTHER_KEY, USUAL_KEY, write_keys
+from paddock_lab.serving.report import Better, Measure, Row, Table, as_json, compare, ratio, summary
+from paddock_lab.serving.scenarios import Session, Settings
 
 _DELTAS = [{"role": "assistant", "content": None}, {"content": "Grüße"}, {"content": ' "content":"'}, {}]
 _USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}}

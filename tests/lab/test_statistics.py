@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.lab.statistics import Estimate, in_words, median, number, percentile, ratio_of_medians
+from paddock_lab.statistics import Estimate, in_words, median, number, percentile, ratio_of_medians
 
 _VALUES = st.lists(st.floats(1e-4, 1e4), min_size=1, max_size=60)
 _FACTORS = st.floats(0.01, 100)

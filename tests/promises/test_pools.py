@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.pool.llama_server import LlamaServer, free_port, llama_server_binary
+from tests.replicas.llama_server import LlamaServer, free_port, llama_server_binary
 from tests.server import Server, chat_body, events, wait_for
 
 CHAT = "/v1/chat/completions"

@@ -19,10 +19,15 @@ _COMMANDS = {
 }
 
 
+_PLUGINS = {"bench": "paddock-lab", "lab": "paddock-lab"}
+"""Commands of other distributions."""
+
+
 @click.group(
     cls=LazyGroup,
     modules="paddock.cli.{}",
     commands=_COMMANDS,
+    plugins=_PLUGINS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 @click.version_option(__version__, prog_name="paddock")

@@ -23,7 +23,7 @@ def command(model: str, models_dir: str | None, config: Path | None, token: str 
     pulled is the same for ever. Files are compared with the SHA-256 that the hub tells, also those that are there.
     """
     from paddock.config import load_settings
-    from paddock.fleet.hub import Source, default_folder, pull
+    from paddock.fleet.catalogue.hub import Source, default_folder, pull
 
     try:
         flags = {"model_manager.models_directory": models_dir} if models_dir is not None else {}

@@ -252,7 +252,7 @@ def _with_pulled(settings: Settings, name: str, token: str | None) -> Settings:
     import structlog
 
     from paddock.errors import HubUnreachable, PullFailed
-    from paddock.fleet.hub import Source, default_folder, pull, pulled
+    from paddock.fleet.catalogue.hub import Source, default_folder, pull, pulled
 
     log = structlog.get_logger(__name__)
     manager = settings.model_manager

@@ -13,12 +13,12 @@ import msgspec
 from ray import serve
 
 from paddock import logs
+from paddock.cluster.replicas import Answer, Failed, Taken, Told, encode
 from paddock.config import Settings
 from paddock.errors import ModelLoadFailed, PaddockError
 from paddock.fleet import Lifecycle, Machine, Rules, has_gpu, llamacpp_levels, llamacpp_totals, open_catalogue
-from paddock.fleet.attempt import Attempt
-from paddock.fleet.process import WorkerProcess
-from paddock.pool.clustered import Answer, Failed, Taken, Told, encode
+from paddock.fleet.process.attempt import Attempt
+from paddock.fleet.process.worker import WorkerProcess
 from paddock.types import GenerateRequest, PoolRequest
 from paddock.wire import Delta, Problem, Slots, TextQuestion
 

@@ -11,6 +11,7 @@ from paddock import logs
 from paddock.cluster.link import RayLink, translated
 from paddock.cluster.names import GATEWAY, application_of, on_cluster
 from paddock.cluster.proxied import Proxied
+from paddock.cluster.replicas import ClusterPool
 from paddock.config import Settings
 from paddock.errors import PaddockError, StartupError
 from paddock.fleet import Fleet, Rules, open_catalogue
@@ -45,7 +46,9 @@ class Front:
         self._fleet = Fleet(
             on_cluster(open_catalogue(manager)),
             Rules.of(manager),
-            connect=lambda model: RayLink(model.name, application_of(name, model.name)),
+            connect=lambda model: ClusterPool(
+                model.name, RayLink(model.name, application_of(name, model.name)), wait_timeout=manager.wait_timeout
+            ),
         )
         self._fleet.preload()
         self._name = serve.get_replica_context().replica_id.unique_id

@@ -13,12 +13,12 @@ from ray.exceptions import RayActorError, RayError, TaskCancelledError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, RayServeException
 
 from paddock.cluster.names import ENGINE
+from paddock.cluster.replicas import Stream
 from paddock.cluster.routers import router_of
 from paddock.cluster.routing import PrefixRouter, fingerprint_of, name_of
 from paddock.errors import NoReplica, PaddockError, QueueFull, ReplicaFailed, ReplicaLost
-from paddock.pool.clustered import Stream
-from paddock.pool.replica import ReplicaStatus
-from paddock.pool.routing import Load
+from paddock.replicas.replica import ReplicaStatus
+from paddock.replicas.routing import Load
 
 _log = structlog.get_logger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Any
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from paddock.cluster.routers import register
-from paddock.pool.routing import Choice, Load, Router
+from paddock.replicas.routing import Choice, Load, Router
 
 _MOST_REMEMBERED = 256
 

@@ -1,21 +1,21 @@
 """Which worker serves: the catalogue of models, their processes, and the one manager of both."""
 
-from paddock.fleet.catalogue import Catalogue, Model, open_catalogue
-from paddock.fleet.description import Description
-from paddock.fleet.environment import has_gpu
-from paddock.fleet.estimate import Estimate
-from paddock.fleet.files import look_at_files
+from paddock.fleet.catalogue.catalogue import Catalogue, Model, open_catalogue
+from paddock.fleet.catalogue.description import Description
+from paddock.fleet.catalogue.files import look_at_files
 from paddock.fleet.generation import Generation
 from paddock.fleet.journey import Journey
-from paddock.fleet.lifecycle import Lifecycle
+from paddock.fleet.lifecycle.lifecycle import Lifecycle
+from paddock.fleet.lifecycle.live_feed import Scene, Sighting
+from paddock.fleet.lifecycle.model_state import ModelStatus
+from paddock.fleet.lifecycle.records import ModelRecord
+from paddock.fleet.lifecycle.rules import Rules
 from paddock.fleet.manager import Fleet
-from paddock.fleet.memory import Machine, host_memory_available
-from paddock.fleet.numbers import llamacpp_levels, llamacpp_totals
-from paddock.fleet.onlookers import Scene, Sighting
-from paddock.fleet.records import ModelRecord
-from paddock.fleet.rules import Rules
-from paddock.fleet.seat import ModelStatus
-from paddock.pool.replica import ReplicaStatus
+from paddock.fleet.memory.estimate import Estimate
+from paddock.fleet.memory.machine import Machine, host_memory_available
+from paddock.fleet.process.environment import has_gpu
+from paddock.fleet.process.llama_metrics import llamacpp_levels, llamacpp_totals
+from paddock.replicas.replica import ReplicaStatus
 
 __all__ = [
     "Catalogue",

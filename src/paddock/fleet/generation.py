@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from paddock.errors import PaddockError, WorkerCrashed
 from paddock.fleet.journey import LEFT, Journey
-from paddock.fleet.quarantine import Quarantine
-from paddock.pool.replica import Attempt, Entrance, Serving
+from paddock.fleet.lifecycle.quarantine import Quarantine
+from paddock.replicas.replica import Attempt, Entrance, Serving
 from paddock.types import Adapters, FinishReason, GenerateRequest, Usage
 from paddock.wire import Delta
 

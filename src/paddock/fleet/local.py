@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from paddock.errors import PaddockError
-from paddock.fleet.lifecycle import Lifecycle
-from paddock.fleet.process import WorkerProcess
-from paddock.pool.replica import Health, ReplicaStatus
-from paddock.pool.routing import Load
+from paddock.fleet.lifecycle.lifecycle import Lifecycle
+from paddock.fleet.process.worker import WorkerProcess
+from paddock.replicas.replica import Health, ReplicaStatus
+from paddock.replicas.routing import Load
 from paddock.types import GenerateRequest, ModelInfo, SlotState
 
 ENGINE = "llama.cpp"

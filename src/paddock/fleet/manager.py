@@ -13,24 +13,23 @@ import msgspec
 import structlog
 
 from paddock.errors import InvalidRequest, ModelUnloaded, NotSupported, PaddockError, ServerStopping, StartupError
-from paddock.fleet.accounts import Memory
-from paddock.fleet.adapters import acting, acting_at_first
-from paddock.fleet.catalogue import Catalogue, Model
-from paddock.fleet.environment import has_gpu
+from paddock.fleet.catalogue.adapters import acting, acting_at_first
+from paddock.fleet.catalogue.catalogue import Catalogue, Model
+from paddock.fleet.catalogue.kinds import kind_of
 from paddock.fleet.generation import Generation, OneWorker
 from paddock.fleet.journey import DONE, LEFT, Journey
-from paddock.fleet.kinds import kind_of
-from paddock.fleet.lifecycle import Lifecycle
-from paddock.fleet.memory import Machine
-from paddock.fleet.onlookers import Onlookers
-from paddock.fleet.policy import Bytes
+from paddock.fleet.lifecycle.lifecycle import Lifecycle
+from paddock.fleet.lifecycle.live_feed import Onlookers
+from paddock.fleet.lifecycle.model_state import ModelStatus, together
+from paddock.fleet.lifecycle.policy import Bytes
+from paddock.fleet.lifecycle.records import Records
+from paddock.fleet.lifecycle.rules import Rules
+from paddock.fleet.memory.accounts import Memory
+from paddock.fleet.memory.machine import Machine
 from paddock.fleet.pools import Pools
-from paddock.fleet.records import Records
-from paddock.fleet.rules import Rules
-from paddock.fleet.seat import ModelStatus, together
-from paddock.pool.clustered import Link
-from paddock.pool.replica import Entrance, MakesVectors, Replicas, ReplicaStatus, Serving
-from paddock.pool.retries import MOST_RESTARTS
+from paddock.fleet.process.environment import has_gpu
+from paddock.replicas.replica import Entrance, MakesVectors, Replicas, ReplicaStatus, Serving
+from paddock.replicas.retries import MOST_RESTARTS
 from paddock.types import Adapters, GenerateRequest, ModelInfo, ModelKind, Origin, Pooling, PoolRequest, SlotState
 from paddock.wire import Pooled, SlotAction, SlotDone, Text, TextQuestion, Tokens
 
@@ -49,13 +48,13 @@ class Fleet:
         catalogue: Catalogue,
         rules: Rules | None = None,
         memory: Memory | None = None,
-        connect: Callable[[Model], Link] | None = None,
+        connect: Callable[[Model], Replicas] | None = None,
     ) -> None:
-        """`connect` is the way to models that are served on a cluster."""
+        """`connect` opens the replicas of a model that is served on a cluster."""
         self.catalogue = catalogue
         rules = self._rules = rules or Rules()
         self._lifecycle = Lifecycle(_seats(catalogue), rules, memory or Machine(), gpu=has_gpu())
-        self._pools = Pools(catalogue, self._lifecycle, connect or _no_cluster, rules.wait_timeout)
+        self._pools = Pools(catalogue, self._lifecycle, connect or _no_cluster)
         self.onlookers = Onlookers(self._lifecycle, lambda: self.catalogue, self._status)
         self._adapters: dict[str, Adapters] = {}
         self._templates: dict[str, str] = {}
@@ -390,8 +389,8 @@ def _must_be_ours(model: Model) -> None:
         raise NotSupported(f"the cluster has the replicas of {model.name} come and go", param="model")
 
 
-def _no_cluster(model: Model) -> Link:
-    raise StartupError(f"{model.name} is served on a cluster, to which there is no way from here")
+def _no_cluster(model: Model) -> Replicas:
+    raise StartupError(f"{model.name} is served on a cluster; this server has no connection to the cluster")
 
 
 def _seats(catalogue: Catalogue) -> list[Model]:

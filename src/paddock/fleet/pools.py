@@ -5,23 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from paddock.fleet.catalogue import Catalogue, Model
-from paddock.fleet.lifecycle import Lifecycle
+from paddock.fleet.catalogue.catalogue import Catalogue, Model
+from paddock.fleet.lifecycle.lifecycle import Lifecycle
 from paddock.fleet.local import LocalReplica
-from paddock.pool.clustered import ClusterPool, Link
-from paddock.pool.pool import Pool
-from paddock.pool.replica import Replica, Replicas
+from paddock.replicas.pool import Pool
+from paddock.replicas.replica import Replica, Replicas
 
 
 class Pools:
     """One for each model with replicas. What has not changed is not touched by a reload."""
 
-    def __init__(
-        self, catalogue: Catalogue, lifecycle: Lifecycle, connect: Callable[[Model], Link], wait_timeout: float
-    ) -> None:
+    def __init__(self, catalogue: Catalogue, lifecycle: Lifecycle, connect: Callable[[Model], Replicas]) -> None:
         self._lifecycle = lifecycle
         self._connect = connect
-        self._wait_timeout = wait_timeout
         self._pools: dict[str, tuple[Model, Replicas]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
         self._add(catalogue)
@@ -64,7 +60,7 @@ class Pools:
 
     def _made(self, model: Model) -> Replicas:
         if model.clustered:
-            return ClusterPool(model.name, self._connect(model), wait_timeout=self._wait_timeout)
+            return self._connect(model)
         replicas: list[Replica] = []
         members = model.members()
         for name, said in model.replicas:
@@ -73,7 +69,7 @@ class Pools:
                 replicas.append(LocalReplica(name, members[name].name, self._lifecycle, slots=slots))
             else:
                 # Imported here, so that a server without such replicas need not have an HTTP client in memory.
-                from paddock.pool.remote import RemoteReplica
+                from paddock.replicas.remote import RemoteReplica
 
                 replicas.append(
                     RemoteReplica(

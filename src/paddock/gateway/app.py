@@ -14,31 +14,31 @@ from paddock import __version__
 from paddock.config import ServerSettings
 from paddock.errors import PaddockError
 from paddock.fleet import Fleet
-from paddock.gateway.access import AccessLog
-from paddock.gateway.admin import admin_routes
-from paddock.gateway.anthropic import anthropic_routes
-from paddock.gateway.audit import AuditLog
-from paddock.gateway.auth import Gate
-from paddock.gateway.bodies import BodyRules
-from paddock.gateway.body_budget import BodyBudget
-from paddock.gateway.browsers import Browsers
-from paddock.gateway.health import health_routes
-from paddock.gateway.limits import HEADERS
-from paddock.gateway.live import live_routes
-from paddock.gateway.metrics import HTTPCounts, MetricsPage, metrics_routes
-from paddock.gateway.models import model_routes
-from paddock.gateway.native import native_routes
-from paddock.gateway.openai import embedding_routes, openai_routes, response_routes
-from paddock.gateway.openapi import OpenAPI
-from paddock.gateway.origins import CrossOrigin, Origins
-from paddock.gateway.page import page_routes
-from paddock.gateway.parse_turns import ParseTurns
-from paddock.gateway.permissions import needs_of_endpoints, needs_of_routes
-from paddock.gateway.reference import reference_routes
-from paddock.gateway.reloading import Reloader
-from paddock.gateway.responses import on_http_exception, on_invalid_parameter, on_paddock_error
-from paddock.gateway.telemetry import open_tracing
-from paddock.gateway.usage import UsageBook, usage_routes
+from paddock.gateway.auth.audit import AuditLog
+from paddock.gateway.auth.gate import Gate
+from paddock.gateway.auth.limits import HEADERS
+from paddock.gateway.auth.origin_guard import Browsers
+from paddock.gateway.auth.origins import CrossOrigin, Origins
+from paddock.gateway.auth.permissions import needs_of_endpoints, needs_of_routes
+from paddock.gateway.auth.usage import UsageBook, usage_routes
+from paddock.gateway.dialects.admin import admin_routes
+from paddock.gateway.dialects.anthropic import anthropic_routes
+from paddock.gateway.dialects.llama import native_routes
+from paddock.gateway.dialects.openai import embedding_routes, openai_routes, response_routes
+from paddock.gateway.dialects.openai.models import model_routes
+from paddock.gateway.http.access_log import AccessLog
+from paddock.gateway.http.bodies import BodyRules
+from paddock.gateway.http.body_budget import BodyBudget
+from paddock.gateway.http.openapi import OpenAPI
+from paddock.gateway.http.parse_turns import ParseTurns
+from paddock.gateway.http.responses import on_http_exception, on_invalid_parameter, on_paddock_error
+from paddock.gateway.ops.health import health_routes
+from paddock.gateway.ops.live_view import live_routes
+from paddock.gateway.ops.metrics import HTTPCounts, MetricsPage, metrics_routes
+from paddock.gateway.ops.reference import reference_routes
+from paddock.gateway.ops.reload import Reloader
+from paddock.gateway.ops.telemetry import open_tracing
+from paddock.gateway.ops.web_page import page_routes
 from paddock.hosts import is_loopback
 
 

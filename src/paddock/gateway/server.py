@@ -19,17 +19,17 @@ from paddock.config import ServerSettings, Settings
 from paddock.errors import PaddockError, StartupError
 from paddock.fleet import Fleet, Model, Rules, open_catalogue
 from paddock.gateway.app import create_app
-from paddock.gateway.audit import Record, now, result_of
-from paddock.gateway.auth import Gate
-from paddock.gateway.connection_limits import ConnectionLimits
-from paddock.gateway.folder_watch import FolderWatch
-from paddock.gateway.handshakes import TLSListener
-from paddock.gateway.keys import read_keys
-from paddock.gateway.notify import Notifier
-from paddock.gateway.protocol import Connection, bounded_protocol
-from paddock.gateway.reloading import Reloader
-from paddock.gateway.tls import Certificate
-from paddock.gateway.usage import UsageBook
+from paddock.gateway.auth.audit import Record, now, result_of
+from paddock.gateway.auth.gate import Gate
+from paddock.gateway.auth.keys import read_keys
+from paddock.gateway.auth.usage import UsageBook
+from paddock.gateway.http.connection import Connection, bounded_protocol
+from paddock.gateway.http.connection_limits import ConnectionLimits
+from paddock.gateway.http.handshakes import TLSListener
+from paddock.gateway.http.tls import Certificate
+from paddock.gateway.ops.folder_watch import FolderWatch
+from paddock.gateway.ops.reload import Reloader
+from paddock.gateway.ops.systemd import Notifier
 
 _log = structlog.get_logger(__name__)
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.lab.bench.conversations import Conversation, Recorded, Writer, from_file
-from paddock.lab.bench.lengths import Length
-from paddock.lab.bench.loads import Load
+from paddock_lab.bench.conversations import Conversation, Recorded, Writer, from_file
+from paddock_lab.bench.lengths import Length
+from paddock_lab.bench.loads import Load
 
 _SEEDS = st.integers(0, 2**32)
 

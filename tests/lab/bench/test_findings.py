@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from paddock.lab.bench.experiment import Place, Seen, Span, rows_of
-from paddock.lab.bench.findings import findings
-from paddock.lab.bench.loads import Figure, Load, points
-from paddock.lab.bench.samples import MEASURES
-from paddock.lab.bench.window import Heard
-from paddock.lab.report import Findings, Table
-from paddock.lab.statistics import Estimate, number
+from paddock_lab.bench.experiment import Place, Seen, Span, rows_of
+from paddock_lab.bench.findings import findings
+from paddock_lab.bench.loads import Figure, Load, points
+from paddock_lab.bench.samples import MEASURES
+from paddock_lab.bench.window import Heard
+from paddock_lab.report import Findings, Table
+from paddock_lab.statistics import Estimate, number
 
 
 def _rows(**said: Any) -> Any:

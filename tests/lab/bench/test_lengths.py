@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.lab.bench.lengths import Length, poisson
+from paddock_lab.bench.lengths import Length, poisson
 
 _SEEDS = st.integers(0, 2**32)
 

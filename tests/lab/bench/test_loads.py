@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from paddock.lab.bench.loads import BadScenario, Load, points, read
+from paddock_lab.bench.loads import BadScenario, Load, points, read
 
 _SCENARIOS = Path(__file__).parents[3] / "scenarios"
 

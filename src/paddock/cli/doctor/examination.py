@@ -24,9 +24,9 @@ from paddock.cli.doctor.speed import check_speed
 from paddock.config import Settings, load_settings
 from paddock.errors import SettingsError
 from paddock.fleet import has_gpu
-from paddock.fleet.build import Build, ask_build
-from paddock.fleet.confinement import ask_sandbox
-from paddock.fleet.memory import room_in_control_group
+from paddock.fleet.memory.machine import room_in_control_group
+from paddock.fleet.process.build import Build, ask_build
+from paddock.fleet.process.confinement import ask_sandbox
 
 if TYPE_CHECKING:
     from paddock.config import ModelManagerSettings, ServerSettings

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from paddock.cli.doctor.finding import Finding, size
 
 if TYPE_CHECKING:
-    from paddock.fleet.build import Build
+    from paddock.fleet.process.build import Build
 
 GpuKind = Literal["nvidia", "amd"]
 

@@ -1,0 +1,35 @@
+"""The page of a run: one file without a script or a reference to anything else, to be read anywhere."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from paddock_lab.report.findings import Findings, shown
+
+
+@dataclass(frozen=True)
+class About:
+    """What a run was, whatever it found."""
+
+    title: str
+    question: str
+    begun: str
+    command: str
+    facts: Mapping[str, Mapping[str, str]]
+    """Servers, flags, the machine and versions, by their headings."""
+    partial: bool
+
+
+def render(about: About, findings: Findings, pictures: Sequence[tuple[str, Path]]) -> str:
+    """The page; pictures are given by their titles and files, and become a part of it."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters["shown"] = shown
+    images = [(title, base64.b64encode(path.read_bytes()).decode()) for title, path in pictures]
+    return environment.get_template("page.html.jinja").render(about=about, findings=findings, images=images)

@@ -1,0 +1,1 @@
+"""Which models exist: files, GGUF headers, options, downloads. Reads headers only, loads nothing."""

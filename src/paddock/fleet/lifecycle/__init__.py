@@ -1,0 +1,1 @@
+"""Loading and unloading: the state of each model, the policy, restarts."""

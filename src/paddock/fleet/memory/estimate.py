@@ -1,0 +1,295 @@
+"""How much memory a model would take, from its header and the options it is opened with. Pure: nothing is looked at.
+
+It follows what libllama allocates: weights and cached keys and values to the byte, as far as the architecture keeps
+them by layers; the buffers of the computation within a few per cent where the logits are the largest thing in it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from paddock.fleet.catalogue.gguf import Header, Tensor, stored_size
+from paddock.fleet.catalogue.kinds import ENCODERS
+from paddock.types import EngineOptions
+
+_FLOAT = 4
+# What a worker takes without a model, as measured (docs/lab.md).
+_PROCESS = 64 << 20
+# ggml's numbers for the types that keys and values can be kept in.
+_CACHE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "bf16": 30}
+# libllama rounds the cells of a sequence up to a multiple of this.
+_CELLS = 256
+# More sequences than can run, in shared cells.
+_SPARE = 4
+# How many inputs a step of a model that pools may hold.
+_MOST_INPUTS = 64
+# For how many answers a draft model guesses, and how many tokens it reads in a step.
+_DRAFT_ON_CPU, _DRAFT_ON_GPU = (2, 64), (8, 512)
+# What a header says is not to be believed beyond this; libllama takes fewer.
+_MOST_LAYERS = 1024
+_LAYER = re.compile(r"blk\.(\d+)\.")
+# Tensors that are read by row, and therefore never leave the host.
+_INPUTS = ("token_embd.weight", "position_embd.weight", "token_types.weight", "per_layer_token_embd.weight")
+_RECURRENT = ("ssm_", "shortconv", "time_mix_")
+_KEYS = ("attn_k.", "attn_k_b.", "attn_kv_a_mqa.", "attn_kv_b.")
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Bytes in one kind of memory."""
+
+    weights: int = 0
+    cache: int = 0
+    """Keys and values of the whole context, or the states of recurrent layers."""
+    compute: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.cache + self.compute
+
+    def __add__(self, other: Footprint) -> Footprint:
+        return Footprint(self.weights + other.weights, self.cache + other.cache, self.compute + other.compute)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    host: Footprint
+    device: Footprint
+    prefixes: int
+    """Bytes of host memory that prefixes nobody runs on may come to take besides, as requests leave them behind. All
+    models share `cache_ram`, and it yields to a memory limit.
+    """
+    process: int = 0
+    """Bytes of the worker besides the model: Python and its libraries."""
+
+    @property
+    def total(self) -> int:
+        return self.host.total + self.device.total
+
+    def __add__(self, other: Estimate) -> Estimate:
+        return Estimate(
+            self.host + other.host,
+            self.device + other.device,
+            self.prefixes + other.prefixes,
+            max(self.process, other.process),
+        )
+
+
+def estimate(header: Header, options: EngineOptions, *, gpu: bool) -> Estimate:
+    """What a worker will take that opens the model so, on a machine with or without a GPU that libllama can use."""
+    model = _Model(header)
+    context = _Context.of(model, options)
+    layers = model.n_layer + 1
+    offloaded = 0 if not gpu else layers if options.n_gpu_layers < 0 else min(options.n_gpu_layers, layers)
+    first = layers - offloaded  # the output counts as the last layer
+    weights, caches = model.weights(), [model.cache(layer, context, options) for layer in range(model.n_layer)]
+    on_device = sum(weights[first:])
+    if offloaded and not model.has_output:
+        on_device += model.embeddings  # a second copy: the first one is read by row
+    everywhere = model.inputs + sum(weights)
+    mask, steps = model.masks(context, options), model.compute(context, options)
+    at_output = context.outputs * model.n_vocab * _FLOAT
+    return Estimate(
+        Footprint(
+            everywhere - sum(weights[first:]),
+            sum(caches[:first]),
+            at_output + (steps if offloaded < layers else mask + context.rows * model.n_embd * _FLOAT),
+        ),
+        Footprint(on_device, sum(caches[first:]), steps if offloaded else 0),
+        0 if options.pooling is not None else options.cache_ram_bytes,
+        _PROCESS,
+    )
+
+
+def estimate_draft(draft: Header, target: Header, options: EngineOptions, *, gpu: bool) -> Estimate:
+    """The same of a draft model: it has as much context as the model it helps, but for few answers and short steps."""
+    trained = _Model(target).n_ctx_train
+    answers, step = _DRAFT_ON_GPU if gpu and options.n_gpu_layers else _DRAFT_ON_CPU
+    options = msgspec.structs.replace(
+        options,
+        n_ctx=min(options.n_ctx or trained, trained * options.parallel),
+        parallel=min(options.parallel, answers),
+        kv_unified=True,
+        n_batch=step,
+        n_ubatch=step,
+        n_gpu_layers=options.n_gpu_layers_draft,
+        cache_ram_bytes=0,
+    )
+    return estimate(draft, options, gpu=gpu)
+
+
+def layers_that_fit(header: Header, options: EngineOptions, free: int) -> int:
+    """The most layers, counting the output as one, that a device with so many free bytes can take."""
+    for layers in range(_Model(header).n_layer + 1, 0, -1):
+        if estimate(header, msgspec.structs.replace(options, n_gpu_layers=layers), gpu=True).device.total <= free:
+            return layers
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """How much of everything there is at once, as the engines ask libllama for it."""
+
+    cells: int
+    """In all."""
+    per_sequence: int
+    """Those that one sequence looks at."""
+    sequences: int
+    rows: int
+    """Tokens in one pass of the graph."""
+    outputs: int
+
+    @classmethod
+    def of(cls, model: _Model, options: EngineOptions) -> _Context:
+        trained = model.n_ctx_train or options.n_ctx
+        if options.pooling is not None:
+            longest = min(trained, options.n_batch, options.n_ctx or trained)
+            step = min(options.n_ubatch, options.n_batch)
+            sequences = 1 if options.deterministic else min(_MOST_INPUTS, step)
+            rows = _up(max(step, longest), sequences)
+            cells = _up(rows, _CELLS)
+            return cls(cells, cells if model.remembers else rows, sequences, rows, sequences)
+        n_ctx = min(options.n_ctx or trained, trained * options.parallel)
+        rows = min(options.n_ubatch, options.n_batch, n_ctx)
+        if options.kv_unified or options.parallel == 1:
+            cells = _up(n_ctx, _CELLS)
+            return cls(cells, cells, options.parallel + 1, rows, options.parallel + 1 + _SPARE)
+        cells = _up(_up(n_ctx, _CELLS) // options.parallel, _CELLS)
+        return cls(cells * options.parallel, cells, options.parallel, rows, options.parallel)
+
+
+class _Model:
+    """What a header says, in the words of libllama's hyperparameters. What it does not say is zero."""
+
+    def __init__(self, header: Header) -> None:
+        self._header = header
+        self._architecture = header.metadata.get("general.architecture")
+        self.n_layer = min(self._number("block_count"), _MOST_LAYERS)
+        self.n_embd = self._number("embedding_length")
+        self.n_ctx_train = self._number("context_length")
+        self.n_vocab = header.lengths.get("tokenizer.ggml.tokens", 0) or self._number("vocab_size")
+        self.remembers = self._architecture not in ENCODERS
+        self._tensors = [self._placed(tensor) for tensor in header.tensors]
+        self._parts: dict[int, list[str]] = {}
+        for layer, name, _ in self._tensors:
+            self._parts.setdefault(layer, []).append(name)
+        self.has_output = any(name.startswith("output.") for name in self._parts.get(self.n_layer, ()))
+
+    # ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def weights(self) -> list[int]:
+        """Of each layer, and of the output as the last."""
+        sizes = [0] * (self.n_layer + 1)
+        for layer, _, size in self._tensors:
+            if layer >= 0:
+                sizes[layer] += size
+        return sizes
+
+    @property
+    def inputs(self) -> int:
+        return sum(size for layer, _, size in self._tensors if layer < 0)
+
+    @property
+    def embeddings(self) -> int:
+        return sum(size for _, name, size in self._tensors if name == _INPUTS[0])
+
+    def _placed(self, tensor: Tensor) -> tuple[int, str, int]:
+        """Its layer, -1 for the input and the number of layers for the output; its name there; its size."""
+        match = _LAYER.search(tensor.name)
+        if match is not None and int(match[1]) < self.n_layer:
+            return int(match[1]), tensor.name[match.end() :], tensor.size
+        return -1 if tensor.name in _INPUTS else self.n_layer, tensor.name, tensor.size
+
+    # ── what is remembered ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def cache(self, layer: int, context: _Context, options: EngineOptions) -> int:
+        parts = self._parts.get(layer, [])
+        recurrent = any(part.startswith(_RECURRENT) for part in parts)
+        size = context.sequences * self._state() * _FLOAT if recurrent else 0
+        attends = any(part.startswith(_KEYS) for part in parts) or (
+            any(part.startswith("attn_qkv.") for part in parts) and not recurrent
+        )
+        if attends and self.remembers and layer < self.n_layer - self._number("attention.shared_kv_layers"):
+            keys, values = self._widths(layer)
+            if (
+                options.flash_attn == "off" and values
+            ):  # then values lie across, and all layers are as wide as the widest
+                values = max(self._widths(other)[1] for other in range(self.n_layer))
+            size += context.cells * stored_size(_CACHE_TYPES[options.cache_type_k], keys)
+            size += context.cells * stored_size(_CACHE_TYPES[options.cache_type_v], values)
+        return size
+
+    def _widths(self, layer: int) -> tuple[int, int]:
+        """How many numbers a token's keys and values are in a layer."""
+        heads = self._of_layer("attention.head_count", layer)
+        kv_heads = self._of_layer("attention.head_count_kv", layer, heads)
+        usual = self.n_embd // heads if heads else 0
+        # Layers that see a window may have heads of another size. The window saves nothing: all cells are kept.
+        window = "_swa" if self._of_layer("attention.sliding_window_pattern", layer) == 1 else ""
+        key = self._number(f"attention.key_length{window}") or self._number("attention.key_length", usual)
+        value = self._number(f"attention.value_length{window}") or self._number("attention.value_length", usual)
+        latent = self._number("attention.key_length_mla") and self._number("attention.value_length_mla")
+        return key * kv_heads, 0 if latent else value * kv_heads
+
+    def _state(self) -> int:
+        """How many numbers a sequence's state is in a recurrent layer."""
+        heads = self._of_layer("attention.head_count", 0)
+        if wkv := self._number("wkv.head_size"):
+            return self.n_embd * (self._number("token_shift_count", 2) + wkv)
+        if convolved := self._number("shortconv.l_cache"):
+            return self.n_embd * (convolved - 1)
+        kernel = self._number("ssm.conv_kernel")
+        if width := self._number("kda.head_dim"):
+            return heads * width * (3 * (kernel - 1 if kernel else 3) + width)
+        inner, state, groups = (self._number(f"ssm.{name}") for name in ("inner_size", "state_size", "group_count"))
+        return max(kernel - 1, 0) * (inner + 2 * groups * state) + state * inner
+
+    # ── what a step takes ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def compute(self, context: _Context, options: EngineOptions) -> int:
+        """The parts of a step use the same memory one after another: the largest counts."""
+        heads = max((self._of_layer("attention.head_count", layer) for layer in range(self.n_layer)), default=0)
+        width = heads * self._number("attention.key_length", self.n_embd // heads if heads else 0)
+        fed = self._number("expert_feed_forward_length") * self._number("expert_used_count")
+        fed = max(fed, *(self._of_layer("feed_forward_length", layer) for layer in range(self.n_layer)), 0)
+        inner = self._number("ssm.inner_size")
+        scores = 0
+        if options.flash_attn == "off":
+            scores = heads * context.per_sequence * context.rows * _FLOAT
+        attention = self.masks(context, options) + scores + context.rows * (2 * self.n_embd + 4 * width) * _FLOAT
+        speaks = self.n_vocab if self.remembers else 0  # also where nobody will ask for a token
+        return max(
+            attention,
+            context.rows * (2 * self.n_embd + 2 * fed) * _FLOAT,
+            context.rows * (2 * self.n_embd + 5 * inner) * _FLOAT,
+            context.rows * (2 * self.n_embd + speaks) * _FLOAT,
+        )
+
+    def masks(self, context: _Context, options: EngineOptions) -> int:
+        """Who sees whom: once for each way in which layers look back, and not at all where none does."""
+        if not self._of_layer("attention.head_count", 0):
+            return 0
+        ways = 2 if self._number("attention.sliding_window") else 1
+        return ways * context.per_sequence * context.rows * (_FLOAT if options.flash_attn == "off" else _FLOAT // 2)
+
+    # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _number(self, key: str, default: int = 0) -> int:
+        return _natural(self._header.metadata.get(f"{self._architecture}.{key}"), default)
+
+    def _of_layer(self, key: str, layer: int, default: int = 0) -> int:
+        """Some files say it once, others for each layer."""
+        each = self._header.arrays.get(f"{self._architecture}.{key}", ())
+        return _natural(each[layer], default) if layer < len(each) else self._number(key, default)
+
+
+def _natural(value: Any, default: int) -> int:
+    return int(value) if isinstance(value, int) and 0 <= value < 1 << 40 else default
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step

@@ -1,0 +1,1 @@
+"""One worker process: start, connection, watchdog, requests in flight."""

@@ -1,0 +1,78 @@
+"""One request under way in a worker, as whoever asked sees it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from paddock.errors import PaddockError, ReadTooSlowly
+from paddock.fleet.catalogue.adapters import fingerprint
+from paddock.replicas.deltas import Deltas
+from paddock.types import Adapters, ModelInfo
+from paddock.wire import Accepted, Delta
+
+_MOST_UNREAD = 65536
+"""Tokens of a request, chosen or merely reported, that its client may be behind: ten or twenty megabytes."""
+
+
+class Worker(Protocol):
+    @property
+    def info(self) -> ModelInfo | None: ...
+    def forget(self, request_id: int) -> None:
+        """Nobody wants this request's answer any more."""
+
+
+class Attempt(Deltas):
+    """One request under way in a worker.
+
+    Deltas that nobody reads are kept up to a limit; there the request ends with `ReadTooSlowly`, after all of them.
+    """
+
+    def __init__(self, worker: Worker, request_id: int, answers: int = 1, adapters: Adapters = ()) -> None:
+        super().__init__(answers)
+        self._worker = worker
+        self._id = request_id
+        self.unfinished = answers
+        self._behind = 0
+        self.adapters = adapters
+        """Those that act on it."""
+        self.prompt_tokens = 0
+        self.prompt: list[tuple[int, bytes]] = []
+        """The prompt's tokens and their names, where the request asked for them."""
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self._worker.info, self.adapters) if self._worker.info is not None else ""
+
+    @property
+    def n_ctx(self) -> int:
+        return self._worker.info.n_ctx if self._worker.info is not None else 0
+
+    def _read(self, delta: Delta) -> Delta:
+        self._behind -= _weight(delta)
+        return super()._read(delta)
+
+    def close(self) -> None:
+        """Nobody listens any more: the worker frees the request's place."""
+        super().close()
+        self._worker.forget(self._id)
+
+    def put(self, event: Accepted | Delta | PaddockError) -> None:
+        match event:
+            case Delta():
+                assert self._accepted.done(), "a worker accepts a request before it answers"
+                self._events.put_nowait(event)
+                self._behind += _weight(event)
+                if self._behind > _MOST_UNREAD and not self._over:
+                    self._end(ReadTooSlowly("the answer was not read as fast as it was written"))
+                    self._worker.forget(self._id)
+            case Accepted():
+                self.prompt_tokens = event.prompt_tokens
+                self.prompt = event.prompt or []
+                self._accept()
+            case PaddockError():
+                self._end(event)
+
+
+def _weight(delta: Delta) -> int:
+    """How many tokens the gateway keeps for it. A prompt's own come once, however slowly they are read."""
+    return 1 + sum(len(item.top) for item in delta.logprobs or ())

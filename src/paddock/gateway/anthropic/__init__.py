@@ -1,5 +1,0 @@
-"""Anthropic's dialect: messages of blocks."""
-
-from paddock.gateway.anthropic.routes import anthropic_routes
-
-__all__ = ["anthropic_routes"]

@@ -1,0 +1,133 @@
+"""Web pages that ask: from here, from where the operator allows it, and from nowhere else.
+
+A browser sends requests for any page, also to servers that only its own machine can reach. It says on whose behalf
+(`Origin`, `Sec-Fetch-Site`), so pages of strangers are refused, whether or not they could read the answer. A page can
+also have its own name resolve to this machine and so count as from here (DNS rebinding). No page knows a key; so on a
+server without keys, and on one that only this machine can reach, names that a stranger could own are refused.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from paddock.config import ServerSettings
+from paddock.errors import HostNotAllowed, OriginNotAllowed, PaddockError
+from paddock.gateway.auth.origins import Origins
+from paddock.gateway.http.responses import error_response
+from paddock.hosts import is_address, is_loopback
+
+FOREIGN: Final = "paddock.foreign_page"
+"""Set in the scope of a request that a page from elsewhere sends, which the settings allow to ask."""
+_AUTHORITY = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\[\]:]*)(?::(?P<port>\d*))?")
+_DEFAULT_PORTS = {"http": "80", "https": "443"}
+
+
+class Browsers:
+    """The layer that refuses them."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings, origins: Origins, has_keys: Callable[[], bool]) -> None:
+        self._app = app
+        self._allowed = origins
+        self._hosts = frozenset(host.lower().rstrip(".") for host in settings.allowed_hosts)
+        self._own_names = own_names(settings.host, socket.gethostname())
+        self._is_ours = lru_cache(maxsize=256)(self._answers_to)
+        self._always_check = bool(self._hosts) or is_loopback(settings.host)
+        self._has_keys = has_keys
+        # Asks DNS, which may take seconds where it does not answer.
+        threading.Thread(target=self._learn_full_name, daemon=True).start()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        problem = self._problem(scope) if scope["type"] == "http" else None
+        if problem is None:
+            await self._app(scope, receive, send)
+        else:
+            await error_response(problem, scope["path"])(scope, receive, send)
+
+    @property
+    def _origins(self) -> frozenset[str]:
+        return self._allowed.known
+
+    def _problem(self, scope: Scope) -> PaddockError | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host")
+        if self._checks_host() and host is not None and not self._is_ours(host):
+            return HostNotAllowed(
+                f"this server does not answer to the name {host[:200]!r}: to change that, name it in "
+                "server.allowed_hosts (--allowed-hosts)"
+            )
+        origin = headers.get("origin")
+        if origin is None:
+            return self._refuse_without_origin(headers, scope["method"])
+        if _same(origin, headers):
+            return None
+        if "*" in self._origins or origin.lower() in self._origins:
+            scope[FOREIGN] = True
+            return None
+        return OriginNotAllowed(
+            f"pages of {origin[:200]} may not ask this server: to change that, name it in server.cors_origins "
+            "(--cors-origins)"
+        )
+
+    def _learn_full_name(self) -> None:
+        self._own_names |= own_names("", socket.getfqdn())
+        self._is_ours.cache_clear()
+
+    def _checks_host(self) -> bool:
+        return "*" not in self._hosts and (self._always_check or not self._has_keys())
+
+    def _refuse_without_origin(self, headers: Headers, method: str) -> PaddockError | None:
+        """What pages can send without saying whose they are: images, scripts, forms. A followed link is no harm."""
+        site = headers.get("sec-fetch-site", "none")
+        if site in ("none", "same-origin") or "*" in self._origins:
+            return None
+        if method in ("GET", "HEAD") and headers.get("sec-fetch-mode") == "navigate":
+            return None
+        return OriginNotAllowed("a page from elsewhere may not ask this server")
+
+    def _answers_to(self, authority: str) -> bool:
+        """Nobody can own an address, or a name without a dot, so whoever asks by one means this machine."""
+        match = _AUTHORITY.fullmatch(authority.lower())
+        if match is None:
+            return False
+        name = match["host"].rstrip(".")
+        return (
+            "." not in name
+            or name.endswith(".localhost")
+            or name in self._own_names
+            or is_address(name)
+            or any(
+                name == host or (host.startswith("*.") and name.endswith(host.removeprefix("*")))
+                for host in self._hosts
+            )
+        )
+
+
+def own_names(host: str, machine: str) -> frozenset[str]:
+    """The names of this machine: where it listens, what it is called, and what it is called by multicast DNS."""
+    machine = machine.lower().rstrip(".")
+    return frozenset({host.lower().rstrip("."), machine, f"{machine.partition('.')[0]}.local"} - {"", ".local"})
+
+
+def _same(origin: str, headers: Headers) -> bool:
+    """Whether a page comes from this server. Behind a proxy the name it is known by may be in another header, which a
+    page from elsewhere cannot set without asking first. The scheme may be the proxy's too.
+    """
+    scheme, _, authority = origin.lower().partition("://")
+    default = _DEFAULT_PORTS.get(scheme)
+    if default is None:
+        return False
+    here = (headers.get("host"), headers.get("x-forwarded-host"))
+    return any(_joined(authority, default) == _joined(name.lower(), default) for name in here if name)
+
+
+def _joined(authority: str, default_port: str) -> tuple[str, str] | None:
+    match = _AUTHORITY.fullmatch(authority)
+    return (match["host"], match["port"] or default_port) if match is not None else None

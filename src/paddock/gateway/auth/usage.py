@@ -1,0 +1,72 @@
+"""What each key has used since the server started, in one place for all dialects."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from paddock.gateway.auth.caller import caller_of
+from paddock.gateway.http.openapi import describe
+from paddock.gateway.http.responses import JSON
+
+
+class KeyUsage(msgspec.Struct, kw_only=True):
+    """Of requests to models, and of their answers once they have ended. No number ever becomes smaller."""
+
+    key: str
+    """Its name; empty on a server without keys."""
+    requests: int = 0
+    """That came, whatever became of them."""
+    errors: int = 0
+    """Of them: refused or failed, also in the middle of an answer."""
+    rate_limited: int = 0
+    """Of the errors: a limit of the key was reached."""
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    """Of the prompts': known before, and not computed again."""
+    completion_tokens: int = 0
+
+
+class UsageBook:
+    """An account for each name, from the first time it is asked for."""
+
+    def __init__(self) -> None:
+        self.since = int(time.time())
+        self._keys: dict[str, KeyUsage] = {}
+
+    def of(self, name: str) -> KeyUsage:
+        return self._keys.setdefault(name, KeyUsage(key=name))
+
+    def __iter__(self) -> Iterator[KeyUsage]:
+        return iter(self._keys.values())
+
+
+class AllUsage(msgspec.Struct, kw_only=True):
+    since: int
+    """Seconds since 1970, when the server started."""
+    keys: list[KeyUsage]
+
+
+class OwnUsage(KeyUsage, kw_only=True):
+    since: int
+
+
+def usage_routes(book: UsageBook) -> APIRouter:
+    router = APIRouter(tags=["usage"])
+
+    @router.get("/admin/usage", **describe(AllUsage))
+    async def show_all_usage() -> Response:
+        """What every key has used since the server started."""
+        return JSON(AllUsage(since=book.since, keys=list(book)))
+
+    @router.get("/v1/usage", **describe(OwnUsage))
+    async def show_usage(request: Request) -> Response:
+        """What the key that asks has used since the server started."""
+        own = book.of(caller_of(request).name)
+        return JSON(OwnUsage(since=book.since, **msgspec.structs.asdict(own)))
+
+    return router

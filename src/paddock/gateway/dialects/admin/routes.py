@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+import structlog
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from paddock.errors import PaddockError
+from paddock.fleet import Fleet, Model, ModelStatus, ReplicaStatus
+from paddock.gateway.auth.caller import Caller, caller_of
+from paddock.gateway.dialects.admin.schema import (
+    Done,
+    DrainRequest,
+    FleetState,
+    ModelEvent,
+    ModelState,
+    ModelStatusData,
+    NamedModel,
+    NamedReplica,
+    Nothing,
+    ReloadDone,
+    ReplicaDone,
+    ReplicaState,
+    UnloadRequest,
+)
+from paddock.gateway.http.bodies import read_body
+from paddock.gateway.http.openapi import Success, describe
+from paddock.gateway.http.responses import JSON
+from paddock.gateway.http.sse import EventStream
+from paddock.gateway.ops.reload import Reloader
+
+_log = structlog.get_logger(__name__)
+_encode = msgspec.json.Encoder().encode
+_ALL = "all"
+
+
+class _Background:
+    """Work that goes on after its request has been answered."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, work: Coroutine[Any, Any, Any], what: str, model: Model) -> None:
+        async def run() -> None:
+            try:
+                await work
+            except PaddockError as error:
+                _log.error(f"{what} failed", model=model.name, error=error.message)
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def admin_routes(fleet: Fleet, reloader: Reloader, *, max_body: int) -> APIRouter:
+    router = APIRouter(tags=["admin"])
+    background = _Background()
+
+    @router.get("/admin/status", **describe(FleetState))
+    async def show_status() -> Response:
+        """How every model is. Looking loads nothing and keeps nothing loaded."""
+        states = [_state(status) for status in fleet.status()]
+        return JSON(
+            FleetState(
+                uptime=round(time.monotonic() - fleet.started, 3),
+                memory_limit=dict(fleet.memory_limit),
+                cache_ram=fleet.cache_ram,
+                models=states,
+            )
+        )
+
+    @router.post("/admin/load", **describe(Done, body=NamedModel))
+    async def load(request: Request) -> Response:
+        """Load a model, and answer when it is there. What it did before is forgiven."""
+        body = await read_body(request, NamedModel, limit=max_body)
+        model = fleet.catalogue.named(body.model)
+        await fleet.load(model)
+        return JSON(Done(models=[model.name]))
+
+    @router.post("/admin/unload", **describe(Done, body=UnloadRequest))
+    async def unload(request: Request) -> Response:
+        """Unload a model, or all of them, after the requests that they are serving."""
+        body = await read_body(request, UnloadRequest, limit=max_body)
+        models = list(fleet.catalogue) if body.model == _ALL else [fleet.catalogue.named(body.model)]
+        there = [status.model for status in fleet.status() if status.state != "unloaded" and status.model in models]
+        if body.wait:
+            await asyncio.gather(*map(fleet.unload, there))
+        else:
+            for model in there:
+                background.begin(fleet.unload(model), "unloading", model)
+        return JSON(Done(models=[model.name for model in there]))
+
+    @router.post("/admin/reload", **describe(ReloadDone, body=Nothing, optional=True))
+    async def reload() -> Response:
+        """Read the settings and the models' directory again. Only models that have changed are touched, and those
+        finish what they are serving. If something is wrong, nothing changes.
+        """
+        done = await reloader.reload()
+        names = [model.name for model in fleet.catalogue]
+        return JSON(ReloadDone(models=names, changed=done.changed, restart_needed=done.restart_needed))
+
+    @router.post("/admin/drain", **describe(ReplicaDone, body=DrainRequest))
+    async def drain(request: Request) -> Response:
+        """Send nothing to a replica any more; it finishes what it has. A worker of this server's own then ends."""
+        body = await read_body(request, DrainRequest, limit=max_body)
+        model = fleet.catalogue.named(body.model)
+        draining = fleet.drain_replica(model, body.replica)
+        if body.wait:
+            await draining
+        else:
+            background.begin(draining, "draining", model)
+            await asyncio.sleep(0)  # from here on it gets nothing
+        return JSON(_replica_done(fleet, model, body.replica))
+
+    @router.post("/admin/undrain", **describe(ReplicaDone, body=NamedReplica))
+    async def undrain(request: Request) -> Response:
+        """Use a drained replica again."""
+        body = await read_body(request, NamedReplica, limit=max_body)
+        model = fleet.catalogue.named(body.model)
+        fleet.undrain_replica(model, body.replica)
+        return JSON(_replica_done(fleet, model, body.replica))
+
+    # ── llama-server's router ────────────────────────────────────────────────────────────────────────────────────────
+
+    @router.post("/models/load", **describe(Success, body=NamedModel))
+    async def begin_to_load(request: Request) -> Response:
+        """Begin to load a model; `/models/sse` and `/models` tell how far it is."""
+        body = await read_body(request, NamedModel, limit=max_body)
+        model = fleet.catalogue.named(body.model)
+        background.begin(fleet.load(model), "loading", model)
+        return JSON(Success())
+
+    @router.post("/models/unload", **describe(Success, body=NamedModel))
+    async def begin_to_unload(request: Request) -> Response:
+        """Have a model leave, after the requests that it is serving."""
+        body = await read_body(request, NamedModel, limit=max_body)
+        model = fleet.catalogue.named(body.model)
+        background.begin(fleet.unload(model), "unloading", model)
+        return JSON(Success())
+
+    @router.get("/models/sse", **describe(events=(ModelEvent,)))
+    async def watch(request: Request) -> Response:
+        """What happens to models, as events, for as long as one listens. The first ones tell how they are now."""
+        return EventStream(_events(fleet, caller_of(request)))
+
+    return router
+
+
+async def _events(fleet: Fleet, caller: Caller) -> AsyncGenerator[bytes]:
+    async with aclosing(fleet.watch()) as watching:
+        async for status in watching:
+            if caller.may_ask(status.model):
+                yield _event(status)
+
+
+def _event(status: ModelStatus) -> bytes:
+    progress = None
+    if status.state == "loading":
+        progress = {"stages": ["text_model"], "current": "text_model", "value": status.progress}
+    told = ModelStatusData(status.state, progress, status.failure if status.failed else None)
+    event = ModelEvent(status.model.name, "model_status", told)
+    return b"data: " + _encode(event) + b"\n\n"
+
+
+def _replica_done(fleet: Fleet, model: Model, name: str) -> ReplicaDone:
+    (status,) = [one for one in fleet.replicas(model) if one.name == name]
+    return ReplicaDone(model=model.name, replica=name, drained=status.drained, running=status.load.running)
+
+
+def _replica(status: ReplicaStatus) -> ReplicaState:
+    return ReplicaState(
+        name=status.name,
+        kind=status.kind,
+        health=status.health,
+        drained=status.drained,
+        excluded=status.excluded or None,
+        url=status.url or None,
+        node=status.node or None,
+        pid=status.pid,
+        engine=status.engine,
+        engine_version=status.engine_version,
+        fingerprint=status.fingerprint or None,
+        running=status.load.running,
+        waiting=status.load.waiting,
+        slots=status.load.slots,
+        failures=status.failures,
+        failure=status.failure or None,
+        retry_after=round(status.retry_after, 3),
+    )
+
+
+def _state(status: ModelStatus) -> ModelState:
+    return ModelState(
+        name=status.model.name,
+        state=status.state,
+        progress=status.progress,
+        pinned=status.model.pinned,
+        running=status.running,
+        waiting=status.waiting,
+        slots=status.slots,
+        pid=status.pid,
+        sandbox=status.sandbox,
+        memory=dict(status.needs),
+        prefix_memory=status.levels.stored_bytes,
+        prefix_memory_limit=status.cache_share,
+        loaded_for=round(status.loaded_for, 3),
+        idle_for=round(status.idle_for, 3),
+        idle_timeout=status.model.idle_timeout,
+        failures=status.failures,
+        failure=status.failure or None,
+        retry_after=round(status.retry_after, 3),
+        replicas=[_replica(replica) for replica in status.replicas],
+    )

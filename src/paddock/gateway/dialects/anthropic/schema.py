@@ -1,0 +1,125 @@
+"""What is answered: a message of blocks, and the events that tell of their growing."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from paddock.gateway.generation.timings import NativeTimings
+from paddock.gateway.http.openapi import ErrorDetail
+
+
+class Text(msgspec.Struct, kw_only=True, tag_field="type", tag="text"):
+    text: str
+    citations: None = None
+
+
+class Thoughts(msgspec.Struct, kw_only=True, tag_field="type", tag="thinking"):
+    thinking: str
+    signature: str = ""
+    """Nothing is signed: thoughts may be sent back as they are."""
+
+
+class ToolUse(msgspec.Struct, kw_only=True, tag_field="type", tag="tool_use"):
+    id: str
+    name: str
+    input: Any
+
+
+Block = Text | Thoughts | ToolUse
+StopReason = Literal["end_turn", "max_tokens", "stop_sequence", "tool_use"]
+
+
+class OutputTokensDetails(msgspec.Struct, kw_only=True):
+    thinking_tokens: int
+
+
+class MessageUsage(msgspec.Struct, kw_only=True):
+    input_tokens: int
+    """Those that were not known from earlier requests."""
+    cache_read_input_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+    output_tokens: int = 0
+    output_tokens_details: OutputTokensDetails | None = None
+
+
+class Message(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
+    id: str
+    job_id: str | msgspec.UnsetType = msgspec.UNSET
+    role: Literal["assistant"] = "assistant"
+    model: str
+    content: list[Block] = []
+    stop_reason: StopReason | None = None
+    stop_sequence: str | None = None
+    usage: MessageUsage
+    malformed_tool_call: Literal[True] | msgspec.UnsetType = msgspec.UNSET
+    """Something in a text began like a tool call but could not be understood."""
+    timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
+
+
+class Failure(msgspec.Struct, tag_field="type", tag="error"):
+    """An error as everywhere in this server, with Anthropic's types."""
+
+    error: ErrorDetail
+    request_id: str
+
+
+class TokenCount(msgspec.Struct):
+    input_tokens: int
+
+
+# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class MessageStart(msgspec.Struct, tag_field="type", tag="message_start"):
+    message: Message
+
+
+class BlockStart(msgspec.Struct, tag_field="type", tag="content_block_start"):
+    index: int
+    content_block: Block
+
+
+class TextDelta(msgspec.Struct, tag_field="type", tag="text_delta"):
+    text: str
+
+
+class ThinkingDelta(msgspec.Struct, tag_field="type", tag="thinking_delta"):
+    thinking: str
+
+
+class InputDelta(msgspec.Struct, tag_field="type", tag="input_json_delta"):
+    partial_json: str
+
+
+class BlockDelta(msgspec.Struct, tag_field="type", tag="content_block_delta"):
+    index: int
+    delta: TextDelta | ThinkingDelta | InputDelta
+
+
+class BlockStop(msgspec.Struct, tag_field="type", tag="content_block_stop"):
+    index: int
+
+
+class Ending(msgspec.Struct):
+    stop_reason: StopReason
+    stop_sequence: str | None
+
+
+class MessageDelta(msgspec.Struct, kw_only=True, tag_field="type", tag="message_delta"):
+    delta: Ending
+    usage: MessageUsage
+    malformed_tool_call: Literal[True] | msgspec.UnsetType = msgspec.UNSET
+    timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
+
+
+class MessageStop(msgspec.Struct, tag_field="type", tag="message_stop"):
+    pass
+
+
+class Ping(msgspec.Struct, tag_field="type", tag="ping"):
+    """While nothing else is sent."""
+
+
+Event = MessageStart | BlockStart | BlockDelta | BlockStop | MessageDelta | MessageStop | Ping

@@ -1,0 +1,229 @@
+"""`POST /completion`, llama-server's own: prompts → generations → its answers, whole or as a stream."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from paddock.errors import PaddockError
+from paddock.fleet import Fleet, Generation
+from paddock.gateway.dialects.llama.schema import (
+    InfillRequest,
+    NativeCompletion,
+    NativeCompletionPart,
+    NativeCompletionRequest,
+    NativeFields,
+    Probability,
+    TokenProbabilities,
+)
+from paddock.gateway.dialects.llama.settings import lora_settings
+from paddock.gateway.generation.generations import Written, collect_all, merged
+from paddock.gateway.generation.job_ids import read_generation
+from paddock.gateway.generation.respond import respond
+from paddock.gateway.generation.timings import native_progress, timings_of
+from paddock.gateway.http.openapi import describe
+from paddock.gateway.http.responses import error_event
+from paddock.types import GenerateRequest, InfillPrompt, Prompt, TextLogprobs
+from paddock.wire import Delta
+
+_encode = msgspec.json.Encoder().encode
+# How llama-server writes a seed that was not given.
+_ANY_SEED = 0xFFFFFFFF
+# One answer or several, whole or only the fields that were asked for.
+_ANSWERS = (NativeCompletion, list[NativeCompletion], dict[str, Any], list[dict[str, Any]])
+_EVENTS = (NativeCompletionPart, NativeCompletion, dict[str, Any])
+
+
+def completion_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
+    router = APIRouter(tags=["native"])
+
+    @router.post("/completion", **describe(*_ANSWERS, body=NativeCompletionRequest, events=_EVENTS))
+    @router.post("/completions", **describe(*_ANSWERS, body=NativeCompletionRequest, events=_EVENTS))
+    async def complete(request: Request) -> Response:
+        """How texts go on, as llama-server says it."""
+        body = await read_generation(request, NativeCompletionRequest, limit=max_body)
+        return await _answer(request, fleet, body, body.prompt)
+
+    @router.post("/infill", **describe(*_ANSWERS, body=InfillRequest, events=_EVENTS))
+    async def infill(request: Request) -> Response:
+        """What belongs between two texts, from a model that was made to fill gaps."""
+        body = await read_generation(request, InfillRequest, limit=max_body)
+        prompt = InfillPrompt(
+            body.input_prefix + body.prompt,
+            body.input_suffix,
+            [(file.filename, file.text) for file in body.input_extra],
+            ("input_prefix", "input_suffix"),
+        )
+        return await _answer(request, fleet, body, [prompt])
+
+    return router
+
+
+async def _answer(request: Request, fleet: Fleet, body: NativeFields, prompts: Sequence[Prompt]) -> Response:
+    requests = [partial(to_generate, body, prompt) for prompt in prompts]
+    return await respond(request, fleet, body, requests, partial(NativeAnswer, body))
+
+
+def to_generate(body: NativeFields, prompt: Prompt, request_id: int) -> GenerateRequest:
+    return body.request(
+        request_id,
+        prompt,
+        sampling=body.sampling(n_probs=body.n_probs or -1),
+        max_tokens=body.limit,
+        n=body.n_cmpl or 1,
+        echo=True,
+        return_tokens=bool(body.return_tokens or body.stream),
+        max_seconds=(body.t_max_predict_ms or 0) / 1000,
+    )
+
+
+@dataclass(slots=True)
+class _Streamed:
+    """What must be known of an answer's events so far: they are not kept."""
+
+    predicted: int = 0
+    has_new_line: bool = False
+
+    def add(self, delta: Delta) -> None:
+        self.predicted += len(delta.tokens or ())
+        self.has_new_line = self.has_new_line or "\n" in delta.text
+
+
+class NativeAnswer:
+    def __init__(self, body: NativeFields, model: str, generations: Sequence[Generation]) -> None:
+        self._body = body
+        self._model = body.model or model
+        self._n = body.n_cmpl or 1
+        self._generations = generations
+
+    async def whole(self) -> Any:
+        """One object, or a list of them where there are several prompts or answers."""
+        answers = await collect_all(self._generations, self._n)
+        bodies = [
+            self._final(place, index, answer)
+            for place, written in enumerate(answers)
+            for index, answer in enumerate(written)
+        ]
+        return bodies[0] if len(bodies) == 1 else bodies
+
+    async def events(self) -> AsyncGenerator[bytes]:
+        """Server-sent events: the last of an answer has all that is known of it; an error event ends a broken one."""
+        streams: dict[tuple[int, int], _Streamed] = {}
+        try:
+            async with aclosing(merged(self._generations)) as coming:
+                async for place, delta in coming:
+                    streamed = streams.setdefault((place, delta.index), _Streamed())
+                    streamed.add(delta)
+                    if delta.finish is None or delta.text or delta.tokens:
+                        yield _event(self._part(place, delta, streamed.predicted))
+                    if delta.finish is not None:
+                        final = Written.of([delta])
+                        yield _event(self._final(place, delta.index, final, has_new_line=streamed.has_new_line))
+        except PaddockError as error:
+            yield error_event(error)
+
+    def _part(self, place: int, delta: Delta, predicted: int) -> NativeCompletionPart:
+        part = NativeCompletionPart(
+            index=place * self._n + delta.index,
+            content=delta.text,
+            tokens=delta.tokens or [],
+            id_slot=delta.slot,
+            tokens_predicted=predicted,
+            tokens_evaluated=self._generations[place].prompt_tokens,
+        )
+        if self._body.timings_per_token and delta.usage is not None:
+            part.timings = timings_of(delta.timings, delta.usage)
+        if delta.progress is not None:
+            part.prompt_progress = native_progress(delta.progress)
+        if delta.logprobs:
+            part.completion_probabilities = self._probabilities(delta.logprobs)
+        return part
+
+    def _final(self, place: int, index: int, answer: Written, *, has_new_line: bool = False) -> Any:
+        """`has_new_line` says so of what was streamed before."""
+        generation, last, usage = self._generations[place], answer.last, answer.usage
+        streamed = self._body.stream
+        final = NativeCompletion(
+            index=place * self._n + index,
+            content="" if streamed else answer.text,
+            tokens=[] if streamed else answer.tokens,
+            id_slot=last.slot,
+            model=self._model,
+            tokens_predicted=usage.completion_tokens,
+            tokens_evaluated=usage.prompt_tokens,
+            generation_settings=self._settings(generation),
+            prompt=b"".join(name for _, name in generation.prompt).decode("utf-8", "replace"),
+            has_new_line=has_new_line or "\n" in answer.text,
+            truncated=answer.finish == "length" and usage.prompt_tokens + usage.completion_tokens >= generation.n_ctx,
+            stop_type="limit" if answer.finish == "length" else "word" if last.stop_string else "eos",
+            stopping_word=last.stop_string,
+            tokens_cached=usage.cached_tokens,
+            timings=timings_of(last.timings, usage),
+            job_id=self._body.job_id or msgspec.UNSET,
+        )
+        if answer.logprobs and not streamed:
+            final.completion_probabilities = self._probabilities(answer.logprobs)
+        return _chosen(final, self._body.response_fields) if self._body.response_fields else final
+
+    def _settings(self, generation: Generation) -> dict[str, Any]:
+        body = self._body
+        params = body.sampling(n_probs=body.n_probs or 0)
+        return {
+            **msgspec.structs.asdict(params),
+            "seed": _ANY_SEED if params.seed is None else params.seed,
+            "logit_bias": [{"token": token, "bias": bias} for token, bias in params.logit_bias],
+            "stop": body.stop or [],
+            "max_tokens": body.limit,
+            "n_predict": body.limit,
+            "stream": body.stream,
+            "grammar": body.grammar or "",
+            "json_schema": body.json_schema,
+            "lora": lora_settings(generation.adapters),
+            "timings_per_token": bool(body.timings_per_token),
+            "n_ctx": generation.n_ctx,
+            "model": self._model,
+        }
+
+    def _probabilities(self, items: list[TextLogprobs]) -> list[TokenProbabilities]:
+        after = bool(self._body.post_sampling_probs)
+        return [_token_probabilities(item, after=after) for item in items]
+
+
+def _event(content: Any) -> bytes:
+    return b"data: " + _encode(content) + b"\n\n"
+
+
+def _token_probabilities(item: TextLogprobs, *, after: bool) -> TokenProbabilities:
+    top = [Probability(**_probability(id, piece, logprob, after=after)) for id, piece, logprob in item.top]
+    token = TokenProbabilities(**_probability(item.token, item.piece, item.logprob, after=after))
+    if after:
+        token.top_probs = top
+    else:
+        token.top_logprobs = top
+    return token
+
+
+def _probability(id: int, piece: bytes, logprob: float, *, after: bool) -> dict[str, Any]:
+    known = {"id": id, "token": piece.decode("utf-8", "ignore"), "bytes": list(piece)}
+    return known | ({"prob": math.exp(logprob)} if after else {"logprob": logprob})
+
+
+def _chosen(answer: NativeCompletion, paths: list[str]) -> dict[str, Any]:
+    """Only these fields; `a/b` is the field b of the object a. What is not there is left out, as llama-server does."""
+    whole = msgspec.to_builtins(answer)
+    found: dict[str, Any] = {}
+    for path in paths:
+        value: Any = whole
+        for name in path.split("/"):
+            value = value.get(name, msgspec.UNSET) if isinstance(value, dict) else msgspec.UNSET
+        if value is not msgspec.UNSET:
+            found[path] = value
+    return found

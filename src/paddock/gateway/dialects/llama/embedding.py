@@ -1,0 +1,75 @@
+"""`POST /embedding`, llama-server's own: for each input its vector, or without pooling those of its tokens."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import Field, model_validator
+
+from paddock.errors import InvalidRequest
+from paddock.fleet import Fleet
+from paddock.gateway.auth.caller import model_for
+from paddock.gateway.generation.fields import Fields, Inputs
+from paddock.gateway.generation.vectors import floats, pool
+from paddock.gateway.http.bodies import read_body
+from paddock.gateway.http.openapi import describe
+from paddock.gateway.http.responses import JSON
+from paddock.types import PoolRequest
+
+
+class NativeEmbeddingRequest(Fields):
+    token_lists = frozenset({"content", "input"})
+
+    content: Inputs | None = None
+    input: Inputs | None = None
+    """Another name for `content`."""
+    model: str | None = None
+    embd_normalize: int | None = Field(None, ge=-1, le=64)
+    encoding_format: Literal["float"] | None = None
+
+    @model_validator(mode="after")
+    def _one_content(self) -> NativeEmbeddingRequest:
+        if (self.content is None) == (self.input is None):
+            raise InvalidRequest("either content or input is needed", param="content")
+        return self
+
+
+class NativeEmbedding(msgspec.Struct, kw_only=True):
+    index: int
+    embedding: list[list[float]]
+    """One vector, or without pooling one for each token."""
+
+
+def native_embedding_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
+    router = APIRouter(tags=["native"])
+
+    @router.post("/embedding", **describe(list[NativeEmbedding], body=NativeEmbeddingRequest))
+    @router.post("/embeddings", **describe(list[NativeEmbedding], body=NativeEmbeddingRequest))
+    async def embed(request: Request) -> Response:
+        """For each input its vector, or without pooling those of its tokens."""
+        body = await read_body(request, NativeEmbeddingRequest, limit=max_body)
+        model = model_for(request, fleet, body.model)
+        param = "input" if body.content is None else "content"
+        inputs = body.content or body.input or []
+        pooled = await pool(
+            request,
+            fleet,
+            model,
+            "embedding",
+            lambda id: PoolRequest(id, inputs, param=param, normalize=body.embd_normalize),
+        )
+        return JSON(
+            [
+                NativeEmbedding(index=index, embedding=_rows(floats(data), pooled.width))
+                for index, data in enumerate(pooled.vectors)
+            ]
+        )
+
+    return router
+
+
+def _rows(numbers: list[float], width: int) -> list[list[float]]:
+    return [numbers[start : start + width] for start in range(0, len(numbers), width)]

@@ -1,0 +1,211 @@
+"""`/props`: what a model and the server around it are. Looking wakes nothing."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from paddock import __version__
+from paddock.config import ServerSettings
+from paddock.errors import InvalidRequest, NotSupported
+from paddock.fleet import Fleet, Model
+from paddock.gateway.auth.caller import model_for
+from paddock.gateway.dialects.llama.settings import generation_settings
+from paddock.gateway.http.bodies import read_body
+from paddock.gateway.http.openapi import Success, describe
+from paddock.gateway.http.responses import JSON
+from paddock.types import EngineOptions, ModelInfo, ModelKind, Pooling, Reuse, SamplingParams
+
+_LONGEST_TEMPLATE = 1 << 20
+
+
+class Changes(BaseModel):
+    """What can be changed while the server runs. llama-server changes nothing yet; any other field is refused by name,
+    not dropped.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    model: str | None = None
+    chat_template: str | None = Field(None, max_length=_LONGEST_TEMPLATE)
+    """In place of the model's own; empty: the model's own again."""
+
+
+class DefaultSettings(msgspec.Struct):
+    n_ctx: int
+    params: dict[str, Any]
+
+
+class Modalities(msgspec.Struct):
+    vision: bool = False
+    audio: bool = False
+
+
+class Deterministic(msgspec.Struct):
+    """Whether every request is so unless it says otherwise, and how such requests are kept apart: each with nobody else
+    in the cells, or in steps of their own, of which so many answers may share one.
+    """
+
+    default: bool
+    method: Literal["alone", "own_steps"]
+    together: int
+
+
+class CacheProps(msgspec.Struct, kw_only=True):
+    layout: Literal["unified", "streams"]
+    type_k: str
+    type_v: str
+    cells: int | None
+    bytes_per_token: int | None
+    ram_bytes: int
+
+
+class ContextProps(msgspec.Struct, kw_only=True):
+    """The tokens that were asked for (`n_ctx`, for all requests together; 0: as trained), those that one request gets,
+    and those that the model was trained for. No request gets more than the last: `is_clamped` says that it would have.
+    """
+
+    requested: int
+    per_request: int | None
+    trained: int | None
+    is_clamped: bool | None
+
+
+class DraftProps(msgspec.Struct, kw_only=True):
+    """A draft model, and how far it guesses ahead while at most so many `answers` are under way; 0: it is of no use to
+    this model, as the log says.
+    """
+
+    model_path: str
+    n_max: int
+    n_min: int
+    p_min: float
+    answers: int | None
+
+
+class Props(msgspec.Struct, kw_only=True):
+    """Of a model that is not loaded, only what is known without loading it."""
+
+    default_generation_settings: DefaultSettings
+    model_alias: str
+    model_path: str
+    modalities: Modalities
+    chat_template: str
+    bos_token: str
+    eos_token: str
+    loaded: bool
+    is_sleeping: bool
+    kind: ModelKind | None
+    pooling: Pooling | None
+    total_slots: int
+    deterministic: Deterministic
+    reuse: Reuse | None
+    context: ContextProps
+    kv_cache: CacheProps
+    draft: DraftProps | None
+    endpoint_slots: bool
+    endpoint_props: bool
+    endpoint_metrics: bool
+    build_info: str
+    llama_cpp_commit: str | None
+    """Of the library that computes the model; null while it is not loaded, and where the library does not say."""
+    sampler_profile: int | None
+    """The version of the samplers; null while the model is not loaded."""
+    fingerprint: str
+    """As `system_fingerprint`; empty while the model is not loaded."""
+
+
+def props_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
+    router = APIRouter(tags=["native"])
+
+    @router.get("/props", **describe(Props))
+    async def show_props(request: Request, model: str | None = None) -> Response:
+        """What a model is and how it is served. Of one that is not loaded, only what is known without loading it."""
+        found = model_for(request, fleet, model)
+        info = fleet.info(found)
+        usual = generation_settings(SamplingParams(), max_tokens=-1, adapters=fleet.adapters(found))
+        return JSON(_props(found, info, await fleet.kind(found), usual, settings))
+
+    @router.post("/props", **describe(Success, body=Changes, optional=True))
+    async def change_props(request: Request) -> Response:
+        """Change a model's chat template until the settings are read again. It is loaded anew by the next request."""
+        if not settings.props:
+            raise NotSupported("properties cannot be changed here: start the server with --props")
+        changes = await read_body(request, Changes, limit=settings.max_body_bytes, optional=True, exact=True)
+        if changes.chat_template is not None:
+            if changes.chat_template and "{" not in changes.chat_template:
+                raise InvalidRequest(
+                    "chat_template is the text of a Jinja template; the names of llama.cpp's own are not known here",
+                    param="chat_template",
+                )
+            fleet.set_chat_template(model_for(request, fleet, changes.model), changes.chat_template)
+        return JSON(Success())
+
+    return router
+
+
+def _props(
+    model: Model, info: ModelInfo | None, kind: ModelKind | None, usual: dict[str, Any], settings: ServerSettings
+) -> Props:
+    options = model.options
+    unified = options.kv_unified if info is None else info.kv_unified
+    return Props(
+        default_generation_settings=DefaultSettings(n_ctx=info.n_ctx if info is not None else 0, params=usual),
+        model_alias=model.name,
+        model_path=model.path,
+        modalities=Modalities(),
+        chat_template=info.chat_template if info is not None else options.chat_template,
+        bos_token=info.bos if info is not None else "",
+        eos_token=info.eos if info is not None else "",
+        loaded=info is not None,
+        is_sleeping=info is None,
+        total_slots=options.parallel if info is None else info.n_slots,
+        deterministic=Deterministic(
+            options.deterministic, "alone" if unified else "own_steps", 1 if info is None else info.together
+        ),
+        kind=kind,
+        pooling=None if info is None else info.pooling,
+        reuse=None if info is None else info.reuse,
+        kv_cache=CacheProps(
+            layout="unified" if unified else "streams",
+            type_k=options.cache_type_k,
+            type_v=options.cache_type_v,
+            cells=None if info is None else info.n_cells,
+            bytes_per_token=None if info is None else info.bytes_per_token,
+            ram_bytes=options.cache_ram_bytes,
+        ),
+        context=_context(options, info),
+        draft=_draft(options, info) if options.model_draft else None,
+        endpoint_slots=settings.slots,
+        endpoint_props=settings.props,
+        endpoint_metrics=settings.metrics,
+        build_info=f"paddock {__version__}" + (f", {info.engine}" if info is not None else ""),
+        llama_cpp_commit=(info.llama_cpp_commit or None) if info is not None else None,
+        sampler_profile=info.sampler_profile if info is not None else None,
+        fingerprint=info.fingerprint if info is not None else "",
+    )
+
+
+def _context(options: EngineOptions, info: ModelInfo | None) -> ContextProps:
+    if info is None:
+        return ContextProps(requested=options.n_ctx, per_request=None, trained=None, is_clamped=None)
+    wanted = options.n_ctx if info.kv_unified else options.n_ctx // options.parallel
+    return ContextProps(
+        requested=options.n_ctx,
+        per_request=info.n_ctx,
+        trained=info.n_ctx_train,
+        is_clamped=wanted > info.n_ctx_train,
+    )
+
+
+def _draft(options: EngineOptions, info: ModelInfo | None) -> DraftProps:
+    return DraftProps(
+        model_path=options.model_draft,
+        n_max=options.draft.n_max,
+        n_min=options.draft.n_min,
+        p_min=options.draft.p_min,
+        answers=None if info is None else info.drafts_for,
+    )

@@ -1,0 +1,83 @@
+"""`POST /v1/rerank`: how well does each of these documents answer the query?"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import Field, PlainValidator, StringConstraints
+
+from paddock.fleet import Fleet
+from paddock.gateway.auth.caller import model_for
+from paddock.gateway.generation.fields import LARGEST, Fields
+from paddock.gateway.generation.vectors import PooledUsage, floats, pool, usage_of
+from paddock.gateway.http.bodies import read_body
+from paddock.gateway.http.openapi import describe
+from paddock.gateway.http.responses import JSON
+from paddock.gateway.http.sizes import MOST_DOCUMENTS
+from paddock.types import PairPrompt, PoolRequest
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict) and value.keys() == {"text"}:
+        value = value["text"]
+    if not isinstance(value, str):
+        raise ValueError('a document is a text, or an object with its "text"')
+    return value
+
+
+Document = Annotated[str, PlainValidator(_text, json_schema_input_type=str | dict[Literal["text"], str])]
+
+
+class RerankRequest(Fields):
+    query: Annotated[str, StringConstraints(min_length=1)]
+    documents: list[Document] = Field(min_length=1, max_length=MOST_DOCUMENTS)
+    model: str | None = None
+    top_n: int | None = Field(None, ge=1, le=LARGEST)
+    return_documents: bool | None = None
+
+
+class DocumentText(msgspec.Struct):
+    text: str
+
+
+class Ranked(msgspec.Struct, kw_only=True):
+    index: int
+    relevance_score: float
+    document: DocumentText | msgspec.UnsetType = msgspec.UNSET
+
+
+class RankedList(msgspec.Struct, kw_only=True):
+    model: str
+    object: Literal["list"] = "list"
+    usage: PooledUsage
+    results: list[Ranked]
+
+
+def rerank_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
+    router = APIRouter(tags=["native"])
+
+    @router.post("/rerank", **describe(RankedList, body=RerankRequest))
+    @router.post("/reranking", **describe(RankedList, body=RerankRequest))
+    @router.post("/v1/rerank", **describe(RankedList, body=RerankRequest))
+    @router.post("/v1/reranking", **describe(RankedList, body=RerankRequest))
+    async def rerank(request: Request) -> Response:
+        """The documents by their scores, the best first; `index` is a document's place in the request."""
+        body = await read_body(request, RerankRequest, limit=max_body)
+        model = model_for(request, fleet, body.model)
+        pairs = [PairPrompt(body.query, document) for document in body.documents]
+        pooled = await pool(request, fleet, model, "reranking", lambda id: PoolRequest(id, [*pairs], param="documents"))
+        results = [
+            Ranked(
+                index=index,
+                relevance_score=floats(data)[0],
+                document=DocumentText(body.documents[index]) if body.return_documents else msgspec.UNSET,
+            )
+            for index, data in enumerate(pooled.vectors)
+        ]
+        results.sort(key=lambda ranked: -ranked.relevance_score)
+        return JSON(RankedList(model=body.model or model.name, usage=usage_of(pooled), results=results[: body.top_n]))
+
+    return router

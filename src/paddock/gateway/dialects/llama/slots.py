@@ -1,0 +1,178 @@
+"""`/slots`: a look at the running places of a model, and saving, restoring or erasing what one of them remembers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Path, Request
+from fastapi.responses import Response
+from pydantic import AfterValidator, BaseModel, ConfigDict
+
+from paddock.config import ServerSettings
+from paddock.errors import InvalidRequest, NotSupported, Unavailable
+from paddock.fleet import Fleet
+from paddock.gateway.dialects.llama.settings import generation_settings
+from paddock.gateway.generation.timings import NativeTimings, native_timings
+from paddock.gateway.http.bodies import read_body
+from paddock.gateway.http.openapi import describe
+from paddock.gateway.http.responses import JSON
+from paddock.types import ModelKind, SlotState
+from paddock.wire import SlotAction, SlotDone
+
+# The longest name of a file that leaves room for the one it has while it is written.
+_LONGEST_NAME = 200
+
+Action = Literal["save", "restore", "erase"]
+
+
+def _plain_name(name: str) -> str:
+    """A name that means a file in the one folder, whatever reads it."""
+    if not name or name.startswith(".") or any(letter in "/\\" or not letter.isprintable() for letter in name):
+        raise ValueError("a plain file name, without a path, control characters or a dot at its beginning")
+    if len(name.encode()) > _LONGEST_NAME:
+        raise ValueError(f"a file name of at most {_LONGEST_NAME} bytes")
+    return name
+
+
+class SlotActionBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    filename: Annotated[str, AfterValidator(_plain_name)] | None = None
+    """In the folder of `--slot-save-path`; needed to save and to restore."""
+    model: str | None = None
+
+
+class SlotTimings(msgspec.Struct, kw_only=True, omit_defaults=True):
+    save_ms: float | msgspec.UnsetType = msgspec.UNSET
+    restore_ms: float | msgspec.UnsetType = msgspec.UNSET
+
+
+class SlotAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How many tokens an action was about and, where a file was written or read, its bytes and the time it took."""
+
+    id_slot: int
+    filename: str | msgspec.UnsetType = msgspec.UNSET
+    n_erased: int | msgspec.UnsetType = msgspec.UNSET
+    n_saved: int | msgspec.UnsetType = msgspec.UNSET
+    n_written: int | msgspec.UnsetType = msgspec.UNSET
+    n_restored: int | msgspec.UnsetType = msgspec.UNSET
+    n_read: int | msgspec.UnsetType = msgspec.UNSET
+    timings: SlotTimings | msgspec.UnsetType = msgspec.UNSET
+
+
+class NextToken(msgspec.Struct, kw_only=True):
+    has_next_token: bool
+    n_remain: int
+    n_decoded: int
+
+
+class ShownSlot(msgspec.Struct, kw_only=True):
+    """llama-server's fields, and beside them what it has no name for: `n_past`, `n_cached_tokens` and the timings.
+
+    The last three are there once a slot has had a request.
+    """
+
+    id: int
+    id_task: int
+    n_ctx: int
+    speculative: bool
+    is_processing: bool
+    n_past: int
+    n_prompt_tokens: int
+    n_prompt_tokens_processed: int
+    n_prompt_tokens_cache: int
+    n_cached_tokens: int
+    n_decoded: int
+    kind: ModelKind | None
+    params: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    next_token: list[NextToken] | msgspec.UnsetType = msgspec.UNSET
+    timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
+
+
+def slot_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
+    router = APIRouter(tags=["native"])
+
+    @router.get("/slots", **describe(list[ShownSlot]))
+    async def list_slots(model: str | None = None, fail_on_no_slot: bool = False) -> Response:
+        """The running places of a model, as they are now; an empty list while it is not loaded."""
+        if not settings.slots:
+            raise NotSupported("the slots of this server are not shown: it was started with --no-slots")
+        found = fleet.catalogue.find(model)
+        slots, kind = await fleet.slots(found), await fleet.kind(found)
+        info = fleet.info(found)
+        drafts = info is not None and info.drafts_for > 0
+        if fail_on_no_slot and slots and all(slot.is_processing for slot in slots):
+            raise Unavailable(f"all {len(slots)} slots are processing a request", retry_after=1)
+        return JSON([_shown(slot, kind, drafts=drafts) for slot in slots])
+
+    @router.post("/slots/{id_slot}", **describe(SlotAnswer, body=SlotActionBody, optional=True))
+    async def act_on_slot(
+        request: Request, id_slot: Annotated[int, Path(ge=0, lt=2**31)], action: Action, model: str | None = None
+    ) -> Response:
+        """Save what a slot remembers to a file, restore it from one, or erase it; waits until the slot is free."""
+        body = await read_body(request, SlotActionBody, limit=settings.max_body_bytes, optional=True)
+        if model is not None and body.model not in (None, model):
+            raise InvalidRequest(f"the query names the model {model!r}, the body {body.model!r}", param="model")
+        folder, filename = "", ""
+        if action != "erase":
+            if settings.slot_save_path is None:
+                raise NotSupported("slots cannot be saved or restored here: start the server with --slot-save-path")
+            if body.filename is None:
+                raise InvalidRequest(f"{action} needs the name of a file", param="filename")
+            folder, filename = str(settings.slot_save_path), body.filename
+        done = await fleet.act_on_slot(
+            fleet.catalogue.find(model or body.model),
+            lambda id: SlotAction(id, id_slot, action, folder, filename),
+        )
+        return JSON(_answer(id_slot, action, filename, done))
+
+    return router
+
+
+def _answer(id_slot: int, action: Action, filename: str, done: SlotDone) -> SlotAnswer:
+    milliseconds = 1000 * done.seconds
+    match action:
+        case "erase":
+            return SlotAnswer(id_slot=id_slot, n_erased=done.tokens)
+        case "save":
+            return SlotAnswer(
+                id_slot=id_slot,
+                filename=filename,
+                n_saved=done.tokens,
+                n_written=done.size,
+                timings=SlotTimings(save_ms=milliseconds),
+            )
+        case "restore":
+            return SlotAnswer(
+                id_slot=id_slot,
+                filename=filename,
+                n_restored=done.tokens,
+                n_read=done.size,
+                timings=SlotTimings(restore_ms=milliseconds),
+            )
+
+
+def _shown(slot: SlotState, kind: ModelKind | None, *, drafts: bool) -> ShownSlot:
+    shown = ShownSlot(
+        id=slot.id,
+        id_task=slot.id_task,
+        n_ctx=slot.n_ctx,
+        speculative=drafts,
+        is_processing=slot.is_processing,
+        n_past=slot.n_past,
+        n_prompt_tokens=slot.n_prompt_tokens,
+        n_prompt_tokens_processed=slot.n_computed_tokens,
+        n_prompt_tokens_cache=slot.n_cached_tokens,
+        n_cached_tokens=slot.n_cached_tokens,
+        n_decoded=slot.n_decoded,
+        kind=kind,
+    )
+    if slot.sampling is not None:
+        left = -1 if slot.max_tokens < 0 else slot.max_tokens - slot.n_decoded
+        shown.params = generation_settings(slot.sampling, max_tokens=slot.max_tokens, adapters=slot.adapters)
+        shown.next_token = [NextToken(has_next_token=slot.is_processing, n_remain=left, n_decoded=slot.n_decoded)]
+        shown.timings = native_timings(
+            slot.timings, cached=slot.n_cached_tokens, prompt=slot.n_computed_tokens, predicted=slot.n_decoded
+        )
+    return shown

@@ -1,0 +1,113 @@
+"""`/tokenize`, `/detokenize` and `/apply-template`: a model's words and tokens, without an answer from it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import Field, PlainValidator
+
+from paddock.fleet import Fleet
+from paddock.gateway.auth.caller import model_for
+from paddock.gateway.dialects.openai.chat import to_generate
+from paddock.gateway.dialects.openai.schema import ChatCompletionRequest
+from paddock.gateway.generation.fields import LARGEST, Fields
+from paddock.gateway.generation.text_questions import ask, refuse_long, refuse_long_chat
+from paddock.gateway.http.bodies import read_body
+from paddock.gateway.http.openapi import describe
+from paddock.gateway.http.responses import JSON
+from paddock.gateway.http.sizes import MOST_TOKENS
+from paddock.types import ChatPrompt
+from paddock.wire import Detokenize, Render, Text, Tokenize, Tokens
+
+
+def _parts(value: Any) -> list[str | int]:
+    """A text, or a list of texts and token ids."""
+    parts = [value] if isinstance(value, str) else value
+    if not isinstance(parts, list) or not all(type(part) in (int, str) for part in parts):
+        raise ValueError("a text, or a list of texts and token ids")
+    if len(parts) > MOST_TOKENS:
+        raise ValueError(f"{len(parts)} parts; {MOST_TOKENS} at most are read at once")
+    if not all(0 <= part <= LARGEST for part in parts if type(part) is int):
+        raise ValueError("a token id is out of range")
+    return parts
+
+
+class TokenizeRequest(Fields):
+    token_lists = frozenset({"content"})
+
+    content: Annotated[list[Any], PlainValidator(_parts, json_schema_input_type=str | list[str | int])]
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+    model: str | None = None
+
+
+class DetokenizeRequest(Fields):
+    token_lists = frozenset({"tokens"})
+
+    tokens: list[Annotated[int, Field(ge=0, le=LARGEST)]] = Field(max_length=MOST_TOKENS, fail_fast=True)
+    model: str | None = None
+
+
+class TokenPiece(msgspec.Struct):
+    id: int
+    piece: str | list[int]
+    """Its text; its bytes where they are no text by themselves."""
+
+
+class Tokenized(msgspec.Struct):
+    tokens: list[int | TokenPiece]
+
+
+class Detokenized(msgspec.Struct):
+    content: str
+
+
+class Rendered(msgspec.Struct):
+    prompt: str
+
+
+def text_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
+    router = APIRouter(tags=["native"])
+
+    @router.post("/tokenize", **describe(Tokenized, body=TokenizeRequest))
+    async def tokenize(request: Request) -> Response:
+        """The tokens that a text is read as."""
+        body = await read_body(request, TokenizeRequest, limit=max_body)
+        refuse_long(request, "content", body.content)
+        answer = await ask(
+            request,
+            fleet,
+            model_for(request, fleet, body.model),
+            lambda id: Tokenize(id, body.content, body.add_special, body.parse_special, body.with_pieces),
+        )
+        assert isinstance(answer, Tokens), "the answer to this question"
+        return Response(b'{"tokens":' + answer.listed + b"}", media_type=JSON.media_type)
+
+    @router.post("/detokenize", **describe(Detokenized, body=DetokenizeRequest))
+    async def detokenize(request: Request) -> Response:
+        """The text that tokens stand for."""
+        body = await read_body(request, DetokenizeRequest, limit=max_body)
+        model = model_for(request, fleet, body.model)
+        answer = await ask(request, fleet, model, lambda id: Detokenize(id, body.tokens))
+        return JSON(Detokenized(_text(answer)))
+
+    @router.post("/apply-template", **describe(Rendered, body=ChatCompletionRequest))
+    async def apply_template(request: Request) -> Response:
+        """The prompt that a chat request would be answered from. Takes the body of one; generates nothing."""
+        body = await read_body(request, ChatCompletionRequest, limit=max_body)
+        prompt = to_generate(body, 0).prompt
+        assert isinstance(prompt, ChatPrompt), "of a chat request"
+        refuse_long_chat(request, prompt)
+        answer = await ask(request, fleet, model_for(request, fleet, body.model), lambda id: Render(id, prompt))
+        return JSON(Rendered(_text(answer)))
+
+    return router
+
+
+def _text(answer: Tokens | Text) -> str:
+    assert isinstance(answer, Text), "the answer to this question"
+    return answer.text

@@ -1,0 +1,218 @@
+"""A text completion: prompts → generations → one body, or a stream of its parts."""
+
+from __future__ import annotations
+
+import codecs
+import secrets
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from paddock.errors import PaddockError
+from paddock.fleet import Generation
+from paddock.gateway.dialects.openai.schema import (
+    Completion,
+    CompletionChoice,
+    CompletionLogprobs,
+    CompletionRequest,
+    CompletionUsage,
+)
+from paddock.gateway.dialects.openai.usage import usage_of
+from paddock.gateway.generation.generations import Written, collect_all, merged
+from paddock.gateway.generation.timings import (
+    NativeProgress,
+    NativeTimings,
+    native_progress,
+    timings_of,
+    timings_of_all,
+)
+from paddock.gateway.http.responses import error_event
+from paddock.types import GenerateRequest, InfillPrompt, Prompt, TextLogprobs, TextPrompt, Timings, Usage
+from paddock.wire import Delta
+
+_encode = msgspec.json.Encoder().encode
+
+
+def to_generate(body: CompletionRequest, prompt: Prompt, request_id: int) -> GenerateRequest:
+    if body.suffix and isinstance(prompt, TextPrompt):
+        prompt = InfillPrompt(prompt.text, body.suffix)
+    probs = -1 if body.logprobs is None else body.logprobs
+    ranked = body.answers > (body.n or 1)
+    return body.request(
+        request_id,
+        prompt,
+        sampling=body.sampling(n_probs=max(probs, 0) if ranked else probs),
+        max_tokens=body.max_tokens,
+        n=body.answers,
+        echo=bool(body.echo),
+        prompt_probs=probs if body.echo else -1,
+    )
+
+
+class CompletionAnswer:
+    """One answer on its way out, under one id and one name: `n` choices for each prompt."""
+
+    def __init__(self, body: CompletionRequest, model: str, generations: Sequence[Generation]) -> None:
+        self._id = f"cmpl-{secrets.token_urlsafe(18)}"
+        self._created = int(time.time())
+        self._model = body.model or model
+        self._body = body
+        self._n = body.n or 1
+        self._generations = generations
+
+    async def whole(self) -> Completion:
+        answers = await collect_all(self._generations, self._body.answers)
+        choices: list[CompletionChoice] = []
+        for place, written in enumerate(answers):
+            for answer in _best(written, self._n):
+                text = self._begin(place, answer.prompt_logprobs)
+                text.add(answer.text, answer.logprobs)
+                choices.append(text.take(len(choices), answer.finish))
+        ended = [(answer.last.timings, answer.usage) for written in answers for answer in written]
+        usage = usage_of([[answer.usage for answer in written] for written in answers])
+        return self._completion(choices, usage=usage, timings=timings_of_all(ended))
+
+    async def events(self) -> AsyncGenerator[bytes]:
+        """Server-sent events. `[DONE]` comes after a complete answer only; an error event ends a broken one."""
+        usages: list[list[Usage]] = [[] for _ in self._generations]
+        ended: list[tuple[Timings | None, Usage]] = []
+        texts: dict[int, _Text] = {}
+        usage = None if self._body.include_usage else msgspec.UNSET
+        try:
+            async with aclosing(merged(self._generations)) as deltas:
+                async for place, delta in deltas:
+                    index = place * self._n + delta.index
+                    if delta.progress is not None:
+                        progress = native_progress(delta.progress)
+                        yield self._event([CompletionChoice(text="", index=index)], usage=usage, progress=progress)
+                        continue
+                    if index not in texts:
+                        texts[index] = self._begin(place, delta.prompt_logprobs or [])
+                    texts[index].add(delta.text, delta.logprobs or [])
+                    if delta.finish is not None and delta.usage is not None:
+                        usages[place].append(delta.usage)
+                        ended.append((delta.timings, delta.usage))
+                    choice = texts[index].take(index, delta.finish)
+                    yield self._event([choice], usage=usage, timings=self._timings(delta, ended))
+            if self._body.include_usage:
+                yield self._event([], usage=usage_of(usages), timings=timings_of_all(ended))
+            yield b"data: [DONE]\n\n"
+        except PaddockError as error:
+            yield error_event(error)
+
+    def _timings(self, delta: Delta, ended: list[tuple[Timings | None, Usage]]) -> NativeTimings | msgspec.UnsetType:
+        """With the last part of a stream, and with every part where asked for."""
+        if len(ended) == len(self._generations) * self._n and not self._body.include_usage:
+            return timings_of_all(ended)
+        if self._body.timings_per_token and delta.usage is not None:
+            return timings_of(delta.timings, delta.usage)
+        return msgspec.UNSET
+
+    def _begin(self, place: int, judged: list[TextLogprobs]) -> _Text:
+        text = _Text(with_logprobs=self._body.logprobs is not None)
+        if self._body.echo:
+            prompt, names = self._body.prompt[place], [name for _, name in self._generations[place].prompt]
+            text.echo(prompt.text if isinstance(prompt, TextPrompt) else _text(b"".join(names)), names, judged)
+        return text
+
+    def _event(self, choices: list[CompletionChoice], **more: Any) -> bytes:
+        return b"data: " + _encode(self._completion(choices, **more)) + b"\n\n"
+
+    def _completion(
+        self,
+        choices: list[CompletionChoice],
+        *,
+        usage: CompletionUsage | msgspec.UnsetType | None,
+        timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET,
+        progress: NativeProgress | msgspec.UnsetType = msgspec.UNSET,
+    ) -> Completion:
+        return Completion(
+            id=self._id,
+            job_id=self._body.job_id or msgspec.UNSET,
+            created=self._created,
+            model=self._model,
+            system_fingerprint=self._generations[0].fingerprint,
+            choices=choices,
+            usage=usage,
+            timings=timings,
+            prompt_progress=progress,
+        )
+
+
+class _Text:
+    """The text of one choice as it grows and, where asked for, what is known of its tokens."""
+
+    def __init__(self, *, with_logprobs: bool) -> None:
+        self._with_logprobs = with_logprobs
+        self._new = ""
+        self._logprobs = _no_logprobs()
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._length = 0
+
+    def echo(self, text: str, names: list[bytes], judged: list[TextLogprobs]) -> None:
+        """Begin with the prompt. Its first token follows nothing, so there is no telling how likely it was."""
+        self._new += text
+        if self._with_logprobs:
+            # What a tokeniser puts before a text, such as a space or a token for its beginning, is not in the text.
+            self._length = len(text) - len(_text(b"".join(names)))
+            self._add(names[0], None)
+            for name, item in zip(names[1:], judged, strict=True):
+                self._add(name, item)
+
+    def add(self, text: str, items: list[TextLogprobs]) -> None:
+        self._new += text
+        if self._with_logprobs:
+            for item in items:
+                self._add(item.piece, item)
+
+    def take(self, index: int, finish: str | None) -> CompletionChoice:
+        """What has come since the last time."""
+        text, self._new = self._new, ""
+        logprobs, self._logprobs = self._logprobs, _no_logprobs()
+        return CompletionChoice(
+            text=text, index=index, logprobs=logprobs if logprobs.tokens else None, finish_reason=finish
+        )
+
+    def _add(self, piece: bytes, item: TextLogprobs | None) -> None:
+        logprobs = self._logprobs
+        logprobs.tokens.append(_readable(piece))
+        logprobs.token_logprobs.append(None if item is None else item.logprob)
+        logprobs.top_logprobs.append(None if item is None else _top(piece, item))
+        logprobs.text_offset.append(max(0, self._length))
+        self._length += len(self._decode(piece))
+
+
+def _no_logprobs() -> CompletionLogprobs:
+    return CompletionLogprobs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
+
+
+def _top(piece: bytes, item: TextLogprobs) -> dict[str, float]:
+    """The likeliest tokens and the token itself. Of several that read the same the likeliest stands for all."""
+    top = {_readable(other): logprob for _, other, logprob in reversed(item.top)}
+    return {_readable(piece): item.logprob} | top
+
+
+def _readable(piece: bytes) -> str:
+    """A token as OpenAI writes it: parts of characters byte by byte, so that no two look the same."""
+    try:
+        return piece.decode("utf-8")
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in piece)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _best(answers: list[Written], count: int) -> list[Written]:
+    """Those that the model itself finds likeliest, by the mean of their tokens, the best first."""
+    if count == len(answers):
+        return answers
+    return sorted(answers, key=_mean_logprob, reverse=True)[:count]
+
+
+def _mean_logprob(answer: Written) -> float:
+    return sum(item.logprob for item in answer.logprobs) / max(1, len(answer.logprobs))

@@ -1,0 +1,136 @@
+"""Which models there are: OpenAI's cards, with llama-server's `meta` and `status`. Looking loads nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from paddock.fleet import Description, Fleet, ModelStatus
+from paddock.gateway.auth.caller import caller_of, model_for
+from paddock.gateway.dialects.admin.schema import Nothing
+from paddock.gateway.http.bodies import IGNORED
+from paddock.gateway.http.openapi import describe
+from paddock.gateway.http.responses import JSON
+from paddock.gateway.ops.reload import Reloader
+from paddock.types import ModelInfo, ModelKind
+
+
+class ModelMeta(msgspec.Struct, kw_only=True):
+    """What the file says of the model; null where it says nothing."""
+
+    architecture: str | None
+    quantization: str | None
+    vocab_type: int | None
+    n_vocab: int | None
+    n_ctx_train: int | None
+    n_ctx: int | None
+    """Of one request, while the model is loaded."""
+    n_embd: int | None
+    n_params: int | None
+    size: int | None
+    """Bytes."""
+    loaded: bool
+
+
+class LoadStatus(msgspec.Struct, omit_defaults=True):
+    value: Literal["unloaded", "loading", "loaded", "unloading"]
+    problem: str | None = None
+    """Why it cannot be loaded, or how it failed the last time."""
+    failed: bool = False
+    """It was tried, and is not there because of that."""
+    progress: float | None = None
+    """How far its load has come, from 0 to 1."""
+
+
+class ModelCard(msgspec.Struct, kw_only=True):
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: Literal["local"] = "local"
+    aliases: list[str]
+    kind: ModelKind | None
+    """What it is served for."""
+    status: LoadStatus
+    meta: ModelMeta
+
+
+class ModelList(msgspec.Struct, kw_only=True):
+    object: Literal["list"] = "list"
+    data: list[ModelCard]
+
+
+def model_routes(fleet: Fleet, reloader: Reloader) -> APIRouter:
+    router = APIRouter(tags=["models"])
+
+    async def cards(statuses: list[ModelStatus]) -> list[ModelCard]:
+        # A header with a large vocabulary takes a while to read, the first time.
+        found = await asyncio.to_thread(
+            lambda: [(status.model.description(), status.model.problem()) for status in statuses]
+        )
+        return [
+            _card(status, description, problem, fleet.info(status.model), await fleet.kind(status.model))
+            for status, (description, problem) in zip(statuses, found, strict=True)
+        ]
+
+    @router.get("/models", **describe(ModelList))
+    @router.get("/v1/models", **describe(ModelList))
+    async def list_models(request: Request, reload: bool = False) -> Response:
+        """Every model that may be asked, loaded or not. A GET changes nothing, so `?reload=1` is ignored: POST it."""
+        if reload:
+            request.scope[IGNORED] = "reload"
+        return await listed(request)
+
+    @router.post("/models", **describe(ModelList, body=Nothing, optional=True))
+    @router.post("/v1/models", **describe(ModelList, body=Nothing, optional=True))
+    async def reload_models(request: Request, reload: bool = True) -> Response:
+        """Read the settings and the models directory again, as `POST /admin/reload` does, and list the models."""
+        if reload:
+            await reloader.reload()
+        return await listed(request)
+
+    async def listed(request: Request) -> Response:
+        caller = caller_of(request)
+        return JSON(ModelList(data=await cards([status for status in fleet.status() if caller.may_ask(status.model)])))
+
+    @router.get("/v1/models/{id:path}", **describe(ModelCard))
+    async def show_model(request: Request, id: str) -> Response:
+        """One of them, by its name or another name for it."""
+        model = model_for(request, fleet, id)
+        (card,) = await cards([status for status in fleet.status() if status.model.name == model.name])
+        return JSON(card)
+
+    return router
+
+
+def _card(
+    status: ModelStatus, said: Description, problem: str | None, info: ModelInfo | None, kind: ModelKind | None
+) -> ModelCard:
+    model = status.model
+    return ModelCard(
+        id=model.name,
+        created=model.created,
+        aliases=list(model.aliases),
+        kind=kind,
+        status=LoadStatus(
+            status.state,
+            problem or (status.failure if status.failed else None),
+            failed=status.failed,
+            progress=status.progress if status.state == "loading" else None,
+        ),
+        meta=ModelMeta(
+            architecture=said.architecture,
+            quantization=said.quantization,
+            vocab_type=said.vocab_type,
+            n_vocab=said.n_vocab,
+            n_ctx_train=said.n_ctx_train,
+            n_ctx=None if info is None else info.n_ctx,
+            n_embd=said.n_embd,
+            n_params=said.n_params,
+            size=said.size,
+            loaded=info is not None,
+        ),
+    )

@@ -1,0 +1,215 @@
+"""A response on its way out: one body, or the events that tell of it as it is written."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import closing
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from paddock.errors import PaddockError
+from paddock.fleet import Generation
+from paddock.gateway.dialects.openai.chat import token_logprobs
+from paddock.gateway.dialects.responses.request import ResponseRequest
+from paddock.gateway.dialects.responses.schema import (
+    ArgumentsDelta,
+    ArgumentsDone,
+    ErrorEvent,
+    Event,
+    IncompleteDetails,
+    InputTokensDetails,
+    ItemAdded,
+    ItemDone,
+    OutputCall,
+    OutputItem,
+    OutputMessage,
+    OutputReasoning,
+    OutputText,
+    OutputTokensDetails,
+    PartAdded,
+    PartDone,
+    ReasoningDelta,
+    ReasoningDone,
+    ReasoningText,
+    Response,
+    ResponseCompleted,
+    ResponseCreated,
+    ResponseIncomplete,
+    ResponseInProgress,
+    ResponseUsage,
+    Status,
+    TextDelta,
+    TextDone,
+)
+from paddock.gateway.generation.generations import whole
+from paddock.gateway.generation.parts import Change, Part, Parts
+from paddock.gateway.generation.timings import timings_of
+from paddock.gateway.http.failure_log import note_failure
+from paddock.gateway.http.request_ids import REQUEST_ID
+from paddock.types import GenerateRequest, SamplingParams, Usage
+from paddock.wire import Delta
+
+_encode = msgspec.json.Encoder().encode
+
+
+def to_generate(body: ResponseRequest, request_id: int) -> GenerateRequest:
+    probabilities = {"n_probs": body.top_logprobs or 0} if body.with_logprobs else {}
+    return body.request(
+        request_id, body.prompt(), sampling=body.sampling(**probabilities), max_tokens=body.max_output_tokens
+    )
+
+
+class ResponseAnswer:
+    def __init__(self, body: ResponseRequest, model: str, generation: Generation) -> None:
+        self._generation = generation
+        self._mark = secrets.token_hex(16)
+        self._numbers = count()
+        self._parts = Parts()
+        sampling: SamplingParams = body.sampling()
+        text = body.text.model_dump(by_alias=True, exclude_none=True) if body.text is not None else {}
+        self._response = Response(
+            id=f"resp_{self._mark}",
+            job_id=body.job_id or msgspec.UNSET,
+            created_at=int(time.time()),
+            status="in_progress",
+            model=body.model or model,
+            output=[],
+            instructions=body.instructions,
+            max_output_tokens=body.max_output_tokens,
+            metadata=body.metadata or {},
+            parallel_tool_calls=body.parallel_tool_calls is not False,
+            reasoning=body.reasoning.model_dump() if body.reasoning is not None else {},
+            temperature=sampling.temperature,
+            text={"format": {"type": "text"}} | text,
+            tool_choice=_dumped(body.tool_choice) or "auto",
+            tools=[_dumped(tool) for tool in body.tools or ()],
+            top_logprobs=body.top_logprobs or 0,
+            top_p=sampling.top_p,
+            system_fingerprint=generation.fingerprint,
+        )
+
+    async def whole(self) -> Response:
+        deltas = await whole(self._generation)
+        self._parts.feed_all(deltas)
+        return self._ended(deltas[-1])
+
+    async def events(self) -> AsyncGenerator[bytes]:
+        with closing(self._generation) as generation:
+            try:
+                yield self._written(
+                    ResponseCreated(response=self._response), ResponseInProgress(response=self._response)
+                )
+                async for delta in generation:
+                    told = [event for change in self._parts.feed(delta) for event in self._told(change)]
+                    if delta.finish is not None:
+                        response = self._ended(delta)
+                        ended = ResponseCompleted if response.status == "completed" else ResponseIncomplete
+                        told.append(ended(response=response))
+                    yield self._written(*told)
+            except PaddockError as error:
+                note_failure(error, in_stream=True)
+                body = error.body()["error"]
+                failure = ErrorEvent(
+                    code=error.code,
+                    message=error.message,
+                    param=error.param,
+                    error=body,
+                    request_id=REQUEST_ID.get(),
+                )
+                yield self._written(failure)
+
+    def _written(self, *events: Event) -> bytes:
+        written = bytearray()
+        for event in events:
+            event.sequence_number = next(self._numbers)
+            name = str(event.__struct_config__.tag)
+            written += b"event: %b\ndata: %b\n\n" % (name.encode(), _encode(event))
+        return bytes(written)
+
+    def _ended(self, last: Delta) -> Response:
+        assert last.usage is not None, "with the last delta"
+        cut = last.finish == "length"
+        response = msgspec.structs.replace(
+            self._response,
+            status="incomplete" if cut else "completed",
+            completed_at=int(time.time()),
+            incomplete_details=IncompleteDetails() if cut else None,
+            output=[self._item(part, "completed") for part in self._parts.kept],
+            usage=_usage(last.usage),
+            malformed_tool_call=True if last.malformed else msgspec.UNSET,
+            timings=timings_of(last.timings, last.usage),
+        )
+        if cut and response.output:
+            response.output[-1].status = "incomplete"
+        return response
+
+    # ── parts as items ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _item(self, part: Part, status: Status) -> OutputItem:
+        id = self._id(part)
+        match part.kind:
+            case "text":
+                return OutputMessage(id=id, status=status, content=[_text(part)])
+            case "reasoning":
+                return OutputReasoning(id=id, status=status, content=[ReasoningText(text=part.text)])
+            case "call":
+                return OutputCall(id=id, status=status, call_id=part.call_id, name=part.name, arguments=part.text)
+
+    def _id(self, part: Part) -> str:
+        prefix = {"text": "msg", "reasoning": "rs", "call": "fc"}[part.kind]
+        return f"{prefix}_{self._mark}{part.index}"
+
+    def _told(self, change: Change) -> Iterator[Event]:
+        part = change.part
+        at: dict[str, Any] = {"item_id": self._id(part), "output_index": part.index}
+        match change.kind:
+            case "begins":
+                item = self._item(part.beginning(), "in_progress")
+                if not isinstance(item, OutputCall):
+                    (content,) = item.content
+                    item.content = []
+                    yield ItemAdded(output_index=part.index, item=item)
+                    yield PartAdded(part=content, **at)
+                else:
+                    yield ItemAdded(output_index=part.index, item=item)
+            case "grows" if part.kind == "text":
+                yield TextDelta(delta=change.text, logprobs=token_logprobs(change.logprobs), **at)
+            case "grows" if part.kind == "reasoning":
+                yield ReasoningDelta(delta=change.text, **at)
+            case "grows":
+                yield ArgumentsDelta(delta=change.text, **at)
+            case "ends":
+                item = self._item(part, "incomplete" if part.withdrawn else "completed")
+                if isinstance(item, OutputCall):
+                    if not part.withdrawn:
+                        yield ArgumentsDone(name=part.name, arguments=part.text, **at)
+                else:
+                    (content,) = item.content
+                    if isinstance(content, OutputText):
+                        yield TextDone(text=content.text, logprobs=content.logprobs, **at)
+                    else:
+                        yield ReasoningDone(text=content.text, **at)
+                    yield PartDone(part=content, **at)
+                yield ItemDone(output_index=part.index, item=item)
+
+
+def _text(part: Part) -> OutputText:
+    return OutputText(text=part.text, logprobs=token_logprobs(part.logprobs))
+
+
+def _usage(usage: Usage) -> ResponseUsage:
+    return ResponseUsage(
+        input_tokens=usage.prompt_tokens,
+        input_tokens_details=InputTokensDetails(cached_tokens=usage.cached_tokens),
+        output_tokens=usage.completion_tokens,
+        output_tokens_details=OutputTokensDetails(reasoning_tokens=usage.reasoning_tokens),
+        total_tokens=usage.prompt_tokens + usage.completion_tokens,
+    )
+
+
+def _dumped(value: Any) -> Any:
+    return value.model_dump() if hasattr(value, "model_dump") else value

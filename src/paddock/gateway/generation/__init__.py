@@ -1,0 +1,1 @@
+"""What all dialects share: request fields, starting, collecting and merging generations."""

@@ -1,0 +1,363 @@
+"""What every dialect lets a request say of a generation, and the one place where that becomes a `GenerateRequest`."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+from pydantic import (
+    AllowInfNan,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    StringConstraints,
+    model_validator,
+)
+
+from paddock.config import LARGEST_SCALE, MOST_DRAFTED
+from paddock.errors import InvalidRequest, UnsupportedParameter
+from paddock.gateway.http.sizes import (
+    LARGEST_CONSTRAINT,
+    LONGEST_BREAKER,
+    LONGEST_STOP,
+    MOST_ADAPTERS,
+    MOST_BIASES,
+    MOST_BREAKERS,
+    MOST_INPUTS,
+    MOST_PROMPTS,
+    MOST_SAMPLERS,
+    MOST_STOPS,
+)
+from paddock.types import (
+    Constraint,
+    GenerateRequest,
+    MixedPrompt,
+    Prompt,
+    SamplerName,
+    SamplingParams,
+    TextPrompt,
+    TokenPrompt,
+    unknown_formats,
+)
+
+JOB_ID = r"[!-~]{1,256}"
+"""What a job may be called: what can stand in a header and in a log."""
+LARGEST = 2**31 - 1
+"""The largest number of anything. Larger ones could not be sent to a worker."""
+
+
+class Fields(BaseModel):
+    # Strict: "0.7" is not a temperature. No infinities: JSON has none, but some clients write them.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    token_lists: ClassVar[Set[str]] = frozenset()
+    """The fields that may hold whole contexts as lists of tokens."""
+
+    def ignored(self) -> list[str]:
+        """What is taken but has no effect."""
+        return []
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+_Stops = list[Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_STOP)]]
+StopStrings = Annotated[
+    _Stops, BeforeValidator(_as_list, json_schema_input_type=str | _Stops), Field(max_length=MOST_STOPS)
+]
+
+
+_LARGEST_BIAS = 1000
+
+
+def _biases(value: Any) -> Any:
+    """OpenAI writes an object of token id → bias, llama-server a list of [token id, bias or false for never]."""
+    if isinstance(value, dict):
+        value = list(value.items())
+    if not isinstance(value, list):
+        raise ValueError("an object of token ids and biases, or a list of pairs")
+    pairs: list[tuple[int, float]] = []
+    for pair in value:
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise ValueError("every entry must be a pair of token id and bias")
+        token, bias = pair
+        if isinstance(token, str) and token.isdecimal():
+            token = int(token)
+        if type(token) is not int or token < 0:
+            raise ValueError(f"{pair[0]!r} is not a token id")
+        if bias is not False and type(bias) not in (int, float):
+            raise ValueError(f"{bias!r} is not a bias")
+        if abs(bias) > _LARGEST_BIAS:
+            raise ValueError(f"a bias lies between -{_LARGEST_BIAS} and {_LARGEST_BIAS}; false means never")
+        pairs.append((token, float("-inf") if bias is False else float(bias)))
+    return pairs
+
+
+LogitBias = Annotated[
+    list[tuple[int, Annotated[float, AllowInfNan(True)]]],
+    BeforeValidator(_biases, json_schema_input_type=dict[str, float | bool] | list[tuple[int | str, float | bool]]),
+    Field(max_length=MOST_BIASES),
+]
+
+
+def _prompts(value: Any, most: int = MOST_PROMPTS) -> list[Prompt]:
+    """A text, token ids, both in one list, or a list of such prompts: a list with a number in it is one prompt."""
+    one = not isinstance(value, list) or any(type(part) is int for part in value)
+    values = [value] if one else value
+    if not 0 < len(values) <= most:
+        raise ValueError(f"{len(values)} prompts; from 1 to {most} are taken")
+    return [_prompt(part) for part in values]
+
+
+def _prompt(value: Any) -> Prompt:
+    if isinstance(value, dict) and "prompt_string" in value:
+        if more := value.keys() - {"prompt_string"}:
+            raise ValueError(f"{min(more)!r} is not supported in a prompt")
+        value = value["prompt_string"]
+    if isinstance(value, str):
+        return TextPrompt(value)
+    if not isinstance(value, list) or not all(type(part) in (int, str) for part in value):
+        raise ValueError("a prompt is a text, a list of token ids, or a list of both")
+    if not all(0 <= part <= LARGEST for part in value if type(part) is int):
+        raise ValueError("a token id is out of range")
+    return MixedPrompt(value) if any(type(part) is str for part in value) else TokenPrompt(value)
+
+
+Prompts = Annotated[
+    list[Any],
+    PlainValidator(_prompts, json_schema_input_type=str | list[str | int | list[str | int]]),
+]
+"""One prompt or several, as `paddock.types.Prompt`s."""
+
+
+def _inputs(value: Any) -> list[Prompt]:
+    """The same, to make vectors of; there is none of nothing."""
+    inputs = _prompts(value, MOST_INPUTS)
+    for place, prompt in enumerate(inputs, 1):
+        if prompt in (TextPrompt(""), TokenPrompt([])):
+            raise ValueError(f"number {place} of {len(inputs)} is empty")
+    return inputs
+
+
+Inputs = Annotated[
+    list[Any],
+    PlainValidator(_inputs, json_schema_input_type=str | list[str | int | list[str | int]]),
+]
+"""One input or several, as texts, token ids or both."""
+
+
+class SamplingFields(Fields):
+    """What llama-server and OpenAI's API let a request say about the choice of tokens."""
+
+    temperature: float | None = Field(None, ge=0)
+    dynatemp_range: float | None = Field(None, ge=0)
+    dynatemp_exponent: float | None = Field(None, ge=0)
+    do_sample: bool | None = None
+    top_p: float | None = Field(None, ge=0, le=1)
+    top_k: int | None = Field(None, ge=-1, le=LARGEST)
+    min_p: float | None = Field(None, ge=0, le=1)
+    typical_p: float | None = Field(None, ge=0, le=1)
+    top_n_sigma: float | None = None
+    xtc_probability: float | None = Field(None, ge=0, le=1)
+    xtc_threshold: float | None = Field(None, ge=0, le=1)
+    repeat_last_n: int | None = Field(None, ge=-1, le=LARGEST)
+    repeat_penalty: float | None = Field(None, ge=0.01, le=100)
+    presence_penalty: float | None = Field(None, ge=-100, le=100)
+    frequency_penalty: float | None = Field(None, ge=-100, le=100)
+    dry_multiplier: float | None = Field(None, ge=0)
+    dry_base: float | None = Field(None, ge=1)
+    dry_allowed_length: int | None = Field(None, ge=0, le=LARGEST)
+    dry_penalty_last_n: int | None = Field(None, ge=-1, le=LARGEST)
+    dry_sequence_breakers: list[Annotated[str, StringConstraints(max_length=LONGEST_BREAKER)]] | None = Field(
+        None, max_length=MOST_BREAKERS
+    )
+    mirostat: Literal[0, 1, 2] | None = None
+    mirostat_tau: float | None = Field(None, ge=0)
+    mirostat_eta: float | None = Field(None, ge=0)
+    min_keep: int | None = Field(None, ge=0, le=LARGEST)
+    samplers: list[SamplerName] | None = Field(None, max_length=MOST_SAMPLERS)
+    logit_bias: LogitBias | None = None
+    ignore_eos: bool | None = None
+    seed: int | None = Field(None, ge=-(2**63), lt=2**64)
+    post_sampling_probs: bool | None = None
+
+    def sampling(self, **more: Any) -> SamplingParams:
+        given = {name: getattr(self, name) for name in SamplingFields.model_fields if name != "do_sample"}
+        given = {name: value for name, value in given.items() if value is not None} | more
+        if self.do_sample is False:
+            given["temperature"] = 0.0
+        if given.get("seed") == -1:  # llama.cpp's way of asking for a random one
+            del given["seed"]
+        return msgspec.convert(given, SamplingParams)
+
+
+# What changes an answer in other servers but cannot be had here, with the values that ask for nothing and so pass.
+_ELSEWHERE: dict[str, tuple[Any, ...]] = {
+    # llama-server's
+    "adaptive_decay": (),
+    "adaptive_target": (-1,),
+    "chat_format": (),
+    "generation_prompt": ("",),
+    "grammar_lazy": (False,),
+    "grammar_triggers": ([],),
+    "preserved_tokens": ([],),
+    "t_max_prompt_ms": (-1, 0),
+    # vLLM's and its relatives'
+    "allowed_token_ids": ([],),
+    "bad_words": ([],),
+    "guided_choice": (),
+    "guided_grammar": (),
+    "guided_json": (),
+    "guided_regex": (),
+    "include_stop_str_in_output": (False,),
+    "length_penalty": (1,),
+    "min_tokens": (0,),
+    "prompt_logprobs": (),
+    "repetition_penalty": (1,),
+    "skip_special_tokens": (True,),
+    "stop_token_ids": ([],),
+    "structured_outputs": (),
+    "truncate_prompt_tokens": (),
+    "use_beam_search": (False,),
+    # Ollama's
+    "format": ("",),
+    "options": ({},),
+    "think": (False,),
+}
+# Nothing is ever shifted out of a context here, so what to keep then and how to reuse the rest asks for nothing; nor
+# does anything else in this list change an answer.
+NO_EFFECT = ("backend_sampling", "keep_alive", "n_cache_reuse", "n_discard", "n_keep", "priority", "verbose")
+
+
+class LoraScale(Fields):
+    """An adapter by its number, and how strongly it is to act."""
+
+    id: int = Field(ge=0, le=LARGEST)
+    scale: float = Field(ge=-LARGEST_SCALE, le=LARGEST_SCALE)
+
+
+class GenerationFields(SamplingFields):
+    """And about the generation itself."""
+
+    model: str | None = None
+    stream: bool = False
+    sse_ping_interval: int | None = Field(None, ge=-1, le=LARGEST)
+    """Seconds of silence in a stream before a comment is sent; -1: none is."""
+    timings_per_token: bool | None = None
+    return_progress: bool | None = None
+    n_indent: int | None = Field(None, ge=0, le=LARGEST)
+    stop: StopStrings | None = None
+    cache_prompt: bool | None = None
+    id_slot: int | None = Field(None, ge=-1, le=LARGEST)
+    deterministic: bool | None = None
+    job_id: Annotated[str, StringConstraints(pattern=f"^{JOB_ID}$")] | None = None
+    """Paddock's own, also as the header X-Job-Id."""
+    lora: list[LoraScale] | None = Field(None, max_length=MOST_ADAPTERS)
+    """The adapters that are to act, and no others; an empty list leaves it to the model's scales."""
+    grammar: str | None = Field(None, max_length=LARGEST_CONSTRAINT)
+    json_schema: dict[str, Any] | bool | None = None
+    regex: str | None = Field(None, max_length=LARGEST_CONSTRAINT)
+    """Paddock's own."""
+    draft_n_max: int | None = Field(None, ge=0, le=MOST_DRAFTED, alias="speculative.n_max")
+    """Of a model with a draft model: how far that guesses ahead. The answer does not depend on it."""
+    draft_n_min: int | None = Field(None, ge=0, le=MOST_DRAFTED, alias="speculative.n_min")
+    draft_p_min: float | None = Field(None, ge=0, le=1, alias="speculative.p_min")
+
+    def constraints(self) -> list[Constraint]:
+        """Everything that says what an answer must look like."""
+        found: list[Constraint] = []
+        if self.grammar:
+            # As llama-server has it with llguidance: this mark tells the one kind of grammar from the other.
+            kind: Literal["lark", "gbnf"] = "lark" if self.grammar.startswith("%llguidance") else "gbnf"
+            found.append(Constraint(kind, self.grammar, "grammar"))
+        if self.json_schema is not None:
+            found.append(schema_constraint(self.json_schema, "json_schema"))
+        if self.regex is not None:
+            found.append(Constraint("regex", self.regex, "regex"))
+        return found
+
+    @property
+    def schemas(self) -> list[Any]:
+        """The JSON schemas that answers must keep to."""
+        return [msgspec.json.decode(one.source) for one in self.constraints() if one.kind == "json_schema"]
+
+    def ignored(self) -> list[str]:
+        """What is taken but has no effect, for the header: names of `format` that no standard defines."""
+        return sorted({f"format:{name}" for schema in self.schemas for name in unknown_formats(schema)})
+
+    def request(
+        self, request_id: int, prompt: Prompt, *, sampling: SamplingParams, max_tokens: int | None, **more: Any
+    ) -> GenerateRequest:
+        constraints = self.constraints()
+        return GenerateRequest(
+            id=request_id,
+            prompt=prompt,
+            sampling=sampling,
+            max_tokens=None if max_tokens == -1 else max_tokens,
+            stop=tuple(self.stop or ()),
+            constraint=constraints[0] if constraints else None,
+            cache_prompt=self.cache_prompt is not False,
+            id_slot=None if self.id_slot == -1 else self.id_slot,
+            deterministic=bool(self.deterministic),
+            adapters=tuple((item.id, item.scale) for item in self.lora) if self.lora else None,
+            timings_per_token=bool(self.timings_per_token),
+            return_progress=bool(self.return_progress and self.stream),
+            min_indent=self.n_indent or 0,
+            draft_n_max=self.draft_n_max,
+            draft_n_min=self.draft_n_min,
+            draft_p_min=self.draft_p_min,
+            job_id=self.job_id or "",
+            **more,
+        )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_what_is_elsewhere(cls, data: Any) -> Any:
+        data = without_unsupported(data, _ELSEWHERE, NO_EFFECT)
+        if not isinstance(data, dict):
+            return data
+        known = cls.model_fields
+        others = {name for name in data if name not in known and name in _all_names()}
+        if asked := [name for name in others if data[name] is not None]:
+            raise UnsupportedParameter(f"{min(asked)!r} is no parameter of this endpoint", param=min(asked))
+        return {name: value for name, value in data.items() if name not in others}
+
+    @model_validator(mode="after")
+    def _one_constraint(self) -> GenerationFields:
+        names = [constraint.param for constraint in self.constraints()]
+        if len(names) > 1:
+            raise InvalidRequest(f"{' and '.join(names)} cannot both be kept to: send one of them", param=names[1])
+        return self
+
+
+@cache
+def _all_names() -> frozenset[str]:
+    """The fields of every endpoint that generates. One that means something elsewhere is not taken for unknown."""
+    found: set[str] = set()
+    pending = GenerationFields.__subclasses__()
+    while pending:
+        schema = pending.pop()
+        found |= schema.model_fields.keys()
+        pending += schema.__subclasses__()
+    return frozenset(found)
+
+
+def schema_constraint(schema: dict[str, Any] | bool, param: str) -> Constraint:
+    return Constraint("json_schema", msgspec.json.encode(schema).decode(), param)
+
+
+def without_unsupported(data: Any, unsupported: dict[str, tuple[Any, ...]], ignored: tuple[str, ...]) -> Any:
+    """A body less what has no effect. `unsupported` names what cannot be honoured, with the values that ask for nothing
+    and therefore pass.
+    """
+    if not isinstance(data, dict):
+        return data
+    for name, neutral in unsupported.items():
+        value = data.get(name)
+        if value is not None and value not in neutral:
+            raise UnsupportedParameter(f"{name!r} is not supported yet", param=name)
+    return {name: value for name, value in data.items() if name not in unsupported and name not in ignored}

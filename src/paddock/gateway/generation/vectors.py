@@ -1,0 +1,52 @@
+"""What the answers about vectors have in common, whatever the dialect."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable
+
+import msgspec
+from fastapi import Request
+
+from paddock.fleet import Fleet, Model
+from paddock.gateway.auth.caller import caller_of
+from paddock.gateway.auth.metering import meter_of
+from paddock.gateway.auth.reservation import rough_tokens
+from paddock.gateway.http.disconnect import while_listening
+from paddock.types import ModelKind, PoolRequest
+from paddock.wire import Pooled
+
+
+class PooledUsage(msgspec.Struct, kw_only=True):
+    prompt_tokens: int
+    total_tokens: int
+
+
+async def pool(
+    request: Request, fleet: Fleet, model: Model, kind: ModelKind, build: Callable[[int], PoolRequest]
+) -> Pooled:
+    """Have vectors made, or scores given, for who asks, unless they leave before. Then what was computed is charged."""
+    meter, message = meter_of(request), build(0)
+    estimate = sum(map(rough_tokens, message.inputs)) if meter.counts_tokens or model.clustered else 0
+    meter.reserve(1, estimate)
+    if model.clustered:
+        meter.pooling(estimate)  # nobody tells how far it has come there
+    origin = caller_of(request).origin
+    pooled = await while_listening(
+        request, fleet.pool(model, kind, lambda id: msgspec.structs.replace(message, id=id), origin, meter.pooling)
+    )
+    meter.pooled(pooled.tokens)
+    return pooled
+
+
+def usage_of(pooled: Pooled) -> PooledUsage:
+    return PooledUsage(prompt_tokens=pooled.tokens, total_tokens=pooled.tokens)
+
+
+def floats(data: bytes) -> list[float]:
+    """The numbers of a vector, or of several one after another."""
+    numbers = array("f", data)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tolist()

@@ -1,0 +1,1 @@
+"""HTTP: connections, bodies, server-sent events, TLS, request ids, disconnects, the access log."""

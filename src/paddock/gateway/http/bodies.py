@@ -1,0 +1,198 @@
+"""Request bodies: read within a limit, parsed strictly, refused by naming the field.
+
+A field that nobody here has heard of is left out, and named in the response (see `docs/api.md`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect
+
+from paddock.config import nearest
+from paddock.errors import (
+    InvalidJSON,
+    InvalidRequest,
+    PaddockError,
+    RequestTimeout,
+    RequestTooLarge,
+    UnsupportedParameter,
+)
+from paddock.gateway.auth.audit import AUDITED
+from paddock.gateway.auth.caller import owner_of
+from paddock.gateway.generation.fields import Fields
+from paddock.gateway.http.body_budget import BodyBudget, Pace
+from paddock.gateway.http.parse_turns import ParseTurns
+from paddock.gateway.http.sizes import MOST_MISTAKES, refuse_bulk, too_deep
+
+Body = TypeVar("Body", bound=BaseModel)
+
+IGNORED = "paddock.ignored_fields"
+"""Where the request's scope says, ready for a header, what was left out of its body."""
+BODY = "paddock.body"
+"""Where it has the body itself, if it is there already: somebody wants to log it."""
+_PIECE = 128 * 1024
+_MOST_NAMES, _LONGEST_NAME = 16, 80
+HELD = "paddock.held_body"
+"""Where it has what the body takes of the budget, to be given back when the request ends."""
+
+
+async def read_body(
+    request: Request, schema: type[Body], *, limit: int, optional: bool = False, exact: bool = False
+) -> Body:
+    """The body as its schema has it. An `optional` one may be left out, which says the same as an empty object.
+
+    Fields that the schema does not know are ignored, by the path to them, unless it must be `exact`.
+    """
+    data = await _read(request, limit)
+    if BODY in request.scope:
+        request.scope[BODY] = data
+    if AUDITED in request.scope:
+        request.scope[AUDITED]["body"] = data
+    if optional and not data:
+        data = b"{}"
+    turns: ParseTurns = request.app.state.body_rules.turns
+    async with turns.turn(owner_of(request), len(data)):
+        body, ignored = _parse(data, schema, exact=exact)
+    if ignored:
+        request.scope[IGNORED] = _header(ignored)
+    return body
+
+
+def _parse(data: bytes, schema: type[Body], *, exact: bool) -> tuple[Body, list[str]]:
+    """The body, and the paths of the fields that were ignored."""
+    refuse_bulk(data, getattr(schema, "token_lists", frozenset()))
+    try:
+        body = schema.model_validate_json(data)
+    except ValidationError as error:
+        problems = _problems(error)
+    else:
+        return body, _ignored_by(body)
+    unknown = [problem["loc"] for problem in problems if problem["type"] == "extra_forbidden"]
+    if exact or len(unknown) < len(problems):
+        raise _explain(problems, schema)
+    # Validated again without them, which costs only those who send them.
+    content = json.loads(data)
+    ignored = [_remove(content, place) for place in unknown]
+    try:
+        body = schema.model_validate_json(json.dumps(content))
+    except ValidationError as error:
+        raise _explain(_problems(error), schema) from None
+    return body, [*ignored, *_ignored_by(body)]
+
+
+def _ignored_by(body: BaseModel) -> list[str]:
+    return body.ignored() if isinstance(body, Fields) else []
+
+
+@dataclass(frozen=True, slots=True)
+class BodyRules:
+    timeout: float
+    rate: int
+    budget: BodyBudget
+    turns: ParseTurns
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    rules: BodyRules = request.app.state.body_rules
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise RequestTooLarge(f"the body has {declared} bytes; the limit is {limit}")
+    held = request.scope[HELD] = rules.budget.open(owner_of(request))
+    # In pieces: a large buffer that grows is moved again and again, and leaves holes of its size in the heap.
+    pieces = [bytearray()]
+    now = asyncio.get_running_loop().time
+    begun = now()
+    pace = Pace(rules.timeout, rules.rate, begun)
+    try:
+        async with asyncio.timeout_at(pace.deadline) as deadline:
+            async for chunk in request.stream():
+                if held.size + len(chunk) > limit:
+                    raise RequestTooLarge(f"the body has more than {limit} bytes")
+                held.grow(len(chunk))
+                if len(pieces[-1]) >= _PIECE:
+                    pieces.append(bytearray())
+                pieces[-1] += chunk
+                pace.received(len(chunk), now())
+                deadline.reschedule(pace.deadline)
+    except ClientDisconnect:
+        raise InvalidRequest("the client went away while sending the body") from None
+    except TimeoutError:
+        raise RequestTimeout(
+            f"{held.size} bytes of the body came in {now() - begun:.1f} s, and the last of them too slowly: every "
+            f"{rules.timeout:g} s must bring {rules.rate * rules.timeout:.0f} bytes, or its end"
+        ) from None
+    else:
+        return b"".join(pieces)
+    finally:
+        pieces.clear()  # what was raised refers to this frame, until the collector of cycles comes
+
+
+def _problems(error: ValidationError) -> list[Any]:
+    if error.error_count() > MOST_MISTAKES:  # each of which would have to be made a sentence of
+        raise InvalidRequest(f"{error.error_count()} values in the body are wrong or unknown: too many to name them")
+    return error.errors(include_url=False, include_input=False)
+
+
+def _remove(content: Any, place: tuple[Any, ...]) -> str:
+    """Take the field there out of a body and return its path. Parts that only pydantic sees are passed over."""
+    *within, name = place
+    path: list[str | int] = []
+    for part in within:
+        inside = content[part] if isinstance(part, int) or part in content else None
+        if isinstance(inside, dict | list):
+            content = inside
+            path.append(part)
+    content.pop(name, None)
+    return _joined([*path, name])
+
+
+def _header(names: list[str]) -> str:
+    """The names as a header can hold them, and no more of them than anybody reads."""
+    shown = [quote(name[:_LONGEST_NAME], safe="[]:") for name in names[:_MOST_NAMES]]
+    if len(names) > _MOST_NAMES:
+        shown.append(f"and {len(names) - _MOST_NAMES} more")
+    return ", ".join(shown)
+
+
+def _explain(problems: list[Any], schema: type[BaseModel]) -> PaddockError:
+    """The first problem, in a sentence, with the field as `messages[0].role`. Unknown fields are the least of them."""
+    problem = min(problems, key=lambda problem: problem["type"] == "extra_forbidden")
+    # Not the names that pydantic gives to the branches of a union.
+    param = _joined([part for part in problem["loc"] if isinstance(part, int) or _is_name(part)])
+    message = problem["msg"].removeprefix("Value error, ")
+    match problem["type"]:
+        case "json_invalid" if problem["ctx"]["error"].startswith("recursion limit"):
+            return too_deep()
+        case "json_invalid":
+            return InvalidJSON(f"the body is not valid JSON: {problem['ctx']['error']}")
+        case "extra_forbidden":
+            known = [name for name in schema.model_fields if name != param]
+            return UnsupportedParameter(f"unknown parameter {param!r}{nearest(param, known)}", param=param)
+        case "model_type" if not param:
+            return InvalidRequest("the body must be a JSON object")
+        case _ if not param:
+            return InvalidRequest(message)
+        case _:
+            return InvalidRequest(f"{param}: {message}", param=param)
+
+
+def _is_name(part: str) -> bool:
+    """Whether it can be a field's. Some of llama-server's have a dot in them."""
+    return all(word.isidentifier() for word in part.split("."))
+
+
+def _joined(location: list[str | int]) -> str:
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        else:
+            path += f".{part}" if path else part
+    return path

@@ -1,0 +1,103 @@
+"""TLS handshakes: each has a time limit and counts as a connection from the moment it is accepted.
+
+The event loop's own server tells nobody of a connection before its handshake is done, so these are accepted here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+import ssl
+from collections.abc import Callable
+
+import structlog
+
+from paddock.errors import TooManyConnections
+from paddock.gateway.http.connection import Connection
+from paddock.gateway.http.connection_slots import network_of
+
+_log = structlog.get_logger(__name__)
+_PAUSE = 0.1
+"""Seconds until the next try after the system had no room for a connection."""
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class TLSListener:
+    """Accepts connections on a listening socket, until it is closed. uvicorn takes it for a server of the loop's."""
+
+    def __init__(
+        self, sock: socket.socket, context: ssl.SSLContext, timeout: float, make: Callable[[], Connection]
+    ) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._context = context
+        self._timeout = timeout
+        self._make = make
+        self._accepting = asyncio.get_running_loop().create_task(self._accept())
+
+    def close(self) -> None:
+        self._accepting.cancel()
+
+    async def wait_closed(self) -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._accepting
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                sock, address = await loop.sock_accept(self._sock)
+            except OSError as error:
+                exhausted = error.errno in _EXHAUSTED  # else it is about a client that has left already
+                if exhausted:
+                    _log.warning("cannot accept a connection", reason=error.strerror)
+                await asyncio.sleep(_PAUSE if exhausted else 0)
+                continue
+            try:
+                self._begin(sock, network_of(address[0]))
+            except TooManyConnections:
+                sock.close()  # an answer could not be read before the handshake
+            except Exception:  # whatever it is, others still want to be accepted
+                _log.exception("a connection failed")
+                sock.close()
+
+    def _begin(self, sock: socket.socket, address: str) -> None:
+        connection = self._make()
+        handshake = Handshake(connection)
+        connection.enter(address, handshake)
+        connection.on_made = handshake.leave
+        handshake.task = asyncio.get_running_loop().create_task(self._greet(sock, connection, handshake))
+
+    async def _greet(self, sock: socket.socket, connection: Connection, handshake: Handshake) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: connection, sock, ssl=self._context, ssl_handshake_timeout=self._timeout
+            )
+        except OSError as error:  # of which ssl.SSLError and a timeout are kinds
+            _log.debug("no TLS handshake", reason=str(error))
+        finally:
+            handshake.leave()
+
+
+class Handshake:
+    """Somebody who has a connection, but cannot be spoken with yet."""
+
+    task: asyncio.Task[None] | None = None
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def leave(self) -> None:
+        """It is over, well or not. May be called more than once."""
+        self._connection.leave(self)
+
+    def make_room(self) -> None:
+        self.leave()
+        if self.task is not None:
+            self.task.cancel()
+
+    def shutdown(self) -> None:
+        """The server stops."""
+        self.make_room()

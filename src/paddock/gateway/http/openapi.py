@@ -1,0 +1,160 @@
+"""What the routes tell OpenAPI: the bodies they read and the answers they give.
+
+Routes answer with bytes that msgspec has encoded, of which FastAPI knows nothing; so each says for itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+
+from paddock.gateway.auth.permissions import Need
+
+_JSON, _EVENTS, _TEXT = "application/json", "text/event-stream", "text/plain"
+_DEFINITIONS = "#/$defs/"
+
+
+class ErrorDetail(msgspec.Struct):
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class Error(msgspec.Struct):
+    error: ErrorDetail
+    request_id: str
+
+
+class Success(msgspec.Struct):
+    success: bool = True
+
+
+def describe(
+    *answers: Any,
+    body: type[BaseModel] | None = None,
+    optional: bool = False,
+    events: tuple[Any, ...] = (),
+    done: bool = False,
+    named: bool = False,
+    error: Any = Error,
+    prefix: str = "",
+    text: bool = False,
+) -> dict[str, Any]:
+    """For the decorator of a route that answers with one of these and, where asked for a stream, with such events;
+    `done`: OpenAI's mark comes after them; `named`: each is called by its type. The `prefix` tells a dialect's schemas
+    from others of the same name. With `text` it answers with plain text.
+    """
+    content: dict[str, Any] = {_JSON: {"schema": _schema(answers)}} if answers else {}
+    if text:
+        content[_TEXT] = {"schema": {"type": "string"}}
+    if events:
+        data: dict[str, Any] = {
+            "type": "string",
+            "contentMediaType": _JSON,
+            "contentSchema": _schema((*events, error)),
+        }
+        if done:
+            data = {"anyOf": [data, {"const": "[DONE]"}]}
+        event: dict[str, Any] = {"description": "An error ends a stream."}
+        event |= {"type": "string"} if named else {"enum": ["message", "error"]}
+        each = {"type": "object", "properties": {"data": data, "event": event}, "required": ["data"]}
+        content[_EVENTS] = {"schema": each | {"description": "Each event; between them there may be comments."}}
+    failed = {"description": "Refused or failed", "content": {_JSON: {"schema": _schema((error,))}}}
+    described: dict[str, Any] = {
+        "responses": {200: {"description": "Done", "content": content}, "4XX": failed, "5XX": failed}
+    }
+    if body is not None:
+        schema = {_JSON: {"schema": body.model_json_schema()}}
+        described["openapi_extra"] = {"requestBody": {"required": not optional, "content": schema}}
+    return _prefixed(described, prefix) if prefix else described
+
+
+def _prefixed(part: Any, prefix: str) -> Any:
+    """The same with all definitions under longer names."""
+    if isinstance(part, list):
+        return [_prefixed(item, prefix) for item in part]
+    if isinstance(part, str):
+        return _referring(part, f"{_DEFINITIONS}{prefix}")
+    if not isinstance(part, dict):
+        return part
+    longer = {key: _prefixed(value, prefix) for key, value in part.items()}
+    if "$defs" in longer:
+        longer["$defs"] = {prefix + name: schema for name, schema in longer["$defs"].items()}
+    return longer
+
+
+def _referring(text: str, there: str) -> str:
+    """A text as it is; a reference as one to a definition there."""
+    return there + text.removeprefix(_DEFINITIONS) if text.startswith(_DEFINITIONS) else text
+
+
+def _schema(alternatives: tuple[Any, ...]) -> dict[str, Any]:
+    schemas = [msgspec.json.schema(alternative) for alternative in alternatives]
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+
+
+class OpenAPI:
+    """The application's description, made when it is first asked for."""
+
+    def __init__(self, app: FastAPI, needs: Mapping[str, Need]) -> None:
+        self._app = app
+        self._needs = needs
+        self._document: dict[str, Any] | None = None
+        self._encoded: bytes | None = None
+        self._building = threading.Lock()
+
+    def encoded(self) -> bytes:
+        """Built once, however many threads ask for it first: it takes a second of Python."""
+        with self._building:
+            if self._encoded is None:
+                self._encoded = msgspec.json.encode(self())
+            return self._encoded
+
+    def __call__(self) -> dict[str, Any]:
+        if self._document is None:
+            document = get_openapi(
+                title=self._app.title,
+                version=self._app.version,
+                description=self._app.description,
+                routes=self._app.routes,
+            )
+            schemas = document.setdefault("components", {}).setdefault("schemas", {})
+            document["paths"] = _hoisted(document["paths"], schemas)
+            document["components"]["securitySchemes"] = {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+            }
+            for path, operations in document["paths"].items():
+                for method, operation in operations.items():
+                    operation["security"] = _security(self._needs[f"{method.upper()} {path}"])
+            self._document = document
+        return self._document
+
+
+def _security(need: Need) -> list[dict[str, list[str]]]:
+    """One of the two ways to show a key; nothing, too, where the server has no keys."""
+    if need == "open":
+        return []
+    roles = ["admin"] if need == "admin" else []
+    return [{"bearer": roles}, {"header": roles}, {}]
+
+
+def _hoisted(part: Any, schemas: dict[str, Any]) -> Any:
+    """The same with all definitions in one place, where references from anywhere in a document can find them."""
+    if isinstance(part, list):
+        return [_hoisted(item, schemas) for item in part]
+    if isinstance(part, str):
+        return _referring(part, "#/components/schemas/")
+    if not isinstance(part, dict):
+        return part
+    for name, schema in part.get("$defs", {}).items():
+        hoisted = _hoisted(schema, schemas)
+        assert schemas.setdefault(name, hoisted) == hoisted, f"two schemas are called {name}"
+    return {key: _hoisted(value, schemas) for key, value in part.items() if key != "$defs"}

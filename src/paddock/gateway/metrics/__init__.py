@@ -1,7 +1,0 @@
-"""`/metrics`: everything that is counted, in one scrape that wakes no model and waits for none."""
-
-from paddock.gateway.metrics.http import HTTPCounts, route_of
-from paddock.gateway.metrics.page import MetricsPage
-from paddock.gateway.metrics.routes import metrics_routes
-
-__all__ = ["HTTPCounts", "MetricsPage", "metrics_routes", "route_of"]

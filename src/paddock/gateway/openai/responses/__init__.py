@@ -1,5 +1,0 @@
-"""OpenAI's Responses API, stateless: a row of items in, a row of items out."""
-
-from paddock.gateway.openai.responses.routes import response_routes
-
-__all__ = ["response_routes"]

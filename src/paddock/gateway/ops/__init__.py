@@ -1,0 +1,1 @@
+"""For operators: health, metrics, live view, tracing, reload, the web page."""

@@ -1,0 +1,299 @@
+"""`GET /live`: what the server is doing, as events, for the web page. Looking loads nothing and keeps nothing loaded.
+
+The shapes are those of web/src/api/live.ts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from typing import Literal, NamedTuple
+
+import msgspec
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from paddock import __version__
+from paddock.errors import Unavailable
+from paddock.fleet import Fleet, ModelRecord, ModelStatus, Scene, Sighting
+from paddock.gateway.auth.caller import Caller, caller_of
+from paddock.gateway.auth.gate import Gate
+from paddock.gateway.http.openapi import describe
+from paddock.gateway.http.responses import error_event
+from paddock.gateway.http.sse import EventStream
+from paddock.tally import Histogram
+from paddock.types import ModelKind, SlotView, SpanView, TreeView
+
+_encode = msgspec.json.Encoder().encode
+
+
+class LiveSlot(msgspec.Struct, kw_only=True):
+    id: int
+    state: Literal["idle", "prompt", "answer"]
+    prompt_tokens: int
+    prompt_done: int
+    """How many tokens of the prompt have been read, those that were known already among them."""
+    cached_tokens: int
+    answered_tokens: int
+    key: str | None
+    """Whose request it is, where the viewer may know."""
+
+
+class LiveHistogram(msgspec.Struct):
+    """Counts of times by their upper bounds in seconds; the last count is of all that took longer."""
+
+    bounds: tuple[float, ...]
+    counts: list[int]
+
+
+class LiveTotals(msgspec.Struct, kw_only=True):
+    """Numbers that never go back."""
+
+    requests: int
+    prompt_tokens: int
+    cached_tokens: int
+    answered_tokens: int
+    preemptions: int
+    evictions: int
+
+
+class LiveModel(msgspec.Struct, kw_only=True):
+    id: str
+    kind: ModelKind
+    state: Literal["unloaded", "loading", "loaded", "failed"]
+    progress: float | None
+    """How far its load has come, from 0 to 1."""
+    reason: str | None
+    """Why it is failed."""
+    pinned: bool
+    context: int | None
+    memory: int | None
+    """Bytes that it holds, or would hold by our estimate."""
+    gpu_memory: int | None
+    leaves_in: float | None
+    """Seconds until it leaves because nobody asks it."""
+    slots: list[LiveSlot]
+    waiting: int
+    totals: LiveTotals
+    first_token: LiveHistogram
+    inter_token: LiveHistogram
+
+
+class LiveMemory(msgspec.Struct, kw_only=True):
+    limit: int | None
+    used: int
+
+
+class LiveState(msgspec.Struct, kw_only=True):
+    time: float
+    version: str
+    memory: LiveMemory
+    gpu_memory: LiveMemory
+    models: list[LiveModel]
+
+
+class LiveNode(msgspec.Struct, kw_only=True):
+    """A span of tokens that is computed once for all who share it."""
+
+    id: int
+    parent: int | None
+    start: int
+    """How many tokens come before it."""
+    tokens: int
+    hot: bool
+    """In cells of a sequence."""
+    stored: bool
+    """In host memory."""
+    slots: list[int]
+    """Those that run on it now."""
+    hits: int
+    text: str | None
+    """As it begins, where the viewer may see it."""
+
+
+class LiveCells(msgspec.Struct, kw_only=True):
+    total: int
+    used: int
+
+
+class LiveStored(msgspec.Struct, kw_only=True):
+    """Bytes."""
+
+    limit: int
+    used: int
+
+
+class _Seen(NamedTuple):
+    """What a viewer was last shown of a tree, and of how it was used."""
+
+    tree: TreeView
+    hits: int
+    misses: int
+    evictions: int
+
+
+class LiveTree(msgspec.Struct, kw_only=True):
+    model: str
+    time: float
+    cells: LiveCells
+    stored: LiveStored
+    hits: int
+    misses: int
+    evictions: int
+    nodes: list[LiveNode]
+    omitted: int
+    """How many spans were left out because there are too many to draw."""
+
+
+def live_routes(fleet: Fleet, gate: Gate) -> APIRouter:
+    router = APIRouter(tags=["health"])
+
+    @router.get("/live", **describe(events=(LiveState, LiveTree), named=True))
+    async def live(request: Request) -> Response:
+        """What the server is doing, for as long as one looks: `state` at once and each second, and of each loaded model
+        its prefix tree (`tree`) at once and when it has changed. Loads nothing and keeps nothing loaded.
+        """
+        fleet.onlookers.refuse_if_crowded()
+        return EventStream(_events(fleet, gate, caller_of(request)))
+
+    return router
+
+
+async def _events(fleet: Fleet, gate: Gate, caller: Caller) -> AsyncGenerator[bytes]:
+    shown: dict[str, _Seen] = {}
+    try:
+        async with aclosing(fleet.onlookers.scenes()) as scenes:
+            async for scene in scenes:
+                if not gate.still_admits(caller):
+                    return
+                models = [model for model in scene.models if caller.may_ask(model.status.model)]
+                yield _event("state", _state(scene, models, caller))
+                for model in models:
+                    if model.tree is None:
+                        continue
+                    name, tally = model.status.model.name, (model.record or ModelRecord()).tally
+                    seen = _Seen(model.tree, tally.cache_hits, tally.cache_misses, tally.evictions)
+                    if shown.get(name) != seen:
+                        shown[name] = seen
+                        yield _event("tree", _tree(scene, name, seen, caller))
+    except Unavailable as error:
+        yield error_event(error)
+
+
+def _event(name: str, data: LiveState | LiveTree) -> bytes:
+    return b"event: " + name.encode() + b"\ndata: " + _encode(data) + b"\n\n"
+
+
+# ── what is seen ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _state(scene: Scene, models: Iterable[Sighting], caller: Caller) -> LiveState:
+    return LiveState(
+        time=round(scene.time, 3),
+        version=__version__,
+        memory=_memory(scene, "host"),
+        gpu_memory=_memory(scene, "gpu"),
+        models=[_model(model, caller) for model in models],
+    )
+
+
+def _memory(scene: Scene, device: str) -> LiveMemory:
+    """Of all models, whoever may ask them: so much is not to be had."""
+    there = [model.status for model in scene.models if model.status.state != "unloaded"]
+    return LiveMemory(limit=scene.memory_limit.get(device), used=sum(status.needs.get(device, 0) for status in there))
+
+
+def _model(model: Sighting, caller: Caller) -> LiveModel:
+    status, view, record = model.status, model.view, model.record or ModelRecord()
+    reason = (status.failure or model.prospect.problem) if status.state == "unloaded" else None
+    needs = status.needs or model.prospect.needs
+    return LiveModel(
+        id=status.model.name,
+        kind=model.prospect.kind or "generation",
+        # One that is on its way out is there until it has gone.
+        state="failed" if reason else "loaded" if status.state == "unloading" else status.state,
+        progress=status.progress if status.state == "loading" else None,
+        reason=reason,
+        pinned=status.model.pinned,
+        context=model.info.n_ctx if model.info is not None else None,
+        memory=needs.get("host"),
+        gpu_memory=needs.get("gpu"),
+        leaves_in=_leaves_in(status),
+        slots=[_slot(slot, caller) for slot in (view.slots if view is not None else [])],
+        waiting=status.waiting + (view.queued if view is not None else status.levels.queued),
+        totals=_totals(record),
+        first_token=_histogram(record.first_token_seconds),
+        inter_token=_histogram(record.tally.inter_token_seconds),
+    )
+
+
+def _leaves_in(status: ModelStatus) -> float | None:
+    """Nothing is said of one that stays, or is in use."""
+    model = status.model
+    if status.state != "loaded" or model.pinned or not model.idle_timeout or not status.idle_for:
+        return None
+    return round(max(model.idle_timeout - status.idle_for, 0), 1)
+
+
+def _slot(slot: SlotView, caller: Caller) -> LiveSlot:
+    return LiveSlot(
+        id=slot.id,
+        state=slot.state,
+        prompt_tokens=slot.prompt_tokens,
+        prompt_done=slot.prompt_done,
+        cached_tokens=slot.cached_tokens,
+        answered_tokens=slot.answered_tokens,
+        key=slot.key if slot.key and (caller.admin or slot.key == caller.name) else None,
+    )
+
+
+def _totals(record: ModelRecord) -> LiveTotals:
+    tally = record.tally
+    return LiveTotals(
+        requests=sum(usage.outcomes.total() for usage in record.keys.values()),
+        prompt_tokens=tally.prompt_tokens,
+        cached_tokens=tally.cached_tokens,
+        answered_tokens=tally.generated_tokens,
+        preemptions=tally.preemptions,
+        evictions=tally.evictions,
+    )
+
+
+def _histogram(histogram: Histogram) -> LiveHistogram:
+    return LiveHistogram(histogram.bounds, histogram.counts)
+
+
+def _tree(scene: Scene, model: str, seen: _Seen, caller: Caller) -> LiveTree:
+    tree = seen.tree
+    return LiveTree(
+        model=model,
+        time=round(scene.time, 3),
+        cells=LiveCells(total=tree.cells, used=tree.cells_used),
+        stored=LiveStored(limit=tree.stored_limit, used=tree.stored_used),
+        hits=seen.hits,
+        misses=seen.misses,
+        evictions=seen.evictions,
+        nodes=[_node(span, caller) for span in tree.spans],
+        omitted=tree.omitted,
+    )
+
+
+def _node(span: SpanView, caller: Caller) -> LiveNode:
+    return LiveNode(
+        id=span.id,
+        parent=span.parent,
+        start=span.start,
+        tokens=span.tokens,
+        hot=span.hot,
+        stored=span.stored,
+        slots=span.slots,
+        hits=span.hits,
+        text=span.text if _may_read(span, caller) else None,
+    )
+
+
+def _may_read(span: SpanView, caller: Caller) -> bool:
+    """An admin all, others what is of their tenant. Keys without a tenant share prefixes, but nobody has said that they
+    belong together: none of them reads what another has asked.
+    """
+    return caller.admin or (span.tenant != "" and span.tenant == caller.origin.tenant)

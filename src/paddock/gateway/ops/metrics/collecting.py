@@ -1,0 +1,238 @@
+"""From what was counted to points of the declared families: quick, on the event loop, and without asking anybody."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from paddock import __version__
+from paddock.fleet import Fleet, ModelRecord, ModelStatus, ReplicaStatus, llamacpp_levels, llamacpp_totals
+from paddock.gateway.ops.metrics.families import FAMILIES, Family
+from paddock.gateway.ops.metrics.http import HTTPCounts
+from paddock.gateway.ops.metrics.nvml import Gpu
+from paddock.gateway.ops.metrics.processes import Processes
+from paddock.logs import dropped_lines
+from paddock.tally import Histogram
+
+_POOL, _REPLICA = "default", "0"
+_HEALTHS = ("ready", "unready", "down")
+_STATES = ("unloaded", "loading", "loaded", "unloading")
+# There from the start, so that the first one shows as an increase.
+_CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "exit", "hang", "protocol")
+_LOAD_FAILURES = ("illegal_instruction", "model_load_failed", "out_of_memory")
+ANONYMOUS: Final = "anonymous"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    family: Family
+    labels: tuple[str, ...]
+    value: float | Histogram
+
+
+class Points(list[Point]):
+    def put(self, name: str, value: float | Histogram, *labels: str) -> None:
+        family = FAMILIES[name]
+        assert len(labels) == len(family.labels), f"{name} has the labels {family.labels}"
+        self.append(Point(family, labels, value.copy() if isinstance(value, Histogram) else value))
+
+
+def collect(fleet: Fleet, http: HTTPCounts, processes: Processes, gpus: Sequence[Gpu] = ()) -> Points:
+    points = Points()
+    engine = ("llama.cpp", _engine_version())
+    statuses = {status.model.name: status for status in fleet.members()}
+    pools = {status.model.name: status for status in fleet.status() if status.replicas}
+    workers = _workers(pools.values())
+    # One that is not served any more keeps what it has counted.
+    for name in dict.fromkeys([*statuses, *fleet.records]):
+        status, found = statuses.get(name), fleet.records.find(name)
+        record, worker = found or ModelRecord(), workers.get(name, (name, _POOL, _REPLICA))
+        if name not in pools:
+            if status is not None:
+                _add_levels(points, status, record, worker, engine)
+            _add_totals(points, record, worker, engine)
+        if found is not None:  # else there would be hundreds of zeros for each of a large directory's models
+            if name not in pools:
+                _add_times(points, record, worker)
+                _add_life(points, record, worker)
+                if (info := record.info) is not None:
+                    known = (info.llama_cpp_commit, str(info.sampler_profile))
+                    points.put("paddock_engine_info", 1, *engine, *worker, *known)
+            if name not in workers:
+                _add_requests(points, record, _whole(name, pools), engine)
+    for status in pools.values():
+        for replica in status.replicas:
+            _add_replica(points, replica, (status.model.name, status.model.name, replica.name))
+    for (route, name), count in http.for_models.items():
+        points.put("llama_requests_total", count, route, *engine, *_whole(name, pools))
+    for name, count in http.jobs.items():
+        points.put("paddock_jobs_total", count, name)
+    _add_processes(points, processes, statuses.values(), workers)
+    for device, limit in fleet.memory_limit.items():
+        points.put("paddock_memory_limit_bytes", limit, device)
+    add_gpus(points, gpus)
+    _add_http(points, http)
+    points.put("paddock_build_info", 1, __version__, platform.python_version(), *engine)
+    return points
+
+
+def _workers(pools: Iterable[ModelStatus]) -> dict[str, tuple[str, ...]]:
+    """What those are called that are replicas of something, by the name under which each was loaded."""
+    return {
+        member.name: (status.model.name, status.model.name, replica)
+        for status in pools
+        for replica, member in status.model.members().items()
+    }
+
+
+def _whole(name: str, pools: Container[str]) -> tuple[str, ...]:
+    """The labels of what is about a model as such, whoever serves it."""
+    return (name, name, "") if name in pools else (name, _POOL, _REPLICA)
+
+
+def _add_levels(
+    points: Points, status: ModelStatus, record: ModelRecord, worker: tuple[str, ...], engine: tuple[str, ...]
+) -> None:
+    levels = status.levels
+    for name, value in llamacpp_levels(status, record, time.monotonic()).items():
+        points.put(name, value, *engine, *worker)
+    for name, value in {
+        "paddock_slots": status.slots,
+        "paddock_running_requests": levels.running,
+        "paddock_queued_requests": levels.queued,
+        "paddock_prefix_memory_bytes": levels.stored_bytes,
+        "paddock_prefix_memory_limit_bytes": status.cache_share,
+        "paddock_prefix_memory_tokens": levels.stored_tokens,
+        "paddock_cache_cells": levels.cells,
+        "paddock_cache_cells_used": levels.cells_used,
+        "paddock_model_waiting_requests": status.waiting,
+    }.items():
+        points.put(name, value, *worker)
+    for state in _STATES:
+        points.put("paddock_model_state", status.state == state, *worker, state)
+    for device, size in status.needs.items():
+        points.put("paddock_model_memory_bytes", size, *worker, device)
+
+
+def _add_totals(points: Points, record: ModelRecord, worker: tuple[str, ...], engine: tuple[str, ...]) -> None:
+    tally = record.tally
+    for name, value in llamacpp_totals(record).items():
+        points.put(name, value, *engine, *worker)
+    for name, value in {
+        "paddock_preemptions_total": tally.preemptions,
+        "paddock_prefix_evictions_total": tally.evictions,
+        "paddock_worker_cpu_seconds_total": tally.cpu_seconds,
+    }.items():
+        points.put(name, value, *worker)
+    points.put("paddock_prefix_tokens_total", tally.cached_tokens, *worker, "reused")
+    points.put("paddock_prefix_tokens_total", tally.prompt_tokens, *worker, "computed")
+    points.put("paddock_prefix_lookups_total", tally.cache_hits, *worker, "hit")
+    points.put("paddock_prefix_lookups_total", tally.cache_misses, *worker, "miss")
+
+
+def _add_times(points: Points, record: ModelRecord, worker: tuple[str, ...]) -> None:
+    tally = record.tally
+    for name, histogram in {
+        "paddock_queue_seconds": tally.queue_seconds,
+        "paddock_inter_token_seconds": tally.inter_token_seconds,
+        "paddock_step_duration_seconds": tally.step_seconds,
+        "paddock_step_sequences": tally.step_sequences,
+        "paddock_step_tokens": tally.step_tokens,
+        "paddock_model_load_seconds": record.load_seconds,
+    }.items():
+        points.put(name, histogram, *worker)
+
+
+def _add_requests(points: Points, record: ModelRecord, model: tuple[str, ...], engine: tuple[str, ...]) -> None:
+    name = model[0]
+    points.put("llama_request_duration_seconds", record.request_seconds, *engine, *model)
+    for key, usage in record.keys.items():
+        key = key or ANONYMOUS
+        for outcome, count in usage.outcomes.items():
+            points.put("paddock_requests_total", count, name, key, outcome)
+        points.put("paddock_prompt_tokens_total", usage.prompt_tokens, name, key)
+        points.put("paddock_cached_prompt_tokens_total", usage.cached_tokens, name, key)
+        points.put("paddock_generated_tokens_total", usage.generated_tokens, name, key)
+    points.put("paddock_model_wait_seconds", record.wait_seconds, name)
+    points.put("paddock_time_to_first_token_seconds", record.first_token_seconds, name)
+    points.put("paddock_request_duration_seconds", record.request_seconds, name)
+
+
+def _add_life(points: Points, record: ModelRecord, worker: tuple[str, ...]) -> None:
+    points.put("paddock_model_loads_total", record.loads, *worker)
+    points.put("paddock_model_unloads_total", record.unloads, *worker)
+    for reason in _with(_CRASHES, record.crashes):
+        points.put("paddock_model_crashes_total", record.crashes[reason], *worker, reason)
+    for reason in _with(_LOAD_FAILURES, record.load_failures):
+        points.put("paddock_model_load_failures_total", record.load_failures[reason], *worker, reason)
+
+
+def _add_replica(points: Points, status: ReplicaStatus, replica: tuple[str, ...]) -> None:
+    for health in _HEALTHS:
+        points.put("paddock_replica_health", status.health == health, *replica, health)
+    points.put("paddock_replica_drained", status.drained, *replica)
+    points.put("paddock_replica_running_requests", status.load.running, *replica)
+    points.put("paddock_replica_retries_total", status.retried, *replica)
+    for reason, count in status.chosen.items():
+        points.put("paddock_replica_requests_total", count, *replica, reason)
+    if status.kind == "worker":
+        return
+    points.put("paddock_replica_tokens_total", status.tokens, *replica)
+    for outcome in _with(("ok", "left", "replica_failed"), status.outcomes):
+        points.put("paddock_replica_answers_total", status.outcomes.get(outcome, 0), *replica, outcome)
+    for name, value in status.scraped.items():
+        if name in FAMILIES:  # whatever else there will be, it is not declared yet
+            points.put(name, value, status.engine, status.engine_version, *replica)
+
+
+def _add_processes(
+    points: Points,
+    processes: Processes,
+    statuses: Iterable[ModelStatus],
+    workers: Mapping[str, tuple[str, ...]],
+) -> None:
+    points.put("paddock_memory_available_bytes", processes.available, "host")
+    for status in statuses:
+        process = processes.workers.get(status.pid or 0)
+        if process is not None:
+            worker = workers.get(status.model.name, (status.model.name, _POOL, _REPLICA))
+            points.put("paddock_worker_resident_memory_bytes", process.resident, *worker)
+            points.put("paddock_worker_own_memory_bytes", process.own, *worker)
+            points.put("paddock_worker_open_fds", process.open_fds, *worker)
+
+
+def add_gpus(points: Points, gpus: Sequence[Gpu]) -> None:
+    for gpu in gpus:
+        labels = (str(gpu.index), gpu.name, gpu.uuid)
+        if gpu.utilization is not None:
+            points.put("paddock_gpu_utilization_ratio", gpu.utilization, *labels)
+        points.put("paddock_gpu_memory_used_bytes", gpu.memory_used, *labels)
+        points.put("paddock_gpu_memory_total_bytes", gpu.memory_total, *labels)
+
+
+def _add_http(points: Points, http: HTTPCounts) -> None:
+    for (method, route, status), count in http.requests.items():
+        points.put("paddock_http_requests_total", count, method, route, str(status))
+    for route, seconds in http.seconds.items():
+        points.put("paddock_http_request_duration_seconds", seconds, route)
+    points.put("paddock_http_requests_in_progress", http.in_progress)
+    points.put("paddock_http_streams", http.streams)
+    points.put("paddock_log_lines_dropped_total", dropped_lines())
+    points.put("paddock_http_connections", len(http.connections))
+    points.put("paddock_http_buffered_body_bytes", http.bodies.held if http.bodies is not None else 0)
+
+
+def _with(known: tuple[str, ...], found: Mapping[str, int]) -> list[str]:
+    return list(dict.fromkeys([*known, *found]))
+
+
+def _engine_version() -> str:
+    """Of the binding that workers load llama.cpp by: known without loading it."""
+    try:
+        return version("llama-cpp-python")
+    except PackageNotFoundError:
+        return "unknown"

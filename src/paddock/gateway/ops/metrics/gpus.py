@@ -1,0 +1,73 @@
+"""What the GPUs do, sampled when somebody scrapes. A driver that hangs delays one scrape, and no other work."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import structlog
+
+from paddock.gateway.ops.metrics.nvml import Gpu, Nvml, NvmlError
+
+_log = structlog.get_logger(__name__)
+_BELIEVED = 1.0
+"""Seconds for which a sample serves everybody who asks."""
+_PATIENCE = 2.0
+"""Seconds that a scrape waits for a sample before it goes without one."""
+_RETRY = 60.0
+"""Seconds until a library that is missing or failed is tried again."""
+
+
+class Reader(Protocol):
+    def read(self) -> Sequence[Gpu]:
+        """Raises NvmlError."""
+        ...
+
+
+class Gpus:
+    """Used on the event loop; the driver is asked on a thread of its own, one at a time."""
+
+    def __init__(self, open_reader: Callable[[], Reader] = Nvml, patience: float = _PATIENCE) -> None:
+        self._open, self._patience = open_reader, patience
+        self._reader: Reader | None = None
+        self._sample: Sequence[Gpu] = ()
+        self._until = float("-inf")
+        """When another sample is due, by the monotonic clock."""
+        self._pending: asyncio.Future[None] | None = None
+        self._asked = 0.0
+        """When the driver was asked last."""
+
+    async def look(self) -> Sequence[Gpu]:
+        """Of now, or of a second ago. None of them where there is no NVML, or it does not answer in time."""
+        if time.monotonic() < self._until:
+            return self._sample
+        if self._pending is None or self._pending.done():
+            loop = asyncio.get_running_loop()
+            self._pending, self._asked = loop.create_future(), time.monotonic()
+            # A daemon, and not of the loop's own threads: one that hangs in the driver must not keep the server alive.
+            threading.Thread(target=self._read, args=(loop, self._pending), name="nvml", daemon=True).start()
+        # From when it was asked: while it hangs, later scrapes do not wait at all.
+        left = max(0.0, self._asked + self._patience - time.monotonic())
+        done, _ = await asyncio.wait([self._pending], timeout=left)
+        return self._sample if done else ()
+
+    def _read(self, loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
+        try:
+            if self._reader is None:
+                self._reader = self._open()
+            self._sample, self._until = self._reader.read(), time.monotonic() + _BELIEVED
+        except NvmlError as error:
+            _log.debug("GPUs cannot be asked", error=str(error))
+            self._reader, self._sample, self._until = None, (), time.monotonic() + _RETRY
+        try:
+            loop.call_soon_threadsafe(_resolve, done)
+        except RuntimeError:
+            pass  # the server has stopped in the meantime
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

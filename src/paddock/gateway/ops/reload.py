@@ -1,0 +1,102 @@
+"""Reading the settings and the models' directory again, while everything runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from paddock import logs
+from paddock.config import ServerSettings, Settings
+from paddock.errors import InvalidRequest, StartupError
+from paddock.fleet import Fleet, Rules, open_catalogue
+from paddock.gateway.auth.gate import Gate
+from paddock.gateway.auth.keys import Key, read_keys
+
+_log = structlog.get_logger(__name__)
+
+_AT_ONCE = frozenset({"keys", "api_keys", "api_key_file", "cors_origins", "log_level"})
+"""Settings of the server that take effect with a reload."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    changed: list[str]
+    """Models that are new, or gone, or will be opened differently."""
+    restart_needed: list[str]
+    """Settings that have changed and take effect with the next start only."""
+
+
+class Reloader:
+    """Applies the difference, or nothing at all."""
+
+    def __init__(self, fleet: Fleet, gate: Gate, settings: Settings, reread: Callable[[], Settings]) -> None:
+        self._fleet = fleet
+        self._gate = gate
+        self._settings = settings
+        self._reread = reread
+        self._manager = settings.model_manager
+        self._lock = asyncio.Lock()
+        self._followers: list[Callable[[ServerSettings], None]] = []
+
+    def when_reloaded(self, apply: Callable[[ServerSettings], None]) -> None:
+        """Be given the server's settings after each reload."""
+        self._followers.append(apply)
+
+    async def reload(self) -> Reloaded:
+        """Raises `InvalidRequest`, with everything as it was, if the settings or what they name are not right."""
+        async with self._lock:
+            try:
+                settings = await asyncio.to_thread(self._reread)
+                keys = await asyncio.to_thread(self._read_keys, settings)
+                # What libllama says is decided when a worker starts: no model leaves because of the log's level.
+                verbose = self._settings.server.log_level == "DEBUG"
+                catalogue = await asyncio.to_thread(
+                    open_catalogue,
+                    settings.model_manager,
+                    verbose=verbose,
+                    slot_save_path=self._settings.server.slot_save_path,  # which changes with the next start only
+                )
+            except StartupError as error:
+                _log.error("not reloaded", error=error.message)
+                raise InvalidRequest(f"nothing was changed: {error.message}") from None
+            for note in catalogue.notes:
+                _log.warning(note)
+            self._gate.replace(keys)
+            self._manager = settings.model_manager
+            changed = self._fleet.reload(catalogue, Rules.of(settings.model_manager))
+            before, after = self._settings.server, settings.server
+            logs.set_level(after.log_level)
+            for apply in self._followers:
+                apply(after)
+            restart = [
+                name
+                for name in type(after).model_fields
+                if name not in _AT_ONCE and getattr(after, name) != getattr(before, name)
+            ]
+            _log.info("reloaded", changed=changed, restart_needed=restart)
+            return Reloaded(changed, [f"server.{name}" for name in restart])
+
+    async def rescan(self) -> list[str]:
+        """Look at the models directory again, with the settings as they are. Returns the models that are new, gone or
+        changed. Raises `InvalidRequest`, with everything as it was.
+        """
+        async with self._lock:
+            verbose = self._settings.server.log_level == "DEBUG"
+            try:
+                catalogue = await asyncio.to_thread(
+                    open_catalogue, self._manager, verbose=verbose, slot_save_path=self._settings.server.slot_save_path
+                )
+            except StartupError as error:
+                raise InvalidRequest(f"nothing was changed: {error.message}") from None
+            return self._fleet.reload(catalogue, Rules.of(self._manager), keep_templates=True)
+
+    def _read_keys(self, settings: Settings) -> list[Key]:
+        keys = read_keys(settings.server)
+        if self._gate.has_keys and not keys:
+            raise StartupError(
+                "there is no API key any more: a server that asks for keys does so until it is restarted"
+            )
+        return keys

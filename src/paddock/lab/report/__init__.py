@@ -1,6 +1,0 @@
-"""A folder for each run: every observation as it comes, then a table, pictures and a page that says what it shows."""
-
-from paddock.lab.report.findings import Cell, Findings, Picture, Table
-from paddock.lab.report.recording import Recording, new_folder
-
-__all__ = ["Cell", "Findings", "Picture", "Recording", "Table", "new_folder"]

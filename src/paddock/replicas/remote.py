@@ -1,0 +1,299 @@
+"""A replica that is a llama.cpp-compatible server elsewhere: looked after and asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import structlog
+
+from paddock.config import ReplicaSettings
+from paddock.errors import (
+    PaddockError,
+    ReplicaFailed,
+    ReplicaLost,
+    ReplicaUnreachable,
+    ServerStopping,
+    Unavailable,
+)
+from paddock.replicas.condition import Condition
+from paddock.replicas.encode import beyond, conversation, said
+from paddock.replicas.remote_attempt import RemoteAttempt
+from paddock.replicas.replica import ReplicaStatus
+from paddock.replicas.routing import Load
+from paddock.replicas.scraping import PROCESSING, busy, scraped
+from paddock.replicas.shapes import Content, Models, Props, Rendered, Slot, TokenIds, TokenPieces, engine_of
+from paddock.replicas.upstream import Upstream
+from paddock.types import ChatPrompt, GenerateRequest, ModelInfo, SlotState
+from paddock.wire import Detokenize, ReadPrompt, Render, Text, TextQuestion, Tokenize, Tokens
+
+_log = structlog.get_logger(__name__)
+
+_INTERVAL = 1.0
+"""Seconds between two looks at how it is."""
+_SCRAPED_EVERY, _LEARNT_EVERY = 5, 30
+"""In looks."""
+_LOST = 5
+"""Looks in a row without an answer after which nobody waits any longer for what is under way there."""
+
+
+class RemoteReplica:
+    """Everything here runs on the gateway's event loop."""
+
+    def __init__(
+        self, name: str, settings: ReplicaSettings, model: str, *, deterministic: bool, silence_timeout: float
+    ) -> None:
+        self.name = name
+        self._model = settings.model or model
+        self._alias = ""
+        self._version = settings.engine_version
+        self._engine = ("llama.cpp", "unknown")
+        self._deterministic = deterministic
+        self.upstream = Upstream(name, settings, self._model, silence_timeout)
+        self.condition = Condition()
+        self.info: ModelInfo | None = None
+        self.metrics: Mapping[str, float] = {}
+        """What it counts itself, as it last said."""
+        self.tokens = 0
+        """What has been heard from it, token by token."""
+        self.outcomes: Counter[str] = Counter()
+        """How requests to it ended: `ok`, `left`, or the code of an error."""
+        self._problem = ""
+        """Why it is not known what it is."""
+        self._others = 0
+        self._attempts: set[RemoteAttempt] = set()
+        self._unused = asyncio.Event()
+        self._unused.set()
+        self._ids = itertools.count(1)
+        self._looks = 0
+        self._looking: asyncio.Lock = asyncio.Lock()
+        self._watching: asyncio.Task[None] | None = None
+
+    # ── what a pool asks ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_paddock(self) -> bool:
+        return self.info is not None and self.info.engine.startswith("paddock ")
+
+    @property
+    def load(self) -> Load:
+        return Load(len(self._attempts) + self._others, 0, self.info.n_slots if self.info is not None else 0)
+
+    @property
+    def life(self) -> int:
+        return self.condition.life
+
+    @property
+    def usable(self) -> bool:
+        """Another Paddock keeps requests while it loads its model; a llama-server refuses them."""
+        if not self._looks:
+            return True
+        health = self.condition.health
+        there = self.info is not None and (health == "ready" or (health == "unready" and self.is_paddock))
+        return there and not self.condition.left_alone(time.monotonic())
+
+    @property
+    def awake(self) -> bool:
+        return self.condition.health == "ready"
+
+    def beyond(self, request: GenerateRequest) -> PaddockError | None:
+        if self.info is None:
+            return None
+        return beyond(
+            request,
+            paddock=self.is_paddock,
+            slots=self.info.n_slots,
+            deterministic=self._deterministic or request.deterministic,
+        )
+
+    async def enter(self, *, exact: bool) -> RemoteReplica:
+        if self.info is None:
+            await self.look()
+        if exact and self.is_paddock and self.info is not None and not self.info.fingerprint:
+            # It is known once the model is loaded there, which the shortest of answers sees to.
+            shortest = {"model": self._model, "prompt": "a", "n_predict": 1}
+            await self.upstream.post("/completion", shortest, dict[str, Any], patient=True)
+            await self._learn()
+        if not self.usable:
+            raise Unavailable(
+                self._problem or f"the replica {self.name} is {self.condition.health}",
+                retry_after=1,
+            )
+        return self
+
+    def wake(self) -> None:
+        """It looks after itself."""
+
+    async def slots(self) -> list[SlotState]:
+        return [slot.state() for slot in await self.upstream.get("/slots", list[Slot])]
+
+    async def leave(self) -> None:
+        await self._unused.wait()
+
+    async def stop(self, grace: float | None) -> None:
+        try:
+            async with asyncio.timeout(grace):
+                await self.leave()
+        except TimeoutError:
+            self.fail_all(ServerStopping("the server is stopping"))
+
+    def status(self) -> ReplicaStatus:
+        failures = self.condition.failures
+        return ReplicaStatus(
+            self.name,
+            "server",
+            self.condition.health,
+            *self.engine,
+            self.load,
+            url=self.upstream.url,
+            fingerprint=self.info.fingerprint if self.info is not None else "",
+            failures=failures.count,
+            failure=failures.reason or self._problem,
+            retry_after=failures.pause(time.monotonic()),
+            tokens=self.tokens,
+            outcomes=self.outcomes,
+            scraped=self.metrics,
+        )
+
+    @property
+    def engine(self) -> tuple[str, str]:
+        """What it is, and of which version: a label of metrics, so it stays what it was while the server is down, and
+        does not depend on whether a model is loaded there.
+        """
+        name, version = self._engine
+        return name, self._version or version
+
+    def start(self) -> None:
+        if self._watching is None:
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
+
+    async def close(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        self.fail_all(ServerStopping("the server is stopping"))
+        await self.upstream.close()
+
+    # ── looking after it ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _watch(self) -> None:
+        while True:
+            await self.look()
+            await asyncio.sleep(_INTERVAL)
+
+    async def look(self) -> None:
+        """See how it is, and now and then what it is and what it has counted."""
+        async with self._looking:
+            before, life = self.condition.health, self.condition.life
+            self.condition.heard(await self.upstream.health())
+            health = self.condition.health
+            if health != before and self._looks:
+                write = _log.warning if health == "down" else _log.info
+                write("replica", replica=self.name, url=self.upstream.url, health=health)
+            if health == "down":
+                self.info = None  # it may come back as another one
+            if self.condition.missed >= _LOST:
+                self.fail_all(self.upstream.lost("does not answer any more"))
+            due, self._looks = self._looks, self._looks + 1
+            if health != "ready":
+                return
+            known = self.info is not None and bool(self.info.fingerprint) and life == self.condition.life
+            try:
+                if not known or before != "ready" or due % _LEARNT_EVERY == 0:
+                    await self._learn()
+                if due % _SCRAPED_EVERY == 0:
+                    await self._scrape()
+                self._problem = ""
+            except PaddockError as error:
+                if error.message != self._problem:
+                    _log.warning("replica does not say what it is", replica=self.name, error=error.message)
+                self._problem = error.message
+
+    async def _learn(self) -> None:
+        props = await self.upstream.get("/props", Props)
+        self._engine = engine_of(props.build_info)
+        self._alias = props.model_alias  # what it counts under, whatever it also answers to
+        meta: dict[str, Any] = {}
+        if not props.build_info.startswith("paddock "):
+            models = (await self.upstream.get("/v1/models", Models)).data
+            meta = (models[0].meta if models else None) or {}
+        self.info = props.info(meta)
+
+    async def _scrape(self) -> None:
+        """What it counts, and what others have it do. A llama-server counts with --metrics only; its slots it shows
+        unless started with --no-slots.
+        """
+        counted: Mapping[str, float] = {}
+        before = len(self._attempts)
+        with contextlib.suppress(PaddockError):
+            counted = self.metrics = scraped(await self.upstream.text("/metrics"), self._alias or self._model)
+        processing: list[bool] | None = None
+        if PROCESSING not in counted:
+            with contextlib.suppress(PaddockError):
+                processing = [slot.is_processing for slot in await self.slots()]
+        # A request that ends during the scrape may still be counted by the other server.
+        self._others = max(0, busy(counted, processing) - max(before, len(self._attempts)))
+
+    # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def generate(self, request: Callable[[int], GenerateRequest]) -> RemoteAttempt:
+        attempt = RemoteAttempt(self, request(next(self._ids)))
+        self._attempts.add(attempt)
+        self._unused.clear()
+        return attempt
+
+    def said(self, request: GenerateRequest) -> tuple[str, dict[str, Any]]:
+        exact = self._deterministic or request.deterministic
+        n_ctx = self.info.n_ctx if self.info is not None else 0
+        return said(request, self._model, paddock=self.is_paddock, n_ctx=n_ctx, deterministic=exact)
+
+    def ended(self, attempt: RemoteAttempt, outcome: str, error: PaddockError | None = None) -> None:
+        self._attempts.discard(attempt)
+        self.outcomes[outcome] += 1
+        if not self._attempts:
+            self._unused.set()
+        if outcome == "ok":
+            self.condition.succeeded()
+        elif isinstance(error, ReplicaFailed | ReplicaLost):
+            self.condition.failed(error.message, time.monotonic())
+            if isinstance(error, ReplicaUnreachable):
+                self.condition.gone()
+
+    def fail_all(self, error: PaddockError) -> None:
+        for attempt in list(self._attempts):
+            attempt.fail(error)
+
+    async def ask(self, question: Callable[[int], TextQuestion]) -> Tokens | Text:
+        asked = question(0)
+        match asked:
+            case Tokenize():
+                return await self._tokenize(
+                    asked.parts[0] if len(asked.parts) == 1 else asked.parts,
+                    add_special=asked.add_special,
+                    parse_special=asked.parse_special,
+                    with_pieces=asked.with_pieces,
+                )
+            case Detokenize(_, tokens):
+                answer = await self.upstream.post("/detokenize", {"model": self._model, "tokens": tokens}, Content)
+                return Text(0, answer.content)
+            case Render(_, prompt):
+                return Text(0, await self._render(prompt))
+            case ReadPrompt(_, prompt):
+                text = await self._render(prompt)
+                return await self._tokenize(text, add_special=True, parse_special=True, with_pieces=False)
+
+    async def _render(self, prompt: ChatPrompt) -> str:
+        body = {"model": self._model, **conversation(prompt)}
+        return (await self.upstream.post("/apply-template", body, Rendered)).prompt
+
+    async def _tokenize(self, content: Any, **options: bool) -> Tokens:
+        body = {"model": self._model, "content": content, **options}
+        shape: type[TokenPieces | TokenIds] = TokenPieces if options["with_pieces"] else TokenIds
+        tokens = (await self.upstream.post("/tokenize", body, shape)).tokens
+        return Tokens(0, len(tokens), msgspec.json.encode(tokens))

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.replicas.condition import Condition
+
+
+def test_what_a_status_means() -> None:
+    condition = Condition()
+    for status, health in [(200, "ready"), (503, "unready"), (200, "ready")]:
+        condition.heard(status)
+        assert condition.health == health
+
+
+def test_it_is_gone_when_it_does_not_answer_twice_or_a_request_finds_nobody() -> None:
+    condition = Condition(health="ready")
+    healths = []
+    for _ in range(2):
+        condition.heard(0)
+        healths.append(condition.health)
+    assert healths == ["ready", "down"]
+    other = Condition(health="ready")
+    other.gone()
+    assert other == Condition(health="down")
+
+
+def test_who_comes_back_begins_a_new_life_and_is_forgiven() -> None:
+    condition = Condition(health="ready")
+    for _ in range(5):
+        condition.failed("no", now=0)
+    condition.gone()
+    condition.heard(503)
+    condition.heard(200)
+    assert (condition.life, condition.health) == (1, "ready")
+    assert not condition.left_alone(now=0)
+
+
+@given(st.lists(st.sampled_from([0, 200, 500, 503, "failed", "succeeded"]), max_size=40))
+def test_it_is_ready_exactly_after_it_said_so(happened: list[int | str]) -> None:
+    condition, last, missed = Condition(), "unready", 0
+    for what in happened:
+        match what:
+            case "failed":
+                condition.failed("no", now=0)
+            case "succeeded":
+                condition.succeeded()
+                assert not condition.left_alone(now=0)
+            case int():
+                condition.heard(what)
+                missed = 0 if what in (200, 503) else missed + 1
+                last = "ready" if what == 200 else "unready" if what == 503 else "down" if missed >= 2 else last
+        assert condition.health == last

@@ -1,0 +1,116 @@
+"""What servers say, as they say it, read as deltas."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from paddock.replicas.decode import Broken, ChatReader, CompletionReader, Told
+from paddock.types import CallDelta, PromptProgress, Usage
+from paddock.wire import Delta
+
+
+def chat(*chunks: Any, **options: Any) -> list[Delta]:
+    reader = ChatReader(**{"probs": -1, "progress": False, "timings": False, **options})
+    return [delta for chunk in chunks for delta in reader.feed(json.dumps(chunk).encode())]
+
+
+def choice(delta: dict[str, Any], finish: str | None = None, index: int = 0, **more: Any) -> dict[str, Any]:
+    return {"choices": [{"index": index, "delta": delta, "finish_reason": finish}], **more}
+
+
+def usage(prompt: int, completion: int, **more: Any) -> dict[str, Any]:
+    return {"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": completion}, **more}
+
+
+def test_a_conversation() -> None:
+    deltas = chat(
+        choice({"role": "assistant", "content": None}),
+        choice({"reasoning_content": "Hm."}),
+        choice({"content": "Hel"}),
+        choice({"content": "lo"}),
+        choice({}, "stop"),
+        usage(5, 3, timings={"prompt_ms": 10, "predicted_ms": 20.0, "cache_n": 2}),
+    )
+    assert [(delta.text, delta.reasoning) for delta in deltas] == [("", "Hm."), ("Hel", ""), ("lo", ""), ("", "")]
+    assert [delta.finish for delta in deltas] == [None, None, None, "stop"]
+    assert deltas[-1].usage == Usage(5, 3)
+    assert deltas[-1].timings is not None and deltas[-1].timings.generation == 0.02
+
+
+def test_calls_and_one_that_proved_to_be_none() -> None:
+    begun = choice(
+        {"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{"}}]}
+    )
+    more = choice({"tool_calls": [{"index": 0, "function": {"arguments": "}"}}]})
+    deltas = chat(begun, more, choice({}, "tool_calls"), usage(1, 2))
+    assert [delta.calls for delta in deltas] == [[CallDelta(0, "c", "f", "{")], [CallDelta(0, arguments="}")], None]
+    deltas = chat(begun, choice({"content": "{"}), choice({"malformed_tool_call": True}, "stop"), usage(1, 2))
+    assert deltas[-1].calls == [CallDelta(0, withdrawn=True)]
+    assert deltas[-1].malformed
+
+
+@pytest.mark.parametrize("each", [True, False])
+def test_the_usage_of_several_answers_adds_up_however_it_is_told(each: bool) -> None:
+    said = [choice({"content": "a"}), choice({"content": "b"}, index=1), choice({"content": "c"}, index=1)]
+    ends = [choice({}, "stop"), usage(4, 1), choice({}, "length", index=1), usage(4, 2)]
+    if not each:
+        ends = [choice({}, "stop"), choice({}, "length", index=1), usage(4, 3)]
+    ended = {delta.index: delta for delta in chat(*said, *ends) if delta.finish is not None}
+    assert {index: delta.usage for index, delta in ended.items()} == {0: Usage(4, 1), 1: Usage(4, 2)}
+    assert [ended[0].finish, ended[1].finish] == ["stop", "length"]
+
+
+def test_how_likely_words_were() -> None:
+    one = {"token": "é", "bytes": [195, 169], "logprob": -0.5, "top_logprobs": [{"token": "e", "logprob": -1.0}]}
+    chunk = choice({"content": "é"})
+    chunk["choices"][0]["logprobs"] = {"content": [one]}
+    (delta,) = chat(chunk, probs=1)
+    assert delta.logprobs is not None
+    assert (delta.logprobs[0].piece, delta.logprobs[0].logprob) == ("é".encode(), -0.5)
+    assert delta.logprobs[0].top == [(-1, b"e", -1.0)]
+
+
+def test_progress_is_told_to_who_asks_and_known_to_us_anyway() -> None:
+    chunk = choice({}, prompt_progress={"total": 9, "cache": 1, "processed": 4, "time_ms": 500})
+    (delta,) = chat(chunk, progress=True)
+    assert delta.progress == PromptProgress(9, 1, 4, 0.5)
+    reader = ChatReader(probs=-1, progress=False, timings=False)
+    assert reader.feed(json.dumps(chunk).encode()) == []
+    assert reader.prompt_tokens == 9
+
+
+def test_a_completion() -> None:
+    reader = CompletionReader(probs=-1, progress=False, timings=False, tokens=True)
+    part = {"index": 0, "content": "Hi", "tokens": [7], "stop": False, "id_slot": 1, "tokens_evaluated": 3}
+    (delta,) = reader.feed(json.dumps(part).encode())
+    assert (delta.text, delta.tokens, delta.slot, delta.finish) == ("Hi", [7], 1, None)
+    last = {
+        "index": 0,
+        "content": "",
+        "tokens": [],
+        "stop": True,
+        "tokens_evaluated": 3,
+        "tokens_predicted": 1,
+        "stop_type": "word",
+        "stopping_word": "x",
+        "prompt": "<s>Once",
+        "timings": {"cache_n": 2},
+    }
+    (delta,) = reader.feed(json.dumps(last).encode())
+    assert (delta.finish, delta.stop_string, delta.usage) == ("stop", "x", Usage(3, 1, 2))
+    assert (reader.prompt, reader.prompt_tokens) == ("<s>Once", 3)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"choices": 3}', b'"\xff"'])
+def test_what_is_no_answer_is_not_taken_for_one(data: bytes) -> None:
+    with pytest.raises(Broken):
+        ChatReader(probs=-1, progress=False, timings=False).feed(data)
+
+
+def test_an_error_is_passed_on() -> None:
+    with pytest.raises(Told) as told:
+        chat({"error": {"code": 500, "message": "no"}})
+    assert told.value.error == {"code": 500, "message": "no"}

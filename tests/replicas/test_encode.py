@@ -1,0 +1,187 @@
+"""What is sent to a server elsewhere: nothing of a request may be lost on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.replicas.encode import beyond, said
+from paddock.types import (
+    ChatPrompt,
+    Constraint,
+    GenerateRequest,
+    InfillPrompt,
+    MixedPrompt,
+    Prompt,
+    SamplingParams,
+    TextPrompt,
+    TokenPrompt,
+    Tool,
+)
+
+_HELLO = [{"role": "user", "content": "Hello!"}]
+
+
+def body(request: GenerateRequest, **options: Any) -> dict[str, Any]:
+    _, content = said(request, "m", **{"paddock": False, "n_ctx": 512, "deterministic": False, **options})
+    content = msgspec.json.decode(msgspec.json.encode(content))  # as it is sent
+    assert isinstance(content, dict)
+    return content
+
+
+@given(
+    st.builds(
+        SamplingParams,
+        temperature=st.floats(0, 2),
+        top_k=st.integers(0, 100),
+        seed=st.none() | st.integers(0, 2**31 - 1),
+        ignore_eos=st.booleans(),
+        n_probs=st.integers(-1, 5),
+        logit_bias=st.lists(st.tuples(st.integers(0, 9), st.sampled_from([1.5, float("-inf")])), max_size=3).map(tuple),
+        mirostat=st.sampled_from([0, 1, 2]),
+        samplers=st.sampled_from([("top_k",), ("min_p", "temperature")]),
+    )
+)
+def test_every_way_to_choose_a_token_is_said(params: SamplingParams) -> None:
+    for prompt in (TextPrompt("x"), ChatPrompt(_HELLO)):
+        content = body(GenerateRequest(1, prompt, params))
+        for name in params.__struct_fields__:
+            value = msgspec.to_builtins(getattr(params, name))
+            match name:
+                case "seed":
+                    assert content.get("seed") == value
+                case "n_probs" if isinstance(prompt, ChatPrompt):
+                    assert (content.get("logprobs", False), content.get("top_logprobs", -1)) == (value >= 0, value)
+                case "n_probs":
+                    assert content["n_probs"] == (max(1, value) if value >= 0 else 0)
+                case "repeat_last_n" | "dry_penalty_last_n":
+                    assert content[name] == (512 if value == -1 else value)
+                case "logit_bias":
+                    said_biases = [
+                        (token, float("-inf") if bias is False else bias) for token, bias in content.get(name, [])
+                    ]
+                    assert tuple(said_biases) == params.logit_bias
+                case "ignore_eos" | "post_sampling_probs":
+                    assert content.get(name, False) == value
+                case _:
+                    assert content[name] == (list(value) if isinstance(value, tuple) else value)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "path", "content"),
+    [
+        (TextPrompt("Once"), "/completion", {"prompt": "Once"}),
+        (TokenPrompt([1, 2]), "/completion", {"prompt": [1, 2]}),
+        (MixedPrompt(["a", 2]), "/completion", {"prompt": ["a", 2]}),
+        (
+            InfillPrompt("a", "b", [("f.py", "c")]),
+            "/infill",
+            {"input_prefix": "a", "input_suffix": "b", "input_extra": [{"filename": "f.py", "text": "c"}]},
+        ),
+        (ChatPrompt(_HELLO), "/v1/chat/completions", {"messages": _HELLO, "stream_options": {"include_usage": True}}),
+    ],
+)
+def test_each_prompt_has_its_route(prompt: Prompt, path: str, content: dict[str, Any]) -> None:
+    route, sent = said(GenerateRequest(1, prompt), "m", paddock=False, n_ctx=512, deterministic=False)
+    assert route == path
+    assert sent.items() >= (content | {"model": "m", "stream": True}).items()
+
+
+def test_a_conversation_with_tools() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
+    messages: list[dict[str, Any]] = [
+        *_HELLO,
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "content": "2"},
+    ]
+    prompt = ChatPrompt(messages, tools=(Tool("add", {"type": "object"}, "Adds.", strict=True),), must_call=True)
+    sent = body(GenerateRequest(1, prompt))
+    assert sent["messages"][1]["tool_calls"][0]["function"] == {"name": "add", "arguments": '{"a":1}'}
+    function = {"name": "add", "parameters": {"type": "object"}, "description": "Adds.", "strict": True}
+    assert sent["tools"] == [{"type": "function", "function": function}]
+    assert sent["tool_choice"] == "required"
+    named = body(GenerateRequest(1, msgspec.structs.replace(prompt, function="add")))
+    assert named["tool_choice"] == {"type": "function", "function": {"name": "add"}}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "sent"),
+    [
+        (ChatPrompt(_HELLO, ending="none"), {"add_generation_prompt": False}),
+        (ChatPrompt(_HELLO, ending="continue"), {"continue_final_message": True, "add_generation_prompt": False}),
+        (ChatPrompt(_HELLO, thinking=False), {"chat_template_kwargs": {"enable_thinking": False}}),
+        (ChatPrompt(_HELLO, thinking_budget=7), {"thinking_budget_tokens": 7}),
+        (ChatPrompt(_HELLO, split_reasoning=False), {"reasoning_format": "none"}),
+        (ChatPrompt(_HELLO, template_options={"date": "now"}), {"chat_template_kwargs": {"date": "now"}}),
+    ],
+)
+def test_how_a_reply_is_to_begin(prompt: ChatPrompt, sent: dict[str, Any]) -> None:
+    assert body(GenerateRequest(1, prompt)).items() >= sent.items()
+
+
+def test_the_rest_of_a_generation() -> None:
+    request = GenerateRequest(
+        1,
+        TextPrompt("x"),
+        max_tokens=9,
+        stop=("end",),
+        n=2,
+        cache_prompt=False,
+        id_slot=1,
+        return_tokens=True,
+        timings_per_token=True,
+        min_indent=4,
+        max_seconds=1.5,
+        draft_n_max=3,
+        constraint=Constraint("gbnf", 'root ::= "a"', "grammar"),
+    )
+    assert (
+        body(request).items()
+        >= {
+            "n_predict": 9,
+            "n_cmpl": 2,
+            "cache_prompt": False,
+            "id_slot": 1,
+            "return_tokens": True,
+            "timings_per_token": True,
+            "n_indent": 4,
+            "t_max_predict_ms": 1500,
+            "speculative.n_max": 3,
+            "grammar": 'root ::= "a"',
+        }.items()
+    )
+    assert body(request)["stop"] == ["end"]
+
+
+def test_what_must_be_exact_is_asked_of_each_in_its_way() -> None:
+    request = GenerateRequest(1, TextPrompt("x"), deterministic=True)
+    assert body(request, deterministic=True, paddock=True)["deterministic"] is True
+    llama_server = body(request, deterministic=True)
+    assert "deterministic" not in llama_server and llama_server["cache_prompt"] is False
+
+
+@pytest.mark.parametrize(
+    ("request_", "param"),
+    [
+        (GenerateRequest(1, TextPrompt("x"), adapters=((0, 1.0),)), "lora"),
+        (GenerateRequest(1, TextPrompt("x"), prompt_probs=1), "echo"),
+        (GenerateRequest(1, TextPrompt("x"), constraint=Constraint("regex", "a", "regex")), "regex"),
+        (GenerateRequest(1, ChatPrompt(_HELLO, tools=(Tool("f", {}),), must_call=True, function="f")), "tool_choice"),
+        (GenerateRequest(1, ChatPrompt([{"role": "assistant", "content": "x"}])), "add_generation_prompt"),
+    ],
+)
+def test_what_a_llama_server_would_drop_is_known_beforehand(request_: GenerateRequest, param: str) -> None:
+    refusal = beyond(request_, paddock=False, slots=1, deterministic=False)
+    assert refusal is not None and refusal.param == param
+
+
+def test_exactness_needs_a_single_slot() -> None:
+    request = GenerateRequest(1, TextPrompt("x"))
+    assert beyond(request, paddock=False, slots=1, deterministic=True) is None
+    assert beyond(request, paddock=True, slots=4, deterministic=True) is None
+    refusal = beyond(request, paddock=False, slots=4, deterministic=True)
+    assert refusal is not None and "--parallel 1" in refusal.message
