@@ -49,7 +49,7 @@ def test_every_relative_link_and_anchor_leads_somewhere(document: Path) -> None:
 def test_every_module_that_the_architecture_names_exists() -> None:
     files = [
         path.relative_to(ROOT)
-        for folder in ("src", "web/src", "tests", "tools", "docs", "deploy", "scenarios")
+        for folder in ("src", "lab/src", "web/src", "tests", "tools", "docs", "deploy", "scenarios")
         for path in (ROOT / folder).rglob("*")
         if not any(part in _IGNORED for part in path.parts)
     ]

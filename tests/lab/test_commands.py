@@ -33,4 +33,4 @@ def test_help_needs_no_packages_and_a_run_names_those_that_are_missing(command: 
     assert "--out" in shown.stdout
     refused = _run(*command)
     assert refused.returncode == 1
-    assert "the lab needs matplotlib and rich: pip install 'paddock-llm[lab]'" in refused.stderr
+    assert "the lab needs matplotlib and rich: pip install paddock-lab" in refused.stderr

@@ -30,7 +30,7 @@ class LabCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
-            click.echo(f"paddock: the lab needs {' and '.join(missing)}: pip install 'paddock-llm[lab]'", err=True)
+            click.echo(f"paddock: the lab needs {' and '.join(missing)}: pip install paddock-lab", err=True)
             sys.exit(1)
         return super().invoke(ctx)
 

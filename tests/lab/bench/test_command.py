@@ -238,4 +238,4 @@ def test_it_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "paddock.cli.bench", raising=False)
     result = CliRunner().invoke(main, ["bench"])
     assert result.exit_code == 1
-    assert "the lab needs matplotlib: pip install 'paddock-llm[lab]'" in result.output
+    assert "the lab needs matplotlib: pip install paddock-lab" in result.output
