@@ -335,12 +335,13 @@ def test_a_mistake_is_explained_in_our_own_words(fake_server: Server) -> None:
 
 
 def test_answers_count_in_the_queue() -> None:
-    with Server("-m", "fake:", "-np", "2", "--max-queue", "4") as server:
+    # With a delay, so that the answers to the first prompt are still running when the second arrives.
+    with Server("-m", "fake:delay=0.05", "-np", "2", "--max-queue", "4") as server:
         server.chat("say: hi", n=6)
         assert len(server.chat("say: hi", n=6)["choices"]) == 6, "none of them counts any more"
         response = server.client.post("/v1/chat/completions", json=chat_body("say: hi", n=7))
         assert response.status_code == 400
-        assert "7 answers were asked for; this model runs 2 and queues 4" in response.json()["error"]["message"]
+        assert "n is 7, but this model has 2 slots and a queue of 4" in response.json()["error"]["message"]
         body = {"prompt": ["one", "two"], "n": 4, "max_tokens": 2}
         response = server.client.post("/v1/completions", json=body)
         assert (response.status_code, response.json()["error"]["code"]) == (429, "queue_full")

@@ -1,43 +1,46 @@
+"""Requests that are aborted before their prompt is prepared."""
+
 from __future__ import annotations
 
 import socket
 import tempfile
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from paddock.errors import InvalidRequest
 from paddock.types import GenerateRequest, TextPrompt
 from paddock.wire import Abort, Generate
+from paddock.worker.preparation import Preparer
 from paddock.worker.process import Worker
 
 
-class _Prompts:
-    """Takes its time over the first prompt, and remembers which it was given."""
+class _Preparer(Preparer):
+    """Blocks on the first prompt and records which prompts it receives."""
 
     def __init__(self) -> None:
-        self.begun, self.go_on = threading.Event(), threading.Event()
-        self.read_ids: list[int] = []
+        self.started, self.unblock = threading.Event(), threading.Event()
+        self.prompts: list[str] = []
 
-    def read(self, request: GenerateRequest) -> Any:
-        self.read_ids.append(request.id)
-        self.begun.set()
-        assert self.go_on.wait(60)
-        raise InvalidRequest("not for this test")
+    def prepare(self, request: Any, is_live: Callable[[], bool], done: Callable[[Any], None]) -> None:
+        self.prompts.append(request.prompt.text)
+        self.started.set()
+        assert self.unblock.wait(60)
+        done(InvalidRequest("not for this test"))
 
 
-def test_a_request_that_was_aborted_is_not_rendered() -> None:
+def test_an_aborted_request_is_not_rendered() -> None:
     ours, theirs = socket.socketpair()
-    with ours, theirs, tempfile.TemporaryFile() as turns:
-        worker, prompts = Worker(ours, turns.fileno()), _Prompts()
-        worker._prompts = prompts  # type: ignore[assignment]
+    with ours, theirs, tempfile.TemporaryFile() as cpu_lock:
+        worker, preparer = Worker(ours, cpu_lock.fileno()), _Preparer()
+        worker._live.max_queue = 8
+        worker._preparation.preparer = preparer
         for id in range(1, 5):
-            worker._on_message(Generate(GenerateRequest(id, TextPrompt("Once"))))
-        assert prompts.begun.wait(60)
+            worker._on_message(Generate(GenerateRequest(id, TextPrompt(f"prompt {id}"))))
+        assert preparer.started.wait(60)
         for id in (2, 4):
             worker._on_message(Abort(id))
-        prompts.go_on.set()
+        preparer.unblock.set()
         while worker._live:
-            worker._selector.select(1)
-            worker._drain_wakeups()
-            worker._handle_posted()
-        assert prompts.read_ids == [1, 3]
+            worker._io.run_once()
+        assert preparer.prompts == ["prompt 1", "prompt 3"]

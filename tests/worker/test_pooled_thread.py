@@ -13,18 +13,18 @@ from typing import Any
 from paddock.scheduling import Job
 from paddock.types import EngineOptions, PoolRequest, TextPrompt
 from paddock.wire import Pooled
+from paddock.worker.cpu_lock import CpuLock
 from paddock.worker.engine_thread import Ended, Remove
 from paddock.worker.pooled_thread import AddJob, PooledOpened, PooledThread, Vectors
-from paddock.worker.turns import Turns
 
 
-class CountedTurns(Turns):
+class CountedLock(CpuLock):
     taken = 0
 
     @contextmanager
-    def take(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         self.taken += 1
-        with super().take():
+        with super().hold():
             yield
 
 
@@ -32,9 +32,9 @@ def test_what_waits_together_is_computed_together(tiny_models: dict[str, Path]) 
     posted: SimpleQueue[Any] = SimpleQueue()
     sent: SimpleQueue[Any] = SimpleQueue()
     with tempfile.TemporaryFile() as file:
-        turns = CountedTurns(file.fileno(), threads=1, cores=1)
+        cpu_lock = CountedLock(file.fileno(), threads=1, cores=1)
         options = EngineOptions(n_threads=1, n_batch=512, n_gpu_layers=0, pooling="mean")
-        thread = PooledThread(str(tiny_models["embedding"]), options, turns, posted.put, sent.put)
+        thread = PooledThread(str(tiny_models["embedding"]), options, cpu_lock, posted.put, sent.put)
         for id in range(50):
             inputs = [[2, 5 + id, 3], [2, 6, 7, 3]]
             thread.tell(AddJob(Job(id, inputs, Vectors(PoolRequest(id, [TextPrompt("x")] * 2, param="input")))))
@@ -50,4 +50,4 @@ def test_what_waits_together_is_computed_together(tiny_models: dict[str, Path]) 
     assert set(answers) == {*range(50)} - {7}
     assert all(answer.tokens == 7 and answer.width == 64 for answer in answers.values())
     assert len({answer.vectors[0] for answer in answers.values()}) == 49
-    assert turns.taken == 2, "98 inputs, 64 to a step"
+    assert cpu_lock.taken == 2, "98 inputs, 64 to a step"

@@ -17,10 +17,10 @@ def main() -> None:
     sys.setswitchinterval(0.0005)
     # Grammars are compiled by recursion, in native code that does not notice the end of its stack. Unused it is free.
     threading.stack_size(64 << 20)
-    connection, turns, *ahead = sys.argv[1:]
+    connection, cpu_lock, *ahead = sys.argv[1:]
     if ahead:  # of any model: what a real one will need is fetched now
         importlib.import_module("paddock.engine.llama")
-    Worker(socket.socket(fileno=int(connection)), int(turns)).run()
+    Worker(socket.socket(fileno=int(connection)), int(cpu_lock)).run()
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ from paddock.errors import NoCells, PaddockError
 from paddock.scheduling import Known, Plan, Progress, Request, Scheduler, StepBudget
 from paddock.types import EngineOptions, Sampled, SlotView
 from paddock.wire import Delta, Slots, Stats, Step
+from paddock.worker.cpu_lock import CpuLock
 from paddock.worker.logs import log_failure, log_warning
 from paddock.worker.native_thread import Died, NativeThread, Opening
 from paddock.worker.slots import slot_states, slot_views
-from paddock.worker.turns import Turns
 
 # ── what the engine thread is told ───────────────────────────────────────────────────────────────────────────────────
 
@@ -104,7 +104,7 @@ class EngineThread(NativeThread[Command]):
         self,
         model_path: str,
         options: EngineOptions,
-        turns: Turns,
+        cpu_lock: CpuLock,
         post: Callable[[Event], None],
         send: Callable[[Step | Slots | Stats], None],
         confine: Callable[[], None] = lambda: None,
@@ -112,7 +112,7 @@ class EngineThread(NativeThread[Command]):
         super().__init__(post, confine)
         self._model_path = model_path
         self._options = options
-        self._turns = turns
+        self._cpu_lock = cpu_lock
         self._send = send
         self._visits: list[Visit] = []
         self._scheduler: Scheduler | None = None
@@ -159,13 +159,13 @@ class EngineThread(NativeThread[Command]):
             begun = time.perf_counter()
             engine.apply(plan.operations)
             if not plan.spans:
-                self.counting.tidied()
+                self.counters.tidied()
                 continue
             if len(plan.spans) > plan.decodes:
                 for request in plan.requests:
                     if (waited := request.answer.clock.begin(begun)) is not None:
-                        self.counting.began(request, waited)
-            with self._in_turn(self._turns.take() if engine.takes_turns else nullcontext()):
+                        self.counters.began(request, waited)
+            with self._in_turn(self._cpu_lock.hold() if engine.takes_turns else nullcontext()):
                 computing = time.perf_counter()
                 results = self._decode(engine, scheduler, plan)
             if results is None:
@@ -173,12 +173,12 @@ class EngineThread(NativeThread[Command]):
             now = time.perf_counter()
             # What was copied before, and the wait for a turn, say nothing of what a token takes.
             steps = scheduler.commit(plan, results, now - computing)
-            self.counting.step(plan, now - begun)
+            self.counters.step(plan, now - begun)
             if engine.info.drafts_for:
-                self.counting.drafts(results)
+                self.counters.drafts(results)
             self._publish(scheduler, self._progress(plan, now), steps, now)
-            if self.counting.due(now):
-                self._send(self.counting.stats(scheduler, now))
+            if self.counters.due(now):
+                self._send(self.counters.stats(scheduler, now))
 
     def _decode(self, engine: Engine, scheduler: Scheduler, plan: Plan) -> list[Sampled | None] | None:
         """Run the step. None if there was no room for it: it is planned again, for fewer requests."""
@@ -227,7 +227,7 @@ class EngineThread(NativeThread[Command]):
             if progress.token is not None or progress.finish == "stop":
                 before[newest] = before.get(newest, 0) + 1
             if newest is None and answer.clock.ticking:
-                self.counting.read(answer.clock.timings(now).prompt)
+                self.counters.read(answer.clock.timings(now).prompt)
             if delta is not None:
                 deltas.append(delta)
             if dictated:
@@ -236,7 +236,7 @@ class EngineThread(NativeThread[Command]):
                 scheduler.remove(request.id, request.index)
             if answer.stopped or progress.finish is not None:
                 self._post(Ended(request.id, request.index))
-        self.counting.tokens(before, now)
+        self.counters.tokens(before, now)
         if deltas:
             self._send(Step(deltas))
 
@@ -251,8 +251,8 @@ class EngineThread(NativeThread[Command]):
     def _receive(self, engine: Engine, scheduler: Scheduler) -> None:
         """Take every waiting command; with nothing to run, sleep until one comes."""
         idle = scheduler.idle
-        if idle and self.counting.due(now := time.perf_counter(), idle=True):
-            self._send(self.counting.stats(scheduler, now))
+        if idle and self.counters.due(now := time.perf_counter(), idle=True):
+            self._send(self.counters.stats(scheduler, now))
         try:
             command = self._next(wait=idle)
             while True:

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from paddock.errors import ModelLoadFailed, PaddockError, WorkerCrashed
-from paddock.worker.counting import Counting
+from paddock.worker.counters import Counters
 from paddock.worker.logs import log_error
 
 Told = TypeVar("Told")
@@ -38,7 +38,7 @@ class NativeThread(Generic[Told]):
         """`confine` is called on this thread before it opens a model."""
         self._post = post
         self._confine = confine
-        self.counting = Counting()
+        self.counters = Counters()
         self._inbox: SimpleQueue[Told] = SimpleQueue()
         self.deciding = threading.Lock()
         """Held by this thread while it changes what it knows, and not while it waits or computes: whoever has it sees

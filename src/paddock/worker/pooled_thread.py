@@ -12,9 +12,9 @@ from paddock.engine import PooledEngine, open_pooled_engine
 from paddock.scheduling import Job, Packer
 from paddock.types import EngineOptions, PoolRequest, SlotState, SlotView
 from paddock.wire import Pooled, Pooling, Slots, Stats, View
+from paddock.worker.cpu_lock import CpuLock
 from paddock.worker.engine_thread import Command, Ended, Event, Remove, Report, Resize
 from paddock.worker.native_thread import NativeThread
-from paddock.worker.turns import Turns
 from paddock.worker.vectors import EUCLIDEAN, pack
 
 
@@ -43,7 +43,7 @@ class PooledThread(NativeThread[Command | AddJob]):
         self,
         model_path: str,
         options: EngineOptions,
-        turns: Turns,
+        cpu_lock: CpuLock,
         post: Callable[[Event | PooledOpened], None],
         send: Callable[[Pooling | Pooled | Slots | Stats], None],
         confine: Callable[[], None] = lambda: None,
@@ -51,7 +51,7 @@ class PooledThread(NativeThread[Command | AddJob]):
         super().__init__(post, confine)
         self._model_path = model_path
         self._options = options
-        self._turns = turns
+        self._cpu_lock = cpu_lock
         self._send = send
         self._packer: Packer | None = None
         self._in_hand = 0
@@ -84,10 +84,10 @@ class PooledThread(NativeThread[Command | AddJob]):
             # Before it is computed: who leaves in the middle of a step is charged for it.
             self._send(Pooling([(job.id, job.begun) for job in {job.id: job for job, _ in step}.values()]))
             begun = time.perf_counter()
-            with self._in_turn(self._turns.take() if engine.takes_turns else nullcontext()):
+            with self._in_turn(self._cpu_lock.hold() if engine.takes_turns else nullcontext()):
                 matrices = engine.pool(inputs)
             now = time.perf_counter()
-            self.counting.pooled_step(len(inputs), self._in_hand, now - begun)
+            self.counters.pooled_step(len(inputs), self._in_hand, now - begun)
             self._in_hand = 0
             for (job, _), vectors in zip(step, matrices, strict=True):
                 answer: Vectors = job.answer
@@ -98,13 +98,13 @@ class PooledThread(NativeThread[Command | AddJob]):
                     width = request.dimensions or engine.info.n_embd
                     self._post(Ended(job.id, 0))
                     self._send(Pooled(job.id, answer.done, width, sum(map(len, job.inputs))))
-            if self.counting.due(now):
-                self._send(self.counting.pooled_stats(packer.queued, now))
+            if self.counters.due(now):
+                self._send(self.counters.pooled_stats(packer.queued, now))
 
     def _receive(self, engine: PooledEngine, packer: Packer) -> None:
         """Take every waiting command; with nothing to compute, sleep until one comes."""
-        if packer.idle and self.counting.due(now := time.perf_counter(), idle=True):
-            self._send(self.counting.pooled_stats(0, now))
+        if packer.idle and self.counters.due(now := time.perf_counter(), idle=True):
+            self._send(self.counters.pooled_stats(0, now))
         try:
             command = self._next(wait=packer.idle)
             while True:

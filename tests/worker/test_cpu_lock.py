@@ -1,4 +1,4 @@
-"""Turns on the CPU between real processes."""
+"""CpuLock on the CPU between real processes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import IO
 
 import pytest
 
-from paddock.worker.turns import Turns
+from paddock.worker.cpu_lock import CpuLock
 from tests.server import wait_for
 
 _CHILD = """
 import sys
-from paddock.worker.turns import Turns
-turns = Turns(int(sys.argv[1]), threads=2, cores=int(sys.argv[2]))
+from paddock.worker.cpu_lock import CpuLock
+cpu_lock = CpuLock(int(sys.argv[1]), threads=2, cores=int(sys.argv[2]))
 for line in sys.stdin:
-    with turns.take():
+    with cpu_lock.hold():
         print("in", flush=True)
         sys.stdin.readline()
     print("out", flush=True)
@@ -100,8 +100,8 @@ def test_workers_that_fit_side_by_side_do_not_wait(file: IO[bytes]) -> None:
 
 
 def test_a_turn_is_given_back_after_an_error(file: IO[bytes]) -> None:
-    turns = Turns(os.dup(file.fileno()), threads=1, cores=1)
-    with pytest.raises(ZeroDivisionError), turns.take():
+    cpu_lock = CpuLock(os.dup(file.fileno()), threads=1, cores=1)
+    with pytest.raises(ZeroDivisionError), cpu_lock.hold():
         raise ZeroDivisionError
     other = Child(file, 1)
     other.begin()

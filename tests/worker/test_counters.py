@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from paddock.scheduling import Plan, Request
 from paddock.tally import Tally
 from paddock.types import Span
-from paddock.worker.counting import Counting
+from paddock.worker.counters import Counters
 
 _seconds = st.floats(0, 100)
 
 
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(1, 99), _seconds, st.booleans()), max_size=40))
 def test_nothing_is_lost_or_told_twice(steps: list[tuple[int, int, float, bool]]) -> None:
-    counting, told = Counting(), Tally()
+    counting, told = Counters(), Tally()
     for number, (inputs, tokens, seconds, tell) in enumerate(steps):
         counting.pooled_step(inputs, tokens, seconds)
         counting.tokens({None: 1, float(number): inputs}, number + seconds)
@@ -37,7 +37,7 @@ def test_nothing_is_lost_or_told_twice(steps: list[tuple[int, int, float, bool]]
 
 
 def test_told_once_a_second_and_at_rest() -> None:
-    counting = Counting()
+    counting = Counters()
     assert not counting.due(5.0)
     counting.pooled_step(1, 1, 0.1)
     assert counting.due(5.0)
@@ -54,7 +54,7 @@ def test_prompt_tokens_are_told_from_generated_ones(prompt: int, start: int, len
     request = Request(1, [7] * prompt, None, 100)
     request.tokens += [8] * (start + length)
     span = Span(0, start, request.tokens[start : start + length])
-    counting = Counting()
+    counting = Counters()
     counting.step(Plan([], [span], [request]), 0.1)
     tally = counting.last().tally
     assert tally.prompt_tokens == span.tokens.count(7)

@@ -20,7 +20,7 @@ _FINEST = 64
 """Parts of the cells: when fewer have been filled or freed, and nothing else has changed, the tree is as it was."""
 
 
-class Watching:
+class ViewPublisher:
     """`look` is called on that thread, and may wait for the engine."""
 
     def __init__(self, look: Callable[[], View], send: Callable[[View], None]) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paddock.types import SlotView, SpanView, TreeView
 from paddock.wire import View
-from paddock.worker.watching import Watching, differs
+from paddock.worker.view_publisher import ViewPublisher, differs
 
 TREE = TreeView(6400, 0, 0, 0, [SpanView(1, None, 0, 3, True, False, [0], 0, "", "one")], 0)
 
@@ -22,7 +22,7 @@ def _threads() -> list[threading.Thread]:
 
 def test_who_begins_to_watch_is_shown_everything_at_once() -> None:
     sent: SimpleQueue[View] = SimpleQueue()
-    watching = Watching(lambda: View([SlotView(0)], 2, TREE), sent.put)
+    watching = ViewPublisher(lambda: View([SlotView(0)], 2, TREE), sent.put)
     assert not _threads()
     watching.turn(on=True)
     assert sent.get(timeout=30) == View([SlotView(0)], 2, TREE)
@@ -48,7 +48,7 @@ def test_a_tree_that_has_changed_is_shown_again() -> None:
             watching.turn(on=False)
             done.set()
 
-    watching = Watching(lambda: View([], 0, trees.pop(0)), send)
+    watching = ViewPublisher(lambda: View([], 0, trees.pop(0)), send)
     watching.turn(on=True)
     assert done.wait(30)
     assert shown == [TREE, None, other, None, TREE]
@@ -56,7 +56,7 @@ def test_a_tree_that_has_changed_is_shown_again() -> None:
 
 def test_a_model_without_a_tree_shows_none() -> None:
     sent: SimpleQueue[View] = SimpleQueue()
-    watching = Watching(lambda: View([SlotView(0, "prompt", 3)], 0), sent.put)
+    watching = ViewPublisher(lambda: View([SlotView(0, "prompt", 3)], 0), sent.put)
     watching.turn(on=True)
     assert [sent.get(timeout=30) for _ in range(2)] == [View([SlotView(0, "prompt", 3)], 0)] * 2
     watching.turn(on=False)

@@ -14,7 +14,7 @@ from paddock.wire import Stats
 _INTERVAL = 1.0
 
 
-class Counting:
+class Counters:
     """Filled by the engine thread. What has come together is taken out once a second, and whenever it comes to rest."""
 
     def __init__(self) -> None:

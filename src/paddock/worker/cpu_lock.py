@@ -1,5 +1,7 @@
-"""Taking turns on the CPU. ggml's threads wait for each other by spinning, so two models that compute at the same
-moment on the same cores bring each other nearly to a halt; one after the other, step by step, both run at full speed.
+"""A lock on the CPU cores, shared by all workers.
+
+ggml's threads wait for each other by spinning. Two models that compute on the same cores at the same time are many
+times slower than two that alternate step by step.
 """
 
 from __future__ import annotations
@@ -9,14 +11,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_DOOR = 0
+_QUEUE = 0
 
 
-class Turns:
-    """Locks on a file that all workers have open. The kernel drops them with the process, however it ends.
+class CpuLock:
+    """Locks byte ranges of a file that all workers have open. The kernel releases them when a process ends.
 
-    As many may compute at once as fit the cores side by side. Whoever wants a turn first stands in the door, so one
-    that has just finished cannot push in before the one that waits.
+    As many workers compute at the same time as the cores can hold. A worker that wants to compute first locks the
+    queue byte, so a worker that has just finished cannot overtake one that waits.
     """
 
     def __init__(self, fd: int, *, threads: int, cores: int) -> None:
@@ -24,16 +26,16 @@ class Turns:
         self._places = range(1, max(1, cores // threads) + 1)
 
     @contextmanager
-    def take(self) -> Iterator[None]:
-        fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, _DOOR)
-        place = self._enter()
-        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _DOOR)
+    def hold(self) -> Iterator[None]:
+        fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, _QUEUE)
+        place = self._acquire()
+        fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _QUEUE)
         try:
             yield
         finally:
             fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, place)
 
-    def _enter(self) -> int:
+    def _acquire(self) -> int:
         for place in self._places:
             try:
                 fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
