@@ -17,13 +17,14 @@ serve: $(VENV)/.installed-demo  ## Serve the demo model on 127.0.0.1:8080 (ARGS=
 test: $(VENV)/.installed-dev  ## Run the whole test suite (ARGS="-k name" for a part, ARGS="-n 0" in one process)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
-check: $(VENV)/.installed-dev  ## Lint, format, types, import rules, unused dependencies
+check: $(VENV)/.installed-dev  ## Lint, format, types, import rules, unused dependencies, documents, web page
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/deptry src
 	@cd lab && ../$(BIN)/deptry src
+	@$(BIN)/python tools/docs.py check
 	@$(PYTHON) tools/page.py check
 
 format: $(VENV)/.installed-dev  ## Format and mend what can be mended
@@ -33,9 +34,8 @@ format: $(VENV)/.installed-dev  ## Format and mend what can be mended
 page:  ## Build the web page into the package (needs Node 20.19 or newer; serving does not)
 	@$(PYTHON) tools/page.py build
 
-docs: $(VENV)/.installed-dev  ## Write the documents that are made from the code
-	@$(BIN)/python tools/metrics.py
-	@$(BIN)/python tools/settings.py
+docs: $(VENV)/.installed-dev  ## Write the reference pages that are generated from the code
+	@$(BIN)/python tools/docs.py write
 
 fuzz: $(VENV)/.installed-dev  ## Try every route with far more odd requests than the tests do (ten minutes or so)
 	@PADDOCK_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest tests/gateway/test_schemathesis.py --timeout 3600 $(ARGS)

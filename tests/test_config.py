@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -182,15 +180,6 @@ def test_every_value_is_shown_with_its_source_and_without_secrets(tmp_path: Path
     assert values["model_manager.models.m.replicas.there.url"].value == "http://x"
     assert "hunter" not in str(values)
     assert {value.setting for value in values.values()} >= set(known_keys()) - {"server.keys"}, "every setting is shown"
-
-
-def test_the_page_about_settings_is_of_this_code() -> None:
-    root = Path(__file__).parent.parent
-    page = subprocess.run(
-        [sys.executable, "-c", "import settings; print(settings.page(), end='')"],
-        cwd=root / "tools", capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    assert (root / "docs" / "configuration.md").read_text("utf-8") == page, "make docs"
 
 
 def test_the_config_file_may_be_named_by_the_environment(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 
 class PaddockError(Exception):
-    """Something a client or an operator can be told about in one line."""
+    """An error inside the server, or the base of all errors that a client or an operator sees."""
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
@@ -28,69 +28,77 @@ class PaddockError(Exception):
     def from_code(
         code: str, message: str, *, param: str | None = None, retry_after: float | None = None
     ) -> PaddockError:
-        """The error that was sent by another process; an unknown code is a bug of ours."""
+        """Rebuild an error that another process sent. An unknown code becomes an internal error."""
         return _by_code().get(code, PaddockError)(message, param=param, retry_after=retry_after)
 
 
 class StartupError(PaddockError):
-    """The server cannot start as configured. Shown to the operator as one line; never sent over HTTP."""
+    """The server cannot start as configured, or a command failed. Never sent over HTTP."""
 
     code = "startup_failed"
 
 
 class SettingsError(StartupError):
+    """A setting is unknown or has an invalid value."""
+
     code = "invalid_settings"
 
 
 class PullFailed(StartupError):
-    """A model could not be had from the hub."""
+    """A model could not be downloaded from the hub."""
 
     code = "pull_failed"
 
 
 class HubUnreachable(PullFailed):
-    """Nor could be said whether there is one."""
+    """The hub cannot be reached."""
 
     code = "hub_unreachable"
 
 
-# ── the client's doing ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── errors of the client ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class InvalidRequest(PaddockError):
+    """The request has an invalid value, or values that contradict each other."""
+
     status = 400
     type = "invalid_request_error"
     code = "invalid_request"
 
 
 class InvalidJSON(InvalidRequest):
+    """The body is not valid JSON."""
+
     code = "invalid_json"
 
 
 class UnsupportedParameter(InvalidRequest):
-    """A parameter that is known but cannot be honoured: refused, because a dropped one changes the answer silently."""
+    """A known parameter cannot be honoured. It is refused because ignoring it would change the answer."""
 
     code = "unsupported_parameter"
 
 
 class ConstraintFailed(InvalidRequest):
-    """A schema or grammar that could be compiled proved, in the middle of an answer, more than can be kept to."""
+    """A schema or grammar cannot be satisfied any further while the answer is generated."""
 
     code = "constraint_failed"
 
 
 class ContextLengthExceeded(InvalidRequest):
+    """The prompt does not fit the model's context."""
+
     code = "context_length_exceeded"
 
 
 class TemplateRefused(InvalidRequest):
-    """The model's own chat template raised on these messages (an unknown role, roles out of order, …)."""
+    """The model's chat template raised an error for these messages, such as an unknown role."""
 
     code = "template_error"
 
 
 class ReadTooSlowly(PaddockError):
-    """A client left more of an answer unread than is kept for it."""
+    """The client reads a stream more slowly than the server may buffer it."""
 
     status = 408
     type = "invalid_request_error"
@@ -98,7 +106,7 @@ class ReadTooSlowly(PaddockError):
 
 
 class RequestTimeout(PaddockError):
-    """A request that was begun was not sent to its end."""
+    """The client did not send its request completely in time."""
 
     status = 408
     type = "invalid_request_error"
@@ -106,13 +114,15 @@ class RequestTimeout(PaddockError):
 
 
 class AuthenticationError(PaddockError):
+    """The request has no key, or an unknown or expired one."""
+
     status = 401
     type = "authentication_error"
     code = "invalid_api_key"
 
 
 class TooManyFailures(PaddockError):
-    """Wrong keys keep coming from one address."""
+    """One address sent too many wrong keys."""
 
     status = 429
     type = "authentication_error"
@@ -120,7 +130,7 @@ class TooManyFailures(PaddockError):
 
 
 class PermissionDenied(PaddockError):
-    """The key is known, but may not do that."""
+    """The key is valid, but does not allow this request."""
 
     status = 403
     type = "permission_error"
@@ -128,7 +138,7 @@ class PermissionDenied(PaddockError):
 
 
 class HostNotAllowed(PaddockError):
-    """The server is asked by a name that is not its own, as happens when a web page has its own name point here."""
+    """The Host header is not a name of this server, as in a DNS rebinding attack."""
 
     status = 403
     type = "permission_error"
@@ -136,7 +146,7 @@ class HostNotAllowed(PaddockError):
 
 
 class OriginNotAllowed(PaddockError):
-    """A web page from elsewhere asks."""
+    """The request comes from a web page of another origin."""
 
     status = 403
     type = "permission_error"
@@ -144,23 +154,29 @@ class OriginNotAllowed(PaddockError):
 
 
 class NotFound(PaddockError):
+    """The route or the object does not exist."""
+
     status = 404
     type = "invalid_request_error"
     code = "not_found"
 
 
 class ModelNotFound(NotFound):
+    """No model has this name, or the key may not use it."""
+
     code = "model_not_found"
 
 
 class MethodNotAllowed(PaddockError):
+    """The route exists, but not with this method."""
+
     status = 405
     type = "invalid_request_error"
     code = "method_not_allowed"
 
 
 class RateLimitExceeded(PaddockError):
-    """A key has had all that it may have for now."""
+    """A key has reached one of its limits."""
 
     status = 429
     type = "rate_limit_error"
@@ -168,36 +184,42 @@ class RateLimitExceeded(PaddockError):
 
 
 class RequestTooLarge(PaddockError):
+    """The body is larger than `server.max_body_bytes`."""
+
     status = 413
     type = "invalid_request_error"
     code = "request_too_large"
 
 
 class URITooLong(PaddockError):
+    """The URL is longer than `server.max_url_bytes`."""
+
     status = 414
     type = "invalid_request_error"
     code = "uri_too_long"
 
 
 class HeadersTooLarge(PaddockError):
+    """The headers exceed `server.max_header_bytes` or `server.max_header_count`."""
+
     status = 431
     type = "invalid_request_error"
     code = "headers_too_large"
 
 
 class NotSupported(PaddockError):
-    """This server, or this model, does not do that at all."""
+    """This server or this model does not support the operation."""
 
     status = 501
     type = "not_supported_error"
     code = "not_supported"
 
 
-# ── the server's state ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── errors of the server ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Unavailable(PaddockError):
-    """Try again later."""
+    """The server cannot answer now. Retry later."""
 
     status = 503
     type = "unavailable_error"
@@ -205,17 +227,19 @@ class Unavailable(PaddockError):
 
 
 class TooManyConnections(Unavailable):
+    """The server has as many connections as it allows."""
+
     code = "too_many_connections"
 
 
 class BuffersFull(Unavailable):
-    """The bodies of other requests use all the memory that is kept for bodies."""
+    """The bodies of other requests use all the memory that is reserved for bodies."""
 
     code = "buffers_full"
 
 
 class QueueFull(PaddockError):
-    """More requests wait than the server is willing to keep."""
+    """The queue of the model is full (`max_queue`)."""
 
     status = 429
     type = "rate_limit_error"
@@ -223,84 +247,92 @@ class QueueFull(PaddockError):
 
 
 class DecodeFailed(PaddockError):
-    """libllama could not run a step. The cache is in doubt after it, so the worker gives up."""
+    """libllama could not compute a step. The cache may be inconsistent, so the worker exits."""
 
     code = "decode_failed"
 
 
 class NoCells(DecodeFailed):
-    """The cache has no room for a step. Nothing was computed, so the step can be planned again with fewer requests."""
+    """The cache has no room for a step. Nothing was computed, so the step is planned again with fewer requests."""
 
     code = "no_cells"
 
 
 class ModelLoading(Unavailable):
+    """The model is still loading (`/health` only)."""
+
     code = "model_loading"
 
 
 class ModelLoadFailed(Unavailable):
+    """The model could not be loaded."""
+
     code = "model_load_failed"
 
 
 class InsufficientMemory(Unavailable):
-    """As things are, it can never fit beside what must stay."""
+    """The model cannot fit into memory beside the models that must stay loaded."""
 
     code = "insufficient_memory"
 
 
 class ModelUnloaded(Unavailable):
-    """Somebody had it unloaded, or removed, while it was waited for."""
+    """The model was unloaded or removed while the request waited for it."""
 
     code = "model_unloaded"
 
 
 class ModelCrashing(Unavailable):
-    """It has failed again and again, and is left alone for a while."""
+    """The model has crashed repeatedly and is not loaded again for a while."""
 
     code = "model_crashing"
 
 
 class IllegalInstruction(ModelLoadFailed):
-    """libllama was compiled for instructions that do not work here; a load without them may succeed."""
+    """libllama was compiled for instructions that this CPU does not have. A load without them may succeed."""
 
     code = "illegal_instruction"
 
 
 class OutOfMemory(ModelLoadFailed):
-    """There was not enough memory for it; with less of it in use a load may succeed."""
+    """Memory ran out during the load. A load may succeed when other models are unloaded."""
 
     code = "out_of_memory"
 
 
 class WorkerCrashed(Unavailable):
+    """The worker process ended while it served the request."""
+
     code = "worker_crashed"
 
 
 class ReplicaLost(WorkerCrashed):
-    """A server elsewhere that serves a model for us broke off in the middle, as one that crashes does."""
+    """The connection to a replica broke in the middle of an answer."""
 
     code = "replica_lost"
 
 
 class ReplicaFailed(Unavailable):
-    """It answered, but would not have us, or said what is not understood."""
+    """A replica refused the request or sent a response that cannot be read."""
 
     code = "replica_failed"
 
 
 class ReplicaUnreachable(ReplicaFailed):
-    """There was nobody at its address."""
+    """A replica cannot be reached."""
 
     code = "replica_unreachable"
 
 
 class NoReplica(Unavailable):
-    """None of those that serve a model together can be used right now."""
+    """No replica of the model can be used now."""
 
     code = "no_replica"
 
 
 class ServerStopping(Unavailable):
+    """The server is shutting down."""
+
     code = "server_stopping"
 
 

@@ -6,8 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -267,15 +265,3 @@ def test_counters_outlive_workers_that_are_killed_and_unloaded(two_models: Serve
         unloaded = check()("llamacpp:tokens_predicted_total", model_id="quick")
         assert unloaded >= counted + usage["completion_tokens"], "what it did last was told before it left"
     assert check()("paddock_model_unloads_total", model_id="quick") >= 3
-
-
-# ── it can be read ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_page_about_metrics_is_of_this_code() -> None:
-    root = Path(__file__).parent.parent.parent
-    page = subprocess.run(
-        [sys.executable, "-c", "import metrics; print(metrics.page(), end='')"],
-        cwd=root / "tools", capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    assert (root / "docs" / "metrics.md").read_text("utf-8") == page, "make docs"

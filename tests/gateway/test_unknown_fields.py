@@ -107,5 +107,5 @@ def test_fields_without_effect_are_taken_and_documented(fake_server: Server, pat
     response = _post(fake_server, path, **dict.fromkeys(names, 1))
     assert response.status_code == 200, response.text
     assert HEADER not in response.headers, "they are known"
-    documented = (Path(__file__).parents[2] / "docs/api.md").read_text("utf-8")
+    documented = (Path(__file__).parents[2] / "docs/guides/http-api.md").read_text("utf-8")
     assert [name for name in names if f"`{name}`" not in documented] == []

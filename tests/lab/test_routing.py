@@ -138,7 +138,7 @@ def test_the_same_seed_gives_the_same_figures() -> None:
 
 @pytest.mark.parametrize(("machine", "answers"), [("h200", 8), ("h200", 16), ("two-cores", 4)])
 def test_one_machine_bears_what_the_paper_says(machine: str, answers: int) -> None:
-    """As docs/scaling.md works it out: 100 new tokens in each turn, answers of 130, 20 s to think."""
+    """As docs/explanation/scaling.md works it out: 100 new tokens in each turn, answers of 130, 20 s to think."""
     speed = MACHINES[machine]
     seconds_of_a_request = 100 / speed.reads + 130 * speed.step(answers) / answers
     mix = replace(_CONVERSATIONS, users=round(20 / seconds_of_a_request + answers))

@@ -92,7 +92,7 @@ def command(
 ) -> None:  # fmt: skip
     """Put one or more servers under the same loads, in turn, and compare them.
 
-    SCENARIO is a file of several loads (docs/experiments.md); what flags say goes for all of them. LENGTH is 512,
+    SCENARIO is a file of several loads (docs/guides/experiments.md); flags apply to all of them. LENGTH is 512,
     uniform:100-800 or lognormal:400,0.6. Several values of --concurrency or --rate give a curve.
 
     COMMAND may use {python}, {model} and {port}, and must listen on 127.0.0.1:{port}. The others are compared with the

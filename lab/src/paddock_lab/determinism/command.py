@@ -60,7 +60,7 @@ def command(
     """Ask two identical replicas the same things, with the same seeds, and compare the streams byte for byte.
 
     Every prompt is sent to each of them four times: cold (started anew) and warm (a second time), alone and under load.
-    Half of the seeds are made from job ids, as docs/api.md says. The exit status is 1 if any answer differs or fails.
+    Half of the seeds come from job ids (docs/guides/http-api.md). The exit status is 1 if an answer differs or fails.
 
     COMMAND may use {python}, {model} and {port}, and must listen on 127.0.0.1:{port}. Servers at URLs are not started
     anew, so there is no cold pass under load.

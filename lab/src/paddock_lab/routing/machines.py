@@ -1,4 +1,4 @@
-"""How fast a replica is: three numbers, which docs/scaling.md takes from what was measured."""
+"""How fast a replica is: three numbers, which docs/explanation/scaling.md takes from what was measured."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Model:
     silence_timeout: float = 30
     hang_timeout: float = 600
     sandbox: SandboxMode = "auto"
-    """What keeps its worker from doing what it never has to (docs/security.md)."""
+    """What keeps its worker from doing what it never has to (docs/explanation/security.md)."""
     saves_to: str = ""
     """The folder that its slots are saved to; empty: they are not."""
     idle_timeout: float = 300

@@ -1,6 +1,6 @@
 """A client's name for what it wants done: told back, logged, counted, and what the seed is made of where none is given.
 
-So the same job draws the same numbers wherever and whenever it runs (docs/api.md).
+So the same job draws the same numbers wherever and whenever it runs (docs/guides/http-api.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Request bodies: read within a limit, parsed strictly, refused by naming the field.
 
-A field that nobody here has heard of is left out, and named in the response (see `docs/api.md`).
+A field that nobody here has heard of is left out, and named in the response (see `docs/guides/http-api.md`).
 """
 
 from __future__ import annotations

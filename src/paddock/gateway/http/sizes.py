@@ -1,4 +1,4 @@
-"""How much of anything a request may hold. docs/api.md has the same numbers for those who ask.
+"""How much of anything a request may hold. docs/guides/http-api.md has the same numbers for those who ask.
 
 Bodies are measured before they are validated: what is wrong with each of a million values would take minutes to say.
 """

@@ -1,4 +1,4 @@
-"""Every metric there is. docs/metrics.md is made of this table, and nothing else is ever shown."""
+"""Every metric there is. docs/reference/metrics.md is made of this table, and nothing else is ever shown."""
 
 from __future__ import annotations
 

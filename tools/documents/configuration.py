@@ -1,4 +1,4 @@
-"""Write docs/configuration.md from the code of the settings."""
+"""docs/reference/configuration.md: every setting, from the classes of the configuration."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ from paddock.config import (
 )
 from paddock.config.fields import GpuLayers, Section, Size
 
-_FILE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 _HEADER = """\
 # Configuration
 
-Every setting. (This page is made from the code: `make docs`.)
+Every setting. (This page is generated from the code: `make docs`.)
 
-Settings come from these places. A later one overrides an earlier one:
+Settings come from these sources. A later source overrides an earlier one:
 
 1. the default,
 2. the JSON file (`--config FILE`, or `PADDOCK_CONFIG`),
@@ -40,15 +39,15 @@ Settings come from these places. A later one overrides an earlier one:
 4. the environment,
 5. flags.
 
-An unknown key is an error. `paddock config show` prints every setting with its value and where it comes from, and
-`paddock config check` only says whether the configuration is valid. Both take the flags of `paddock serve`.
+An unknown key is an error that names the nearest known key. `paddock config show` prints every setting with its value
+and its source, and `paddock config check` only checks the configuration. Both take the flags of `paddock serve`.
 
 - **In the file** values have the type of the table: `"port": "8080"` and `"port": true` are errors. A size is a number
   of bytes or a text such as `"8GiB"`, `"512M"` or `"50%"` (of the machine's memory). Paths may begin with `~`.
-- **In the environment** everything is text: `PADDOCK_SERVER__PORT=9000`, `PADDOCK_SERVER__METRICS=false`. A list is
-  written with commas (`PADDOCK_SERVER__API_KEYS=one,two`; a value that has a comma stands in double quotes) or as JSON.
-  An object is written as JSON.
-- **Flags** are those of `paddock serve`. A flag for a list is repeatable.
+- **In the environment** every value is text: `PADDOCK_SERVER__PORT=9000`, `PADDOCK_SERVER__METRICS=false`. A list is
+  separated by commas (`PADDOCK_SERVER__API_KEYS=one,two`; put a value with a comma in double quotes) or is JSON. An
+  object is JSON.
+- **Flags** are those of `paddock serve` ([flags.md](flags.md)). A flag for a list is repeatable.
 """
 # Title, key of the section, class, introduction. Only the settings of sections at the top have flags and variables.
 _TABLES: list[tuple[str, str, type[Section], str]] = [
@@ -64,7 +63,7 @@ _TABLES: list[tuple[str, str, type[Section], str]] = [
         "`model_manager`: settings of models",
         "model_manager",
         ModelSettings,
-        "These hold for all models. Each can be set for one model too, under `model_manager.models.NAME`.",
+        "These apply to all models. Each can be set for one model, under `model_manager.models.NAME`.",
     ),
     (
         "`model_manager.models`",
@@ -77,7 +76,7 @@ _TABLES: list[tuple[str, str, type[Section], str]] = [
         "`replicas` of a model",
         "model_manager.models.NAME.replicas.NAME",
         ReplicaSettings,
-        "`devices`, `n_threads` and `n_gpu_layers` are for a worker of this server; the others for another server.",
+        "`devices`, `n_threads` and `n_gpu_layers` are for a local worker; the others are for a remote server.",
     ),
     ("`cluster` of a model", "model_manager.models.NAME.cluster", PlacementSettings, ""),
     ("`cluster`", "cluster", ClusterSettings, ""),
@@ -171,7 +170,3 @@ def _type_name(annotation: Any) -> str:
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return "object"
     return " or ".join(_type_name(item) for item in inner)
-
-
-if __name__ == "__main__":
-    _FILE.write_text(page(), "utf-8")
