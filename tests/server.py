@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,8 @@ from types import TracebackType
 from typing import Any
 
 import httpx
+
+from tests.forking import ForkedProcess
 
 _URL = re.compile(r"on (https?://\S+)")
 
@@ -38,10 +39,7 @@ class Server:
         self.url = ""
 
     def __enter__(self) -> Server:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "paddock", "serve", "--port", "0", *self._args],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=self._env, cwd=self._cwd,
-        )  # fmt: skip
+        self.process = ForkedProcess(["serve", "--port", "0", *self._args], self._env, self._cwd)
         self._reading = threading.Thread(target=self._read, daemon=True)
         self._reading.start()
         wait_for(lambda: self.url or self.process.poll() is not None, 30, "the server to listen")
@@ -73,7 +71,6 @@ class Server:
         return child_workers(self.process.pid)
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
         with self.process.stdout as output:
             for line in output:
                 self.output.append(line.rstrip())

@@ -124,7 +124,8 @@ def test_models_and_health(fake_server: Server) -> None:
 
 def test_one_model_is_loaded_when_the_server_starts() -> None:
     """As with llama-server. It leaves when idle, and the server is ready all the same."""
-    with Server("-m", "fake:", "--idle-timeout", "5", lazy=False) as server:
+    env = {"PADDOCK_MODEL_MANAGER__CHECK_INTERVAL": "1"}
+    with Server("-m", "fake:", "--idle-timeout", "5", lazy=False, env=env) as server:
         wait_for(lambda: _health(server).get("model_loaded"), 20, "the load, which nobody asked for")
         wait_for(lambda: _health(server).get("model_loaded") is False, 20, "it to leave")
         assert (_health(server)["status"], _health(server)["loaded_models"]) == ("ok", [])
@@ -343,7 +344,7 @@ def test_answers_count_in_the_queue() -> None:
         assert response.status_code == 400
         assert "n is 7, but this model has 2 slots and a queue of 4" in response.json()["error"]["message"]
         body = {"prompt": ["one", "two"], "n": 4, "max_tokens": 2}
-        response = server.client.post("/v1/completions", json=body)
+        response = server.client.post("/v1/completions", json={**body, "max_tokens": 100})
         assert (response.status_code, response.json()["error"]["code"]) == (429, "queue_full")
         assert len(server.client.post("/v1/completions", json={**body, "n": 3}).json()["choices"]) == 6
 
