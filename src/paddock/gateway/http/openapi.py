@@ -6,13 +6,15 @@ Routes answer with bytes that msgspec has encoded, of which FastAPI knows nothin
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import BaseModel
+from starlette.routing import BaseRoute
 
 from paddock.gateway.auth.permissions import Need
 
@@ -51,29 +53,58 @@ def describe(
     `done`: OpenAI's mark comes after them; `named`: each is called by its type. The `prefix` tells a dialect's schemas
     from others of the same name. With `text` it answers with plain text.
     """
-    content: dict[str, Any] = {_JSON: {"schema": _schema(answers)}} if answers else {}
-    if text:
-        content[_TEXT] = {"schema": {"type": "string"}}
-    if events:
-        data: dict[str, Any] = {
-            "type": "string",
-            "contentMediaType": _JSON,
-            "contentSchema": _schema((*events, error)),
-        }
-        if done:
-            data = {"anyOf": [data, {"const": "[DONE]"}]}
-        event: dict[str, Any] = {"description": "An error ends a stream."}
-        event |= {"type": "string"} if named else {"enum": ["message", "error"]}
-        each = {"type": "object", "properties": {"data": data, "event": event}, "required": ["data"]}
-        content[_EVENTS] = {"schema": each | {"description": "Each event; between them there may be comments."}}
-    failed = {"description": "Refused or failed", "content": {_JSON: {"schema": _schema((error,))}}}
+
+    def content() -> dict[str, Any]:
+        made: dict[str, Any] = {_JSON: {"schema": _schema(answers)}} if answers else {}
+        if text:
+            made[_TEXT] = {"schema": {"type": "string"}}
+        if events:
+            made[_EVENTS] = {"schema": _event_schema(events, error, done=done, named=named)}
+        return made
+
+    def failure() -> dict[str, Any]:
+        return {_JSON: {"schema": _schema((error,))}}
+
+    def schema() -> dict[str, Any]:
+        assert body is not None
+        return {_JSON: {"schema": body.model_json_schema()}}
+
+    failed = _Later({"description": "Refused or failed"}, failure, prefix)
     described: dict[str, Any] = {
-        "responses": {200: {"description": "Done", "content": content}, "4XX": failed, "5XX": failed}
+        "responses": {200: _Later({"description": "Done"}, content, prefix), "4XX": failed, "5XX": failed}
     }
     if body is not None:
-        schema = {_JSON: {"schema": body.model_json_schema()}}
-        described["openapi_extra"] = {"requestBody": {"required": not optional, "content": schema}}
-    return _prefixed(described, prefix) if prefix else described
+        described["openapi_extra"] = {"requestBody": _Later({"required": not optional}, schema, prefix)}
+    return described
+
+
+class _Later(dict[str, Any]):
+    """A part of a route's description whose `content` is added by `complete`. Making the schemas takes a second; a
+    server spends it when `/openapi.json` is first requested, not at the start.
+    """
+
+    def __init__(self, known: dict[str, Any], content: Callable[[], dict[str, Any]], prefix: str) -> None:
+        super().__init__(known)
+        self._content = content
+        self._prefix = prefix
+
+    def complete(self) -> None:
+        if "content" not in self:
+            self["content"] = _prefixed(self._content(), self._prefix) if self._prefix else self._content()
+
+
+def _event_schema(events: tuple[Any, ...], error: Any, *, done: bool, named: bool) -> dict[str, Any]:
+    data: dict[str, Any] = {"type": "string", "contentMediaType": _JSON, "contentSchema": _schema((*events, error))}
+    if done:
+        data = {"anyOf": [data, {"const": "[DONE]"}]}
+    event: dict[str, Any] = {"description": "An error ends a stream."}
+    event |= {"type": "string"} if named else {"enum": ["message", "error"]}
+    return {
+        "type": "object",
+        "properties": {"data": data, "event": event},
+        "required": ["data"],
+        "description": "Each event; between them there may be comments.",
+    }
 
 
 def _prefixed(part: Any, prefix: str) -> Any:
@@ -119,6 +150,8 @@ class OpenAPI:
 
     def __call__(self) -> dict[str, Any]:
         if self._document is None:
+            for context in iter_route_contexts(self._app.routes):
+                _complete(context.original_route)
             document = get_openapi(
                 title=self._app.title,
                 version=self._app.version,
@@ -136,6 +169,13 @@ class OpenAPI:
                     operation["security"] = _security(self._needs[f"{method.upper()} {path}"])
             self._document = document
         return self._document
+
+
+def _complete(route: BaseRoute) -> None:
+    if isinstance(route, APIRoute):
+        for part in (*route.responses.values(), *(route.openapi_extra or {}).values()):
+            if isinstance(part, _Later):
+                part.complete()
 
 
 def _security(need: Need) -> list[dict[str, list[str]]]:
