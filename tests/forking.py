@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 _PRELOADED = ("paddock.cli.serve", "paddock.gateway.server", "uvicorn.loops.uvloop", "uvicorn.lifespan.on")
 _LARGEST_REQUEST = 1 << 20
@@ -70,7 +70,9 @@ def _template() -> socket.socket:
     if _requests is None:
         _requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         _requests.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LARGEST_REQUEST)
-        process = subprocess.Popen([sys.executable, "-m", "tests.forking", str(theirs.fileno())], pass_fds=[theirs.fileno()])
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.forking", str(theirs.fileno())], pass_fds=[theirs.fileno()]
+        )
         theirs.close()
         atexit.register(_end, process, _requests)
     return _requests
@@ -95,7 +97,7 @@ def _serve_forks(requests: socket.socket) -> list[str] | None:
             os.close(fd)
 
 
-def _become_server(request: dict[str, object], output: int, status: int) -> list[str]:
+def _become_server(request: dict[str, Any], output: int, status: int) -> list[str]:
     """Fork once more: the first process reports how the second one, the server, ends."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
@@ -109,10 +111,10 @@ def _become_server(request: dict[str, object], output: int, status: int) -> list
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
-    os.chdir(str(request["cwd"]))
+    os.chdir(request["cwd"])
     os.environ.clear()
-    os.environ.update(request["env"])  # type: ignore[call-overload]
-    return list(request["arguments"])  # type: ignore[call-overload]
+    os.environ.update(request["env"])
+    return list(request["arguments"])
 
 
 def _main(descriptor: int) -> None:
