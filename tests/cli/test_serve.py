@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from paddock.cli.serve import command, to_settings
-from paddock.config import Settings, load_settings
+from paddock.cli.options import given_settings, key_of, setting_options
+from paddock.cli.serve import command
+from paddock.config import Settings, load_settings, load_with_sources
 from tests.server import Server
 
 # Every llama-server command line of the documents Paddock answers to, with the name of the program replaced.
@@ -41,8 +43,7 @@ paddock serve -m model.gguf --ngl 35 --log-disable --slot-save-path /tmp/slots
 
 def _settings(line: str) -> Settings:
     context = command.make_context("serve", shlex.split(line)[2:])
-    given = {name: value for name, value in context.params.items() if value is not None and value != ()}
-    return load_settings(flags=to_settings(given), environ={}, dotenv=Path("/nonexistent"))
+    return load_settings(flags=given_settings(context.params), environ={}, dotenv=Path("/nonexistent"))
 
 
 @pytest.mark.parametrize("line", SEED_COMMANDS)
@@ -72,6 +73,29 @@ def test_flags_become_settings() -> None:
     assert _settings("paddock serve --api-key a,b --api-key c").server.api_keys == ["a", "b", "c"]
     manager = _settings("paddock serve --embeddings --pooling cls --rerank").model_manager
     assert (manager.embedding, manager.pooling, manager.reranking) == (True, "cls", True)
+    assert _settings("paddock serve --no-sandbox").model_manager.sandbox == "off"
+    assert _settings("paddock serve --sandbox required").model_manager.sandbox == "required"
+    assert _settings("paddock serve -v").server.log_level == "DEBUG"
+    manager = _settings("paddock serve -kvu -nocb --preload -ngld all --memory-limit 1GiB").model_manager
+    assert (manager.kv_unified, manager.cont_batching, manager.lazy) == (True, False, False)
+    assert (manager.n_gpu_layers_draft, manager.memory_limit) == (-1, 1024**3)
+
+
+def test_every_flag_of_a_setting_sets_it() -> None:
+    """A flag that would set another key, or take a value that the setting refuses, is found here."""
+    arguments = {"N": "7", "P": "0.5", "SECONDS": "7", "MIB": "7", "SIZE": "7GiB", "FILE:SCALE,...": "a.gguf:0.5"}
+    for option in setting_options():
+        if option.is_flag:
+            argument = []
+        elif isinstance(option.type, click.Choice):
+            argument = [option.type.choices[-1]]
+        else:
+            argument = [arguments.get(option.metavar or "", "{word}" if option.metavar == "TEXT" else "http://word")]
+        for flag in [*option.opts, *option.secondary_opts]:
+            given = given_settings(command.make_context("serve", [flag, *argument]).params)
+            assert list(given) == [key_of(option)], flag
+            loaded = load_with_sources(flags=given, environ={}, dotenv=Path("/nonexistent"))
+            assert loaded.sources[key_of(option) or ""].kind == "flag"
 
 
 def _paddock(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:

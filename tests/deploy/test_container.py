@@ -44,7 +44,7 @@ def test_the_dockerfile_says_what_an_operator_expects() -> None:
     assert json.loads(said["ENTRYPOINT"]) == ["paddock"]
     first, *args = json.loads(said["CMD"])
     assert first == "serve"
-    assert serve.make_context("serve", args).params["models_dir"] == "/models"
+    assert serve.make_context("serve", args).params["model_manager__models_directory"] == "/models"
     assert "/opt/paddock/healthcheck.py" in said["HEALTHCHECK"]
     assert not re.search(r"(?i)(key|token|password|secret)=", (DEPLOY / "Dockerfile").read_text())
     assert "build-essential" not in " ".join(rest for _, rest in instructions[last:]), "no compiler where it runs"
@@ -81,7 +81,7 @@ def test_compose_closes_what_can_be_closed(names: tuple[str, ...]) -> None:
         assert service["security_opt"] == ["no-new-privileges:true"]
         assert all(port.startswith("127.0.0.1:") for port in service["ports"])
     first, *args = services["paddock"]["command"]
-    assert first == "serve" and serve.make_context("serve", args).params["log_format"] == "json"
+    assert first == "serve" and serve.make_context("serve", args).params["server__log_format"] == "json"
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ def test_a_template_that_cannot_be_had_is_named(tmp_path: Path) -> None:
     _write(tmp_path / "a.gguf")
     with pytest.raises(StartupError, match=r"the model 'a': cannot read the chat template .*none.jinja"):
         _open(tmp_path, models={"a": {"chat_template_file": tmp_path / "none.jinja"}})
-    with pytest.raises(StartupError, match="exclude each other"):
+    with pytest.raises(StartupError, match="mutually exclusive"):
         _open(tmp_path, models={"a": {"chat_template_file": tmp_path / "t", "chat_template": "{{ x }}"}})
 
 

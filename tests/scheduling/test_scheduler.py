@@ -36,7 +36,7 @@ class House:
             end_tokens=self.engine.vocab.end_tokens,
             together=self.engine.info.together,
             drafts_for=self.engine.info.drafts_for,
-            continuous=options.get("continuous_batching", True),
+            continuous=options.get("cont_batching", True),
         )
         self.answers: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
         self.finished: dict[tuple[int, int], str] = {}
@@ -110,7 +110,7 @@ Sets: st.SearchStrategy[Adapters] = st.sampled_from([(), ((0, 1.0),), ((0, 0.5),
 def test_everybody_gets_the_answer_they_would_get_alone(
     texts: list[str], batch: int, unified: bool, continuous: bool, whole: bool
 ) -> None:
-    house = House(batch=batch, kv_unified=unified, continuous_batching=continuous, whole=whole)
+    house = House(batch=batch, kv_unified=unified, cont_batching=continuous, whole=whole)
     for id, text in enumerate(texts):
         house.ask(id, text)
     house.run()
@@ -296,7 +296,7 @@ def test_a_short_prompt_need_not_wait_for_a_long_one() -> None:
 
 
 def test_without_continuous_batching_one_request_ends_before_the_next_begins() -> None:
-    house = House(continuous_batching=False)
+    house = House(cont_batching=False)
     for id in range(3):
         house.ask(id, f"{id}" * 20)
     while (plan := house.step()) is not None:

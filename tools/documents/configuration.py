@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
-import textwrap
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import annotated_types
 from pydantic.fields import FieldInfo
 
-from paddock.cli.config import flags_of_setting
+from paddock.cli.options import flags_of_settings
 from paddock.config import (
     ClusterSettings,
     KeySettings,
@@ -88,7 +86,6 @@ def page() -> str:
 
 
 def _table(title: str, prefix: str, section: type[Section], about: str) -> str:
-    described = descriptions(section)
     derived = issubclass(section, ModelSettings) and section is not ModelSettings
     inherited = set(ModelSettings.model_fields) if derived else set()
     top = "." not in prefix
@@ -100,26 +97,16 @@ def _table(title: str, prefix: str, section: type[Section], about: str) -> str:
             continue
         cells = [f"`{name}`", _type(field), _default(field)]
         if top:
-            flags = flags_of_setting().get(f"{prefix}.{name}", [])
+            flags = flags_of_settings().get(f"{prefix}.{name}", [])
             cells += [" ".join(f"`{flag}`" for flag in flags), f"`{variable_of(f'{prefix}.{name}')}`"]
-        rows += "| " + " | ".join([*cells, described[name]]) + " |\n"
+        rows += "| " + " | ".join([*cells, _description(field)]) + " |\n"
     intro = f"{inspect.cleandoc(section.__doc__ or '')} {about}".strip()
     return f"\n## {title}\n\n{intro}\n\n{head if top else short}{rows}"
 
 
-def descriptions(section: type[Section]) -> dict[str, str]:
-    """The text below each field of a class, those of its bases included. A field without one is a KeyError later."""
-    found: dict[str, str] = {}
-    for cls in reversed(section.__mro__):
-        if not issubclass(cls, Section) or cls is Section:
-            continue
-        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-        assert isinstance(body, ast.ClassDef)
-        for field, text in zip(body.body, body.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                assert isinstance(field.target, ast.Name)
-                found[field.target.id] = " ".join(str(text.value.value).split())
-    return found
+def _description(field: FieldInfo) -> str:
+    assert field.description, "a setting has its description below it"
+    return " ".join(field.description.split())
 
 
 def _default(field: FieldInfo) -> str:

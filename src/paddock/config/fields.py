@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
-Pooling = Literal["none", "mean", "cls", "last", "rank"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Expanded = Annotated[Path, AfterValidator(Path.expanduser)]
 MOST_DRAFTED = 64
@@ -74,6 +74,16 @@ def layers(value: Any) -> int | Literal["auto"]:
     return value
 
 
+def layers_from_text(text: str) -> int | str:
+    """The value of `-ngl`. As in llama-server `all` means every layer, and so does any negative number."""
+    if text in ("auto", "all"):
+        return text if text == "auto" else -1
+    try:
+        return max(int(text), -1)
+    except ValueError:
+        raise ValueError("expected a number of layers, 'all' or 'auto'") from None
+
+
 GpuLayers = Annotated[int | Literal["auto"], PlainValidator(layers)]
 """As one type, so that a mistake is told once."""
 
@@ -100,5 +110,26 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+class Flag:
+    """The flags of `paddock serve` that set a field, as metadata of the field's type.
+
+    `-on/-off` names a pair of flags. `metavar` names the argument in the help. `value` makes a flag without an argument
+    that stands for this value. `bare` is the value of a flag whose argument is left out. `convert` reads the argument;
+    by default the field's type says how to read it.
+    """
+
+    def __init__(
+        self,
+        *names: str,
+        metavar: str | None = None,
+        value: str | None = None,
+        bare: str | None = None,
+        convert: Callable[[str], int | str] | None = None,
+    ) -> None:
+        self.names, self.metavar, self.value, self.bare, self.convert = names, metavar, value, bare, convert
+
+
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    """A part of the configuration. The text below a field is its description in the reference and in `--help`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)

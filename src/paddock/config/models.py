@@ -14,15 +14,17 @@ from paddock.config.fields import (
     MOST_REPLICAS,
     CacheType,
     Expanded,
+    Flag,
     GpuLayers,
-    Pooling,
     ScaledPath,
     Section,
     Size,
     checked_name,
     cores,
+    layers_from_text,
     template,
 )
+from paddock.types import Pooling, SandboxMode
 
 # Who says one of these of a model has said all of them.
 _ALTERNATIVES = (frozenset({"chat_template", "chat_template_file"}), frozenset({"embedding", "reranking", "pooling"}))
@@ -31,7 +33,7 @@ _ALTERNATIVES = (frozenset({"chat_template", "chat_template_file"}), frozenset({
 class ModelSettings(Section):
     """How a model is loaded and how long it stays loaded."""
 
-    idle_timeout: float = Field(300, ge=0)
+    idle_timeout: Annotated[float, Flag("--idle-timeout", metavar="SECONDS")] = Field(300, ge=0)
     """Seconds without a request after which the model is unloaded. 0: never."""
     load_timeout: float = Field(600, gt=0)
     """Seconds that loading may take before it is given up."""
@@ -39,67 +41,78 @@ class ModelSettings(Section):
     """Seconds that a busy worker may leave health checks unanswered before it is killed and started again."""
     hang_timeout: float = Field(600, gt=0)
     """Seconds that one step of a worker may take before the worker is killed and started again."""
-    sandbox: Literal["auto", "off", "required"] = "auto"
+    sandbox: Annotated[SandboxMode, Flag("--sandbox"), Flag("--no-sandbox", value="off")] = "auto"
     """Deny workers the network, other programs and other files (Landlock, seccomp). `auto`: as far as the kernel
     supports it; `required`: load no model where a part of it is missing; `off`: no sandbox."""
-    n_ctx: int = Field(16384, ge=0)
+    n_ctx: Annotated[int, Flag("-c", "--ctx-size")] = Field(16384, ge=0)
     """Context size in tokens, for all requests of the model together (see `kv_unified`). 0: the trained length."""
-    n_batch: int = Field(2048, ge=1)
+    n_batch: Annotated[int, Flag("-b", "--batch-size")] = Field(2048, ge=1)
     """The most tokens in one step."""
-    n_ubatch: int = Field(512, ge=1)
+    n_ubatch: Annotated[int, Flag("-ub", "--ubatch-size")] = Field(512, ge=1)
     """The most tokens that libllama computes in one pass. A larger value takes more memory."""
-    n_gpu_layers: GpuLayers = -1
+    n_gpu_layers: Annotated[
+        GpuLayers, Flag("-ngl", "--ngl", "--gpu-layers", "--n-gpu-layers", convert=layers_from_text)
+    ] = -1
     """Layers on the GPU. -1: all; `auto`: as many as fit the GPU's free memory when the model is loaded."""
-    n_threads: int = Field(default_factory=lambda: min(8, cores()), ge=1)
+    n_threads: Annotated[int, Flag("-t", "--threads")] = Field(default_factory=lambda: min(8, cores()), ge=1)
     """CPU threads. By default the number of cores, at most 8."""
-    flash_attn: Literal["on", "off", "auto"] = "auto"
+    flash_attn: Annotated[Literal["on", "off", "auto"], Flag("-fa", "--flash-attn", bare="on")] = "auto"
     """Flash attention."""
-    cache_type_k: CacheType = "f16"
+    cache_type_k: Annotated[CacheType, Flag("-ctk", "--cache-type-k")] = "f16"
     """The data type of cached keys."""
-    cache_type_v: CacheType = "f16"
+    cache_type_v: Annotated[CacheType, Flag("-ctv", "--cache-type-v")] = "f16"
     """The data type of cached values."""
-    parallel: int | None = Field(None, ge=1, le=255)
+    parallel: Annotated[int | None, Flag("-np", "--parallel")] = Field(None, ge=1, le=255)
     """The most requests that run at once. By default chosen from the machine."""
-    kv_unified: bool | None = None
+    kv_unified: Annotated[bool | None, Flag("-kvu/-no-kvu", "--kv-unified/--no-kv-unified")] = None
     """true: one context that all requests share; false: an equal part for each slot. By default true, unless `parallel`
     is set."""
-    cont_batching: bool = True
+    cont_batching: Annotated[bool, Flag("-cb/-nocb", "--cont-batching/--no-cont-batching")] = True
     """Compute several requests in one step. If false, requests run one after another."""
-    cache_ram: int | None = Field(None, ge=-1)
+    cache_ram: Annotated[int | None, Flag("-cram", "--cache-ram", metavar="MIB")] = Field(None, ge=-1)
     """MiB of host memory for prompt prefixes that may be used again; all models share it. For one model: the most it
     gets. -1: no limit. By default an eighth of the memory of the machine or its control group, at most 8 GiB.
     """
-    max_queue: int = Field(1024, ge=0)
+    max_queue: Annotated[int, Flag("--max-queue")] = Field(1024, ge=0)
     """The most requests that may wait for the model; more get a 429."""
-    embedding: bool = False
+    embedding: Annotated[bool, Flag("--embedding", "--embeddings")] = False
     """Serve embeddings, also from a model that could generate text."""
-    reranking: bool = False
+    reranking: Annotated[bool, Flag("--reranking", "--rerank")] = False
     """Serve reranking."""
-    pooling: Pooling | None = None
+    pooling: Annotated[Pooling | None, Flag("--pooling")] = None
     """How the vectors of an input's tokens become one. By default as the model's file says."""
-    lora: list[Expanded] = []
+    lora: Annotated[list[Expanded], Flag("--lora", metavar="FILE,...")] = []
     """LoRA adapter files to load with the model. They are numbered from 0."""
-    lora_scaled: list[ScaledPath] = []
+    lora_scaled: Annotated[list[ScaledPath], Flag("--lora-scaled", metavar="FILE:SCALE,...")] = []
     """More adapters, each as `PATH:SCALE`. They are numbered after those of `lora`."""
-    lora_init_without_apply: bool = False
+    lora_init_without_apply: Annotated[bool, Flag("--lora-init-without-apply")] = False
     """Load the adapters with scale 0, so that none acts until `POST /lora-adapters` or a request sets its scale."""
-    model_draft: Expanded | None = None
+    model_draft: Annotated[Expanded | None, Flag("-md", "--model-draft", "--spec-draft-model")] = None
     """The file of a small draft model with the same vocabulary, for speculative decoding. A relative path starts at
     `models_directory`, if that is set."""
-    n_gpu_layers_draft: int = Field(-1, ge=-1)
+    n_gpu_layers_draft: Annotated[
+        int,
+        Flag("-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl", convert=layers_from_text),
+    ] = Field(-1, ge=-1)
     """Layers of the draft model on the GPU. -1: all."""
-    draft_max: int = Field(4, ge=0, le=MOST_DRAFTED)
+    draft_max: Annotated[int, Flag("--draft-max", "--draft", "--draft-n", "--spec-draft-n-max")] = Field(
+        4, ge=0, le=MOST_DRAFTED
+    )
     """The most tokens to draft at once."""
-    draft_min: int = Field(0, ge=0, le=MOST_DRAFTED)
+    draft_min: Annotated[int, Flag("--draft-min", "--draft-n-min", "--spec-draft-n-min")] = Field(
+        0, ge=0, le=MOST_DRAFTED
+    )
     """Drafts of fewer tokens are not checked."""
-    draft_p_min: float = Field(0.75, ge=0, le=1)
+    draft_p_min: Annotated[float, Flag("--draft-p-min", "--spec-draft-p-min", metavar="P")] = Field(0.75, ge=0, le=1)
     """The draft ends before a token that the draft model thinks less likely than this."""
-    deterministic: bool | None = None
+    deterministic: Annotated[bool | None, Flag("--deterministic")] = None
     """The same request with the same seed gives the same bytes, whatever else runs. Slower. By default true with
     `parallel` 1 and `cont_batching` false, else false."""
-    chat_template: Annotated[str, AfterValidator(template)] | None = None
+    chat_template: Annotated[
+        Annotated[str, AfterValidator(template)] | None, Flag("--chat-template", metavar="TEXT")
+    ] = None
     """The text of a Jinja chat template, in place of the model's own."""
-    chat_template_file: Expanded | None = None
+    chat_template_file: Annotated[Expanded | None, Flag("--chat-template-file")] = None
     """The file of a Jinja chat template, in place of the model's own."""
 
     @property
@@ -183,15 +196,15 @@ class NamedModel(ModelSettings):
 class ModelManagerSettings(ModelSettings):
     """Which models there are, how they are loaded, and how they share the machine."""
 
-    models_directory: Expanded | None = None
-    """Serve every `.gguf` file below this folder."""
-    model: Expanded | None = None
+    model: Annotated[Expanded | None, Flag("-m", "--model")] = None
     """Serve this one GGUF file, under any name that a request gives."""
-    alias: list[str] = []
+    models_directory: Annotated[Expanded | None, Flag("--models-dir", metavar="DIR")] = None
+    """Serve every `.gguf` file below this folder."""
+    alias: Annotated[list[str], Flag("-a", "--alias", metavar="NAME,...")] = []
     """The name of `model`, then others that it answers to. It always answers to its file's name."""
-    default_model: str | None = None
+    default_model: Annotated[str | None, Flag("--default-model", metavar="NAME")] = None
     """The model for requests that name none."""
-    lazy: bool | None = None
+    lazy: Annotated[bool | None, Flag("--lazy/--preload")] = None
     """true: load a model at its first request. false: load it when the server starts; of several, `default_model`.
     null: load the only model (`model`) at the start, and the models of a directory at their first request.
     """
@@ -199,13 +212,13 @@ class ModelManagerSettings(ModelSettings):
     """The most seconds between two checks for idle models."""
     watch_interval: float = Field(2, ge=0)
     """Seconds between two looks for new, changed and removed files in `models_directory`. 0: only a reload looks."""
-    memory_limit: Size | None = None
+    memory_limit: Annotated[Size | None, Flag("--memory-limit", metavar="SIZE", convert=str)] = None
     """The most host memory that all models together may take. Without it: what is free."""
     gpu_memory_limit: Size | None = None
     """The most GPU memory that all models together may take. Without it: what is free."""
     check_memory: bool = True
     """Refuse to load a model that does not fit into the memory that is free now."""
-    models_max: int = Field(0, ge=0)
+    models_max: Annotated[int, Flag("--models-max")] = Field(0, ge=0)
     """The most models that are loaded at once. 0: as many as fit."""
     min_residence: float = Field(5, ge=0)
     """Seconds that a model in use stays loaded when another model waits for its memory."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
 
-from paddock.config.fields import Expanded, LogLevel, Section, Size, checked_name, hash_of_key, origin, upper
+from paddock.config.fields import Expanded, Flag, LogLevel, Section, Size, checked_name, hash_of_key, origin, upper
 
 
 class PreviousKey(Section):
@@ -72,26 +72,28 @@ class KeySettings(Section):
 class ServerSettings(Section):
     """The HTTP server: address, keys, limits and log."""
 
-    host: str = "127.0.0.1"
+    host: Annotated[str, Flag("--host", metavar="ADDRESS")] = "127.0.0.1"
     """The address to listen on. `0.0.0.0` is every IPv4 address of the machine."""
-    port: int = Field(8080, ge=0, le=65535)
+    port: Annotated[int, Flag("--port")] = Field(8080, ge=0, le=65535)
     """The port to listen on. 0 is any free port."""
-    cors_origins: list[Annotated[str, AfterValidator(origin)]] = ["http://localhost:5000"]
+    cors_origins: Annotated[
+        list[Annotated[str, AfterValidator(origin)]], Flag("--cors-origins", metavar="ORIGIN,...")
+    ] = ["http://localhost:5000"]
     """Origins (`http://host:port`) of web pages that may call the API from a browser. `*` allows every origin."""
-    allowed_hosts: list[str] = []
+    allowed_hosts: Annotated[list[str], Flag("--allowed-hosts", metavar="NAME,...")] = []
     """Host names that requests may use, besides IP addresses, the machine's own names and names without a dot. `*`
     allows every name. If empty, every name is allowed on a server with API keys that other machines can reach."""
-    log_level: Annotated[LogLevel, BeforeValidator(upper)] = "INFO"
+    log_level: Annotated[LogLevel, BeforeValidator(upper), Flag("-v", "--verbose", value="DEBUG")] = "INFO"
     """The lowest level that is logged."""
-    log_format: Literal["text", "json"] = "text"
+    log_format: Annotated[Literal["text", "json"], Flag("--log-format")] = "text"
     """`text` goes to stderr, `json` to stdout, one object per line."""
-    log_disable: bool = False
+    log_disable: Annotated[bool, Flag("--log-disable")] = False
     """Log nothing."""
-    log_prompts: bool = False
+    log_prompts: Annotated[bool, Flag("--log-prompts")] = False
     """Log request bodies, including prompts."""
-    api_keys: list[str] = []
+    api_keys: Annotated[list[str], Flag("--api-key", metavar="KEY,...")] = []
     """Admin keys without limits. See `keys` for keys with a name, permissions and limits."""
-    api_key_file: Expanded | None = None
+    api_key_file: Annotated[Expanded | None, Flag("--api-key-file")] = None
     """A file of more admin keys, one per line."""
     keys: dict[Annotated[str, AfterValidator(checked_name)], KeySettings] = {}
     """Named API keys, each with its own permissions and limits."""
@@ -100,9 +102,9 @@ class ServerSettings(Section):
     is created with mode 600 and only appended to."""
     metrics_key: bool = False
     """`/metrics` requires an admin key, or a key with `metrics`, if there are any keys. It shows all keys' usage."""
-    ssl_key_file: Expanded | None = None
+    ssl_key_file: Annotated[Expanded | None, Flag("--ssl-key-file")] = None
     """The TLS private key (PEM). Set it together with `ssl_cert_file` to serve HTTPS."""
-    ssl_cert_file: Expanded | None = None
+    ssl_cert_file: Annotated[Expanded | None, Flag("--ssl-cert-file")] = None
     """The TLS certificate chain (PEM)."""
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
     """The largest request body; larger ones get a 413."""
@@ -140,15 +142,15 @@ class ServerSettings(Section):
     """Seconds that a client may leave sent data unread before its connection is closed."""
     keep_alive_timeout: int = Field(75, gt=0)
     """Seconds that an idle connection stays open between two requests."""
-    metrics: bool = True
+    metrics: Annotated[bool, Flag("--metrics/--no-metrics")] = True
     """Serve Prometheus metrics at `/metrics`."""
-    slots: bool = True
+    slots: Annotated[bool, Flag("--slots/--no-slots")] = True
     """Serve the state of running requests at `/slots`."""
-    slot_save_path: Expanded | None = None
+    slot_save_path: Annotated[Expanded | None, Flag("--slot-save-path", metavar="DIR")] = None
     """The folder in which slots are saved and from which they are restored. Without it, saving is refused."""
-    props: bool = False
+    props: Annotated[bool, Flag("--props")] = False
     """Allow `POST /props`."""
-    webui: bool = True
+    webui: Annotated[bool, Flag("--webui/--no-webui")] = True
     """Serve the web page at `/` and the routes that it uses."""
     shutdown_grace: float = Field(120.0, ge=0)
     """Seconds that running requests get to finish after SIGTERM. What stops the server (systemd) must wait longer."""

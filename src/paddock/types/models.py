@@ -33,7 +33,7 @@ class EngineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     parallel: int = 4
     """How many requests run at once."""
     kv_unified: bool = True
-    continuous_batching: bool = True
+    cont_batching: bool = True
     max_queue: int = 1024
     cache_ram_bytes: int = 0
     """The most host memory for prefixes that nobody runs on."""

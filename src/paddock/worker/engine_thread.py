@@ -144,7 +144,7 @@ class EngineThread(NativeThread[Command]):
             slots=engine.info.n_slots,
             n_batch=engine.n_batch,
             end_tokens=engine.vocab.end_tokens,
-            continuous=self._options.continuous_batching,
+            continuous=self._options.cont_batching,
             together=engine.info.together,
             drafts_for=engine.info.drafts_for,
             budget=StepBudget(largest=engine.n_batch, usual=self._options.n_ubatch),

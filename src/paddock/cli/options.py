@@ -1,0 +1,108 @@
+"""The flags of `paddock serve`, made from the settings: `Flag` in the type of a field declares the flags of it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from typing import Any, Literal, get_args, get_origin
+
+import click
+from pydantic.fields import FieldInfo
+
+from paddock.config import Flag, ModelManagerSettings, ModelSettings, ServerSettings
+from paddock.config.settings import container_of, scalar_types
+
+_NESTING = "__"
+
+
+def setting_options() -> list[click.Option]:
+    """One option for each `Flag`: first which models to serve, then the settings of models, then the server."""
+    manager = ModelManagerSettings.model_fields
+    own = {name: field for name, field in manager.items() if name not in ModelSettings.model_fields}
+    sections = [
+        ("model_manager", own),
+        ("model_manager", ModelSettings.model_fields),
+        ("server", ServerSettings.model_fields),
+    ]
+    return [
+        _option(f"{section}.{name}", field, flag)
+        for section, fields in sections
+        for name, field in fields.items()
+        for flag in field.metadata
+        if isinstance(flag, Flag)
+    ]
+
+
+def key_of(option: click.Parameter) -> str | None:
+    """The key of the setting that an option sets: `server.port`. None for other options."""
+    name = option.name or ""
+    return name.replace(_NESTING, ".") if _NESTING in name else None
+
+
+def flags_of_settings() -> dict[str, list[str]]:
+    """All flags of each setting that has any, by its key."""
+    found: dict[str, list[str]] = {}
+    for option in setting_options():
+        found.setdefault(key_of(option) or "", []).extend([*option.opts, *option.secondary_opts])
+    return found
+
+
+def given_settings(params: dict[str, Any]) -> dict[str, Any]:
+    """The settings that the command line sets, by key. `params` are click's values of all options."""
+    return {
+        name.replace(_NESTING, "."): list(value) if isinstance(value, tuple) else value
+        for name, value in params.items()
+        if _NESTING in name and value is not None and value != ()
+    }
+
+
+def _option(key: str, field: FieldInfo, flag: Flag) -> click.Option:
+    names = [*flag.names, key.replace(".", _NESTING)]
+    if flag.value is not None:
+        return click.Option(names, flag_value=flag.value, help=f"Set {key} to {flag.value}.")
+    shared: dict[str, Any] = {"default": None, "help": _help(field)}
+    if container_of(key) == "list":
+        return click.Option(names, multiple=True, callback=_split_at_commas, metavar=flag.metavar, help=_help(field))
+    types = scalar_types(key) - {type(None)}
+    if bool in types:
+        return click.Option(names, is_flag=True, **shared)
+    if flag.convert is None and (choices := _choices(field.annotation)):
+        bare: dict[str, Any] = {"is_flag": False, "flag_value": flag.bare} if flag.bare else {}
+        return click.Option(names, type=click.Choice(choices), **bare, **shared)
+    (only,) = types
+    metavar = flag.metavar or ("N" if only in (int, float) else "FILE")
+    if flag.convert is not None:
+        return click.Option(names, callback=_converted(flag.convert), metavar=metavar, **shared)
+    return click.Option(names, type=only if only in (int, float) else str, metavar=metavar, **shared)
+
+
+def _help(field: FieldInfo) -> str:
+    description = " ".join((field.description or "").split())
+    default = "on" if field.default is True else field.default
+    if isinstance(default, list):
+        default = ",".join(default)
+    has_default = field.default_factory is None and default not in (None, "") and default is not False
+    return f"{description} [{default}]" if has_default else description
+
+
+def _choices(annotation: Any) -> tuple[str, ...]:
+    """The words of a `Literal`, or of a `Literal | None`."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    literals = [inner for inner in get_args(annotation) if get_origin(inner) is Literal]
+    return get_args(literals[0]) if len(get_args(annotation)) == 2 and literals else ()
+
+
+def _split_at_commas(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """As llama-server: a value with a comma stands in double quotes. An empty value is kept, so that it is refused."""
+    return tuple(item for row in csv.reader(values) for item in row or [""])
+
+
+def _converted(convert: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:
+    def callback(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Any:
+        try:
+            return None if value is None else convert(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return callback
