@@ -36,7 +36,7 @@ def test_the_table(tiny_models: dict[str, Path], demo_model: Path, tmp_path: Pat
     assert rows["demo"].split()[1:8] == ["llama", "135", "M", "Q4_1", "8192", "93.8", "MiB"]
     assert rows["mamba"].split()[1] == "mamba"
     assert "cannot be loaded: its GGUF version is" in rows["broken"]
-    assert "cannot be loaded: of its 2 parts there is no 2" in rows["big"]
+    assert "cannot be loaded: 1 of its 2 parts are missing: 2" in rows["big"]
     assert "\x1b" not in done.stdout
 
 

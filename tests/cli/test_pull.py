@@ -64,7 +64,7 @@ def test_all_parts_of_a_split_model_or_none(tmp_path: Path) -> None:
     repository = Repository(parts, cut_after=None)
     with Hub(house__big=repository) as hub:
         repository.lies = True
-        assert "came damaged" in _failure(_pull(hub, tmp_path, "house/big:Q8_0"))
+        assert "is corrupt" in _failure(_pull(hub, tmp_path, "house/big:Q8_0"))
         assert _listed(tmp_path) == []
         repository.lies = False
         done = _pull(hub, tmp_path, "house/big:Q8_0")
@@ -92,7 +92,7 @@ def test_what_was_begun_is_gone_on_with_by_the_next_process(tmp_path: Path) -> N
         repository.down = False
         done = _pull(hub, tmp_path, "house/m")
         assert done.returncode == 0, done.stderr
-        assert "going on with m-Q4_K_M.gguf" in done.stderr
+        assert "resuming m-Q4_K_M.gguf" in done.stderr
     assert Path(done.stdout.strip()).read_bytes() == _LARGE
     assert repository.asked[-1][1].startswith("bytes=")
     assert [path.name for path in (tmp_path / ".pull").iterdir()] == ["verified.json"]
@@ -102,7 +102,7 @@ def test_a_file_that_is_not_what_was_promised_is_removed(tmp_path: Path) -> None
     repository = Repository({"m-Q4_K_M.gguf": b"GGUF and more"}, lies=True)
     with Hub(house__m=repository) as hub:
         said = _failure(_pull(hub, tmp_path, "house/m"))
-    assert "m-Q4_K_M.gguf came damaged and was removed: its SHA-256 is" in said
+    assert "m-Q4_K_M.gguf is corrupt and was removed: its SHA-256 is" in said
     assert list((tmp_path / ".pull").iterdir()) == []
     assert _listed(tmp_path) == []
 
@@ -116,11 +116,11 @@ def test_a_file_of_the_same_size_with_another_content_is_pulled_again(tmp_path: 
         with Hub(house__m=Repository({"m-Q4_K_M.gguf": data}, in_git=in_git)) as hub:
             done = _pull(hub, tmp_path, "house/m")
             assert done.returncode == 0, done.stderr
-            assert "m-Q4_K_M.gguf is not what the hub has: pulling it again" in done.stderr
+            assert "m-Q4_K_M.gguf differs from the hub: pulling it again" in done.stderr
             assert path.read_bytes() == data
-            assert "checking" not in _pull(hub, tmp_path, "house/m").stderr, "it has been compared"
+            assert "verifying" not in _pull(hub, tmp_path, "house/m").stderr, "it has been compared"
             path.write_bytes(data)
-            assert "checking m-Q4_K_M.gguf" in _pull(hub, tmp_path, "house/m").stderr, "somebody wrote to it"
+            assert "verifying m-Q4_K_M.gguf" in _pull(hub, tmp_path, "house/m").stderr, "somebody wrote to it"
             assert hub.repositories["house/m"].asked == [("m-Q4_K_M.gguf", "")]
 
 
@@ -137,7 +137,7 @@ def test_a_revision_can_be_pinned(tmp_path: Path, tiny_models: dict[str, Path]) 
         assert done.returncode == 0, done.stderr
         assert f"house/m is at revision {REVISION}" in done.stderr
         assert "answered 404" in _failure(_pull(hub, tmp_path, f"house/m@{other}"))
-    with pytest.raises(PullFailed, match=f"is of revision {REVISION}, not {other}"):
+    with pytest.raises(PullFailed, match=f"is from revision {REVISION}, not {other}"):
         pulled(Source.parse(f"house/m@{other}"), tmp_path)
     assert pulled(Source.parse(f"house/m@{REVISION}"), tmp_path).name == "m-Q4_K_M.gguf"
 
@@ -150,11 +150,11 @@ def test_every_failure_is_one_line(tmp_path: Path) -> None:
         house__some=Repository({"m-Q8_0.gguf": b"x", "m-Q2_K.gguf": b"x"}),
     ) as hub:
         for name, why in {
-            "house/none": "there is no repository house/none",
-            "house/private": "or it is private and wants a token",
+            "house/none": "no repository house/none",
+            "house/private": "or it is private and needs a token",
             "house/gated": "is gated: accept its terms",
-            "house/words": "house/words: it holds no GGUF model",
-            "house/some:Q4_K_M": "it holds no Q4_K_M, but Q2_K, Q8_0",
+            "house/words": "house/words: it has no GGUF model",
+            "house/some:Q4_K_M": "it has no Q4_K_M; it has Q2_K, Q8_0",
             "house": "OWNER/NAME",
         }.items():
             done = _pull(hub, tmp_path, name)

@@ -138,7 +138,7 @@ def test_every_mistake_is_named(tmp_path: Path) -> None:
     mistakes = {
         ("--models-dir", "nowhere"): "nowhere does not exist",
         ("-m", "none.gguf"): "none.gguf does not exist",
-        ("-m", "cut.gguf"): "cut short",
+        ("-m", "cut.gguf"): "truncated",
         ("--config", "broken.json"): "broken.json, line 2, column 12",
         ("--config", "none.json"): "none.json does not exist",
         ("-m", "fake:", "--port", "99999"): "server.port",
@@ -148,11 +148,11 @@ def test_every_mistake_is_named(tmp_path: Path) -> None:
         ("-m", "fake:", "--api-key", "a,"): "an API key is empty",
         ("-m", "fake:", "--api-key", "a,a"): "'api-key-1' and 'api-key-2' are the same",
         ("-m", "fake:", "--slot-save-path", "nowhere"): "nowhere does not exist",
-        ("-m", "fake:", "--reranking", "--pooling", "mean"): "contradict",
-        ("-m", "fake:", "--lora", "none.gguf"): f"the adapter {tmp_path}/none.gguf cannot be read: No such file",
+        ("-m", "fake:", "--reranking", "--pooling", "mean"): "reranking needs the pooling",
+        ("-m", "fake:", "--lora", "none.gguf"): f"cannot read the adapter {tmp_path}/none.gguf: No such file",
         ("-m", "fake:", "--lora-scaled", "a.gguf"): "a path, a colon and a scale",
         ("-m", "fake:", "--lora-scaled", "a.gguf:1e9"): "less than or equal to 100",
-        ("--models-dir", ".", "--lora", "a.gguf"): "an adapter is made for one model",
+        ("--models-dir", ".", "--lora", "a.gguf"): "adapters need a single model",
         ("-m", "fake:", "--host", "no.such.host.invalid"): "cannot be resolved",
     }
     done = subprocess.run(

@@ -20,10 +20,10 @@ from paddock.gateway.auth.keys import read_keys
 from paddock.types import EngineOptions
 from tests.tiny_models import llama
 
-_FAKE = Model("m", "fake:memory=100", options=EngineOptions(n_threads=3, parallel=5))
+FAKE = Model("m", "fake:memory=100", options=EngineOptions(n_threads=3, parallel=5))
 
 
-def _placed(*, gpus_there: bool = False, model: Model = _FAKE, **said: Any) -> Any:
+def _placed(*, gpus_there: bool = False, model: Model = FAKE, **said: Any) -> Any:
     return placement(model, PlacementSettings(**said), gpus_there=gpus_there)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.errors import InvalidRequest
-from paddock.fleet.catalogue.adapters import Adapter, acting, acting_at_first, fingerprint, read_adapter
+from paddock.fleet.catalogue.adapters import Adapter, default_adapters, fingerprint, parse_adapters, read_adapter
 from paddock.fleet.catalogue.gguf import BrokenGGUF
 from paddock.types import Adapters, ModelInfo
 from tests import tiny_models
@@ -37,7 +37,7 @@ def test_what_is_no_adapter_for_a_model_is_refused_by_its_name(tmp_path: Path) -
     assert "directory" in refusal()
     file.rmdir()
     file.write_bytes(b"nonsense, but long enough to be looked at")
-    assert "does not start with 'GGUF'" in refusal()
+    assert "not with 'GGUF'" in refusal()
     tiny_models.llama(file)
     assert "general.type is None" in refusal()
     tiny_models.adapter(file, architecture="gemma3")
@@ -46,7 +46,7 @@ def test_what_is_no_adapter_for_a_model_is_refused_by_its_name(tmp_path: Path) -
     assert "aLoRA" in refusal()
     tiny_models.adapter(file)
     file.write_bytes(file.read_bytes()[:-2000])
-    assert "cut short" in refusal()
+    assert "truncated" in refusal()
     for adapter_type, alpha, why in (("control_vector", 1.0, "adapter.type"), ("lora", "much", "alpha")):
         writer = gguf.GGUFWriter(file, "llama")
         writer.add_type(gguf.GGUFType.ADAPTER)
@@ -64,13 +64,13 @@ def test_a_list_means_a_set(listed: list[tuple[int, float]]) -> None:
     adapters = [Adapter(f"{number}", 1.0) for number in range(5)]
     numbers = [number for number, _ in listed]
     if max(numbers, default=0) < 5 and len(set(numbers)) == len(numbers):
-        found = acting(adapters, listed, param="lora")
-        assert found == acting(adapters, listed[::-1], param="lora")
+        found = parse_adapters(adapters, listed, param="lora")
+        assert found == parse_adapters(adapters, listed[::-1], param="lora")
         assert dict(found) == {number: scale for number, scale in listed if scale}
         assert list(found) == sorted(found)
     else:
         with pytest.raises(InvalidRequest) as caught:
-            acting(adapters, listed, param="lora")
+            parse_adapters(adapters, listed, param="lora")
         place = next(at for at, number in enumerate(numbers) if number >= 5 or number in numbers[:at])
         assert caught.value.param == f"lora[{place}].id"
 
@@ -80,4 +80,4 @@ def test_what_acts_changes_the_fingerprint() -> None:
     prints = [fingerprint(INFO, acts) for acts in sets]
     assert prints[0] == "fp_model"
     assert len(set(prints)) == len(sets)
-    assert acting_at_first([Adapter("a", 0.0), Adapter("b", 0.5)]) == ((1, 0.5),)
+    assert default_adapters([Adapter("a", 0.0), Adapter("b", 0.5)]) == ((1, 0.5),)

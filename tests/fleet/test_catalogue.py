@@ -69,7 +69,7 @@ def test_what_can_never_be_served(tmp_path: Path) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"nonsense, but long enough to be looked at")
     for settings, why in (
         (ModelManagerSettings(model=tmp_path / "none.gguf"), "does not exist"),
-        (ModelManagerSettings(model=tmp_path / "broken.gguf"), "does not start with 'GGUF'"),
+        (ModelManagerSettings(model=tmp_path / "broken.gguf"), "not with 'GGUF'"),
         (ModelManagerSettings(models_directory=tmp_path / "none"), "does not exist"),
         (ModelManagerSettings(models_directory=tmp_path, default_model="brokn"), "did you mean 'broken'"),
     ):
@@ -110,12 +110,12 @@ def test_the_parts_of_a_split_model_are_one(tmp_path: Path) -> None:
     assert open_catalogue(ModelManagerSettings(model=tmp_path / "big-00002-of-00003.gguf")).find("").path == whole.path
     data = (tmp_path / "big-00003-of-00003.gguf").read_bytes()
     (tmp_path / "big-00003-of-00003.gguf").write_bytes(data[:-100])
-    assert "big-00003-of-00003.gguf: it is cut short" in str(_problems(_open(tmp_path))["big"])
+    assert "big-00003-of-00003.gguf: it is truncated" in str(_problems(_open(tmp_path))["big"])
     (tmp_path / "big-00003-of-00003.gguf").unlink()
     (tmp_path / "big-00001-of-00003.gguf").unlink()
-    assert _problems(_open(tmp_path)) == {"big": "of its 3 parts there is no 1, 3"}
+    assert _problems(_open(tmp_path)) == {"big": "2 of its 3 parts are missing: 1, 3"}
     (tmp_path / "big-00002-of-00003.gguf").rename(tmp_path / "big-00002-of-09999.gguf")
-    assert _problems(_open(tmp_path)) == {"big": "of its 9999 parts there is no 1 and 9997 others"}
+    assert _problems(_open(tmp_path)) == {"big": "9998 of its 9999 parts are missing: 1 and 9997 others"}
 
 
 def test_a_projector_belongs_to_the_models_beside_it(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_projector_belongs_to_the_models_beside_it(tmp_path: Path) -> None:
     _write(tmp_path / "alone" / "mmproj.gguf", "clip")
     catalogue = _open(tmp_path)
     assert {model.name: len(model.projectors) for model in catalogue} == {"eye": 1, "blind": 0}
-    assert any("none beside it" in note for note in catalogue.notes)
+    assert any("without a model beside it" in note for note in catalogue.notes)
 
 
 def test_what_is_no_model_says_why(tmp_path: Path) -> None:
@@ -138,9 +138,9 @@ def test_what_is_no_model_says_why(tmp_path: Path) -> None:
     for name, why in {
         "words": "no weights",
         "lora": "adapter",
-        "projector": "images",
-        "matrix": "weights matter",
-        "broken": "does not start with 'GGUF'",
+        "projector": "multimodal projector",
+        "matrix": "importance matrix",
+        "broken": "not with 'GGUF'",
     }.items():
         assert why in str(problems[name])
 
@@ -176,9 +176,9 @@ def test_what_the_settings_name_comes_first(tmp_path: Path) -> None:
     assert catalogue.find("gpt-4") is catalogue.find("big")
     assert "no file" in str(catalogue.find("y").problem())
     assert any("x.gguf is not served" in note for note in catalogue.notes)
-    with pytest.raises(StartupError, match="both 'a' and 'b' are called 'c'"):
+    with pytest.raises(StartupError, match="'a' and 'b' share the name 'c'"):
         _open(tmp_path / "models", models={"a": {"aliases": ["c"]}, "b": {"aliases": ["c"]}})
-    with pytest.raises(StartupError, match="are called 'a'"):
+    with pytest.raises(StartupError, match="share the name 'a'"):
         _open(tmp_path / "models", models={"a": {}, "a.gguf": {}})
 
 
@@ -223,15 +223,15 @@ def test_what_is_said_of_one_model_is_said_of_no_other(tmp_path: Path) -> None:
     )
     a, b, c = (catalogue.find(name) for name in "abc")
     assert (a.options.n_ctx, a.options.n_threads, a.options.parallel, a.options.kv_unified) == (512, 3, 2, False)
-    assert (a.options.chat_template, a.idle_timeout, a.wanted.pooling) == ("{{ bos_token }}", 5, "mean")
+    assert (a.options.chat_template, a.idle_timeout, a.requested.pooling) == ("{{ bos_token }}", 5, "mean")
     assert (b.options.chat_template, b.options.kv_unified, b.idle_timeout) == ("", False, 300)
     assert (c.options.n_ctx, c.options.chat_template, c.options.kv_unified) == (2048, "{{ messages }}", True)
-    assert (b.wanted.pooling, c.wanted.pooling) == ("rank", "rank")
+    assert (b.requested.pooling, c.requested.pooling) == ("rank", "rank")
 
 
 def test_a_template_that_cannot_be_had_is_named(tmp_path: Path) -> None:
     _write(tmp_path / "a.gguf")
-    with pytest.raises(StartupError, match=r"the model 'a': cannot read the chat template .*none.jinja"):
+    with pytest.raises(StartupError, match=r"model 'a': cannot read the chat template .*none.jinja"):
         _open(tmp_path, models={"a": {"chat_template_file": tmp_path / "none.jinja"}})
     with pytest.raises(StartupError, match="mutually exclusive"):
         _open(tmp_path, models={"a": {"chat_template_file": tmp_path / "t", "chat_template": "{{ x }}"}})
@@ -277,7 +277,7 @@ def test_every_file_is_found_once_and_under_its_own_name(
     assert sorted(one.files[0].path for one in found) == sorted(real)
     door = tmp_path_factory.mktemp("door") / "link"
     door.symlink_to(top)
-    assert [one.place for one in find_models(door)[0]] == [one.place for one in found]
+    assert [one.relative_path for one in find_models(door)[0]] == [one.relative_path for one in found]
     catalogue = _open(top)
     assert len(catalogue) == len(real)
     assert {model.path for model in catalogue} == real
@@ -295,14 +295,14 @@ def test_a_draft_model_is_looked_at_before_anything_is_loaded(tmp_path: Path, ti
     both, alone = draft.estimate(gpu=False), model().estimate(gpu=False)
     assert both is not None and alone is not None and both.total > alone.total
     _write(tmp_path / "lora.gguf", kind="adapter")
-    assert "lora.gguf cannot be used: it is an adapter" in (model(model_draft=tmp_path / "lora.gguf").problem() or "")
-    assert "no.gguf cannot be read: No such file" in (model(model_draft="no.gguf").problem() or "")
+    assert "lora.gguf: it is a LoRA adapter" in (model(model_draft=tmp_path / "lora.gguf").problem() or "")
+    assert "no.gguf: No such file" in (model(model_draft="no.gguf").problem() or "")
     part = tmp_path / "a-00001-of-00002.gguf"
     part.write_bytes(b"x")
-    assert "its draft model is not whole: of its 2 parts" in (model(model_draft=part).problem() or "")
-    assert "a draft model guesses text" in (model("embedding", model_draft="draft.gguf").problem() or "")
-    assert "guesses by itself" in (model("f", path="fake:", model_draft="draft.gguf").problem() or "")
-    with pytest.raises(StartupError, match="goes with one model"):
+    assert "its draft model is incomplete: 1 of its 2 parts" in (model(model_draft=part).problem() or "")
+    assert "needs a model that generates text" in (model("embedding", model_draft="draft.gguf").problem() or "")
+    assert "use fake:draft=4" in (model("f", path="fake:", model_draft="draft.gguf").problem() or "")
+    with pytest.raises(StartupError, match="needs a single model"):
         _open(directory, model_draft="draft.gguf")
 
 

@@ -69,7 +69,7 @@ def test_flipped_bytes_never_crash_the_reader(whole: bytes, data: st.DataObject)
     ("content", "why"),
     [
         (b"", "too short"),
-        (b"PK\3\4" + b"\0" * 40, "does not start with"),
+        (b"PK\3\4" + b"\0" * 40, "not with 'GGUF'"),
         (b"GGUF" + b"\x09" + b"\0" * 40, "version is 9"),
     ],
 )
@@ -87,9 +87,12 @@ def _header_of(tensors: int, keys: int, content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("header", "why"),
     [
-        (_header_of(1_500_000, 0, b""), "lists 1500000 tensors; at most 32768 are read"),
-        (_header_of(0, 1_000_000, b""), "lists 1000000 keys; at most 65536 are read"),
-        (_header_of(0, 1, struct.pack("<Q1sIIQ", 1, b"k", 9, 8, 7_000_000)), "lists 7000000 strings; at most 4194304"),
+        (_header_of(1_500_000, 0, b""), "lists 1500000 tensors; the limit is 32768"),
+        (_header_of(0, 1_000_000, b""), "lists 1000000 keys; the limit is 65536"),
+        (
+            _header_of(0, 1, struct.pack("<Q1sIIQ", 1, b"k", 9, 8, 7_000_000)),
+            "lists 7000000 strings; the limit is 4194304",
+        ),
     ],
 )
 def test_a_header_of_countless_small_things_is_refused_at_once(header: bytes, why: str) -> None:

@@ -36,9 +36,9 @@ def test_without_q4_k_m_what_is_near_it_and_else_the_first() -> None:
 
 
 def test_what_is_not_there_is_told_with_what_is() -> None:
-    with pytest.raises(PullFailed, match=r"no Q4_K, but BF16, IQ4_XS, Q4_K_M, Q4_K_S, Q8_0, UD-Q4_K_XL"):
+    with pytest.raises(PullFailed, match=r"no Q4_K; it has BF16, IQ4_XS, Q4_K_M, Q4_K_S, Q8_0, UD-Q4_K_XL"):
         choose(_FILES, "Q4_K")
-    with pytest.raises(PullFailed, match="no XS, but"):
+    with pytest.raises(PullFailed, match="no XS; it has"):
         choose(_FILES, "XS")
     for none in ([], ["README.md", "model.safetensors"], ["mmproj-F16.gguf"]):
         with pytest.raises(PullFailed, match="no GGUF"):

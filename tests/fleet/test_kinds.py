@@ -7,10 +7,10 @@ import pytest
 
 from paddock.config import ModelManagerSettings
 from paddock.errors import ModelLoadFailed, StartupError
-from paddock.fleet.catalogue.catalogue import open_catalogue
+from paddock.fleet.catalogue.builder import open_catalogue
 from paddock.fleet.catalogue.gguf import Header
 from paddock.fleet.catalogue.headers import read_header
-from paddock.fleet.catalogue.kinds import Wanted, kind_of, pooling_of
+from paddock.fleet.catalogue.kinds import RequestedKind, kind_of, pooling_of
 from paddock.types import Pooling
 
 
@@ -36,29 +36,30 @@ def _header(architecture: str, pooling: Any = None, *, classifies: bool = False)
     ],
 )
 def test_a_file_tells_what_its_model_is_for(header: Header, pooling: Pooling | None) -> None:
-    assert pooling_of(header, Wanted()) == pooling
+    assert pooling_of(header, RequestedKind()) == pooling
 
 
 def test_the_operator_knows_better() -> None:
-    assert pooling_of(_header("llama"), Wanted(vectors=True)) == "mean"
-    assert pooling_of(_header("llama"), Wanted(vectors=True, pooling="last")) == "last"
-    assert pooling_of(_header("bert", 1), Wanted(vectors=True, pooling="none")) == "none"
-    assert pooling_of(_header("bert", 1, classifies=True), Wanted(vectors=True, pooling="rank")) == "rank"
-    with pytest.raises(ModelLoadFailed, match="no head"):
-        pooling_of(_header("bert", 1), Wanted(vectors=True, pooling="rank"))
+    assert pooling_of(_header("llama"), RequestedKind(vectors=True)) == "mean"
+    assert pooling_of(_header("llama"), RequestedKind(vectors=True, pooling="last")) == "last"
+    assert pooling_of(_header("bert", 1), RequestedKind(vectors=True, pooling="none")) == "none"
+    assert pooling_of(_header("bert", 1, classifies=True), RequestedKind(vectors=True, pooling="rank")) == "rank"
+    with pytest.raises(ModelLoadFailed, match="no classification head"):
+        pooling_of(_header("bert", 1), RequestedKind(vectors=True, pooling="rank"))
 
 
 def test_the_flags_may_not_contradict_each_other() -> None:
-    assert Wanted.of(ModelManagerSettings()) == Wanted()
-    assert Wanted.of(ModelManagerSettings(embedding=True)) == Wanted(vectors=True)
-    assert Wanted.of(ModelManagerSettings(embedding=True, reranking=True)) == Wanted(vectors=True, pooling="rank")
-    assert Wanted.of(ModelManagerSettings(pooling="cls")) == Wanted(vectors=True, pooling="cls")
-    with pytest.raises(StartupError, match="contradict"):
-        Wanted.of(ModelManagerSettings(reranking=True, pooling="mean"))
+    assert RequestedKind.of(ModelManagerSettings()) == RequestedKind()
+    assert RequestedKind.of(ModelManagerSettings(embedding=True)) == RequestedKind(vectors=True)
+    both = ModelManagerSettings(embedding=True, reranking=True)
+    assert RequestedKind.of(both) == RequestedKind(vectors=True, pooling="rank")
+    assert RequestedKind.of(ModelManagerSettings(pooling="cls")) == RequestedKind(vectors=True, pooling="cls")
+    with pytest.raises(StartupError, match="reranking needs"):
+        RequestedKind.of(ModelManagerSettings(reranking=True, pooling="mean"))
 
 
 def test_real_files(tiny_models: dict[str, Path]) -> None:
-    kinds = {name: kind_of(pooling_of(read_header(path), Wanted())) for name, path in tiny_models.items()}
+    kinds = {name: kind_of(pooling_of(read_header(path), RequestedKind())) for name, path in tiny_models.items()}
     assert kinds.pop("embedding") == "embedding"
     assert kinds.pop("reranking") == "reranking"
     assert set(kinds.values()) == {"generation"}
@@ -74,5 +75,5 @@ def test_a_file_that_is_still_being_written_is_looked_at_again(tiny_models: dict
 
 
 def test_a_model_that_cannot_rank_is_refused_at_the_start(tiny_models: dict[str, Path]) -> None:
-    with pytest.raises(StartupError, match="cannot rank"):
+    with pytest.raises(StartupError, match="cannot rerank"):
         open_catalogue(ModelManagerSettings(model=tiny_models["embedding"], reranking=True))

@@ -25,7 +25,7 @@ from paddock.errors import (
     WorkerCrashed,
 )
 from paddock.fleet import Catalogue, Fleet, Generation, Model, Rules
-from paddock.fleet.catalogue.kinds import Wanted
+from paddock.fleet.catalogue.kinds import RequestedKind
 from paddock.types import ChatPrompt, EngineOptions, GenerateRequest, PoolRequest, SamplingParams, TextPrompt
 from tests.server import alive
 
@@ -442,7 +442,7 @@ def test_too_little_memory_after_all_is_tried_again_without_the_idle() -> None:
 
 def test_a_crash_over_a_question_goes_unnoticed() -> None:
     async def scenario() -> None:
-        vectors = Wanted(vectors=True)
+        vectors = RequestedKind(vectors=True)
         async with _fleet(model("a", "delay=0.5", wanted=vectors)) as fleet:
             found = fleet.catalogue.find("a")
             await fleet.load(found)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paddock.config import ModelManagerSettings, Settings
 from paddock.fleet import Catalogue, Fleet, Rules, open_catalogue
-from paddock.fleet.catalogue.catalogue import Model
+from paddock.fleet.catalogue.model import Model
 from paddock.fleet.memory.offload import fitting_layers, margin
 from paddock.fleet.process.environment import has_gpu
 from tests.server import Server

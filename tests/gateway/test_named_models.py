@@ -37,8 +37,8 @@ def test_each_model_is_opened_as_it_was_said(tiny_models: dict[str, Path], tmp_p
         assert server.client.get("/v1/models/tiny").json()["meta"]["n_ctx"] == 256
         refused = server.client.post("/v1/chat/completions", json={"model": "lost", **chat_body("hello")})
         assert refused.status_code == 503
-        assert "no file of that name" in refused.json()["error"]["message"]
-        assert "no file of that name" in server.client.get("/v1/models/lost").json()["status"]["problem"]
+        assert "no file with that name" in refused.json()["error"]["message"]
+        assert "no file with that name" in server.client.get("/v1/models/lost").json()["status"]["problem"]
 
 
 def test_a_template_from_the_command_line(tmp_path: Path) -> None:

@@ -36,4 +36,4 @@ def ours(cluster: str, applications: Mapping[str, Collection[str]]) -> list[str]
 
 def on_cluster(catalogue: Catalogue) -> Catalogue:
     """The same models, but served there; except what is served by other servers anyway."""
-    return catalogue.with_each(lambda model: model if model.elsewhere else replace(model, clustered=True))
+    return catalogue.map_models(lambda model: model if model.is_remote else replace(model, clustered=True))

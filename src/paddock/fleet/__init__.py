@@ -1,8 +1,10 @@
 """Which worker serves: the catalogue of models, their processes, and the one manager of both."""
 
-from paddock.fleet.catalogue.catalogue import Catalogue, Model, open_catalogue
+from paddock.fleet.catalogue.builder import open_catalogue
+from paddock.fleet.catalogue.catalogue import Catalogue
 from paddock.fleet.catalogue.description import Description
-from paddock.fleet.catalogue.files import look_at_files
+from paddock.fleet.catalogue.files import scan_files
+from paddock.fleet.catalogue.model import Model
 from paddock.fleet.generation import Generation
 from paddock.fleet.journey import Journey
 from paddock.fleet.lifecycle.lifecycle import Lifecycle
@@ -37,6 +39,6 @@ __all__ = [
     "host_memory_available",
     "llamacpp_levels",
     "llamacpp_totals",
-    "look_at_files",
     "open_catalogue",
+    "scan_files",
 ]

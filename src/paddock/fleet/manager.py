@@ -13,9 +13,10 @@ import msgspec
 import structlog
 
 from paddock.errors import InvalidRequest, ModelUnloaded, NotSupported, PaddockError, ServerStopping, StartupError
-from paddock.fleet.catalogue.adapters import acting, acting_at_first
-from paddock.fleet.catalogue.catalogue import Catalogue, Model
+from paddock.fleet.catalogue.adapters import default_adapters, parse_adapters
+from paddock.fleet.catalogue.catalogue import Catalogue
 from paddock.fleet.catalogue.kinds import kind_of
+from paddock.fleet.catalogue.model import Model
 from paddock.fleet.generation import Generation, OneWorker
 from paddock.fleet.journey import DONE, LEFT, Journey
 from paddock.fleet.lifecycle.lifecycle import Lifecycle
@@ -67,9 +68,11 @@ class Fleet:
     def status(self) -> list[ModelStatus]:
         return [self._status(model) for model in self.catalogue]
 
-    def members(self) -> list[ModelStatus]:
+    def worker_statuses(self) -> list[ModelStatus]:
         """The same of every worker: of a model with replicas, each of them that is a worker of ours."""
-        return [self._lifecycle.status(member.name) for model in self.catalogue for member in model.members().values()]
+        return [
+            self._lifecycle.status(member.name) for model in self.catalogue for member in model.worker_models().values()
+        ]
 
     def replicas(self, model: Model) -> list[ReplicaStatus]:
         """Those that serve it together; none of a model that one worker serves."""
@@ -106,7 +109,7 @@ class Fleet:
         def completed(id: int) -> GenerateRequest:
             message = request(id)
             listed = message.adapters
-            adapters = usual if listed is None else acting(model.adapters, listed, param="lora")
+            adapters = usual if listed is None else parse_adapters(model.adapters, listed, param="lora")
             return msgspec.structs.replace(message, adapters=adapters, origin=origin)
 
         journey = Journey(model.name, "generation", origin, self._ended)
@@ -218,11 +221,11 @@ class Fleet:
     def adapters(self, model: Model) -> Adapters:
         """Those that act on requests which do not say so themselves, whether the model is loaded or not."""
         chosen = self._adapters.get(model.name)
-        return acting_at_first(model.adapters) if chosen is None else chosen
+        return default_adapters(model.adapters) if chosen is None else chosen
 
     def set_adapters(self, model: Model, listed: Sequence[tuple[int, float]]) -> None:
         """From now on just these act, for requests that come later. Raises `InvalidRequest`."""
-        self._adapters[model.name] = acting(model.adapters, listed, param="")
+        self._adapters[model.name] = parse_adapters(model.adapters, listed, param="")
 
     def info(self, model: Model) -> ModelInfo | None:
         """What a loaded model says of itself; None while it is not loaded."""
@@ -250,7 +253,7 @@ class Fleet:
     async def load(self, model: Model) -> None:
         """Have a model there, with all its replicas, whatever it did before. Raises what kept it from coming."""
         _must_be_ours(model)
-        names = [member.name for member in model.members().values()]
+        names = [member.name for member in model.worker_models().values()]
         for name in names:
             self._lifecycle.forgive(name)
         await asyncio.gather(*map(self._lifecycle.enter, names))
@@ -258,7 +261,7 @@ class Fleet:
     async def unload(self, model: Model) -> bool:
         """Have a model leave, after those it serves. False if it was not there."""
         _must_be_ours(model)
-        names = [member.name for member in model.members().values()]
+        names = [member.name for member in model.worker_models().values()]
         return any(await asyncio.gather(*map(self._lifecycle.dismiss, names)))
 
     def drain_replica(self, model: Model, replica: str) -> Coroutine[None, None, None]:
@@ -289,7 +292,7 @@ class Fleet:
         """Render conversations with this template; empty: with the model's own. A loaded model leaves when it has
         answered what it has, and the next request loads it anew. A reload of the settings brings back theirs.
         """
-        if model.elsewhere or model.clustered:
+        if model.is_remote or model.clustered:
             raise NotSupported(f"{model.name} is served elsewhere, with a template of its own", param="chat_template")
         self._templates[model.name] = template
         self._replace(self._with_templates(self.catalogue))
@@ -301,7 +304,7 @@ class Fleet:
             template = self._templates[model.name]
             return replace(model, options=msgspec.structs.replace(model.options, chat_template=template))
 
-        return catalogue.with_each(changed) if self._templates else catalogue
+        return catalogue.map_models(changed) if self._templates else catalogue
 
     def _replace(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
@@ -313,7 +316,7 @@ class Fleet:
         async with aclosing(self._lifecycle.watch()) as names:
             async for name in names:
                 for model in self.catalogue:
-                    if any(member.name == name for member in model.members().values()):
+                    if any(member.name == name for member in model.worker_models().values()):
                         yield self._status(model)
 
     @property
@@ -346,7 +349,7 @@ class Fleet:
         pool = self._pools.of(model)
         if pool is None:
             return self._lifecycle.status(model.name)
-        members = [self._lifecycle.status(member.name) for member in model.members().values()]
+        members = [self._lifecycle.status(member.name) for member in model.worker_models().values()]
         return together(model, members, pool.status())
 
     def _entrance(self, model: Model, request: Callable[[int], GenerateRequest] | None = None) -> Entrance:
@@ -395,4 +398,4 @@ def _no_cluster(model: Model) -> Replicas:
 
 def _seats(catalogue: Catalogue) -> list[Model]:
     """What is loaded by itself: each model or, where it has some, each of its replicas here."""
-    return [member for model in catalogue for member in model.members().values()]
+    return [member for model in catalogue for member in model.worker_models().values()]

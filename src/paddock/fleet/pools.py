@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from paddock.fleet.catalogue.catalogue import Catalogue, Model
+from paddock.fleet.catalogue.catalogue import Catalogue
+from paddock.fleet.catalogue.model import Model
 from paddock.fleet.lifecycle.lifecycle import Lifecycle
 from paddock.fleet.local import LocalReplica
 from paddock.replicas.pool import Pool
@@ -62,7 +63,7 @@ class Pools:
         if model.clustered:
             return self._connect(model)
         replicas: list[Replica] = []
-        members = model.members()
+        members = model.worker_models()
         for name, said in model.replicas:
             if name in members:
                 slots = members[name].options.parallel

@@ -1,1 +1,1 @@
-"""Which models exist: files, GGUF headers, options, downloads. Reads headers only, loads nothing."""
+"""The models that exist: files, GGUF headers, options, downloads. Reads headers only; loads nothing."""

@@ -1,4 +1,4 @@
-"""LoRA adapters of a model: what their files say of them, and which of them act on a request."""
+"""LoRA adapters: their files, and which of them apply to a request."""
 
 from __future__ import annotations
 
@@ -20,70 +20,71 @@ _INVOCATION = "adapter.alora.invocation_tokens"
 class Adapter:
     path: str
     scale: float
-    """How strongly it acts unless somebody says otherwise."""
+    """The default scale."""
     task_name: str = ""
     prompt_prefix: str = ""
 
 
 def read_adapter(path: Path, scale: float, *, architecture: str | None) -> Adapter:
-    """What an adapter's file says. Raises `BrokenGGUF`, naming the file, if it is none for a model like this."""
+    """Read an adapter's header. Raises `BrokenGGUF`, naming the file, if it does not fit the architecture."""
     try:
         header = read_header(path)
         _check(header, architecture)
     except BrokenGGUF as error:
-        raise BrokenGGUF(f"the adapter {path} cannot be used: {error}") from None
+        raise BrokenGGUF(f"cannot use the adapter {path}: {error}") from None
     except OSError as error:
-        raise BrokenGGUF(f"the adapter {path} cannot be read: {error.strerror}") from None
-    said = header.metadata
+        raise BrokenGGUF(f"cannot read the adapter {path}: {error.strerror}") from None
+    metadata = header.metadata
     return Adapter(
         str(path),
         scale,
-        task_name=_text(said.get("adapter.lora.task_name")),
-        prompt_prefix=_text(said.get("adapter.lora.prompt_prefix")),
+        task_name=_text(metadata.get("adapter.lora.task_name")),
+        prompt_prefix=_text(metadata.get("adapter.lora.prompt_prefix")),
     )
 
 
 def _check(header: Header, architecture: str | None) -> None:
-    said = header.metadata
-    if said.get("general.type") != "adapter":
-        raise BrokenGGUF(f"its general.type is {said.get('general.type')!r}, not 'adapter'")
-    if said.get("adapter.type") != "lora":
-        raise BrokenGGUF(f"its adapter.type is {said.get('adapter.type')!r}, not 'lora'")
-    if not isinstance(said.get("adapter.lora.alpha", 0.0), float):
-        raise BrokenGGUF("its adapter.lora.alpha is no number")
-    if _INVOCATION in header.lengths or _INVOCATION in said:
-        raise BrokenGGUF("it acts only after certain tokens (aLoRA), which is not supported")
-    if said.get("general.architecture") != architecture:
-        raise BrokenGGUF(f"it is for the architecture {said.get('general.architecture')!r}, not {architecture!r}")
+    metadata = header.metadata
+    if metadata.get("general.type") != "adapter":
+        raise BrokenGGUF(f"its general.type is {metadata.get('general.type')!r}, not 'adapter'")
+    if metadata.get("adapter.type") != "lora":
+        raise BrokenGGUF(f"its adapter.type is {metadata.get('adapter.type')!r}, not 'lora'")
+    if not isinstance(metadata.get("adapter.lora.alpha", 0.0), float):
+        raise BrokenGGUF("its adapter.lora.alpha is not a number")
+    if _INVOCATION in header.lengths or _INVOCATION in metadata:
+        raise BrokenGGUF("it is an activated LoRA (aLoRA), which is not supported")
+    if metadata.get("general.architecture") != architecture:
+        raise BrokenGGUF(f"it is for the architecture {metadata.get('general.architecture')!r}, not {architecture!r}")
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def acting_at_first(adapters: Sequence[Adapter]) -> Adapters:
+def default_adapters(adapters: Sequence[Adapter]) -> Adapters:
     return tuple((number, adapter.scale) for number, adapter in enumerate(adapters) if adapter.scale)
 
 
-def acting(adapters: Sequence[Adapter], listed: Iterable[tuple[int, float]], *, param: str) -> Adapters:
-    """The set that a list of numbers and scales means; what is not in it does not act. Raises `InvalidRequest` for
-    a number that no adapter has, or that comes twice; `param` is the field that holds the list.
+def parse_adapters(adapters: Sequence[Adapter], listed: Iterable[tuple[int, float]], *, param: str) -> Adapters:
+    """The adapters of a list of ids and scales; the others are off. `param` is the field that holds the list.
+
+    Raises `InvalidRequest` for an unknown or repeated id.
     """
     found: dict[int, float] = {}
     for place, (number, scale) in enumerate(listed):
         at = f"{param}[{place}].id"
         if not 0 <= number < len(adapters):
-            there = f"there are {len(adapters)}" if adapters else "there are none"
-            raise InvalidRequest(f"{at}: there is no adapter {number}; {there}", param=at)
+            known = f"ids are 0 to {len(adapters) - 1}" if adapters else "the model has no adapters"
+            raise InvalidRequest(f"{at}: unknown adapter {number}; {known}", param=at)
         if number in found:
             raise InvalidRequest(f"{at}: adapter {number} is listed twice", param=at)
         found[number] = scale
     return tuple(sorted((number, scale) for number, scale in found.items() if scale))
 
 
-def fingerprint(info: ModelInfo, acting: Adapters) -> str:
-    """A model's own, unless something acts on it."""
-    if not acting:
+def fingerprint(info: ModelInfo, adapters: Adapters) -> str:
+    """The model's fingerprint, combined with its active adapters."""
+    if not adapters:
         return info.fingerprint
-    acts = [(info.adapters[number], scale) for number, scale in acting]
-    return f"fp_{hashlib.sha256(f'{info.fingerprint} {acts}'.encode()).hexdigest()[:16]}"
+    active = [(info.adapters[number], scale) for number, scale in adapters]
+    return f"fp_{hashlib.sha256(f'{info.fingerprint} {active}'.encode()).hexdigest()[:16]}"

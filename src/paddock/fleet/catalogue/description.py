@@ -1,4 +1,4 @@
-"""What a model's file says of the model, found out without loading it."""
+"""What a model's header says about it. Nothing is loaded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from paddock.fleet.catalogue.gguf import Header
 
-# llama.cpp's numbers for how most of a file's weights are stored.
+# llama.cpp's file types: how most of the weights are stored.
 _FILE_TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
     13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS",
@@ -15,13 +15,13 @@ _FILE_TYPES = {
     29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4_MOE", 39: "NVFP4",
     40: "Q1_0", 41: "Q2_0",
 }  # fmt: skip
-# And for kinds of vocabularies.
+# llama.cpp's vocabulary types.
 _VOCABULARIES = {"none": 0, "llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """None stands for what a file does not say."""
+    """None where the file does not say."""
 
     architecture: str | None = None
     quantization: str | None = None
@@ -31,19 +31,19 @@ class Description:
     n_embd: int | None = None
     n_params: int | None = None
     size: int | None = None
-    """Of the file, in bytes."""
+    """Bytes of the file."""
 
 
 def describe(header: Header, size: int) -> Description:
-    said = header.metadata
-    architecture = said.get("general.architecture")
+    metadata = header.metadata
+    architecture = metadata.get("general.architecture")
     return Description(
         architecture=architecture,
-        quantization=_FILE_TYPES.get(said.get("general.file_type", -1)),
-        vocab_type=_VOCABULARIES.get(said.get("tokenizer.ggml.model", "")),
+        quantization=_FILE_TYPES.get(metadata.get("general.file_type", -1)),
+        vocab_type=_VOCABULARIES.get(metadata.get("tokenizer.ggml.model", "")),
         n_vocab=header.lengths.get("tokenizer.ggml.tokens"),
-        n_ctx_train=_number(said.get(f"{architecture}.context_length")),
-        n_embd=_number(said.get(f"{architecture}.embedding_length")),
+        n_ctx_train=_number(metadata.get(f"{architecture}.context_length")),
+        n_embd=_number(metadata.get(f"{architecture}.embedding_length")),
         n_params=header.parameters,
         size=size,
     )

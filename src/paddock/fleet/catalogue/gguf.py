@@ -1,7 +1,7 @@
-"""The header of a GGUF file, read without loading weights: is it whole, and what does it say of itself?
+"""Parses the header of a GGUF file and checks that the file is complete. Reads no weights.
 
-Written here rather than taken from the `gguf` package, which brings numpy into the gateway and builds every string of
-a 128k vocabulary as an array; this reads the scalars and steps over the rest.
+The `gguf` package is not used: it imports numpy and decodes every string of a 128k vocabulary. This parser reads
+scalars and skips the rest.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ MAGIC = b"GGUF"
 _MAX_DIMENSIONS = 4
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
-# An array of numbers with at most so many items says something of each layer; a longer one is of the vocabulary.
+# A numeric array up to this length is per layer; a longer one is per vocabulary entry.
 _MOST_LAYERS = 1024
 _READ_AT_ONCE = 1 << 20
-# The largest vocabularies make headers of some 30 MB; a length that is nonsense must not have the whole file read.
+# Headers reach about 30 MB with the largest vocabularies. A corrupt length must not make us read the whole file.
 _MOST_HEADER = 256 << 20
-# What takes time is bounded by count: the largest models have some thousand tensors and keys, and vocabularies with
-# their merges a million strings.
+# Counts are bounded too: the largest models have a few thousand tensors and keys, and about a million strings.
 _MOST_TENSORS = 1 << 15
 _MOST_KEYS = 1 << 16
 _MOST_STRINGS = 1 << 22
-_ENDS_ABRUPTLY = "its header is cut short: byte {} wants {} more, the file has {}"
+_ENDS_ABRUPTLY = "its header is truncated: it needs {1} bytes at offset {0}, the file has {2}"
 _LENGTH = struct.Struct("<Q")
 
 # ggml type → (weights per block, bytes per block). A type missing here is not checked for truncation.
@@ -39,7 +38,7 @@ _BLOCKS = {
 
 
 class BrokenGGUF(ValueError):
-    """The file is not a GGUF model that could be loaded; the message says why."""
+    """The file is not a loadable GGUF model; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,39 +47,39 @@ class Tensor:
     shape: tuple[int, ...]
     """The first is the length of a row."""
     size: int
-    """Bytes; 0 where its type is not known here."""
+    """Bytes; 0 for an unknown type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
     version: int
     metadata: dict[str, Any]
-    """Scalars and strings; arrays are stepped over."""
+    """Scalars and strings; arrays are skipped."""
     lengths: dict[str, int]
-    """How many items each of those arrays has."""
+    """The length of each array."""
     tensor_count: int
     parameters: int
     """The weights of all tensors."""
     classifies: bool
-    """It has a head that judges whole inputs, as models that rank have."""
+    """It has a classification head, which reranking needs."""
     arrays: dict[str, tuple[float, ...]] = field(default_factory=dict)
-    """Of numbers, and no longer than a model has layers."""
+    """Numeric arrays, one value per layer."""
     tensors: tuple[Tensor, ...] = ()
 
 
 def parse_header(file: BinaryIO, size: int) -> Header:
-    """The header of a file of so many bytes. Raises `BrokenGGUF`."""
+    """Parse the header of a file of `size` bytes. Raises `BrokenGGUF`."""
     if size < len(MAGIC) + 20:
         raise BrokenGGUF(f"it is too short to be a GGUF file ({size} bytes)")
     cursor = _Cursor(file, size)
-    if (begins := cursor.take(len(MAGIC))) != MAGIC:
-        raise BrokenGGUF(f"it does not start with 'GGUF' but with {begins!r}")
+    if (magic := cursor.take(len(MAGIC))) != MAGIC:
+        raise BrokenGGUF(f"it starts with {magic!r}, not with 'GGUF'")
     version = cursor.scalar("I")
     if version not in (2, 3):
-        raise BrokenGGUF(f"its GGUF version is {version}; 2 and 3 are known")
+        raise BrokenGGUF(f"its GGUF version is {version}; versions 2 and 3 are supported")
     tensor_count, key_count = cursor.scalar("Q"), cursor.scalar("Q")
-    _refuse_many(tensor_count, _MOST_TENSORS, "tensors")
-    _refuse_many(key_count, _MOST_KEYS, "keys")
+    _check_count(tensor_count, _MOST_TENSORS, "tensors")
+    _check_count(key_count, _MOST_KEYS, "keys")
     metadata: dict[str, Any] = {}
     lengths: dict[str, int] = {}
     arrays: dict[str, tuple[float, ...]] = {}
@@ -98,13 +97,13 @@ def parse_header(file: BinaryIO, size: int) -> Header:
     return Header(version, metadata, lengths, tensor_count, parameters, classifies, arrays, tensors)
 
 
-def _refuse_many(count: int, most: int, what: str) -> None:
+def _check_count(count: int, most: int, what: str) -> None:
     if count > most:
-        raise BrokenGGUF(f"its header lists {count} {what}; at most {most} are read")
+        raise BrokenGGUF(f"its header lists {count} {what}; the limit is {most}")
 
 
 def _check_tensors(cursor: _Cursor, count: int, alignment: Any) -> tuple[tuple[Tensor, ...], int]:
-    """The tensors and how many weights they have, once it is certain that the file holds all of them."""
+    """The tensors and their number of weights. Checks that the file holds all of them."""
     if not isinstance(alignment, int) or alignment <= 0:
         raise BrokenGGUF(f"its alignment is {alignment!r}")
     needed = parameters = 0
@@ -122,20 +121,20 @@ def _check_tensors(cursor: _Cursor, count: int, alignment: Any) -> tuple[tuple[T
         tensors.append(Tensor(name, shape, size))
     start = -(-cursor.at // alignment) * alignment
     if start + needed > cursor.size:
-        raise BrokenGGUF(f"it is cut short: its tensors need {start + needed} bytes, the file has {cursor.size}")
+        raise BrokenGGUF(f"it is truncated: its tensors need {start + needed} bytes, the file has {cursor.size}")
     return tuple(tensors), parameters
 
 
 def stored_size(kind: int, weights: int) -> int:
-    """Bytes of so many weights of a ggml type; 0 for a type that is not known here."""
+    """Bytes of this many weights of a ggml type; 0 for an unknown type."""
     block, bytes_per_block = _BLOCKS.get(kind, (1, 0))
     return weights // block * bytes_per_block
 
 
 class _Cursor:
-    """A place in the header that never reads past the end of the file.
+    """Reads forward and never past the end of the file.
 
-    The file is read rather than mapped: one that is being overwritten would take the whole process with it.
+    The file is not memory-mapped: if somebody truncates it, the process would die of SIGBUS.
     """
 
     def __init__(self, file: BinaryIO, size: int) -> None:
@@ -144,7 +143,7 @@ class _Cursor:
         self.size = size
         self.at = 0
         self._strings = 0
-        """How many of them were stepped over."""
+        """How many were skipped."""
 
     def take(self, size: int) -> bytes:
         start = self._advance(size)
@@ -160,7 +159,7 @@ class _Cursor:
         return self.string() if kind == _STRING else self.scalar(_code(kind))
 
     def array(self) -> tuple[int, tuple[float, ...] | None]:
-        """How long it is; and its items, where they are few numbers."""
+        """Its length, and its items if it is numeric and short."""
         kind, count = self.scalar("I"), self.scalar("Q")
         if kind == _STRING:
             self._skip_strings(count)
@@ -173,9 +172,9 @@ class _Cursor:
         return count, struct.unpack(f"<{count}{code}", self.take(size))
 
     def _skip_strings(self, count: int) -> None:
-        """By far the most of a header, hence a loop without calls where it can be."""
+        """Most of a header is strings, so this loop avoids calls."""
         self._strings += count
-        _refuse_many(self._strings, _MOST_STRINGS, "strings")
+        _check_count(self._strings, _MOST_STRINGS, "strings")
         at, end, unpack, data = self.at, len(self._data) - _LENGTH.size, _LENGTH.unpack_from, self._data
         for _ in range(count):
             if at > end:
@@ -191,7 +190,7 @@ class _Cursor:
         if end > self.size:
             raise BrokenGGUF(_ENDS_ABRUPTLY.format(start, size, self.size))
         if end > _MOST_HEADER:
-            raise BrokenGGUF(f"its header claims to be larger than {_MOST_HEADER >> 20} MiB")
+            raise BrokenGGUF(f"its header is larger than {_MOST_HEADER >> 20} MiB")
         while len(self._data) < end:
             more = self._file.read(max(_READ_AT_ONCE, end - len(self._data)))
             if not more:

@@ -1,7 +1,7 @@
-"""The headers of GGUF files, each read once until the file changes: by a process, and where that takes long by all.
+"""Reads GGUF headers, with a cache in memory and one on disk.
 
-To step over the vocabularies of hundreds of files takes half a minute, so what was found is kept in the user's cache
-folder. Whatever is wrong with an entry there, or keeps one from being written, only means that a file is read again.
+Skipping the vocabularies of hundreds of files takes half a minute, so parsed headers are kept in the user's cache
+folder. A broken or missing cache entry only means that the file is read again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from paddock import __version__
 from paddock.fleet.catalogue.gguf import BrokenGGUF, Header, parse_header
 
 _LONG = 10_000
-"""Items in a header's arrays, from which on it is kept on disk."""
+"""A header with at least this many array items is cached on disk."""
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -44,7 +44,7 @@ def read_header(path: Path) -> Header:
 
 
 def read_headers(paths: Sequence[Path]) -> Header:
-    """What the files of a model that was split into several say together."""
+    """The combined header of a model that is split into several files."""
     if len(paths) == 1:
         return read_header(paths[0])
     parts = [_read_part(path) for path in paths]
@@ -66,7 +66,7 @@ def _read_part(path: Path) -> Header:
 
 @lru_cache(maxsize=4096)
 def _read(path: Path, size: int, written: int) -> Header | BrokenGGUF:
-    if (known := _recalled(path, size, written)) is not None:
+    if (known := _cached(path, size, written)) is not None:
         return known
     with path.open("rb") as file:
         try:
@@ -75,26 +75,26 @@ def _read(path: Path, size: int, written: int) -> Header | BrokenGGUF:
             return error
     if sum(header.lengths.values()) >= _LONG:
         with contextlib.suppress(OSError, ValueError, OverflowError):
-            _keep(_Entry(__version__, str(path), size, written, header), _place(path))
+            _store(_Entry(__version__, str(path), size, written, header), _cache_file(path))
     return header
 
 
-def _recalled(path: Path, size: int, written: int) -> Header | None:
+def _cached(path: Path, size: int, written: int) -> Header | None:
     try:
-        entry = msgspec.msgpack.decode(_place(path).read_bytes(), type=_Entry)
+        entry = msgspec.msgpack.decode(_cache_file(path).read_bytes(), type=_Entry)
     except (OSError, ValueError):
         return None
     found = (entry.paddock, entry.path, entry.size, entry.written)
     return entry.header if found == (__version__, str(path), size, written) else None
 
 
-def _keep(entry: _Entry, place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = place.with_suffix(f".{os.getpid()}")
-    unfinished.write_bytes(msgspec.msgpack.encode(entry))
-    unfinished.replace(place)
+def _store(entry: _Entry, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_suffix(f".{os.getpid()}")
+    temporary.write_bytes(msgspec.msgpack.encode(entry))
+    temporary.replace(target)
 
 
-def _place(path: Path) -> Path:
+def _cache_file(path: Path) -> Path:
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return caches / "paddock" / "headers" / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.msgpack"

@@ -1,4 +1,4 @@
-"""What a model is for: its file tells, unless the operator says otherwise."""
+"""What a model is served for: generation, embedding or reranking."""
 
 from __future__ import annotations
 
@@ -9,68 +9,68 @@ from paddock.errors import ModelLoadFailed, StartupError
 from paddock.fleet.catalogue.gguf import Header
 from paddock.types import ModelKind, Pooling
 
-# These read an input as a whole and cannot say what comes next.
+# Encoder-only architectures: they cannot generate text.
 ENCODERS = frozenset(
     {
         *("bert", "modern-bert", "nomic-bert", "nomic-bert-moe", "neo-bert", "jina-bert-v2", "jina-bert-v3"),
         *("eurobert", "gemma-embedding", "t5encoder"),
     }
 )
-# In the order of the numbers by which a file names them.
+# In the order of ggml's pooling types.
 _STATED: tuple[Pooling, ...] = ("none", "mean", "cls", "last", "rank")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the operator says: vectors rather than text, and how they are to be pooled."""
+class RequestedKind:
+    """What the operator requests: embeddings instead of text, and the pooling."""
 
     vectors: bool = False
     pooling: Pooling | None = None
 
     @classmethod
-    def of(cls, settings: ModelSettings) -> Wanted:
+    def of(cls, settings: ModelSettings) -> RequestedKind:
         pooling = settings.pooling
         if settings.reranking:
             if pooling not in (None, "rank"):
-                raise StartupError(f"reranking and the pooling {pooling!r} contradict each other")
+                raise StartupError(f"reranking needs the pooling 'rank', not {pooling!r}")
             pooling = "rank"
         return cls(settings.embedding or pooling is not None, pooling)
 
 
-# What a file may hold that is whole and yet no model, by what it says of itself.
+# Valid GGUF files that are not models, by general.type.
 _OTHER_TYPES = {
-    "adapter": "it is an adapter for another model (LoRA)",
-    "mmproj": "it is the part of a model that reads images or sound",
-    "imatrix": "it tells how a model's weights matter, and has none itself",
-    "vocab": "it holds a vocabulary and no weights",
+    "adapter": "it is a LoRA adapter, not a model",
+    "mmproj": "it is a multimodal projector, not a model",
+    "imatrix": "it is an importance matrix, not a model",
+    "vocab": "it has a vocabulary but no weights",
 }
 
 
-def why_no_model(header: Header) -> str | None:
-    """Why nothing can be loaded from files that are whole, or None."""
+def why_not_a_model(header: Header) -> str | None:
+    """Why a valid GGUF file cannot be served as a model, or None."""
     architecture = header.metadata.get("general.architecture")
     kind = "mmproj" if architecture == "clip" else header.metadata.get("general.type")
     if isinstance(kind, str) and kind in _OTHER_TYPES:
         return _OTHER_TYPES[kind]
     if not isinstance(architecture, str):
-        return "it does not name its architecture"
+        return "its header has no general.architecture"
     if header.tensor_count == 0:
         return _OTHER_TYPES["vocab"]
     return None
 
 
-def pooling_of(header: Header, wanted: Wanted) -> Pooling | None:
-    """How a model's vectors are pooled; None if it is to generate text. Raises `ModelLoadFailed` for what cannot be."""
+def pooling_of(header: Header, requested: RequestedKind) -> Pooling | None:
+    """The model's pooling; None if it generates text. Raises `ModelLoadFailed` if the model cannot rank."""
     architecture = header.metadata.get("general.architecture")
     number = header.metadata.get(f"{architecture}.pooling_type")
     stated = _STATED[number] if isinstance(number, int) and 0 <= number < len(_STATED) else None
     encodes = architecture in ENCODERS
-    if not wanted.vectors and not encodes and stated in (None, "none"):
+    if not requested.vectors and not encodes and stated in (None, "none"):
         return None
     usual: Pooling = "rank" if encodes and header.classifies else "mean"
-    pooling = wanted.pooling or stated or usual
+    pooling = requested.pooling or stated or usual
     if pooling == "rank" and not header.classifies:
-        raise ModelLoadFailed("this model cannot rank: it has no head that would tell a score", param="model")
+        raise ModelLoadFailed("this model cannot rerank: it has no classification head", param="model")
     return pooling
 
 

@@ -1,4 +1,4 @@
-"""Which pulled files have been compared with their digests, so that gigabytes are not read again at each start."""
+"""Remembers which pulled files match their digests, so that gigabytes are not hashed at each start."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ _CHUNK = 1 << 20
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """What a file was like when its content was compared. Whatever writes to it changes one of the first three."""
+    """A file's state when its digest was checked. Writing to the file changes one of the first three fields."""
 
     size: int
     written: int
     inode: int
     digest: str
     revision: str = ""
-    """Of the repository, when it was last pulled."""
+    """The repository's revision when the file was last pulled."""
 
 
 class VerifiedFiles:
-    """A file in the staging folder that names files by their path below the models' folder."""
+    """Stored as JSON in the staging folder, by path below the models' folder."""
 
     def __init__(self, folder: Path, staging: Path) -> None:
         self._folder = folder
         self._file = staging / "verified.json"
 
     def __getitem__(self, path: Path) -> Verified | None:
-        """What is known of a file that has not been written to since."""
+        """The entry of a file that has not changed since its check, or None."""
         known = self._read().get(str(path.relative_to(self._folder)))
         return known if known is not None and _state(path) == (known.size, known.written, known.inode) else None
 
     def add(self, path: Path, digest: str, revision: str) -> None:
-        """Where that cannot be written, the file is compared again next time."""
+        """If the entry cannot be written, the file is checked again next time."""
         known, name = self._read(), str(path.relative_to(self._folder))
         now = Verified(*_state(path), digest, revision)
         if known.get(name) == now:
@@ -52,11 +52,11 @@ class VerifiedFiles:
         try:
             return msgspec.json.decode(self._file.read_bytes(), type=dict[str, Verified])
         except (OSError, msgspec.MsgspecError):
-            return {}  # then files are compared once more
+            return {}
 
 
 def digest_of(path: Path, *, is_sha256: bool) -> str:
-    """A file's SHA-256, or git's name of it, which the hub has for files that it stores in git itself."""
+    """A file's SHA-256 or git blob id; the hub gives the latter for files that it stores in git."""
     with path.open("rb") as file:
         if is_sha256:
             return hashlib.file_digest(file, "sha256").hexdigest()
@@ -67,7 +67,7 @@ def digest_of(path: Path, *, is_sha256: bool) -> str:
 
 
 def sync(path: Path) -> None:
-    """Have a file, or a folder's entries, reach the disk."""
+    """Flush a file or a folder's entries to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

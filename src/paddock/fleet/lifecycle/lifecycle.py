@@ -20,7 +20,7 @@ from paddock.errors import (
     ServerStopping,
 )
 from paddock.failures import Failures
-from paddock.fleet.catalogue.catalogue import Model
+from paddock.fleet.catalogue.model import Model
 from paddock.fleet.lifecycle.model_state import STATES, ModelStatus, Seat
 from paddock.fleet.lifecycle.policy import Bytes, Limits, Phase, decide
 from paddock.fleet.lifecycle.records import Records

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import structlog
 
 from paddock.errors import Unavailable
-from paddock.fleet.catalogue.catalogue import Catalogue, Model
+from paddock.fleet.catalogue.catalogue import Catalogue
+from paddock.fleet.catalogue.model import Model
 from paddock.fleet.lifecycle.lifecycle import Lifecycle
 from paddock.fleet.lifecycle.model_state import ModelStatus
 from paddock.fleet.lifecycle.policy import Bytes
@@ -149,7 +150,7 @@ class Onlookers:
 
     def _sighting(self, model: Model) -> Sighting:
         # Of several that serve it, the first that is loaded shows what it does.
-        workers = [self._lifecycle.worker(member.name) for member in model.members().values()]
+        workers = [self._lifecycle.worker(member.name) for member in model.worker_models().values()]
         worker = next((worker for worker in workers if worker is not None), None)
         return Sighting(
             self._status(model),

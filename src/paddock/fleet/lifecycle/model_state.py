@@ -10,7 +10,7 @@ from typing import Literal
 
 from paddock.errors import PaddockError
 from paddock.failures import Failures
-from paddock.fleet.catalogue.catalogue import Model
+from paddock.fleet.catalogue.model import Model
 from paddock.fleet.lifecycle.policy import Bytes, Phase, Standing
 from paddock.fleet.process.worker import WorkerProcess
 from paddock.replicas.replica import ReplicaStatus

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from paddock.errors import InsufficientMemory
-from paddock.fleet.catalogue.catalogue import Model
+from paddock.fleet.catalogue.model import Model
 from paddock.fleet.lifecycle.model_state import Seat
 from paddock.fleet.lifecycle.policy import Bytes, Limits, Shortage
 from paddock.fleet.lifecycle.rules import Rules

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from paddock.fleet.catalogue.catalogue import Model
 from paddock.fleet.catalogue.kinds import pooling_of
+from paddock.fleet.catalogue.model import Model
 from paddock.fleet.memory.estimate import estimate_draft, layers_that_fit
 
 _LEAST_MARGIN = 512 << 20
@@ -19,7 +19,7 @@ def fitting_layers(model: Model, free_gpu_bytes: int) -> int:
     if room <= 0 or model.is_fake:
         return 0
     header = model.header()
-    options = msgspec.structs.replace(model.options, pooling=pooling_of(header, model.wanted))
+    options = msgspec.structs.replace(model.options, pooling=pooling_of(header, model.requested))
     draft = model.draft_header()
     if draft is not None:
         room -= estimate_draft(draft, header, options, gpu=True).device.total

@@ -23,7 +23,7 @@ from paddock.errors import (
     Unavailable,
     WorkerCrashed,
 )
-from paddock.fleet.catalogue.catalogue import Model
+from paddock.fleet.catalogue.model import Model
 from paddock.fleet.process.attempt import Attempt
 from paddock.fleet.process.environment import environment, has_gpu
 from paddock.fleet.process.output import understand
@@ -512,7 +512,7 @@ class WorkerProcess(asyncio.Protocol):
 def _sandbox(model: Model) -> Sandbox:
     """What a worker with this model may open: its files, and the folder that slots are saved to."""
     files = (*(file.path for file in (*model.files, *model.draft)), *(adapter.path for adapter in model.adapters))
-    writable = (model.saves_to,) if model.saves_to else ()
+    writable = (model.slot_save_path,) if model.slot_save_path else ()
     return Sandbox(model.sandbox, () if model.is_fake else (model.path, *files), writable, gpu=has_gpu())
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import structlog
 
 from paddock.errors import InvalidRequest
-from paddock.fleet import look_at_files
+from paddock.fleet import scan_files
 
 _log = structlog.get_logger(__name__)
 
@@ -45,4 +45,4 @@ class FolderWatch:
                     _log.error("the models directory has changed, but", error=error.message)
 
     async def _look(self) -> frozenset[tuple[str, int, int]]:
-        return await asyncio.to_thread(look_at_files, self._directory)
+        return await asyncio.to_thread(scan_files, self._directory)

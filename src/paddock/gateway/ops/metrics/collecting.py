@@ -44,7 +44,7 @@ class Points(list[Point]):
 def collect(fleet: Fleet, http: HTTPCounts, processes: Processes, gpus: Sequence[Gpu] = ()) -> Points:
     points = Points()
     engine = ("llama.cpp", _engine_version())
-    statuses = {status.model.name: status for status in fleet.members()}
+    statuses = {status.model.name: status for status in fleet.worker_statuses()}
     pools = {status.model.name: status for status in fleet.status() if status.replicas}
     workers = _workers(pools.values())
     # One that is not served any more keeps what it has counted.
@@ -85,7 +85,7 @@ def _workers(pools: Iterable[ModelStatus]) -> dict[str, tuple[str, ...]]:
     return {
         member.name: (status.model.name, status.model.name, replica)
         for status in pools
-        for replica, member in status.model.members().items()
+        for replica, member in status.model.worker_models().items()
     }
 
 

@@ -54,7 +54,9 @@ class MetricsPage:
         return msgspec.msgpack.encode([_Said(point.family.name, point.labels, _plain(point.value)) for point in points])
 
     async def _points(self) -> Points:
-        processes = await asyncio.to_thread(look_at, [status.pid for status in self._fleet.members() if status.pid])
+        processes = await asyncio.to_thread(
+            look_at, [status.pid for status in self._fleet.worker_statuses() if status.pid]
+        )
         return collect(self._fleet, self._http, processes, await self._gpus.look())
 
 

