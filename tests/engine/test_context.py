@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from paddock.engine.context import clamped_context
 from paddock.types import EngineOptions
-from tests.engine.house import House
+from tests.engine.harness import Harness
 from tests.server import Server
 
 
@@ -21,9 +21,9 @@ def test_it_is_said_whenever_a_request_gets_less_than_was_asked_for(
 
 
 def test_a_context_beyond_the_trained_one_is_clamped_aloud(tiny_models: dict[str, Path]) -> None:
-    house = House(tiny_models["llama"])
-    trained = house.engine.info.n_ctx_train
-    house.close()
+    harness = Harness(tiny_models["llama"])
+    trained = harness.engine.info.n_ctx_train
+    harness.close()
     with Server("-m", str(tiny_models["llama"]), "-c", str(trained + 4096), "-np", "1") as server:
         server.client.post("/completion", json={"prompt": "Once", "n_predict": 1})
         context = server.client.get("/props").json()["context"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paddock.engine import open_engine
 from paddock.errors import ModelLoadFailed
 from paddock.types import DraftParams, EngineOptions
-from tests.engine.house import House
+from tests.engine.harness import Harness
 
 # Without rounding to half precision a step of another shape gives the same text.
 EXACT = {"flash_attn": "off", "cache_type_k": "f32", "cache_type_v": "f32", "n_threads": 1}
@@ -28,20 +28,24 @@ def draft(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Path:
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["unified", "streams"])
-def houses(request: pytest.FixtureRequest, tiny_models: dict[str, Path], draft: Path) -> Iterator[tuple[House, House]]:
+def houses(
+    request: pytest.FixtureRequest, tiny_models: dict[str, Path], draft: Path
+) -> Iterator[tuple[Harness, Harness]]:
     """One with a draft model and one without."""
     options: dict[str, Any] = {"kv_unified": request.param, "n_ctx": 2048, **EXACT}
     pair = (
-        House(tiny_models["llama"], model_draft=str(draft), **options),
-        House(tiny_models["llama"], **options),
+        Harness(tiny_models["llama"], model_draft=str(draft), **options),
+        Harness(tiny_models["llama"], **options),
     )
     yield pair
-    for house in pair:
-        house.close()
+    for harness in pair:
+        harness.close()
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_an_answer_is_the_same_with_and_without(houses: tuple[House, House], draft: Path, temperature: float) -> None:
+def test_an_answer_is_the_same_with_and_without(
+    houses: tuple[Harness, Harness], draft: Path, temperature: float
+) -> None:
     guessing, plain = houses
     for id, text in enumerate(TEXTS):
         request = guessing.ask(id, text, max_tokens=60, temperature=temperature, draft=ALL)
@@ -57,14 +61,14 @@ def test_an_answer_is_the_same_with_and_without(houses: tuple[House, House], dra
 
 
 def test_a_model_that_guesses_itself_needs_a_step_for_seven_tokens(tiny_models: dict[str, Path]) -> None:
-    house = House(tiny_models["llama"], model_draft=str(tiny_models["llama"]), **EXACT)
-    house.ask(1, "the horse ", max_tokens=71, draft=ALL)
+    harness = Harness(tiny_models["llama"], model_draft=str(tiny_models["llama"]), **EXACT)
+    harness.ask(1, "the horse ", max_tokens=71, draft=ALL)
     steps = 0
-    while 1 not in house.finished:
-        house.step()
+    while 1 not in harness.finished:
+        harness.step()
         steps += 1
     assert steps == 1 + 10
-    house.close()
+    harness.close()
 
 
 _Requests = st.lists(
@@ -83,7 +87,7 @@ _Requests = st.lists(
 @settings(max_examples=15)
 @given(requests=_Requests)
 def test_whoever_comes_and_goes_everybody_gets_their_own_words(
-    houses: tuple[House, House], requests: list[tuple[str, int, int, float, bool]]
+    houses: tuple[Harness, Harness], requests: list[tuple[str, int, int, float, bool]]
 ) -> None:
     """Also those whose place in the draft model's memory others had in the meantime."""
     guessing, plain = houses
@@ -105,15 +109,15 @@ def test_whoever_comes_and_goes_everybody_gets_their_own_words(
 
 def test_a_draft_model_without_room_for_all_guesses_for_some(tiny_models: dict[str, Path], draft: Path) -> None:
     """They share a prompt and so the cells of the large model, which the small one cannot."""
-    house = House(tiny_models["llama"], model_draft=str(draft), n_ctx=512, **EXACT)
-    requests = [house.ask(id, TEXTS[1], max_tokens=40, draft=ALL) for id in range(2)]
+    harness = Harness(tiny_models["llama"], model_draft=str(draft), n_ctx=512, **EXACT)
+    requests = [harness.ask(id, TEXTS[1], max_tokens=40, draft=ALL) for id in range(2)]
     assert requests[0].prompt_size * 2 > 512
     while not any(request.drafted for request in requests):
-        house.step()
+        harness.step()
     assert sum(request.drafted > 0 for request in requests) == 1
-    house.run()
-    assert house.answers[0] == house.answers[1]
-    house.close()
+    harness.run()
+    assert harness.answers[0] == harness.answers[1]
+    harness.close()
 
 
 def test_what_does_not_go_with_a_model_is_refused(tiny_models: dict[str, Path]) -> None:
@@ -132,18 +136,18 @@ def test_what_does_not_go_with_a_model_is_refused(tiny_models: dict[str, Path]) 
 def test_where_nothing_could_be_forgotten_nothing_is_guessed_and_that_is_said(
     tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
-    house = House(tiny_models[kind], model_draft=str(tiny_models["draft"]))
+    harness = Harness(tiny_models[kind], model_draft=str(tiny_models["draft"]))
     assert capsys.readouterr().err.count("the draft model is not used: what was guessed wrong") == 1
-    request = house.ask(1, "the horse ", draft=ALL)
-    house.run()
-    assert (house.engine.info.drafts_for, request.drafted, len(house.answers[1])) == (0, 0, 12)
-    house.close()
+    request = harness.ask(1, "the horse ", draft=ALL)
+    harness.run()
+    assert (harness.engine.info.drafts_for, request.drafted, len(harness.answers[1])) == (0, 0, 12)
+    harness.close()
 
 
 def test_a_deterministic_server_does_not_guess(
     tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    house = House(tiny_models["llama"], model_draft=str(tiny_models["draft"]), deterministic=True)
+    harness = Harness(tiny_models["llama"], model_draft=str(tiny_models["draft"]), deterministic=True)
     assert "the draft model is not used: deterministic answers" in capsys.readouterr().err
-    assert house.engine.info.drafts_for == 0
-    house.close()
+    assert harness.engine.info.drafts_for == 0
+    harness.close()

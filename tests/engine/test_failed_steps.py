@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from paddock.engine.offloading import computes_on_cpu
 from paddock.errors import DecodeFailed
-from tests.engine.house import House
+from tests.engine.harness import Harness
 
 
 @settings(max_examples=25)
@@ -25,11 +25,11 @@ def test_with_fewer_cells_than_promised_all_that_fits_is_answered_alike(
     asked: list[tuple[int, int]], short: int, whole: bool
 ) -> None:
     path = f"fake:n_ctx=256,short={short},whole={int(whole)}"
-    crowded, roomy = House(path, kv_unified=True), House("fake:n_ctx=4096", kv_unified=True)
-    for house in (crowded, roomy):
+    crowded, roomy = Harness(path, kv_unified=True), Harness("fake:n_ctx=4096", kv_unified=True)
+    for harness in (crowded, roomy):
         for id, (size, length) in enumerate(asked):
-            house.ask(id, chr(97 + id) * size, max_tokens=length)
-        house.run()
+            harness.ask(id, chr(97 + id) * size, max_tokens=length)
+        harness.run()
     for id, (size, length) in enumerate(asked):
         if 1 + size + length <= 256 - short:
             assert crowded.finished[id] == roomy.finished[id]
@@ -43,15 +43,15 @@ def test_with_fewer_cells_than_promised_all_that_fits_is_answered_alike(
 def test_a_step_that_fails_once_is_computed_again_and_nobody_notices(
     status: int, kv_unified: bool, tiny_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def answers(house: House) -> list[list[int]]:
+    def answers(harness: Harness) -> list[list[int]]:
         for id in range(3):
-            house.ask(id, "Once upon a time " * (id + 1), max_tokens=8)
-        house.run()
-        house.close()
-        return [house.answers[id] for id in range(3)]
+            harness.ask(id, "Once upon a time " * (id + 1), max_tokens=8)
+        harness.run()
+        harness.close()
+        return [harness.answers[id] for id in range(3)]
 
-    expected = answers(House(tiny_models["llama"], kv_unified=kv_unified))
-    house = House(tiny_models["llama"], kv_unified=kv_unified)
+    expected = answers(Harness(tiny_models["llama"], kv_unified=kv_unified))
+    harness = Harness(tiny_models["llama"], kv_unified=kv_unified)
     real, steps = lib.llama_decode, 0
 
     def failing(context: Any, batch: Any) -> int:
@@ -61,33 +61,33 @@ def test_a_step_that_fails_once_is_computed_again_and_nobody_notices(
         return status if steps % 3 == 1 and done == 0 else done  # what it has computed by then stays in its cache
 
     monkeypatch.setattr(lib, "llama_decode", failing)
-    assert answers(house) == expected
+    assert answers(harness) == expected
 
 
 def test_a_step_that_fails_again_is_an_error(tiny_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    house = House(tiny_models["llama"])
-    house.ask(0, "Once")
+    harness = Harness(tiny_models["llama"])
+    harness.ask(0, "Once")
     monkeypatch.setattr(lib, "llama_decode", lambda *_: -3)
     with pytest.raises(DecodeFailed, match="-3"):
-        house.run()
+        harness.run()
 
 
 def test_a_draft_model_that_fails_costs_its_guesses_only(
     tiny_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def answer(house: House) -> list[int]:
-        said = house.alone(0, "Once upon a time", max_tokens=12)
-        house.close()
+    def answer(harness: Harness) -> list[int]:
+        said = harness.alone(0, "Once upon a time", max_tokens=12)
+        harness.close()
         return said
 
-    expected = answer(House(tiny_models["llama"]))
-    house = House(tiny_models["llama"], model_draft=str(tiny_models["draft"]))
-    target = house.engine._context  # type: ignore[attr-defined]
+    expected = answer(Harness(tiny_models["llama"]))
+    harness = Harness(tiny_models["llama"], model_draft=str(tiny_models["draft"]))
+    target = harness.engine._context  # type: ignore[attr-defined]
     real = lib.llama_decode
     monkeypatch.setattr(
         lib, "llama_decode", lambda context, batch: int(real(context, batch)) if context == target else -3
     )
-    assert answer(house) == expected
+    assert answer(harness) == expected
 
 
 @given(st.integers(-1, 60), st.integers(1, 48), st.booleans())

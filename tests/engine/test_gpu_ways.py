@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from paddock.engine.llama import LlamaEngine
 from paddock.types import DraftParams, Span
-from tests.engine.house import House
+from tests.engine.harness import Harness
 
 # Without flash attention and in full precision a token comes out alike in any step, but for bits that decide nothing.
 _EVEN: dict[str, Any] = {
@@ -24,13 +24,13 @@ _EVEN: dict[str, Any] = {
 }
 
 
-def _as_on_a_gpu(model: Path, **options: Any) -> House:
-    house = House(model, chunk=400, **_EVEN, **options)
-    engine = house.engine
+def _as_on_a_gpu(model: Path, **options: Any) -> Harness:
+    harness = Harness(model, chunk=400, **_EVEN, **options)
+    engine = harness.engine
     assert isinstance(engine, LlamaEngine)
     engine._pads = True
     engine._divisible._on_gpu = True
-    return house
+    return harness
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
@@ -39,36 +39,36 @@ def test_padded_prompts_and_copied_streams_change_no_answer(
     tiny_models: dict[str, Path], asked: list[tuple[int, str]]
 ) -> None:
     texts = ["the shared beginning " * (shared // 20) + own + "." for shared, own in asked]
-    plain = House(tiny_models["llama"], **_EVEN)
+    plain = Harness(tiny_models["llama"], **_EVEN)
     alone = [plain.alone(id, text, namespace=None) for id, text in enumerate(texts)]
     plain.close()
-    house = _as_on_a_gpu(tiny_models["llama"])
+    harness = _as_on_a_gpu(tiny_models["llama"])
     for id, text in enumerate(texts):
-        house.ask(id, text)
-    house.run()
-    assert [house.answers[id] for id in range(len(texts))] == alone
-    house.close()
+        harness.ask(id, text)
+    harness.run()
+    assert [harness.answers[id] for id in range(len(texts))] == alone
+    harness.close()
 
 
 def test_guesses_of_different_lengths_are_filled_up_and_change_no_answer(tiny_models: dict[str, Path]) -> None:
-    plain = House(tiny_models["llama"], **_EVEN)
-    house = _as_on_a_gpu(tiny_models["llama"], model_draft=str(tiny_models["llama"]))
+    plain = Harness(tiny_models["llama"], **_EVEN)
+    harness = _as_on_a_gpu(tiny_models["llama"], model_draft=str(tiny_models["llama"]))
     alone = [plain.alone(id, f"{id} is it", max_tokens=50, temperature=0.8) for id in range(2)]
     for id in range(2):
-        house.ask(id, f"{id} is it", max_tokens=50, temperature=0.8, draft=DraftParams(n_max=2 + 5 * id, p_min=0))
-    house.run()
-    assert [house.answers[id] for id in range(2)] == alone
+        harness.ask(id, f"{id} is it", max_tokens=50, temperature=0.8, draft=DraftParams(n_max=2 + 5 * id, p_min=0))
+    harness.run()
+    assert [harness.answers[id] for id in range(2)] == alone
     plain.close()
-    house.close()
+    harness.close()
 
 
 def test_prompts_of_about_the_same_length_are_computed_in_one_go(tiny_models: dict[str, Path]) -> None:
-    house = _as_on_a_gpu(tiny_models["llama"])
-    engine = house.engine
+    harness = _as_on_a_gpu(tiny_models["llama"])
+    engine = harness.engine
     assert isinstance(engine, LlamaEngine)
     answer, *prompts = [Span(id, 0, [5] * size) for id, size in enumerate((1, 90, 100, 30))]
     assert engine._padded(prompts) == [100, 100, 30], "a round more is worth less than 70 tokens"
     assert engine._padded([answer, *prompts]) == [1, 100, 100, 30], "the next token of an answer stays alone"
     late = Span(1, 256 - 95, [5] * 90)
     assert engine._padded([late, prompts[1]]) == [90, 100], "there is no room for more at the end of a context"
-    house.close()
+    harness.close()

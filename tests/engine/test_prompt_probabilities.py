@@ -10,18 +10,18 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tests.engine.house import House
+from tests.engine.harness import Harness
 
 TEXT = " ".join(f"the {n} and the {n * 7 % 13} in it" for n in range(30))
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["unified", "streams"])
-def house(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Iterator[House]:
+def harness(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Iterator[Harness]:
     # As exact as it gets (flash attention computes few queries unlike many), so that only a wrong row can differ.
     exact = {"cache_type_k": "f32", "cache_type_v": "f32", "flash_attn": "off"}
-    house = House(tiny_models["llama"], kv_unified=request.param, parallel=3, chunk=512, **exact)
-    yield house
-    house.close()
+    harness = Harness(tiny_models["llama"], kv_unified=request.param, parallel=3, chunk=512, **exact)
+    yield harness
+    harness.close()
 
 
 def direct(path: Path, tokens: list[int]) -> npt.NDArray[np.float64]:
@@ -51,19 +51,21 @@ def direct(path: Path, tokens: list[int]) -> npt.NDArray[np.float64]:
 # One token less than a step takes, as many, one more, and several steps.
 @pytest.mark.parametrize("size", [2, 127, 128, 129, 130, 257, 320])
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_they_are_those_of_libllama(house: House, tiny_models: dict[str, Path], size: int, deterministic: bool) -> None:
-    tokens = house.engine.vocab.tokenize(TEXT, add_special=True, parse_special=True)[:size]
+def test_they_are_those_of_libllama(
+    harness: Harness, tiny_models: dict[str, Path], size: int, deterministic: bool
+) -> None:
+    tokens = harness.engine.vocab.tokenize(TEXT, add_special=True, parse_special=True)[:size]
     assert len(tokens) == size
-    text = b"".join(map(house.engine.vocab.piece, tokens)).decode()
+    text = b"".join(map(harness.engine.vocab.piece, tokens)).decode()
     logprobs = direct(tiny_models["llama"], tokens)
     for id in range(2):  # cold, and with the whole of it known
-        request = house.ask(id, text, max_tokens=3, prompt_probs=2, deterministic=deterministic)
+        request = harness.ask(id, text, max_tokens=3, prompt_probs=2, deterministic=deterministic)
         assert request.tokens == tokens
-        house.ask(10 + id, TEXT[5:], max_tokens=9)
-        house.run()
-        opinions = house.opinions.pop(id)
-        assert len(opinions) == size - 1
+        harness.ask(10 + id, TEXT[5:], max_tokens=9)
+        harness.run()
+        prompt_probs = harness.prompt_probs.pop(id)
+        assert len(prompt_probs) == size - 1
         assert request.cached == 0
-        for at, opinion in enumerate(opinions):
+        for at, opinion in enumerate(prompt_probs):
             assert opinion.chosen == pytest.approx(logprobs[at][tokens[at + 1]], abs=0.001)
             assert [logprob for _, logprob in opinion.top] == pytest.approx(np.sort(logprobs[at])[:-3:-1], abs=0.001)

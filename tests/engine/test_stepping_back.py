@@ -6,22 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.house import House
+from tests.engine.harness import Harness
 
 PROMPTS = [" ".join(f"the {n} of {name} and in an{n}" for n in range(20)) for name in ("mare", "foal", "horse")]
 
 
 @pytest.mark.parametrize("kind", ["llama", "sliding_window", "recurrent", "hybrid"])
 def test_a_deterministic_answer_goes_on_to_the_same_bytes(tiny_models: dict[str, Path], kind: str) -> None:
-    alone = House(tiny_models[kind], parallel=2, kv_unified=False)
+    alone = Harness(tiny_models[kind], parallel=2, kv_unified=False)
     expected = [alone.alone(id, text, max_tokens=60, deterministic=True) for id, text in enumerate(PROMPTS)]
     alone.close()
-    house = House(tiny_models[kind], parallel=2, kv_unified=False)
-    flood = [house.ask(id, PROMPTS[id], max_tokens=60, deterministic=True, key="flood") for id in range(2)]
-    while not all(len(house.answers[id]) > 20 for id in range(2)):
-        house.step()
-    house.ask(2, PROMPTS[2], max_tokens=60, deterministic=True, key="other")
-    house.run()
+    harness = Harness(tiny_models[kind], parallel=2, kv_unified=False)
+    flood = [harness.ask(id, PROMPTS[id], max_tokens=60, deterministic=True, key="flood") for id in range(2)]
+    while not all(len(harness.answers[id]) > 20 for id in range(2)):
+        harness.step()
+    harness.ask(2, PROMPTS[2], max_tokens=60, deterministic=True, key="other")
+    harness.run()
     assert [request.preempted for request in flood] == [0, 1]
-    assert [house.answers[id] for id in range(3)] == expected
-    house.close()
+    assert [harness.answers[id] for id in range(3)] == expected
+    harness.close()

@@ -17,9 +17,9 @@ from paddock.engine.whole import WholeMemory
 from paddock.errors import DecodeFailed
 from paddock.scheduling import Request
 from paddock.scheduling.prefix_tree import common_prefix
-from paddock.scheduling.snapshots import SnapshotCache, snapshot_bytes
+from paddock.scheduling.snapshot_cache import SnapshotCache, snapshot_bytes
 from paddock.types import EngineOptions, Forget, Fork, Operation, Piece, Restore, Save, Span
-from tests.engine.house import House
+from tests.engine.harness import Harness
 from tests.tiny_models import WINDOW
 
 KINDS = ["sliding_window", "recurrent", "hybrid"]
@@ -33,9 +33,9 @@ QUESTIONS = [
 PROMPTS = [f"{SYSTEM} {question}" for question in QUESTIONS]
 
 
-def _house(path: Path, **options: Any) -> House:
+def _harness(path: Path, **options: Any) -> Harness:
     # Without rounding to half precision a step of another shape gives the same text.
-    return House(path, flash_attn="off", cache_type_k="f32", cache_type_v="f32", **options)
+    return Harness(path, flash_attn="off", cache_type_k="f32", cache_type_v="f32", **options)
 
 
 def _common(request: Request, other: Request) -> int:
@@ -49,73 +49,73 @@ def model(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> tuple
 
 
 def test_the_same_text_cold_warm_and_for_the_third_user(model: tuple[Path, bool]) -> None:
-    house = _house(model[0], kv_unified=model[1])
-    assert (house.engine.shape.reuse, house.engine.info.reuse) == ("snapshot", "snapshot")
-    alone = [house.alone(id, prompt, namespace=None) for id, prompt in enumerate(PROMPTS)]
+    harness = _harness(model[0], kv_unified=model[1])
+    assert (harness.engine.shape.reuse, harness.engine.info.reuse) == ("snapshot", "snapshot")
+    alone = [harness.alone(id, prompt, namespace=None) for id, prompt in enumerate(PROMPTS)]
     assert len(set(map(tuple, alone))) == len(PROMPTS)
     left = []
     for round in ("cold", "warm"):
         for id, prompt in enumerate(PROMPTS):
-            request = house.ask(id, prompt)
-            house.run()
-            assert house.answers.pop(id) == alone[id], round
+            request = harness.ask(id, prompt)
+            harness.run()
+            assert harness.answers.pop(id) == alone[id], round
             left.append(request.prompt_size - request.cached)
     assert min(left[:2]) > 200, (
         "the first two computed all of it, the second with a pause where it parts from the first"
     )
     assert max(left[2:4]) < 60
     assert left[4:] == [1] * 4
-    house.close()
+    harness.close()
 
 
 def test_the_next_turn_goes_on_where_the_answer_ended(model: tuple[Path, bool]) -> None:
-    house = _house(model[0], kv_unified=model[1])
-    first = house.ask(1, PROMPTS[0])
-    house.run()
-    follow_up = first.tokens + house.engine.vocab.tokenize(" And then?", add_special=False, parse_special=False)
-    expected = house.alone(2, "", tokens=follow_up, namespace=None)
-    second = house.ask(3, "", tokens=follow_up)
-    house.run()
+    harness = _harness(model[0], kv_unified=model[1])
+    first = harness.ask(1, PROMPTS[0])
+    harness.run()
+    follow_up = first.tokens + harness.engine.vocab.tokenize(" And then?", add_special=False, parse_special=False)
+    expected = harness.alone(2, "", tokens=follow_up, namespace=None)
+    second = harness.ask(3, "", tokens=follow_up)
+    harness.run()
     assert second.cached == first.computed
-    assert house.answers[3] == expected
-    house.close()
+    assert harness.answers[3] == expected
+    harness.close()
 
 
 def test_prompts_that_arrive_together_share_what_they_share(model: tuple[Path, bool]) -> None:
-    house = _house(model[0], kv_unified=model[1])
-    alone = [house.alone(id, prompt, namespace=None) for id, prompt in enumerate(PROMPTS)]
-    requests = [house.ask(id, prompt) for id, prompt in enumerate(PROMPTS)]
-    house.run()
-    assert [house.answers[id] for id in range(len(PROMPTS))] == alone
+    harness = _harness(model[0], kv_unified=model[1])
+    alone = [harness.alone(id, prompt, namespace=None) for id, prompt in enumerate(PROMPTS)]
+    requests = [harness.ask(id, prompt) for id, prompt in enumerate(PROMPTS)]
+    harness.run()
+    assert [harness.answers[id] for id in range(len(PROMPTS))] == alone
     computed = sum(request.prompt_size - request.cached for request in requests)
     assert computed < requests[0].prompt_size + 40 * len(PROMPTS)
-    house.close()
+    harness.close()
 
 
-def test_several_answers_to_one_prompt_cost_one_prompt(model: tuple[Path, bool]) -> None:
-    house = _house(model[0], kv_unified=model[1], cache_ram_bytes=0)
-    alone = house.alone(0, PROMPTS[0], namespace=None)
-    requests = [house.ask(id, PROMPTS[0]) for id in range(3)]
-    house.run()
+def test_several_answers_to_one_prompt_compute_it_once(model: tuple[Path, bool]) -> None:
+    harness = _harness(model[0], kv_unified=model[1], cache_ram_bytes=0)
+    alone = harness.alone(0, PROMPTS[0], namespace=None)
+    requests = [harness.ask(id, PROMPTS[0]) for id in range(3)]
+    harness.run()
     size = requests[0].prompt_size
     assert [request.cached for request in requests] == [0, size - 1, size - 1]
-    assert [house.answers[id] for id in range(3)] == [alone] * 3
-    house.close()
+    assert [harness.answers[id] for id in range(3)] == [alone] * 3
+    harness.close()
 
 
 def test_states_that_had_to_leave_are_computed_again(model: tuple[Path, bool]) -> None:
-    house = _house(model[0], kv_unified=model[1])
-    alone = [house.alone(id, prompt, namespace=None) for id, prompt in enumerate(PROMPTS)]
-    size = max(len(house.engine.vocab.tokenize(prompt, add_special=True, parse_special=True)) for prompt in PROMPTS)
-    room = 2 * snapshot_bytes(house.engine.shape.snapshot, size + 12)
-    house.close()
-    house = _house(model[0], kv_unified=model[1], cache_ram_bytes=room)
+    harness = _harness(model[0], kv_unified=model[1])
+    alone = [harness.alone(id, prompt, namespace=None) for id, prompt in enumerate(PROMPTS)]
+    size = max(len(harness.engine.vocab.tokenize(prompt, add_special=True, parse_special=True)) for prompt in PROMPTS)
+    room = 2 * snapshot_bytes(harness.engine.shape.snapshot, size + 12)
+    harness.close()
+    harness = _harness(model[0], kv_unified=model[1], cache_ram_bytes=room)
     for _ in range(2):
         for id, prompt in enumerate(PROMPTS):
-            assert house.alone(id, prompt) == alone[id]
-            assert house.scheduler.cache.stored > 0
-    assert house.scheduler.cache.evicted > 0
-    house.close()
+            assert harness.alone(id, prompt) == alone[id]
+            assert harness.scheduler.cache.stored > 0
+    assert harness.scheduler.cache.evicted > 0
+    harness.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -123,25 +123,27 @@ def test_states_that_had_to_leave_are_computed_again(model: tuple[Path, bool]) -
 def test_a_request_that_stepped_back_goes_on_with_the_same_text(
     tiny_models: dict[str, Path], kind: str, ram: int
 ) -> None:
-    house = _house(tiny_models[kind], n_ctx=512, cache_ram_bytes=ram)
+    harness = _harness(tiny_models[kind], n_ctx=512, cache_ram_bytes=ram)
     prompts = [f"{id} {question * 4}" for id, question in enumerate(QUESTIONS)]
-    alone = [house.alone(id, prompt, max_tokens=150, namespace=None) for id, prompt in enumerate(prompts)]
+    alone = [harness.alone(id, prompt, max_tokens=150, namespace=None) for id, prompt in enumerate(prompts)]
     for id, prompt in enumerate(prompts):
-        house.ask(id, prompt, max_tokens=150)
-    house.run()
-    assert house.scheduler.preemptions > 0
-    assert [house.answers[id] for id in range(len(prompts))] == alone
-    house.close()
+        harness.ask(id, prompt, max_tokens=150)
+    harness.run()
+    assert harness.scheduler.preemptions > 0
+    assert [harness.answers[id] for id in range(len(prompts))] == alone
+    harness.close()
 
 
 @pytest.fixture(scope="module", params=[(kind, unified) for kind in KINDS for unified in (True, False)], ids=str)
-def crowded_house(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Iterator[House]:
+def crowded_house(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Iterator[Harness]:
     kind, unified = request.param
     # Cells for hardly more than one long request at a time, where they are shared, and memory for a few states.
     n_ctx = 256 if unified else 1024
-    house = _house(tiny_models[kind], kv_unified=unified, n_ctx=n_ctx, cache_ram_bytes=400_000, parallel=3, chunk=48)
-    yield house
-    house.close()
+    harness = _harness(
+        tiny_models[kind], kv_unified=unified, n_ctx=n_ctx, cache_ram_bytes=400_000, parallel=3, chunk=48
+    )
+    yield harness
+    harness.close()
 
 
 _Letters = st.text(st.sampled_from("ab "), min_size=1, max_size=30)
@@ -155,24 +157,24 @@ _Requests = st.lists(
 @settings(max_examples=15)
 @given(base=st.text(st.sampled_from("ab "), min_size=150, max_size=150), requests=_Requests)
 def test_a_crowd_that_comes_and_goes_changes_nobodys_text(
-    crowded_house: House, base: str, requests: list[tuple[int, str, int, int, bool, bool]]
+    crowded_house: Harness, base: str, requests: list[tuple[int, str, int, int, bool, bool]]
 ) -> None:
-    house = crowded_house
-    house.answers.clear()
+    harness = crowded_house
+    harness.answers.clear()
     prompts = [base[:cut] + tail for cut, tail, *_ in requests]
     for id, (_, _, size, steps, cancelled, shared) in enumerate(requests):
-        house.ask(id, prompts[id], max_tokens=size, namespace="" if shared else None)
+        harness.ask(id, prompts[id], max_tokens=size, namespace="" if shared else None)
         for _ in range(steps):
-            house.step()
+            harness.step()
         if cancelled:
-            house.scheduler.remove(id)
-    house.run()
-    together = {id: list(tokens) for id, tokens in house.answers.items()}
+            harness.scheduler.remove(id)
+    harness.run()
+    together = {id: list(tokens) for id, tokens in harness.answers.items()}
     for id, (_, _, size, _, cancelled, _) in enumerate(requests):
         seen = together.get(id, [])
-        assert seen == house.alone(id, prompts[id], max_tokens=size, namespace=None)[: len(seen)]
+        assert seen == harness.alone(id, prompts[id], max_tokens=size, namespace=None)[: len(seen)]
         assert cancelled or len(seen) == size
-    cache, engine = house.scheduler.cache, house.engine
+    cache, engine = harness.scheduler.cache, harness.engine
     assert isinstance(cache, SnapshotCache) and isinstance(engine, LlamaEngine)
     assert isinstance(engine._memory, WholeMemory)
     assert cache.running == 0
@@ -184,15 +186,15 @@ def test_a_crowd_that_comes_and_goes_changes_nobodys_text(
 def test_deterministic_requests_reuse_what_goes_on_to_the_last_bit(
     tiny_models: dict[str, Path], kind: str, unified: bool
 ) -> None:
-    house = House(tiny_models[kind], kv_unified=unified)
+    harness = Harness(tiny_models[kind], kv_unified=unified)
     options: dict[str, Any] = {"deterministic": True, "temperature": 1.0, "max_tokens": 24}
-    cold = [house.alone(id, prompt, namespace=None, **options) for id, prompt in enumerate(PROMPTS)]
-    requests = [house.ask(id, prompt, **options) for id, prompt in enumerate(PROMPTS)]
-    house.run()
-    assert [house.answers.pop(id) for id in range(len(PROMPTS))] == cold, "together"
-    requests += [house.ask(id, prompt, **options) for id, prompt in enumerate(PROMPTS)]
-    house.run()
-    assert [house.answers[id] for id in range(len(PROMPTS))] == cold, "warm"
+    cold = [harness.alone(id, prompt, namespace=None, **options) for id, prompt in enumerate(PROMPTS)]
+    requests = [harness.ask(id, prompt, **options) for id, prompt in enumerate(PROMPTS)]
+    harness.run()
+    assert [harness.answers.pop(id) for id in range(len(PROMPTS))] == cold, "together"
+    requests += [harness.ask(id, prompt, **options) for id, prompt in enumerate(PROMPTS)]
+    harness.run()
+    assert [harness.answers[id] for id in range(len(PROMPTS))] == cold, "warm"
     # A copy of a windowed state lies in other cells than the original, and there the last bits differ.
     # In unified cells they run one after another, and the second learns where it parts from the first.
     together, warm = requests[2 if unified else 1 : 4], requests[4:]
@@ -201,7 +203,7 @@ def test_deterministic_requests_reuse_what_goes_on_to_the_last_bit(
     else:
         assert all(request.cached == _common(request, requests[0]) // 128 * 128 > 0 for request in together)
         assert all(request.cached == (request.prompt_size - 1) // 128 * 128 for request in warm)
-    house.close()
+    harness.close()
 
 
 def test_a_snapshot_takes_what_was_foretold(model: tuple[Path, bool]) -> None:
@@ -237,14 +239,14 @@ def test_a_model_whose_copies_come_out_differently_shares_nothing(
     tiny_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(WholeMemory, "_write", lambda *_: False)
-    house = _house(tiny_models["hybrid"])
-    assert house.engine.shape.reuse == "none"
-    first = house.alone(1, PROMPTS[0], namespace=None)
-    requests = [house.ask(id, PROMPTS[0]) for id in (2, 3)]
-    house.run()
+    harness = _harness(tiny_models["hybrid"])
+    assert harness.engine.shape.reuse == "none"
+    first = harness.alone(1, PROMPTS[0], namespace=None)
+    requests = [harness.ask(id, PROMPTS[0]) for id in (2, 3)]
+    harness.run()
     assert [request.cached for request in requests] == [0, 0]
-    assert [house.answers[id] for id in (2, 3)] == [first, first]
-    house.close()
+    assert [harness.answers[id] for id in (2, 3)] == [first, first]
+    harness.close()
 
 
 def test_attention_whose_state_is_written_in_an_unknown_way_is_copied_whole(
@@ -254,11 +256,11 @@ def test_attention_whose_state_is_written_in_an_unknown_way_is_copied_whole(
         raise UnknownFormat("a later libllama")
 
     monkeypatch.setattr(StateFormat, "learn", learn)
-    house = _house(tiny_models["llama"])
-    assert house.engine.shape.reuse == "snapshot"
-    first = house.alone(1, PROMPTS[0], namespace=None)
-    assert [house.alone(id, PROMPTS[0]) for id in (2, 3)] == [first, first]
-    again = house.ask(4, PROMPTS[0])
-    house.run()
+    harness = _harness(tiny_models["llama"])
+    assert harness.engine.shape.reuse == "snapshot"
+    first = harness.alone(1, PROMPTS[0], namespace=None)
+    assert [harness.alone(id, PROMPTS[0]) for id in (2, 3)] == [first, first]
+    again = harness.ask(4, PROMPTS[0])
+    harness.run()
     assert again.cached == again.prompt_size - 1
-    house.close()
+    harness.close()

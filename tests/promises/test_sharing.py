@@ -85,7 +85,7 @@ def test_a_running_stream_goes_on_while_a_long_prompt_is_computed(server: Server
         assert seen >= 5
 
 
-def test_several_answers_to_one_prompt_cost_one_prompt(server: Server) -> None:
+def test_several_answers_to_one_prompt_compute_it_once(server: Server) -> None:
     body = _ask(server, "Name any horse.", n=3, max_tokens=6, temperature=1.5, seed=5)
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
     assert len({choice["message"]["content"] for choice in body["choices"]}) > 1

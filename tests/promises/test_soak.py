@@ -8,29 +8,29 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.house import House
+from tests.engine.harness import Harness
 
 
 @pytest.mark.timeout(400)  # a minute where nothing else runs
 def test_twenty_thousand_requests_leak_no_cell_no_sequence_and_no_memory(tiny_models: dict[str, Path]) -> None:
-    house = House(tiny_models["llama"], n_ctx=1024, parallel=8, cache_ram_bytes=768 * 4000)
+    harness = Harness(tiny_models["llama"], n_ctx=1024, parallel=8, cache_ram_bytes=768 * 4000)
     random_ = random.Random(5)
     stems = ["".join(random_.choices("ab ", k=random_.randrange(1, 40))) for _ in range(300)]
     memory: list[int] = []
     for id in range(20_000):
-        house.ask(id, random_.choice(stems) + random_.choice(stems), max_tokens=random_.randrange(1, 4))
+        harness.ask(id, random_.choice(stems) + random_.choice(stems), max_tokens=random_.randrange(1, 4))
         if random_.random() < 0.1:
-            house.scheduler.remove(id - random_.randrange(8))
-        while house.scheduler.queued > 4:
-            house.step()
+            harness.scheduler.remove(id - random_.randrange(8))
+        while harness.scheduler.queued > 4:
+            harness.step()
         if id % 2000 == 1999:
-            house.run()
-            house.answers.clear()
-            house.finished.clear()
-            cache = house.scheduler.cache
-            assert (cache.running, cache.free) == (0, house.engine.shape.cells)
+            harness.run()
+            harness.answers.clear()
+            harness.finished.clear()
+            cache = harness.scheduler.cache
+            assert (cache.running, cache.free) == (0, harness.engine.shape.cells)
             assert cache.stored <= 4000
-            assert not any(slot.busy for slot in house.scheduler.slots)
+            assert not any(slot.busy for slot in harness.scheduler.slots)
             memory.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-    house.close()
+    harness.close()
     assert memory[-1] - memory[2] < 20_000, f"kilobytes: {memory}"

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 from paddock.scheduling import StepBudget
 
 
-def test_a_lone_prompt_gets_whole_batches() -> None:
+def test_a_prompt_alone_gets_whole_batches() -> None:
     budget = StepBudget(largest=512)
     budget.observe(decodes=0, prompt_tokens=512, seconds=10)
     assert budget.prompt_tokens(decodes=0) == 512
 
 
 @given(st.floats(0.0001, 0.05), st.floats(0.001, 1), st.integers(1, 32))
-def test_a_step_beside_running_answers_stays_near_the_target(token: float, answering: float, decodes: int) -> None:
+def test_a_step_with_generating_requests_stays_near_the_target(token: float, answering: float, decodes: int) -> None:
     """On a machine where every token costs the same, whatever that is."""
     budget = StepBudget(largest=512)
     for _ in range(20):
@@ -26,7 +26,7 @@ def test_a_step_beside_running_answers_stays_near_the_target(token: float, answe
     assert chunk == 512 or took >= target - 50 * token
 
 
-def test_prompts_that_get_dearer_get_smaller_chunks() -> None:
+def test_slower_prompt_tokens_get_smaller_chunks() -> None:
     budget = StepBudget(largest=512)
     budget.observe(decodes=2, prompt_tokens=0, seconds=0.02)
     sizes = []
@@ -38,7 +38,7 @@ def test_prompts_that_get_dearer_get_smaller_chunks() -> None:
 
 
 @given(st.integers(0, 16), st.floats(1e-3, 0.2), st.floats(1e-5, 0.05))
-def test_a_brief_chunk_takes_no_more_time_than_the_answers(decodes: int, answering: float, token: float) -> None:
+def test_a_brief_chunk_takes_no_longer_than_the_decodes(decodes: int, answering: float, token: float) -> None:
     budget = StepBudget(largest=512)
     assert budget.brief_tokens() == 8
     for _ in range(20):
@@ -49,7 +49,7 @@ def test_a_brief_chunk_takes_no_more_time_than_the_answers(decodes: int, answeri
     assert chunk == 8 or chunk * token <= max(budget.brief_seconds, 2 * answering)
 
 
-def test_one_dear_step_is_forgotten() -> None:
+def test_one_slow_step_is_forgotten() -> None:
     budget = StepBudget(largest=512)
     budget.observe(decodes=3, prompt_tokens=0, seconds=0.01)
     budget.observe(decodes=3, prompt_tokens=100, seconds=0.02)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.scheduling.fairness import BATCH_EVERY, TURN, FairQueue, has_place
+from paddock.scheduling.fairness import BATCH_EVERY, TURN, FairQueue, may_enqueue
 
 LARGEST = 50
 Keys = st.sampled_from("abc")
@@ -22,8 +22,8 @@ class Guest:
     batch: bool = False
     arrival: int = 0
     size: int = 1
-    stay: int = 0
-    may_step_back: bool = True
+    new_tokens: int = 0
+    is_preemptible: bool = True
 
 
 class Desk:
@@ -45,15 +45,15 @@ class Desk:
         assert (guest is None) == (len(self.queue) == 0), "nobody waits while the desk is free"
         if guest is not None:
             self.queue.take(guest)
-            self.queue.enter(guest)
+            self.queue.mark_running(guest)
             self.queue.charge(guest, guest.size)
-            self.queue.leave(guest)
+            self.queue.mark_stopped(guest)
             self.served[guest.key] += guest.size
         return guest
 
 
 @given(st.lists(st.one_of(st.none(), Sizes)))
-def test_without_keys_who_came_first_goes_first(events: list[int | None]) -> None:
+def test_without_keys_the_queue_is_first_come_first_served(events: list[int | None]) -> None:
     desk = Desk()
     order = [desk.arrive(size=size) if size else desk.serve() for size in events]
     taken = [guest.arrival for guest, size in zip(order, events, strict=True) if guest is not None and size is None]
@@ -61,7 +61,9 @@ def test_without_keys_who_came_first_goes_first(events: list[int | None]) -> Non
 
 
 @given(st.lists(st.one_of(st.none(), st.tuples(Keys, Sizes, st.booleans()))))
-def test_within_a_key_and_class_who_came_first_goes_first(events: list[tuple[str, int, bool] | None]) -> None:
+def test_within_a_key_and_class_the_queue_is_first_come_first_served(
+    events: list[tuple[str, int, bool] | None],
+) -> None:
     desk = Desk()
     taken: defaultdict[tuple[str, bool], list[int]] = defaultdict(list)
     classes: dict[Guest, bool] = {}
@@ -75,7 +77,7 @@ def test_within_a_key_and_class_who_came_first_goes_first(events: list[tuple[str
 
 
 @given(st.dictionaries(Keys, st.sampled_from([0.5, 1.0, 3.0]), min_size=2), st.data())
-def test_keys_that_always_wait_are_served_by_their_weights(weights: dict[str, float], data: st.DataObject) -> None:
+def test_backlogged_keys_are_served_by_weight(weights: dict[str, float], data: st.DataObject) -> None:
     desk = Desk()
     for key, weight in [*weights.items()] * 2:
         desk.arrive(key, data.draw(Sizes), weight)
@@ -88,7 +90,7 @@ def test_keys_that_always_wait_are_served_by_their_weights(weights: dict[str, fl
 
 
 @given(st.lists(st.one_of(st.none(), st.tuples(Keys, Sizes)), max_size=60), st.lists(Sizes, min_size=1, max_size=4))
-def test_nobody_waits_for_more_than_the_others_shares(events: list[tuple[str, int] | None], own: list[int]) -> None:
+def test_the_wait_is_bounded_by_the_other_keys_shares(events: list[tuple[str, int] | None], own: list[int]) -> None:
     """However many the others send, before and after: each gets as much as this key, and one request more."""
     desk = Desk()
     others = iter([*events, *[("abc"[n % 3], LARGEST) for n in range(200)]])
@@ -107,7 +109,7 @@ def test_nobody_waits_for_more_than_the_others_shares(events: list[tuple[str, in
         assert desk.served[key] - before[key] <= sum(own) + 2 * LARGEST
 
 
-def test_who_was_away_has_earned_nothing_by_it() -> None:
+def test_an_idle_key_earns_no_credit() -> None:
     desk = Desk()
     for key in "aabb":
         desk.arrive(key, 10)
@@ -123,7 +125,7 @@ def test_who_was_away_has_earned_nothing_by_it() -> None:
 
 
 @given(st.lists(Keys, min_size=1, max_size=6), st.lists(Keys, min_size=200, max_size=200))
-def test_what_nobody_waits_for_goes_last_but_not_never(batch: list[str], others: list[str]) -> None:
+def test_batch_requests_go_last_but_do_not_starve(batch: list[str], others: list[str]) -> None:
     desk = Desk()
     put_off = {desk.arrive(key, batch=True) for key in batch}
     desk.arrive("a")
@@ -147,79 +149,79 @@ def test_what_nobody_waits_for_goes_last_but_not_never(batch: list[str], others:
 # ── places ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _house(places: dict[str, int]) -> tuple[Desk, list[Guest]]:
+def _harness(places: dict[str, int]) -> tuple[Desk, list[Guest]]:
     """Guests who all have a place."""
     desk, running = Desk(), []
     for key, count in places.items():
         for _ in range(count):
             guest = desk.arrive(key)
             desk.queue.take(guest)
-            desk.queue.enter(guest)
+            desk.queue.mark_running(guest)
             running.append(guest)
     return desk, running
 
 
 def _move_in(desk: Desk, running: list[Guest], guest: Guest) -> Guest | None:
-    gone = desk.queue.who_makes_way(guest, running)
+    gone = desk.queue.victim(guest, running)
     if gone is not None:
         running.remove(gone)
-        desk.queue.leave(gone)
+        desk.queue.mark_stopped(gone)
         desk.queue.add(gone)
         desk.queue.take(guest)
-        desk.queue.enter(guest)
+        desk.queue.mark_running(guest)
         running.append(guest)
     return gone
 
 
 @given(st.integers(1, 16), st.integers(1, 20), st.sampled_from([0.5, 1.0, 2.0]))
 def test_a_flood_keeps_its_share_of_the_places_and_no_more(places: int, wanted: int, weight: float) -> None:
-    desk, running = _house({"flood": places})
+    desk, running = _harness({"flood": places})
     for _ in range(wanted):
         gone = _move_in(desk, running, desk.arrive("other", weight=weight))
         assert gone is None or gone.arrival == max(guest.arrival for guest in [*running, gone] if guest.key == gone.key)
     count = Counter(guest.key for guest in running)
     share = places * weight / (1 + weight)
     assert count["other"] == min(wanted, int(share)), "as many as are its own, whole ones"
-    assert all(desk.queue.who_makes_way(guest, running) is None for guest in desk.queue), "and there it stays"
+    assert all(desk.queue.victim(guest, running) is None for guest in desk.queue), "and there it stays"
 
 
 @given(st.lists(st.tuples(Keys, st.sampled_from([1.0, 2.0]), st.integers(0, 2 * TURN)), min_size=1), Keys)
 def test_nobody_makes_way_who_has_had_less_or_may_not(running: list[tuple[str, float, int]], key: str) -> None:
     weights = {name: weight for name, weight, _ in running}
     desk, guests = Desk(), []
-    for name, _, stay in running:
+    for name, _, new_tokens in running:
         guest = desk.arrive(name, weight=weights[name])
         desk.queue.take(guest)
-        desk.queue.enter(guest)
-        guest.stay, guest.may_step_back = stay, stay % 2 == 0
+        desk.queue.mark_running(guest)
+        guest.new_tokens, guest.is_preemptible = new_tokens, new_tokens % 2 == 0
         guests.append(guest)
     wanting = desk.arrive(key, weight=weights.get(key, 1.0))
     for guest in guests:
-        desk.queue.charge(guest, guest.stay)
-    gone = desk.queue.who_makes_way(wanting, guests)
+        desk.queue.charge(guest, guest.new_tokens)
+    gone = desk.queue.victim(wanting, guests)
     if gone is not None:
-        assert gone.may_step_back and gone.key != key
+        assert gone.is_preemptible and gone.key != key
         assert desk.queue.standing(gone)[1] >= desk.queue.standing(wanting)[1]
     elif not any(guest.key == key for guest in guests):
-        settled = [guest for guest in guests if guest.may_step_back and guest.stay >= TURN]
+        settled = [guest for guest in guests if guest.is_preemptible and guest.new_tokens >= TURN]
         assert not settled, "who has nothing at all gets a turn"
 
 
 def test_what_nobody_waits_for_makes_way_first() -> None:
-    desk, running = _house({"a": 3})
+    desk, running = _harness({"a": 3})
     slow = desk.arrive("b", batch=True)
     desk.queue.take(slow)
-    desk.queue.enter(slow)
+    desk.queue.mark_running(slow)
     running.append(slow)
-    assert desk.queue.who_makes_way(desk.arrive("b", batch=True), running) is None, "and for its like nobody does"
-    assert desk.queue.who_makes_way(desk.arrive("a"), running) is slow, "not even its own key's"
+    assert desk.queue.victim(desk.arrive("b", batch=True), running) is None, "and for its like nobody does"
+    assert desk.queue.victim(desk.arrive("a"), running) is slow, "not even its own key's"
 
 
 # ── who may come in ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans(), st.integers(1, 6)), max_size=80), st.integers(1, 20))
-def test_a_full_house_has_a_place_for_each_key(events: list[tuple[str, bool, int]], limit: int) -> None:
+def test_a_full_queue_has_room_for_each_key(events: list[tuple[str, bool, int]], limit: int) -> None:
     weights = {"a": 1.0, "b": 1.0, "c": 2.0, "d": 0.1}
     present: list[tuple[str, float, int]] = []
     for key, leaves, answers in events:
@@ -228,7 +230,7 @@ def test_a_full_house_has_a_place_for_each_key(events: list[tuple[str, bool, int
             present.remove(mine[0])
             continue
         total = sum(count for _, _, count in present)
-        if has_place(key, weights[key], present, limit, answers):
+        if may_enqueue(key, weights[key], present, limit, answers):
             present.append((key, weights[key], answers))
         else:
             assert mine or answers > 1, "who has nothing there gets a place"
@@ -237,19 +239,19 @@ def test_a_full_house_has_a_place_for_each_key(events: list[tuple[str, bool, int
 
 
 @given(st.integers(1, 20), st.integers(0, 30), st.integers(1, 30))
-def test_a_key_that_is_alone_may_fill_it(limit: int, present: int, answers: int) -> None:
+def test_a_single_key_may_fill_the_queue(limit: int, present: int, answers: int) -> None:
     here = [("", 1.0, 1)] * present
-    assert has_place("", 1.0, here, limit, answers) == (present + answers <= limit)
-    assert has_place("", 1.0, [("", 1.0, present)] if present else [], limit, answers) == (present + answers <= limit)
+    assert may_enqueue("", 1.0, here, limit, answers) == (present + answers <= limit)
+    assert may_enqueue("", 1.0, [("", 1.0, present)] if present else [], limit, answers) == (present + answers <= limit)
 
 
-def test_a_flood_leaves_room_as_it_ebbs() -> None:
+def test_a_flooding_key_frees_queue_space_over_its_share() -> None:
     present = [("flood", 1.0, 1)] * 10
-    assert has_place("other", 1.0, present, 10)
-    assert has_place("other", 1.0, present, 10, answers=5), "its half"
-    assert not has_place("other", 1.0, present, 10, answers=6)
+    assert may_enqueue("other", 1.0, present, 10)
+    assert may_enqueue("other", 1.0, present, 10, answers=5), "its half"
+    assert not may_enqueue("other", 1.0, present, 10, answers=6)
     present.append(("other", 1.0, 1))
-    assert has_place("other", 1.0, present, 10, answers=4), "a flood that came first has no more right to its half"
-    assert not has_place("other", 1.0, present, 10, answers=5)
-    assert not has_place("flood", 1.0, present[3:], 10), "it has more than its half"
-    assert has_place("other", 1.0, present[3:], 10)
+    assert may_enqueue("other", 1.0, present, 10, answers=4), "a flood that came first has no more right to its half"
+    assert not may_enqueue("other", 1.0, present, 10, answers=5)
+    assert not may_enqueue("flood", 1.0, present[3:], 10), "it has more than its half"
+    assert may_enqueue("other", 1.0, present[3:], 10)

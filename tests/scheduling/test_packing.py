@@ -16,9 +16,7 @@ def _job(id: int, sizes: list[int]) -> Job:
 
 
 @given(st.lists(sizes, max_size=12), st.data())
-def test_every_input_is_handed_out_once_and_in_order_and_every_step_fits(
-    jobs: list[list[int]], data: st.DataObject
-) -> None:
+def test_every_input_is_scheduled_once_in_order_and_every_step_fits(jobs: list[list[int]], data: st.DataObject) -> None:
     packer = Packer(tokens=TOKENS, inputs=INPUTS)
     waiting = [_job(id, sizes) for id, sizes in enumerate(jobs)]
     removed: set[int] = set()
@@ -47,7 +45,7 @@ def test_every_input_is_handed_out_once_and_in_order_and_every_step_fits(
 
 
 @given(st.lists(st.integers(1, 2 * TOKENS), min_size=20, max_size=60), st.lists(st.integers(1, 2 * TOKENS), max_size=5))
-def test_a_question_need_not_wait_for_a_library(library: list[int], others: list[int]) -> None:
+def test_a_small_request_does_not_wait_for_a_large_one(library: list[int], others: list[int]) -> None:
     packer = Packer(tokens=TOKENS, inputs=INPUTS)
     packer.add(_job(0, library))
     for id, size in enumerate(others, 1):
@@ -65,7 +63,7 @@ def test_a_question_need_not_wait_for_a_library(library: list[int], others: list
     st.lists(st.integers(1, TOKENS), min_size=1, max_size=6),
     st.booleans(),
 )
-def test_a_key_need_not_wait_for_the_libraries_of_another(
+def test_a_key_does_not_wait_for_the_backlog_of_another(
     libraries: list[list[int]], asked: list[int], late: bool
 ) -> None:
     """It gets as much as the other, and one input more or less: however many requests that one sends."""
@@ -83,14 +81,14 @@ def test_a_key_need_not_wait_for_the_libraries_of_another(
             assert had["library"] <= had["reader"] + 4 * TOKENS
 
 
-def test_what_nobody_waits_for_fills_the_gaps_and_comes_last() -> None:
+def test_batch_jobs_fill_gaps_and_come_last() -> None:
     packer = Packer(tokens=TOKENS, inputs=INPUTS)
     packer.add(Job(0, [[0] * 4] * 3, batch=True))
     packer.add(Job(1, [[1] * 12] * 2))
     assert [[job.id for job, _ in packer.take()] for _ in range(3)] == [[1, 0], [1, 0], [0]]
 
 
-def test_those_who_come_together_share_a_step() -> None:
+def test_simultaneous_requests_share_a_step() -> None:
     packer = Packer(tokens=TOKENS, inputs=INPUTS)
     for id in range(INPUTS):
         packer.add(_job(id, [TOKENS // INPUTS]))
@@ -98,7 +96,7 @@ def test_those_who_come_together_share_a_step() -> None:
     assert packer.idle
 
 
-def test_a_gap_is_filled_and_who_did_not_fit_is_next() -> None:
+def test_a_gap_is_filled_and_the_skipped_input_is_next() -> None:
     packer = Packer(tokens=TOKENS, inputs=INPUTS)
     for id, size in enumerate([10, 12, 6]):
         packer.add(_job(id, [size]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.scheduling.cache import Cache
+from paddock.scheduling.prefix_cache import PrefixCache
 from paddock.scheduling.prefix_tree import PrefixTree, common_prefix
 from paddock.types import CacheShape, Drop, Forget, Fork, Restore, Save
 
@@ -37,7 +37,7 @@ def test_match_is_the_longest_common_prefix_of_everything_stored(cached: list[li
 
 
 @given(st.lists(Tokens, min_size=1, max_size=8, unique_by=tuple), Tokens)
-def test_match_sees_what_runs_as_well_as_what_is_stored(cached: list[list[int]], asked: list[int]) -> None:
+def test_match_finds_running_and_stored_prefixes(cached: list[list[int]], asked: list[int]) -> None:
     cache = _cache(ram_tokens=10_000)
     for index, tokens in enumerate(cached):
         known = cache.enter(index, "", tokens, len(tokens))
@@ -48,14 +48,14 @@ def test_match_sees_what_runs_as_well_as_what_is_stored(cached: list[list[int]],
 
 
 @given(st.lists(Tokens, max_size=30), st.integers(1, 60))
-def test_what_is_stored_stays_within_its_budget(cached: list[list[int]], budget: int) -> None:
+def test_stored_tokens_stay_within_the_budget(cached: list[list[int]], budget: int) -> None:
     cache = _cache(ram_tokens=budget)
     for tokens in cached:
         _run(cache, 0, tokens)
         assert cache.stored <= budget
 
 
-def test_the_least_recently_used_leaf_leaves_first() -> None:
+def test_the_least_recently_used_leaf_is_evicted_first() -> None:
     cache = _cache(ram_tokens=30)
     first, second, third = [1] * 10, [2] * 10, [3] * 10
     for tokens in (first, second, third):
@@ -65,7 +65,7 @@ def test_the_least_recently_used_leaf_leaves_first() -> None:
     assert [cache.lookup("", tokens) for tokens in (first, second, third)] == [10, 0, 10]
 
 
-def test_a_running_request_loses_nothing_to_eviction() -> None:
+def test_eviction_spares_running_requests() -> None:
     cache = _cache(ram_tokens=10)
     _run(cache, 0, [1] * 10)
     assert cache.enter(0, "", [1] * 10, 9) == 9
@@ -73,7 +73,7 @@ def test_a_running_request_loses_nothing_to_eviction() -> None:
     assert cache.lookup("", [1] * 10) >= 9
 
 
-def test_a_request_that_shares_nothing_leaves_nothing() -> None:
+def test_a_sequence_without_a_namespace_stores_nothing() -> None:
     cache = _cache(ram_tokens=100)
     assert cache.enter(0, None, [1, 2, 3], 3) == 0
     cache.advance(0, [1, 2, 3])
@@ -93,7 +93,7 @@ def test_two_requests_with_one_prefix_share_its_cells() -> None:
     assert cache.take_operations() == [Fork(0, 1, 3)]
 
 
-def test_a_prefix_that_nobody_runs_on_comes_back_from_memory() -> None:
+def test_an_idle_prefix_is_restored_from_host_memory() -> None:
     cache = _cache(ram_tokens=100)
     _run(cache, 0, [1, 2, 3, 4])
     assert cache.running == 0
@@ -105,7 +105,7 @@ def test_a_prefix_that_nobody_runs_on_comes_back_from_memory() -> None:
     assert [(piece.offset, piece.length) for piece in restored.pieces] == [(0, 3)]
 
 
-def test_erasing_a_prefix_spares_what_another_branch_needs() -> None:
+def test_erase_keeps_what_another_branch_shares() -> None:
     cache = _cache(ram_tokens=100)
     _run(cache, 0, [1, 2, 3, 4])
     _run(cache, 0, [1, 2, 8, 9])
@@ -119,21 +119,21 @@ def test_erasing_a_prefix_spares_what_another_branch_needs() -> None:
     assert sum(isinstance(operation, Drop) for operation in cache.take_operations()) == 2
 
 
-def test_the_tree_is_empty_once_everything_has_left() -> None:
+def test_the_tree_is_empty_after_the_last_release() -> None:
     tree = PrefixTree()
     node = tree.hold(0, "", tree.match("", [1, 2]), 0)
-    node, doubled = tree.extend(0, node, [1, 2])
-    assert doubled == 0
+    node, duplicated = tree.extend(0, node, [1, 2])
+    assert duplicated == 0
     tree.release(0, node)
     assert list(tree.nodes()) == []
     assert tree.hot_tokens == 0
 
 
-def _cache(*, ram_tokens: int, unified: bool = True) -> Cache:
-    return Cache(CacheShape(cells=1000, unified=unified, bytes_per_token=8, ram_bytes=8 * ram_tokens))
+def _cache(*, ram_tokens: int, unified: bool = True) -> PrefixCache:
+    return PrefixCache(CacheShape(cells=1000, unified=unified, bytes_per_token=8, ram_bytes=8 * ram_tokens))
 
 
-def _run(cache: Cache, sequence: int, tokens: list[int]) -> None:
+def _run(cache: PrefixCache, sequence: int, tokens: list[int]) -> None:
     known = cache.enter(sequence, "", tokens, len(tokens))
     cache.advance(sequence, tokens[known:])
     cache.leave(sequence, tokens)

@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.scheduling.cache import Cache
-from paddock.scheduling.quota import CLAIM, Quota, tenant_of
-from paddock.scheduling.snapshots import SnapshotCache, snapshot_bytes
+from paddock.scheduling.quota import IDLE_AFTER, Quota, tenant_of
+from paddock.scheduling.snapshot_cache import snapshot_bytes
 from tests.scheduling.test_prefix_tree import _cache
-from tests.scheduling.test_snapshots import SIZE
-from tests.scheduling.test_snapshots import _cache as _snapshots
+from tests.scheduling.test_snapshot_cache import SIZE
+from tests.scheduling.test_snapshot_cache import _cache as _snapshots
 
 SMALL = 40
 
 
-def _run(cache: Cache | SnapshotCache, namespace: str, tokens: list[int]) -> int:
+def _run(cache: Cache, namespace: str, tokens: list[int]) -> int:
     """Returns how many of them were known."""
     known = cache.enter(0, namespace, tokens, len(tokens) - 1)
     cache.advance(0, tokens[known:])
@@ -29,7 +29,7 @@ def _prompt(number: int, size: int = 10) -> list[int]:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["flood", "flood\0True\0()"]), st.integers(0, 200)), max_size=60))
-def test_a_flood_leaves_another_tenant_its_share(flood: list[tuple[str, int]]) -> None:
+def test_a_flooding_tenant_leaves_another_its_share(flood: list[tuple[str, int]]) -> None:
     for cache in (_cache(ram_tokens=SMALL), _snapshots(ram=4 * snapshot_bytes(SIZE, 10))):
         _run(cache, "other", _prompt(1))
         _run(cache, "other", _prompt(2))
@@ -38,7 +38,7 @@ def test_a_flood_leaves_another_tenant_its_share(flood: list[tuple[str, int]]) -
         assert [cache.lookup("other", [*_prompt(number), 7]) for number in (1, 2)] == [10, 10]
 
 
-def test_a_tenant_that_is_alone_may_hold_everything_until_another_comes() -> None:
+def test_a_single_tenant_may_fill_memory_until_another_comes() -> None:
     cache = _cache(ram_tokens=SMALL)
     for number in range(4):
         _run(cache, "first", _prompt(number))
@@ -51,10 +51,10 @@ def test_a_tenant_that_is_alone_may_hold_everything_until_another_comes() -> Non
     assert [cache.lookup("second", _prompt(number)) for number in range(1, 4)] == [0, 10, 10]
 
 
-def test_who_has_not_come_for_long_has_no_share() -> None:
+def test_an_idle_tenant_loses_its_share() -> None:
     cache = _cache(ram_tokens=SMALL)
     _run(cache, "gone", _prompt(1))
-    for number in range(SMALL * (CLAIM + 1) // 10 + 8):
+    for number in range(SMALL * (IDLE_AFTER + 1) // 10 + 8):
         _run(cache, "busy", _prompt(number))
     assert cache.lookup("gone", _prompt(1)) == 0
     assert cache.stored == SMALL
@@ -64,7 +64,7 @@ def test_who_has_not_come_for_long_has_no_share() -> None:
     st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 30)), max_size=100),
     st.integers(30, 100),
 )
-def test_nobody_gives_up_what_is_within_their_share(added: list[tuple[str, int]], budget: int) -> None:
+def test_no_tenant_is_evicted_below_its_share(added: list[tuple[str, int]], budget: int) -> None:
     quota = Quota(budget)
     total = 0
     for tenant, size in added:
@@ -74,10 +74,10 @@ def test_nobody_gives_up_what_is_within_their_share(added: list[tuple[str, int]]
                 break
             tenants = {name for name in "abcd" if quota.held(name)} | {tenant}
             assert quota.held(victim) + (size if victim == tenant else 0) > budget / len(tenants)
-            quota.freed(victim, 1)
+            quota.remove(victim, 1)
             total -= 1
         else:
-            quota.added(tenant, size)
+            quota.add(tenant, size)
             total += size
         assert total == sum(quota.held(name) for name in "abcd") <= budget
 

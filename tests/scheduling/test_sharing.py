@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from paddock.scheduling import Plan, Request, Scheduler, StepBudget
 from paddock.types import CacheShape, Sampled
-from tests.scheduling.test_scheduler import House, Texts, _alone
+from tests.scheduling.harness import Harness, Texts, answer_alone
 
 Layouts = pytest.mark.parametrize(("unified", "whole"), [(True, False), (False, False), (True, True), (False, True)])
 
@@ -22,49 +22,49 @@ Layouts = pytest.mark.parametrize(("unified", "whole"), [(True, False), (False, 
 
 
 @Layouts
-def test_one_of_a_flood_steps_back_for_another_key_and_loses_nothing(unified: bool, whole: bool) -> None:
-    house = House(parallel=3, kv_unified=unified, whole=whole)
-    flood = [house.ask(id, f"{id}" * 70, key="flood") for id in range(6)]
-    while not house.answers[2, 0]:
-        house.step()
-    other = house.ask(10, "a question", max_tokens=5, key="other")
-    house.step()
+def test_a_request_of_a_flooding_key_is_preempted_for_another_key(unified: bool, whole: bool) -> None:
+    harness = Harness(parallel=3, kv_unified=unified, whole=whole)
+    flood = [harness.ask(id, f"{id}" * 70, key="flood") for id in range(6)]
+    while not harness.answers[2, 0]:
+        harness.step()
+    other = harness.ask(10, "a question", max_tokens=5, key="other")
+    harness.step()
     assert other.slot >= 0
     assert [request.preempted for request in flood] == [0, 0, 1, 0, 0, 0], "the youngest that ran"
-    house.run()
-    assert next(iter(house.finished)) == (10, 0)
+    harness.run()
+    assert next(iter(harness.finished)) == (10, 0)
     for id in range(6):
-        assert house.text(id) == _alone(f"{id}" * 70)[0]
+        assert harness.text(id) == answer_alone(f"{id}" * 70)[0]
 
 
-def test_a_key_alone_is_served_in_order_and_sends_nobody_back() -> None:
-    house = House(parallel=2)
+def test_a_single_key_is_served_in_order_without_preemption() -> None:
+    harness = Harness(parallel=2)
     for id in range(6):
-        house.ask(id, f"{id}" * 20, key="one")
-    house.run()
-    assert house.scheduler.preemptions == 0
-    assert [id for id, _ in house.finished] == sorted(id for id, _ in house.finished)
+        harness.ask(id, f"{id}" * 20, key="one")
+    harness.run()
+    assert harness.scheduler.preemptions == 0
+    assert [id for id, _ in harness.finished] == sorted(id for id, _ in harness.finished)
 
 
 @pytest.mark.parametrize("unified", [True, False])
-def test_with_a_single_place_keys_take_turns(unified: bool) -> None:
-    house = House(parallel=1, kv_unified=unified, n_ctx=2048)
-    house.ask(1, "<|im_start|>user\nsay: " + "x" * 1000 + "<|im_end|>\n<|im_start|>assistant\n", key="long")
+def test_keys_take_turns_in_a_single_slot(unified: bool) -> None:
+    harness = Harness(parallel=1, kv_unified=unified, n_ctx=2048)
+    harness.ask(1, "<|im_start|>user\nsay: " + "x" * 1000 + "<|im_end|>\n<|im_start|>assistant\n", key="long")
     for _ in range(100):
-        house.step()
-    house.ask(2, "short", key="short")
-    house.run()
-    assert [*house.finished] == [(2, 0), (1, 0)]
-    assert house.text(1) == "x" * 1000
+        harness.step()
+    harness.ask(2, "short", key="short")
+    harness.run()
+    assert [*harness.finished] == [(2, 0), (1, 0)]
+    assert harness.text(1) == "x" * 1000
 
 
-def test_cells_that_run_out_are_the_floods_loss() -> None:
-    house = House(n_ctx=300, parallel=4)
+def test_the_flooding_key_is_preempted_when_cells_run_out() -> None:
+    harness = Harness(n_ctx=300, parallel=4)
     for id in range(3):
-        house.ask(id, f"{id}" * 66, key="flood")
-    other = house.ask(10, "z" * 66, key="other")
-    house.run()
-    assert house.scheduler.preemptions > 0
+        harness.ask(id, f"{id}" * 66, key="flood")
+    other = harness.ask(10, "z" * 66, key="other")
+    harness.run()
+    assert harness.scheduler.preemptions > 0
     assert other.preempted == 0, "though it was the youngest"
 
 
@@ -75,27 +75,27 @@ def test_cells_that_run_out_are_the_floods_loss() -> None:
     st.booleans(),
     st.booleans(),
 )
-def test_everybody_gets_their_answer_whoever_makes_way(
+def test_preemption_between_keys_changes_no_answer(
     asked: list[tuple[str, str, bool, int]], n_ctx: int, unified: bool, deterministic: bool, whole: bool
 ) -> None:
-    house = House(n_ctx=n_ctx, parallel=2, kv_unified=unified, whole=whole)
+    harness = Harness(n_ctx=n_ctx, parallel=2, kv_unified=unified, whole=whole)
     for id, (text, key, batch, pause) in enumerate(asked):
-        house.ask(id, text, key=key, batch=batch, deterministic=deterministic)
+        harness.ask(id, text, key=key, batch=batch, deterministic=deterministic)
         for _ in range(pause):
-            house.step()
-    house.run()
+            harness.step()
+    harness.run()
     for id, (text, *_) in enumerate(asked):
-        assert (house.text(id), house.finished[id, 0]) == _alone(text, n_ctx=n_ctx)
+        assert (harness.text(id), harness.finished[id, 0]) == answer_alone(text, n_ctx=n_ctx)
 
 
-def test_what_nobody_waits_for_is_answered_last() -> None:
-    house = House(parallel=2)
+def test_batch_requests_are_answered_last() -> None:
+    harness = Harness(parallel=2)
     for id in range(3):
-        house.ask(id, f"{id}" * 30, key="night", batch=True)
+        harness.ask(id, f"{id}" * 30, key="night", batch=True)
     for id in range(10, 14):
-        house.ask(id, f"{id}" * 10, key="day")
-    house.run()
-    assert [id for id, _ in house.finished][-3:] == [0, 1, 2]
+        harness.ask(id, f"{id}" * 10, key="day")
+    harness.run()
+    assert [id for id, _ in harness.finished][-3:] == [0, 1, 2]
 
 
 # ── time ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -154,7 +154,7 @@ def _short_ones(clocked: Clocked, count: int) -> float:
 
 
 @pytest.mark.parametrize("unified", [True, False])
-def test_a_flood_makes_another_key_wait_at_most_twice_as_long(unified: bool) -> None:
+def test_a_flood_at_most_doubles_another_keys_time_to_first_token(unified: bool) -> None:
     alone = _short_ones(Clocked(unified=unified), 20)
     clocked = Clocked(unified=unified)
     flood = [clocked.ask("flood", 1000, 256) for _ in range(50)]
@@ -165,7 +165,7 @@ def test_a_flood_makes_another_key_wait_at_most_twice_as_long(unified: bool) -> 
 # ── prompts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_short_prompt_is_read_at_once_and_whole() -> None:
+def test_a_short_prompt_of_another_key_is_computed_at_once_and_uncut() -> None:
     clocked = Clocked(unified=True)
     for _ in range(4):
         clocked.ask("flood", 1000, 1)
@@ -179,7 +179,7 @@ def test_a_short_prompt_is_read_at_once_and_whole() -> None:
 
 
 @pytest.mark.parametrize("unified", [True, False])
-def test_who_has_nothing_else_here_does_not_wait_for_others_answers_either(unified: bool) -> None:
+def test_the_only_request_of_a_key_skips_other_keys_decodes(unified: bool) -> None:
     clocked = Clocked(unified=unified)
     beginning = range(16)
     clocked.ask("other", 40, 1, beginning)
@@ -198,7 +198,7 @@ def test_who_has_nothing_else_here_does_not_wait_for_others_answers_either(unifi
 
 
 @pytest.mark.parametrize("unified", [True, False])
-def test_a_place_is_kept_for_who_was_here_a_moment_ago(unified: bool) -> None:
+def test_the_last_slot_is_reserved_for_a_recent_key(unified: bool) -> None:
     clocked = Clocked(unified=unified)
     for _ in range(60):
         clocked.ask("flood", 100, 400)
@@ -211,7 +211,7 @@ def test_a_place_is_kept_for_who_was_here_a_moment_ago(unified: bool) -> None:
     assert clocked.scheduler.running == 8, "but it is not kept for ever"
 
 
-def test_a_long_prompt_of_one_key_is_read_to_its_end_however_many_short_ones_come() -> None:
+def test_a_long_prompt_is_not_starved_by_short_ones_of_other_keys() -> None:
     clocked = Clocked(unified=True)
     long = clocked.ask("patient", 600, 1)
     for number in range(400):
@@ -220,15 +220,15 @@ def test_a_long_prompt_of_one_key_is_read_to_its_end_however_many_short_ones_com
     assert long in clocked.first
 
 
-def test_who_waits_for_a_prefix_lends_its_turn_to_whom_it_waits_for() -> None:
-    house = House(batch=16, parallel=4)
-    house.ask(1, "a" * 200, max_tokens=1, key="slow")
-    house.ask(2, "b" * 300, max_tokens=1, key="slow")
-    house.step()
-    waiting = house.ask(3, "b" * 299 + "c", max_tokens=1, key="quick")
-    house.run()
+def test_a_leader_inherits_the_rank_of_its_followers() -> None:
+    harness = Harness(batch=16, parallel=4)
+    harness.ask(1, "a" * 200, max_tokens=1, key="slow")
+    harness.ask(2, "b" * 300, max_tokens=1, key="slow")
+    harness.step()
+    waiting = harness.ask(3, "b" * 299 + "c", max_tokens=1, key="quick")
+    harness.run()
     assert waiting.cached >= 290
-    assert [id for id, _ in house.finished].index(3) < 2
+    assert [id for id, _ in harness.finished].index(3) < 2
 
 
 # ── tenants ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -236,29 +236,29 @@ def test_who_waits_for_a_prefix_lends_its_turn_to_whom_it_waits_for() -> None:
 
 @Layouts
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_a_prefix_is_known_to_its_own_tenant_only(unified: bool, whole: bool, deterministic: bool) -> None:
+def test_a_prefix_is_shared_within_its_tenant_only(unified: bool, whole: bool, deterministic: bool) -> None:
     """From cells that run, from host memory, and from one who is just computing it."""
 
     def ask(id: int, tenant: str) -> Request:
-        return house.ask(id, "p" * 300, max_tokens=3, namespace=tenant, deterministic=deterministic)
+        return harness.ask(id, "p" * 300, max_tokens=3, namespace=tenant, deterministic=deterministic)
 
-    house = House(kv_unified=unified, whole=whole, n_ctx=2048, cache_ram_bytes=16 << 20)
+    harness = Harness(kv_unified=unified, whole=whole, n_ctx=2048, cache_ram_bytes=16 << 20)
     requests: dict[str, list[Request]] = {"anna": [], "ben": []}
     for round in range(3):
         for number, tenant in enumerate(["anna", "ben", "anna", "ben"]):
             requests[tenant].append(ask(10 * round + number, tenant))
         if round:
-            house.run()
+            harness.run()
         else:
-            house.step()
+            harness.step()
     for own in requests.values():
         assert own[0].cached == 0
         assert all(request.cached >= 256 for request in own[1:])
 
 
 @given(Texts, st.booleans())
-def test_a_saved_slot_is_known_to_its_own_tenant_only(text: str, unified: bool) -> None:
-    first, second = House(kv_unified=unified), House(kv_unified=unified)
+def test_a_saved_slot_is_shared_within_its_tenant_only(text: str, unified: bool) -> None:
+    first, second = Harness(kv_unified=unified), Harness(kv_unified=unified)
     first.ask(1, text, max_tokens=1, wanted_slot=0, namespace="anna")
     first.run()
     second.restore(0, *first.save(0))
@@ -271,13 +271,13 @@ def test_a_saved_slot_is_known_to_its_own_tenant_only(text: str, unified: bool) 
 
 
 @pytest.mark.parametrize("unified", [True, False])
-def test_nobody_pays_for_a_strangers_prefix_either(unified: bool) -> None:
+def test_prefill_time_reveals_nothing_of_another_tenant(unified: bool) -> None:
     """What two tenants have in common is computed for each of them, so that no time tells of the other."""
-    house = House(kv_unified=unified)
+    harness = Harness(kv_unified=unified)
     computed: list[Any] = []
     for tenant in ("anna", "ben"):
-        before = house.computed
-        house.ask(1, "p" * 200, max_tokens=1, namespace=tenant)
-        house.run()
-        computed.append(house.computed - before)
+        before = harness.computed
+        harness.ask(1, "p" * 200, max_tokens=1, namespace=tenant)
+        harness.run()
+        computed.append(harness.computed - before)
     assert computed[0] == computed[1] == 201

@@ -1,18 +1,19 @@
-"""Pure decisions on token ids: which requests run, where their prefixes lie, and what goes into the next step."""
+"""Pure decisions on token ids: which requests run, which prefixes are cached, and what goes into the next step."""
 
 from paddock.scheduling.budget import StepBudget
-from paddock.scheduling.fairness import FairQueue, has_place
-from paddock.scheduling.known import Known, KnownSpan, joined
+from paddock.scheduling.cache_view import CacheSpan, CacheView, merge_spans
+from paddock.scheduling.fairness import FairQueue, may_enqueue
 from paddock.scheduling.packing import Job, Packer
+from paddock.scheduling.plan import Plan
 from paddock.scheduling.request import Progress, Request
-from paddock.scheduling.scheduler import Plan, Scheduler
+from paddock.scheduling.scheduler import Scheduler
 from paddock.scheduling.slots import Slot
 
 __all__ = [
+    "CacheSpan",
+    "CacheView",
     "FairQueue",
     "Job",
-    "Known",
-    "KnownSpan",
     "Packer",
     "Plan",
     "Progress",
@@ -20,6 +21,6 @@ __all__ = [
     "Scheduler",
     "Slot",
     "StepBudget",
-    "has_place",
-    "joined",
+    "may_enqueue",
+    "merge_spans",
 ]

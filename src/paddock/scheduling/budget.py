@@ -1,69 +1,69 @@
-"""How many prompt tokens go into the next step, from what the last ones took."""
+"""How many prompt tokens go into the next step, from the measured time of the last steps."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 _SMOOTHING = 0.3
-_SMALLEST = 16
-_BRIEFEST = 8
-# Attention on the CPU takes queries in tiles of this many, a quarter faster than one by one.
+_MIN_CHUNK = 16
+_MIN_BRIEF = 8
+# CPU attention computes queries in tiles of this many, a quarter faster than one by one.
 _TILE = 64
 
 
 @dataclass(slots=True)
 class StepBudget:
-    """Keeps a step that also computes prompts within `stretch` times a step that only generates.
+    """Keeps a step with prompt tokens within `stretch` times the duration of a step that only generates.
 
-    The price of a prompt token grows with its position and differs by model and machine, so it is measured, not set.
+    The cost of a prompt token grows with its position and differs by model and machine, so it is measured.
     """
 
     largest: int
-    """What fits a batch."""
+    """The batch size."""
     usual: int = 512
-    """What prompts get while no answer is under way, and more only as far as a step stays within `longest_seconds`:
-    nobody who arrives can begin before it ends.
+    """Prompt tokens of a step while no request generates. More only if the step stays within `longest_seconds`,
+    because a new request must wait for its end.
     """
     longest_seconds: float = 0.5
     stretch: float = 16.0
-    """Answers take a sixteenth of the time while prompts are computed: a step with few of them is dear."""
+    """Generation gets a sixteenth of the time during prefill: a step with few prompt tokens is inefficient."""
     floor_seconds: float = 0.25
-    """A pause that does no harm, so prompts need not be cut finer: small chunks cost more for each token."""
+    """A pause of this length does no harm, so chunks need not be smaller: small chunks cost more per token."""
     brief_stretch: float = 1.5
     brief_seconds: float = 0.018
-    """The same while others share the model than those whose prompts these are."""
+    """The same while other keys share the model."""
     _generating: float = 0.0
     _token: float = 0.0
 
     def observe(self, *, decodes: int, prompt_tokens: int, seconds: float) -> None:
         if prompt_tokens == 0:
             self._generating = _blend(self._generating, seconds)
-        elif prompt_tokens >= _BRIEFEST or not self._token:
+        elif prompt_tokens >= _MIN_BRIEF or not self._token:
             alone = self._generating if decodes else 0.0
-            # Never below a twentieth of the whole: a step that took less than usual says nothing about its tokens.
+            # At least a twentieth of the step: one that was faster than usual says nothing about its prompt tokens.
             self._token = _blend(self._token, max(seconds - alone, seconds / 20) / prompt_tokens)
 
     def prompt_tokens(self, *, decodes: int, short: bool = False) -> int:
-        """A big chunk while nobody waits for the next token of an answer; within the target otherwise, or when it is to
-        be a `short` step.
+        """A big chunk while no request generates. Otherwise, or for a `short` step, as many as keep the step within its
+        target.
         """
         if decodes == 0 and not short:
             affordable = int(self.longest_seconds / self._token) if self._token else 0
             return min(self.largest, max(self.usual, affordable))
         if not self._token:
-            return min(_SMALLEST * 2, self.largest)
+            return min(_MIN_CHUNK * 2, self.largest)
         target = max(self.floor_seconds, self.stretch * self._generating)
-        return min(self.largest, _whole_tiles(max(_SMALLEST, int((target - self._generating) / self._token))))
+        return min(self.largest, _whole_tiles(max(_MIN_CHUNK, int((target - self._generating) / self._token))))
 
     def brief_tokens(self) -> int:
-        """A chunk that takes no more time than the answers of a step, for the sake of those whose prompt it is not."""
+        """A chunk that takes about half as long as the generation in a step, while other keys share the model."""
         target = max(self.brief_seconds, self.brief_stretch * self._generating)
         affordable = int((target - self._generating) / self._token) if self._token else 0
-        return min(self.largest, max(_BRIEFEST, affordable))
+        return min(self.largest, max(_MIN_BRIEF, affordable))
 
 
 def _whole_tiles(count: int) -> int:
-    """Whole tiles and one token, as the first may go along with the answers; a quarter of a tile more at most."""
+    """Round to whole tiles plus one token, up by at most a quarter of a tile."""
     tiles = (count + _TILE // 4) // _TILE
     return tiles * _TILE + 1 if tiles else count
 

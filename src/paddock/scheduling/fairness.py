@@ -1,8 +1,8 @@
-"""Whose turn it is. Requests wait by key; the key that has had the least for its weight goes first, with its oldest.
+"""Fair queueing between keys: the key with the least service for its weight goes first, with its oldest request.
 
-What a key has had are the tokens that were computed for it, prompts and answers alike (virtual token counters, as in
-fair queueing). They are counted from when somebody last had to wait, and who begins to wait starts level with those
-who do: nobody earns credit by asking for little. Without keys all are one key, and the oldest goes first.
+Service is the number of tokens computed for a key, prompts and answers alike (virtual token counters). Counters are
+reset when nothing waits, and a key that starts to wait begins at the lowest counter of the waiting keys, so an idle key
+earns no credit. Without keys this is first come, first served.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Generic, Protocol, TypeVar
 
-# While others wait, one of so many that begin is of those for whose answers nobody waits.
+# While interactive requests wait, one of this many admitted requests is a batch request.
 BATCH_EVERY = 16
-# Who has no place at all may take one from somebody who has used it for this many tokens, should nobody have too many.
+# A key without a slot may take one from a request that has computed this many tokens in it.
 TURN = 256
-# For so many seconds of computing a key that has been here is expected to come again.
-MEMORY = 10.0
+# A key that has left is expected back for this many seconds of computing.
+RECENT_SECONDS = 10.0
 
 
 class Waiting(Protocol):
-    """What is known of a request: whose it is, and since when it waits."""
+    """What the queue reads of a waiting request."""
 
     key: str
     weight: float
@@ -32,39 +32,43 @@ class Waiting(Protocol):
 
 class Running(Waiting, Protocol):
     @property
-    def stay(self) -> int:
-        """How many tokens further it has come since it has its place."""
+    def new_tokens(self) -> int:
+        """How many tokens it has computed for the first time since it got its slot."""
 
     @property
-    def may_step_back(self) -> bool:
-        """Whether that would not waste more than it is worth."""
+    def is_preemptible(self) -> bool:
+        """Whether a preemption would waste less than it gains."""
 
 
 Item = TypeVar("Item", bound=Waiting)
-Guest = TypeVar("Guest", bound=Running)
+RunningItem = TypeVar("RunningItem", bound=Running)
 
 
 @dataclass(slots=True)
 class _Account(Generic[Item]):
-    """One key's part in one class."""
+    """One key in one class."""
 
     weight: float = 1.0
     served: float = 0.0
-    """Tokens that were computed for it, divided by its weight."""
-    places: int = 0
-    """How many of its requests are running."""
+    """Tokens computed for it, divided by its weight."""
+    slots: int = 0
+    """How many of its requests run."""
     waiting: deque[Item] = field(default_factory=deque)
 
     @property
     def standing(self) -> tuple[float, float]:
-        """Less goes first."""
-        return self.served, self.places / self.weight
+        """Lower goes first."""
+        return self.served, self.slots / self.weight
+
+    @property
+    def is_active(self) -> bool:
+        return bool(self.slots or self.waiting)
 
     def first(self, ready: Callable[[Item], bool]) -> Item | None:
         return next(filter(ready, self.waiting), None)
 
     def insert(self, item: Item) -> None:
-        """By arrival: one that has to wait again is older than those that never ran."""
+        """Insert by arrival: a preempted request is older than those that never ran."""
         if not self.waiting or self.waiting[-1].arrival < item.arrival:
             self.waiting.append(item)
         else:
@@ -72,7 +76,7 @@ class _Account(Generic[Item]):
 
 
 class _Accounts(Generic[Item]):
-    """Those of one class, by key."""
+    """The accounts of one class, by key."""
 
     def __init__(self) -> None:
         self._by_key: dict[str, _Account[Item]] = {}
@@ -83,9 +87,9 @@ class _Accounts(Generic[Item]):
         return account
 
     def add(self, item: Item) -> None:
-        level = min((account.served for account in self._waited_for()), default=None)
+        level = min((account.served for account in self._waiting()), default=None)
         if level is None:
-            self._forget()
+            self._reset()
             level = 0.0
         account = self.of(item)
         if not account.waiting:
@@ -93,37 +97,37 @@ class _Accounts(Generic[Item]):
         account.insert(item)
 
     def first(self, ready: Callable[[Item], bool] = lambda _: True) -> Item | None:
-        heads = [(account, head) for account in self._waited_for() if (head := account.first(ready)) is not None]
+        heads = [(account, head) for account in self._waiting() if (head := account.first(ready)) is not None]
         if not heads:
             return None
         return min(heads, key=lambda found: (*found[0].standing, found[1].arrival))[1]
 
     @property
     def active(self) -> int:
-        """How many keys wait or run."""
-        return sum(bool(account.places or account.waiting) for account in self._by_key.values())
+        """How many keys have waiting or running requests."""
+        return sum(account.is_active for account in self._by_key.values())
 
     def __iter__(self) -> Iterator[Item]:
-        return chain.from_iterable(account.waiting for account in self._waited_for())
+        return chain.from_iterable(account.waiting for account in self._waiting())
 
     def __len__(self) -> int:
-        return sum(len(account.waiting) for account in self._waited_for())
+        return sum(len(account.waiting) for account in self._waiting())
 
-    def _waited_for(self) -> list[_Account[Item]]:
+    def _waiting(self) -> list[_Account[Item]]:
         return [account for account in self._by_key.values() if account.waiting]
 
-    def _forget(self) -> None:
-        """Nobody waits, so everybody has had what they asked for: what that was is history."""
-        self._by_key = {key: account for key, account in self._by_key.items() if account.places}
+    def _reset(self) -> None:
+        """Nothing waits, so every key has had what it asked for: start all counters again."""
+        self._by_key = {key: account for key, account in self._by_key.items() if account.slots}
         for account in self._by_key.values():
             account.served = 0.0
 
 
 class FairQueue(Generic[Item]):
-    """Who waits, in two classes, and who may have to make way for them.
+    """Waiting requests in two classes, and the choice of requests to preempt for them.
 
-    Those for whose answers nobody waits (`batch`) go when nobody else waits. So that they are not put off for ever, one
-    of them joins the others now and then.
+    Batch requests go when no interactive request waits. So that they do not starve, one of them becomes interactive
+    from time to time.
     """
 
     def __init__(self) -> None:
@@ -138,8 +142,8 @@ class FairQueue(Generic[Item]):
         return len(self._interactive) + len(self._batch)
 
     @property
-    def parties(self) -> int:
-        """How many there are who wait or run and have nothing to do with each other."""
+    def active_keys(self) -> int:
+        """How many keys have waiting or running requests, counted in each class."""
         return self._interactive.active + self._batch.active
 
     # ── waiting ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -148,11 +152,11 @@ class FairQueue(Generic[Item]):
         self._class_of(item).add(item)
 
     def first(self, ready: Callable[[Item], bool] = lambda _: True) -> Item | None:
-        """Whose turn it is among those that are ready."""
+        """The next request among those that are ready."""
         return self._interactive.first(ready) or self._batch.first(ready)
 
     def take(self, item: Item) -> None:
-        """It waits no longer, because its turn has come."""
+        """Remove a request from the queue because it is served now."""
         self.remove(item)
         if item.batch:
             self._since_batch = 0
@@ -171,63 +175,61 @@ class FairQueue(Generic[Item]):
         self._account(item).waiting.remove(item)
 
     def rotate(self, item: Item) -> None:
-        """It has had a part of what it waits for: the others of its key are next."""
+        """Move a request behind the others of its key, because it got a part of its service."""
         waiting = self._account(item).waiting
         waiting.remove(item)
         waiting.append(item)
 
     # ── running ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def enter(self, item: Item) -> None:
-        """It has a place now."""
-        self._account(item).places += 1
+    def mark_running(self, item: Item) -> None:
+        self._account(item).slots += 1
 
-    def leave(self, item: Item) -> None:
-        self._account(item).places -= 1
+    def mark_stopped(self, item: Item) -> None:
+        self._account(item).slots -= 1
 
-    def places(self, item: Item) -> int:
-        """How many its key has."""
-        return self._account(item).places
+    def slots(self, item: Item) -> int:
+        """How many slots its key has."""
+        return self._account(item).slots
 
-    def is_here(self, item: Item) -> bool:
-        """Whether its key runs or waits."""
-        account = self._account(item)
-        return bool(account.places or account.waiting)
+    def is_active(self, item: Item) -> bool:
+        """Whether its key has waiting or running requests."""
+        return self._account(item).is_active
 
     def charge(self, item: Item, tokens: int) -> None:
-        """So many tokens were computed for it."""
+        """Count tokens that were computed for a request."""
         account = self._account(item)
         account.served += tokens / account.weight
 
     def standing(self, item: Item) -> tuple[bool, float, float]:
-        """How it stands beside others of its class and the other one: less goes first."""
+        """The sort key of a request: lower goes first."""
         return item.batch, *self._account(item).standing
 
-    def last(self, running: Iterable[Item]) -> Item:
-        """Who steps back where one has to: the youngest of the key that has most places for its weight."""
+    def youngest(self, running: Iterable[Item]) -> Item:
+        """The request to preempt when cells run out: the youngest of the key with most slots for its weight."""
         return max(running, key=lambda item: (item.batch, self._account(item).standing[1], item.arrival))
 
-    def who_makes_way(self, wanting: Item, running: Sequence[Guest]) -> Guest | None:
-        """Whose place it may have, if none is free.
+    def victim(self, waiting: Item, running: Sequence[RunningItem]) -> RunningItem | None:
+        """The running request to preempt for one that waits, when no slot is free. None: it must wait.
 
-        That of the youngest of those for whose answers nobody waits. Else of the key that has most for its weight, if
-        that key would have no less then than the one that waits; or, where that one has nothing at all, of somebody
-        who has had their turn. Never for one that has had more than whom it would send away.
+        First the youngest batch request. Then a request of the key with most slots for its weight, if that key keeps at
+        least as many as the waiting key gets; or, if the waiting key has no slot, a request that has had its turn.
+        Never a request of a key that has had less service than the waiting key.
         """
-        if wanting.batch:
+        if waiting.batch:
             return None
-        candidates = [guest for guest in running if guest.may_step_back]
-        put_off = [guest for guest in candidates if guest.batch]
-        if put_off:
-            return max(put_off, key=lambda guest: guest.arrival)
-        mine = self._interactive.of(wanting)
-        found: list[tuple[float, int, Guest]] = []
-        for guest in candidates:
-            theirs = self._interactive.of(guest)
-            left = (theirs.places - 1) / theirs.weight
-            too_many = theirs.served >= mine.served and left >= (mine.places + 1) / mine.weight
-            if too_many or (mine.places == 0 and guest.stay >= TURN and theirs.served > mine.served):
-                found.append((left, guest.arrival, guest))
+        candidates = [item for item in running if item.is_preemptible]
+        batch = [item for item in candidates if item.batch]
+        if batch:
+            return max(batch, key=lambda item: item.arrival)
+        mine = self._interactive.of(waiting)
+        found: list[tuple[float, int, RunningItem]] = []
+        for item in candidates:
+            theirs = self._interactive.of(item)
+            left = (theirs.slots - 1) / theirs.weight
+            too_many = theirs.served >= mine.served and left >= (mine.slots + 1) / mine.weight
+            if too_many or (mine.slots == 0 and item.new_tokens >= TURN and theirs.served > mine.served):
+                found.append((left, item.arrival, item))
         return max(found, key=lambda entry: entry[:2])[2] if found else None
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -239,34 +241,36 @@ class FairQueue(Generic[Item]):
         return self._class_of(item).of(item)
 
 
-class Expected:
-    """Keys that were here a moment ago, and may come again at any time. `now` is how long has been computed so far."""
+class RecentKeys:
+    """Keys that left a moment ago and may come back at any time. `now` is the time spent in steps so far."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
 
-    def left(self, key: str, now: float) -> None:
-        self._until[key] = now + MEMORY
+    def add(self, key: str, now: float) -> None:
+        self._until[key] = now + RECENT_SECONDS
 
-    def came(self, key: str) -> None:
+    def remove(self, key: str) -> None:
         self._until.pop(key, None)
 
-    def anybody(self, now: float) -> bool:
+    def any(self, now: float) -> bool:
         self._until = {key: until for key, until in self._until.items() if until > now}
         return bool(self._until)
 
 
-def has_place(key: str, weight: float, present: Sequence[tuple[str, float, int]], limit: int, answers: int = 1) -> bool:
-    """Whether a request for so many answers may come in where `limit` answers may be; the requests `present` are told
-    by their keys, weights and answers.
+def may_enqueue(
+    key: str, weight: float, present: Sequence[tuple[str, float, int]], limit: int, answers: int = 1
+) -> bool:
+    """Whether a request for so many answers may join a queue of `limit` answers. `present` are the keys, weights and
+    answers of the requests in it.
 
-    From when it is half full a key gets no more than its share of it, and that much also when others have filled it
-    before it came. So there are never more than twice the `limit`, and one for each key.
+    When the queue is half full, a key gets no more than its share of it, and always gets that share even if others have
+    filled the queue. So there are never more than twice `limit` answers, plus one for each key.
     """
     total = sum(count for _, _, count in present)
     if total + answers <= limit // 2:
         return True
-    weights = {**{name: heaviness for name, heaviness, _ in present}, key: weight}
+    weights = {**{name: other for name, other, _ in present}, key: weight}
     held = sum(count for name, _, count in present if name == key)
     share = max(1.0, limit * weight / sum(weights.values()))
     return held + answers < share + 1

@@ -1,4 +1,4 @@
-"""Which inputs go into the next step of a model that makes vectors: as many as fit, of as many requests as wait."""
+"""Which inputs go into the next step of an embedding or reranking model: as many as fit, from all requests."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from typing import Any
 
 from paddock.scheduling.fairness import FairQueue
 
-# So many inputs that do not fit into what is left of a step are enough to know that it is full.
-_LOOKED_AT = 64
+# The step is full after this many inputs that do not fit.
+_MAX_SKIPPED = 64
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A request as the packer sees it: the tokens of its inputs, and how many of them have been handed out."""
+    """A request as the packer sees it: the tokens of its inputs, and how many inputs are scheduled."""
 
     id: int
     inputs: list[list[int]]
     answer: Any = None
-    """What its owner makes of the results; nothing to the packer."""
+    """The caller's own object. The packer does not use it."""
     key: str = ""
-    """For whom it is: those of one key take turns, and keys share the model by weight."""
+    """The API key. Requests of one key take turns; keys share the model by weight."""
     weight: float = 1.0
     batch: bool = False
-    """Nobody waits for the answer."""
+    """Low priority: no user waits for the answer."""
     taken: int = 0
     begun: int = 0
-    """Tokens of the inputs that were handed out."""
+    """Tokens of the scheduled inputs."""
     arrival: int = 0
 
 
 class Packer:
-    """One queue for all. Keys take turns by what was computed for them, and the requests of one input by input, so
-    that a question need not wait for a library.
+    """One queue for all requests. Keys take turns by the tokens computed for them, and the requests of one key input by
+    input, so a small request need not wait for a big one.
 
-    A step is filled up to so many `tokens`; a longer input has one to itself. Who does not fit into what is left of a
-    step is the first of its key in the next one: so none waits forever, and shorter ones fill the gap meanwhile.
+    A step holds up to `tokens` tokens; a longer input has a step to itself. An input that does not fit into the rest of
+    a step is the first of its key in the next one, so none starves, and shorter ones fill the gap.
     """
 
     def __init__(self, *, tokens: int, inputs: int) -> None:
@@ -58,28 +58,28 @@ class Packer:
         return sum(len(tokens) for job in self._jobs for tokens in job.inputs[job.taken :])
 
     def add(self, job: Job) -> None:
-        assert job.inputs, "a request without inputs is answered by nobody"
+        assert job.inputs, "a request has at least one input"
         self._arrivals += 1
         job.arrival = self._arrivals
         self._jobs.add(job)
 
     def remove(self, id: int) -> None:
-        """Nobody waits for it any more; an unknown id may be one that is done."""
+        """Remove a cancelled request. An unknown id is ignored: it may be done."""
         for job in [job for job in self._jobs if job.id == id]:
             self._jobs.remove(job)
 
     def take(self) -> list[tuple[Job, int]]:
-        """The next step: requests and which of their inputs. Each input is handed out once, a request's in order."""
+        """The next step: pairs of a request and the index of its input. Inputs of a request come once and in order."""
         step: list[tuple[Job, int]] = []
-        passed: set[Job] = set()
+        skipped: set[Job] = set()
         room = self._tokens
-        while len(step) < self._inputs and len(passed) < _LOOKED_AT:
-            job = self._jobs.first(lambda job: job not in passed)
+        while len(step) < self._inputs and len(skipped) < _MAX_SKIPPED:
+            job = self._jobs.first(lambda job: job not in skipped)
             if job is None:
                 break
             size = len(job.inputs[job.taken])
             if size > room and step:
-                passed.add(job)
+                skipped.add(job)
                 continue
             step.append((job, job.taken))
             room -= size

@@ -1,11 +1,10 @@
-"""A radix tree of token spans: the truth about which prefixes are known, and in which tier each part of them lies.
+"""A radix tree of token spans: which prefixes are cached, and in which tier each part is.
 
-A node is *hot* while a running sequence holds it in the context's cells, and *stored* while a copy lies in host memory.
-It leaves the tree when it is neither. What is known of a node is known of its parent, so any path can be used from the
-root down as far as it goes.
+A node is *hot* while a sequence holds it in the context's cells, and *stored* while a copy is in host memory. It is
+removed when it is neither. If a node is in a tier, its parent is too, so every path can be used from the root down.
 
-All holders of a node have the same cells for it. Two sequences may also compute the same tokens side by side: the
-second then has a double of the node, and becomes its holder when the last of them has left.
+All holders of a node share the same cells. Two sequences can also compute the same tokens at the same time: the second
+then has a duplicate of the node, and becomes its holder when the last holder leaves.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from weakref import WeakValueDictionary
 
-from paddock.scheduling.known import Known, KnownSpan, first_of
-from paddock.scheduling.recency import Recency
+from paddock.scheduling.cache_view import CacheSpan, CacheView, first_nodes
+from paddock.scheduling.lru import LruOrder
 from paddock.types import Piece
 
 
@@ -30,11 +29,11 @@ class Node:
     id: int = 0
     children: dict[int, Node] = field(default_factory=dict)
     holders: set[int] = field(default_factory=set)
-    doubles: set[int] = field(default_factory=set)
-    """Sequences that have it in cells of their own."""
+    duplicates: set[int] = field(default_factory=set)
+    """Sequences that have the same tokens in cells of tnew_holder own."""
     stored: Piece | None = None
     hits: int = 0
-    """How many sequences have begun with it without computing it."""
+    """How many sequences have started with it from the cache."""
 
     @property
     def end(self) -> int:
@@ -50,13 +49,13 @@ class Node:
 
 @dataclass(slots=True, frozen=True)
 class Match:
-    """The longest known prefix of some tokens: the nodes it runs through, the last one perhaps only in part."""
+    """The longest cached prefix of some tokens: its nodes, of which the last may match only in part."""
 
     nodes: list[Node]
     length: int
 
     def hot(self) -> int:
-        """How far cells hold it."""
+        """How many of its tokens are in cells."""
         length = 0
         for node in self.nodes:
             if not node.holders:
@@ -65,8 +64,8 @@ class Match:
         return length
 
     def sources(self, length: int) -> list[tuple[int, int, int]]:
-        """Who holds the first `length` tokens, which cells do: sequences and the parts to be had of each, in order.
-        The last one has all of them, if need be as doubles.
+        """The sequences that hold the first `length` tokens, with the start and end of each part, in order. The last
+        one has all of them, some perhaps as duplicates.
         """
         parts: list[tuple[int, int, int]] = []
         for node in reversed([node for node in self.nodes if node.start < length]):
@@ -79,7 +78,7 @@ class Match:
         return parts[::-1]
 
     def stored(self) -> int:
-        """How far host memory holds it."""
+        """How many of its tokens are in host memory."""
         length = 0
         for node in self.nodes:
             if node.stored is None:
@@ -88,22 +87,22 @@ class Match:
         return length
 
     def pieces(self, start: int, end: int) -> list[Piece]:
-        """Where host memory has the tokens `start..end`, in order."""
+        """The pieces of host memory with the tokens `start..end`, in order."""
         found: list[Piece] = []
         for node in self.nodes:
             low, high = max(start, node.start), min(end, node.end)
             if low < high:
-                assert node.stored is not None, "asked for within stored()"
+                assert node.stored is not None, "the range is within stored()"
                 found.append(Piece(node.stored.span, node.stored.offset + low - node.start, high - low))
         return found
 
 
 class PrefixTree:
     def __init__(self) -> None:
-        # Clients can think of any number of namespaces: a root lives as long as something below it, or a holder, does.
+        # Clients can invent any number of namespaces, so a root lives only as long as a node below it or a holder.
         self._roots: WeakValueDictionary[str, Node] = WeakValueDictionary()
-        # Oldest first. A path is touched from its end up, so a parent always comes after its children.
-        self._recency: Recency[Node] = Recency()
+        # A path is touched from its end up, so a parent always comes after its children.
+        self._lru: LruOrder[Node] = LruOrder()
         self._span_nodes: Counter[int] = Counter()
         self._ids = count(1)
         self.size = 0
@@ -128,12 +127,12 @@ class PrefixTree:
     def touch(self, nodes: Sequence[Node]) -> None:
         for node in reversed(nodes):
             if node.stored is not None:
-                self._recency.use(node)
+                self._lru.touch(node)
 
     # ── the hot tier ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def hold(self, sequence: int, namespace: str, match: Match, length: int) -> Node:
-        """This sequence now has the first `length` matched tokens in cells. Returns the node where its hold ends."""
+        """Make a sequence hold the first `length` matched tokens. Returns the last node it holds."""
         last = self._root(namespace)
         for node in match.nodes:
             if node.start >= length:
@@ -143,10 +142,10 @@ class PrefixTree:
         return last
 
     def extend(self, sequence: int, node: Node, tokens: list[int]) -> tuple[Node, int]:
-        """The sequence computed `tokens` below a node that it has. Returns its new end, and how many of these tokens
-        are doubles, because another sequence holds them already.
+        """Add computed tokens below a node that the sequence has. Returns its new last node, and how many of these
+        tokens are duplicates because another sequence holds them already.
         """
-        at = doubled = 0
+        at = duplicated = 0
         while at < len(tokens):
             child = node.children.get(tokens[at])
             if child is None:
@@ -156,43 +155,43 @@ class PrefixTree:
                 if shared < len(child.tokens):
                     child = self._split(child, child.start + shared)
             if child.holders:
-                child.doubles.add(sequence)
-                doubled += len(child.tokens)
+                child.duplicates.add(sequence)
+                duplicated += len(child.tokens)
             else:
                 self._add_holder(child, sequence)
             at += len(child.tokens)
             node = child
-        return node, doubled
+        return node, duplicated
 
     def release(self, sequence: int, node: Node) -> list[tuple[int, int]]:
-        """The sequence lets go of its cells, from `node` up. Returns who now holds what it had doubles of, and how many
-        tokens that are.
+        """Remove a sequence from all nodes, from `node` up. Returns the sequences whose duplicates became the shared
+        cells, and the number of tokens.
         """
-        heirs = [(self._let_go(held, sequence), len(held.tokens)) for held in list(node.path())]
-        return [(heir, count) for heir, count in heirs if heir is not None]
+        new_holders = [(self._remove_holder(held, sequence), len(held.tokens)) for held in list(node.path())]
+        return [(new_holder, count) for new_holder, count in new_holders if new_holder is not None]
 
-    def regrip(self, sequence: int, node: Node, namespace: str, tokens: list[int]) -> Node:
-        """A sequence that held everything down to `node` now holds just these tokens. Returns where they end."""
+    def trim(self, sequence: int, node: Node, namespace: str, tokens: list[int]) -> Node:
+        """Make a sequence that held everything down to `node` hold just these tokens. Returns its new last node."""
         path = self.grow(namespace, self.match(namespace, tokens), tokens)
         for held in path:
-            if sequence not in held.doubles:
+            if sequence not in held.duplicates:
                 self._add_holder(held, sequence)
         kept = set(path)
         for held in [held for held in node.path() if held not in kept]:
-            self._let_go(held, sequence)
+            self._remove_holder(held, sequence)
         return path[-1]
 
     def rename(self, node: Node, old: int, new: int) -> None:
         for held in node.path():
-            for having in (held.holders, held.doubles):
-                if old in having:
-                    having.remove(old)
-                    having.add(new)
+            for sequences in (held.holders, held.duplicates):
+                if old in sequences:
+                    sequences.remove(old)
+                    sequences.add(new)
 
     # ── the stored tier ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def grow(self, namespace: str, match: Match, tokens: list[int]) -> list[Node]:
-        """Make a path for all of `tokens`, of which `match` is known. The new nodes are in no tier yet."""
+        """Make a path for all of `tokens`, of which `match` exists. The new nodes are in no tier yet."""
         nodes = list(match.nodes)
         if nodes and nodes[-1].end > match.length:
             nodes[-1] = self._split(nodes[-1], match.length)
@@ -201,38 +200,38 @@ class PrefixTree:
         return nodes
 
     def store(self, node: Node, span: int) -> None:
-        """Host memory now has the whole node, as this span."""
+        """Mark a node as stored in host memory as this span."""
         node.stored = Piece(span, 0, len(node.tokens))
         self._span_nodes[span] = 1
-        self._recency.use(node)
+        self._lru.touch(node)
 
     def cut(self, node: Node, size: int) -> list[Node]:
-        """The node as a chain of nodes of at most `size` tokens."""
+        """Split a node into a chain of nodes of at most `size` tokens."""
         chain: list[Node] = []
         while len(node.tokens) > size:
             chain.append(self._split(node, node.start + size))
         return [*chain, node]
 
     def evict(self, tenant: str, protected: Collection[Node]) -> int | None:
-        """Forget this tenant's stored copy that was least recently used, at the end of a path that nobody runs on.
+        """Remove the stored copy of this tenant's least recently used leaf that is not in use.
 
-        Returns the span that is then unused, or None where it still serves another node. Raises `LookupError` when
-        everything is in use.
+        Returns the span that is now unused, or None if another node still uses it. Raises `LookupError` when everything
+        is in use.
         """
-        for _ in range(self._recency.count(tenant)):
-            node = self._recency.oldest(tenant)
+        for _ in range(self._lru.count(tenant)):
+            node = self._lru.oldest(tenant)
             if node.children or node.holders or node in protected:
-                self._recency.put_off(node)
+                self._lru.skip(node)
                 continue
             return self._unstore(node)
         raise LookupError
 
     def discard(self, node: Node) -> None:
-        """Take back a node that `grow` made and no tier took."""
+        """Remove a node that `grow` made and that is in no tier."""
         self._prune(node)
 
     def forget(self, nodes: Sequence[Node]) -> list[int]:
-        """Drop the stored copies of a path, from its end up, as far as nobody else needs them."""
+        """Remove the stored copies of a path, from its end up to a node that is in use. Returns the unused spans."""
         spans: list[int] = []
         for node in reversed(nodes):
             if node.children or node.holders or node.stored is None:
@@ -252,12 +251,12 @@ class PrefixTree:
             pending.extend(node.children.values())
             yield node
 
-    def known(self, ends: Iterable[Node], limit: int) -> Known:
-        """What leads to these nodes, then what was used last; the rest is only counted. As long as it takes for
-        `limit` of them, however many there are.
+    def view(self, ends: Iterable[Node], limit: int) -> CacheView:
+        """At most `limit` nodes: the paths to these nodes, then the most recently used. The time depends on `limit`
+        and not on the size of the tree.
         """
-        nodes = first_of((node.path() for node in chain(ends, reversed(self._recency))), limit)
-        return Known([_shown(node) for node in nodes], omitted=self.size - len(nodes))
+        nodes = first_nodes((node.path() for node in chain(ends, reversed(self._lru))), limit)
+        return CacheView([_span_of(node) for node in nodes], omitted=self.size - len(nodes))
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -275,32 +274,32 @@ class PrefixTree:
             self.hot_tokens += len(node.tokens)
         node.holders.add(sequence)
 
-    def _let_go(self, node: Node, sequence: int) -> int | None:
-        """Returns who becomes its holder, if somebody does."""
-        node.doubles.discard(sequence)
+    def _remove_holder(self, node: Node, sequence: int) -> int | None:
+        """Returns the sequence that becomes the holder instead, if there is one."""
+        node.duplicates.discard(sequence)
         if sequence not in node.holders:
             return None
         node.holders.remove(sequence)
         if node.holders:
             return None
-        if node.doubles:
-            heir = min(node.doubles)
-            node.doubles.remove(heir)
-            node.holders.add(heir)
-            return heir
+        if node.duplicates:
+            new_holder = min(node.duplicates)
+            node.duplicates.remove(new_holder)
+            node.holders.add(new_holder)
+            return new_holder
         self.hot_tokens -= len(node.tokens)
         self._prune(node)
         return None
 
     def _split(self, node: Node, position: int) -> Node:
-        """Cut a node in two and return the upper part. The lower keeps its identity, for those who hold all of it."""
+        """Split a node and return the upper part. The lower part keeps its identity, because holders refer to it."""
         parent, size = node.parent, position - node.start
         assert parent is not None, "the root is never split"
         assert 0 < size < len(node.tokens), "a split leaves something on both sides"
         upper = Node(node.start, node.tokens[:size], parent, node.namespace, next(self._ids), hits=node.hits)
         upper.children[node.tokens[size]] = node
         upper.holders.update(node.holders)
-        upper.doubles.update(node.doubles)
+        upper.duplicates.update(node.duplicates)
         self.size += 1
         parent.children[node.tokens[0]] = upper
         node.start, node.tokens, node.parent = position, node.tokens[size:], upper
@@ -309,14 +308,14 @@ class PrefixTree:
             upper.stored = Piece(span, offset, size)
             node.stored = Piece(span, offset + size, length - size)
             self._span_nodes[span] += 1
-            self._recency.use(upper)
+            self._lru.touch(upper)
         return upper
 
     def _unstore(self, node: Node) -> int | None:
-        assert node.stored is not None, "only stored nodes are in the order of recency"
+        assert node.stored is not None, "only stored nodes are in the LRU order"
         span = node.stored.span
         node.stored = None
-        self._recency.remove(node)
+        self._lru.remove(node)
         self._prune(node)
         self._span_nodes[span] -= 1
         if self._span_nodes[span]:
@@ -330,22 +329,22 @@ class PrefixTree:
             self.size -= 1
 
 
-def _shown(node: Node) -> KnownSpan:
-    assert node.parent is not None, "roots are not shown"
-    return KnownSpan(
+def _span_of(node: Node) -> CacheSpan:
+    assert node.parent is not None, "the root is not shown"
+    return CacheSpan(
         node.id,
         None if node.parent.parent is None else node.parent.id,
         node.start,
         node.tokens,
         node.namespace,
-        holders=frozenset(node.holders | node.doubles),
+        holders=frozenset(node.holders | node.duplicates),
         stored=node.stored is not None,
         hits=node.hits,
     )
 
 
 def common_prefix(edge: Sequence[int], tokens: Sequence[int], at: int = 0) -> int:
-    """How many tokens of `edge` agree with `tokens` from `at` on: slices compare in C, so the search halves."""
+    """How many tokens of `edge` equal `tokens` from `at` on. A binary search, because slices compare in C."""
     low, high = 0, min(len(edge), len(tokens) - at)
     if edge[:high] == tokens[at : at + high]:
         return high

@@ -1,27 +1,28 @@
-"""Whose prefixes are evicted from host memory: those of the tenant that holds most beyond its share.
+"""Whose prefixes are evicted from host memory: those of the tenant that is furthest over its share.
 
-The share of each tenant is an equal part for those that are active. One that is alone may hold everything; it gives
-back what is beyond its share when others need it. A tenant that has used none of its prefixes while `CLAIM` times the
-whole memory was written has no share any more.
+Active tenants have equal shares. A tenant that is alone may use the whole budget, and gives back what is over its share
+when others need it. A tenant that has used none of its prefixes while `IDLE_AFTER` times the budget was written has no
+share.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-CLAIM = 16
+IDLE_AFTER = 16
 
 
 def tenant_of(namespace: str) -> str:
-    """A tenant has several namespaces: prefixes computed under adapters, or deterministically, are kept apart."""
+    """A tenant has several namespaces: adapters and deterministic requests have their own."""
     return namespace.partition("\0")[0]
 
 
 class Quota:
-    """Sizes are in whatever unit the budget is."""
+    """Counts what each tenant stores. Sizes are in the unit of the budget."""
 
     def __init__(self, budget: int) -> None:
-        self._budget = budget
+        self.budget = budget
+        self.total = 0
         self._held: dict[str, int] = {}
         self._used_at: dict[str, int] = {}
         self._written = 0
@@ -29,40 +30,42 @@ class Quota:
     def held(self, tenant: str) -> int:
         return self._held.get(tenant, 0)
 
-    def used(self, tenant: str) -> None:
-        """It asked for prefixes of its own."""
+    def touch(self, tenant: str) -> None:
+        """The tenant looked up prefixes."""
         if tenant in self._held:
             self._used_at[tenant] = self._written
 
-    def added(self, tenant: str, size: int) -> None:
+    def add(self, tenant: str, size: int) -> None:
+        self.total += size
         self._written += size
         self._held[tenant] = self.held(tenant) + size
         self._used_at[tenant] = self._written
 
-    def freed(self, tenant: str, size: int) -> None:
+    def remove(self, tenant: str, size: int) -> None:
+        self.total -= size
         self._held[tenant] -= size
         if self._held[tenant] <= 0:
             del self._held[tenant], self._used_at[tenant]
 
-    def resize(self, budget: int) -> None:
-        self._budget = budget
+    def sum_of_tenants(self) -> int:
+        return sum(self._held.values())
 
     def largest(self, without: Collection[str] = ()) -> str | None:
-        """Who holds most, besides those in `without`: it gives something up when the budget has shrunk."""
+        """The tenant that stores most, except those in `without`."""
         return max((tenant for tenant in self._held if tenant not in without), key=self.held, default=None)
 
     def victim(self, adding: str, size: int, without: Collection[str] = ()) -> str | None:
-        """Who has to give something up so that so much of the tenant `adding` can be kept, besides those in `without`,
-        who cannot. None: nobody has to, so it cannot be kept.
+        """The tenant to evict from before `adding` stores `size` more, except those in `without`. None: no tenant is
+        over its share, so it cannot be stored.
         """
         others = [tenant for tenant in self._held if tenant != adding]
         idle = [tenant for tenant in others if self._is_idle(tenant)]
         if candidates := [tenant for tenant in idle if tenant not in without]:
             return min(candidates, key=self._used_at.__getitem__)
-        share = self._budget / (1 + len(others) - len(idle))
+        share = self.budget / (1 + len(others) - len(idle))
         holding = {**self._held, adding: self.held(adding) + size}
         over = [tenant for tenant in self._held if holding[tenant] > share and tenant not in without]
         return max(over, key=holding.__getitem__, default=None)
 
     def _is_idle(self, tenant: str) -> bool:
-        return self._written - self._used_at[tenant] > CLAIM * self._budget
+        return self._written - self._used_at[tenant] > IDLE_AFTER * self.budget

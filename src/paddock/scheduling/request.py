@@ -1,4 +1,4 @@
-"""A request as the scheduler sees it: token ids and how far they have come."""
+"""A request as the scheduler sees it: token ids and how many of them are computed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from paddock.errors import PaddockError
 from paddock.types import Adapters, DraftParams, FinishReason
 
-# Who had to step back once keeps its next place until it has come this much further, or has regained what it lost.
-_RESIDENCE = 32
-# With no more than this left to say an answer is better brought to its end.
+# A request that was preempted keeps its next slot for at least this many new tokens, or as many as it lost.
+_MIN_RESIDENCE = 32
+# A request with at most this many tokens left is not preempted.
 _NEARLY_DONE = 16
 
 
@@ -19,63 +19,63 @@ _NEARLY_DONE = 16
 class Request:
     id: int
     tokens: list[int]
-    """The prompt, shared with other answers to it until the first generated token is appended."""
+    """The prompt. All answers to one prompt share this list until their first generated token."""
     sampler: Any
     max_tokens: int
     answer: Any = None
-    """What its owner makes of the tokens; nothing to the scheduler."""
+    """The caller's own object. The scheduler does not use it."""
     index: int = 0
-    """Which of several answers to one prompt."""
+    """The number of this answer among several to one prompt."""
     namespace: str | None = ""
-    """Whose prefixes it may share; None: it neither reads nor leaves any."""
+    """Requests share prefixes within a namespace. None: the request neither reads nor stores prefixes."""
     wanted_slot: int | None = None
-    """The only running place it accepts."""
+    """The only slot it accepts."""
     deterministic: bool = False
     adapters: Adapters = ()
-    """What acts on it besides the model's own weights: computed under one set, a token is of no use under another."""
+    """The LoRA adapters that apply. Tokens computed under one set cannot be reused under another."""
     prompt_probs: int = -1
-    """Every prompt token's probability is wanted, and those of so many likelier ones; -1: none is."""
+    """Report the probability of every prompt token, and of this many top alternatives. -1: do not."""
     key: str = ""
-    """For whom it is: those of one key wait for each other, and keys share the model by weight."""
+    """The API key. Requests of one key queue behind each other; keys share the model by weight."""
     weight: float = 1.0
     batch: bool = False
-    """Nobody waits for the answer."""
+    """Low priority: no user waits for the answer."""
     draft: DraftParams | None = None
-    """How far its answer may be guessed ahead; None: each token must be seen before the next one is chosen."""
+    """Limits for speculative decoding. None: do not speculate."""
 
     prompt_size: int = 0
     arrival: int = 0
     slot: int = -1
     sequence: int = -1
     computed: int = 0
-    """How many of the tokens have been decoded into the cache."""
+    """How many of the tokens are in the cache."""
     cached: int = 0
-    """How many prompt tokens it did not have to compute."""
-    judged: int = 0
-    """After how many of the tokens it is known how likely the next one was: as far as it has ever come."""
-    resumed: int = 0
-    """How far it had come when it last got a place."""
+    """How many prompt tokens came from the cache."""
+    furthest: int = 0
+    """The largest value that `computed` has had, also before a preemption."""
+    admitted_at: int = 0
+    """The value of `furthest` when the request last got a slot."""
     lost: int = 0
-    """And how much of that it had to compute again."""
+    """How many of those tokens it had to compute again."""
     leader: Request | None = None
     """Another request that is computing a prefix of this one, up to `awaited` tokens."""
     awaited: int = 0
-    stops: set[int] = field(default_factory=set)
-    """Positions in its prompt that must be the end of a step, because a copy of its memory is wanted just there."""
+    snapshot_points: set[int] = field(default_factory=set)
+    """Prompt positions where a step must end, because a snapshot is taken there."""
     preempted: int = 0
     drafted: int = 0
-    """How many tokens of the answer were guessed."""
+    """How many tokens of the answer were drafted."""
     accepted: int = 0
-    """And guessed right."""
-    turn: int = 0
-    """When it last had one, where requests cannot all share a step."""
+    """How many drafted tokens were accepted."""
+    last_turn: int = 0
+    """When it was last part of a step, where requests cannot all share one."""
 
     def __post_init__(self) -> None:
         self.prompt_size = len(self.tokens)
 
     @property
-    def computing(self) -> Request:
-        """Who computes what it waits for: itself, or the leader of its leaders."""
+    def root_leader(self) -> Request:
+        """The request that computes what this one waits for, following leaders of leaders; itself if it has none."""
         request = self
         while request.leader is not None:
             request = request.leader
@@ -86,48 +86,49 @@ class Request:
         return len(self.tokens) - self.computed
 
     @property
-    def reach(self) -> int:
-        """How many tokens its next chunk may hold."""
-        return min((stop for stop in self.stops if stop > self.computed), default=len(self.tokens)) - self.computed
+    def max_chunk(self) -> int:
+        """How many tokens its next chunk may hold: up to the next snapshot point, or all."""
+        points = (point for point in self.snapshot_points if point > self.computed)
+        return min(points, default=len(self.tokens)) - self.computed
 
     @property
-    def stay(self) -> int:
-        """How many tokens further it has come since it has its place."""
-        return max(self.judged - self.resumed, 0)
+    def new_tokens(self) -> int:
+        """How many tokens it has computed for the first time since it got its slot."""
+        return max(self.furthest - self.admitted_at, 0)
 
     @property
-    def may_step_back(self) -> bool:
-        """Whether that would not waste more than it is worth."""
-        if self.generating and self.max_tokens - self.produced <= _NEARLY_DONE:
+    def is_preemptible(self) -> bool:
+        """Whether a preemption would waste less than it gains."""
+        if self.is_generating and self.max_tokens - self.produced <= _NEARLY_DONE:
             return False
-        return not self.preempted or self.stay >= max(_RESIDENCE, self.lost)
+        return not self.preempted or self.new_tokens >= max(_MIN_RESIDENCE, self.lost)
 
     @property
-    def is_judged(self) -> bool:
-        """Whether its next tokens are of a prompt whose tokens are asked about, and have not been told about yet."""
-        return self.prompt_probs >= 0 and self.judged <= self.computed < self.prompt_size
+    def needs_prompt_probs(self) -> bool:
+        """Whether its next tokens are prompt tokens whose probabilities are wanted and not reported yet."""
+        return self.prompt_probs >= 0 and self.furthest <= self.computed < self.prompt_size
 
     @property
     def produced(self) -> int:
         return len(self.tokens) - self.prompt_size
 
     @property
-    def generating(self) -> bool:
-        """Only the newest token is left to be computed."""
+    def is_generating(self) -> bool:
+        """Only the newest generated token is left to compute."""
         return self.pending == 1 and self.produced > 0
 
 
 @dataclass(slots=True, frozen=True)
 class Progress:
-    """What a step gave one request: a new token, and the reason if it was the last one."""
+    """What one step gave one request: a token, and the finish reason if it was the last."""
 
     request: Request
     token: int | None
     finish: FinishReason | None
     logprobs: Any = None
     prompt: Sequence[Any] = ()
-    """How likely some of the prompt's tokens were, following those of the steps before."""
+    """Probabilities of the next prompt tokens, in order."""
     error: PaddockError | None = None
-    """Why it ends here, without an answer."""
+    """Why the request failed."""
     produced: int = 0
-    """Which token of the answer it is: a step may give several."""
+    """The number of this token in the answer. A step can give several."""

@@ -1,4 +1,4 @@
-"""A radix tree of the sequences whose states are kept: which of them are prefixes of which."""
+"""A radix tree of the token sequences that have snapshots."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from weakref import WeakValueDictionary
 
 from paddock.scheduling.prefix_tree import common_prefix
 
-_NOTHING = 0
+_NONE = 0
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Place:
-    """A point in the tree, at the end of the tokens that lead to it."""
+    """A node of the tree: the position after the tokens that lead to it."""
 
     end: int
     tokens: list[int]
@@ -22,10 +22,10 @@ class Place:
     namespace: str
     id: int = 0
     children: dict[int, Place] = field(default_factory=dict)
-    snapshot: int = _NOTHING
-    """The state that is kept here; none where sequences only part."""
+    snapshot: int = _NONE
+    """The snapshot at this position; none where sequences only branch."""
     hits: int = 0
-    """How many sequences have begun with a state that was kept here or further on."""
+    """How many sequences have started from a snapshot here or below."""
 
     def path(self) -> Iterator[Place]:
         """From here up, without the root."""
@@ -36,11 +36,11 @@ class Place:
 
 
 class SnapshotTree:
-    """Every place has a snapshot or at least two ways on; a root has what it has."""
+    """Every place except a root has a snapshot or at least two children."""
 
     def __init__(self) -> None:
         self._roots: WeakValueDictionary[str, Place] = WeakValueDictionary()
-        """As in the prefix tree, each lives as long as something below it."""
+        """As in the prefix tree, a root lives as long as a place below it."""
         self._ids = count(1)
 
     def longest(self, namespace: str, tokens: list[int], limit: int) -> Place | None:
@@ -52,8 +52,8 @@ class SnapshotTree:
         """How many of the first tokens are those of a snapshot."""
         return self._walk(namespace, tokens)[1]
 
-    def alone(self, namespace: str, tokens: list[int]) -> list[int]:
-        """The snapshots on the way along the tokens, from its end up to where another way parts."""
+    def unshared(self, namespace: str, tokens: list[int]) -> list[int]:
+        """The snapshots along the tokens, from the end up to the first branch."""
         path, _ = self._walk(namespace, tokens)
         snapshots: list[int] = []
         below: Place | None = None
@@ -66,7 +66,7 @@ class SnapshotTree:
         return snapshots
 
     def add(self, namespace: str, tokens: list[int], snapshot: int) -> Place:
-        """A state of just these tokens is kept from now on."""
+        """Add a snapshot of exactly these tokens."""
         path, common = self._walk(namespace, tokens)
         place = path[-1] if path else self._roots.setdefault(namespace, Place(0, [], None, namespace))
         if place.end < common:
@@ -80,17 +80,17 @@ class SnapshotTree:
         return place
 
     def remove(self, place: Place) -> None:
-        """Its state is no longer kept: forget the place, and a fork above it that is none any more."""
-        place.snapshot = _NOTHING
+        """Remove a snapshot, its place, and a branch above it that has one child left."""
+        place.snapshot = _NONE
         parent = place.parent
-        self._tidy(place)
+        self._prune(place)
         if parent is not None:
-            self._tidy(parent)
+            self._prune(parent)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _walk(self, namespace: str, tokens: list[int]) -> tuple[list[Place], int]:
-        """The places along the tokens, and how far the tree goes with them, perhaps beyond the last place."""
+        """The places along the tokens, and how many tokens match, which may be more than the last place has."""
         path: list[Place] = []
         place = self._roots.get(namespace)
         at = 0
@@ -106,7 +106,7 @@ class SnapshotTree:
         return path, at
 
     def _split(self, place: Place, end: int) -> Place:
-        """A new place on the way to this one."""
+        """Insert a place above this one, at the position `end`."""
         parent = place.parent
         assert parent is not None, "the root is never split"
         upper = Place(end, place.tokens[: end - parent.end], parent, place.namespace, next(self._ids), hits=place.hits)
@@ -115,7 +115,7 @@ class SnapshotTree:
         upper.children[place.tokens[0]] = place
         return upper
 
-    def _tidy(self, place: Place) -> None:
+    def _prune(self, place: Place) -> None:
         parent = place.parent
         if parent is None or place.snapshot or len(place.children) > 1:
             return

@@ -10,7 +10,7 @@ from queue import Empty
 
 from paddock.engine import Engine, open_engine
 from paddock.errors import NoCells, PaddockError
-from paddock.scheduling import Known, Plan, Progress, Request, Scheduler, StepBudget
+from paddock.scheduling import CacheView, Plan, Progress, Request, Scheduler, StepBudget
 from paddock.types import EngineOptions, Sampled, SlotView
 from paddock.wire import Delta, Slots, Stats, Step
 from paddock.worker.cpu_lock import CpuLock
@@ -92,7 +92,7 @@ class Sight:
     queued: int
     places: dict[int, int]
     """The slots of the sequences that run."""
-    known: Known
+    cache: CacheView
     cells_used: int
     stored_bytes: int
 
@@ -126,7 +126,7 @@ class EngineThread(NativeThread[Command]):
                 slot_views(slots),
                 scheduler.queued + self._inbox.qsize(),  # those who came during this step wait too
                 {slot.request.sequence: slot.id for slot in slots if slot.busy and slot.request is not None},
-                scheduler.cache.known(most_spans),
+                scheduler.cache.view(most_spans),
                 cells_used=scheduler.cells - scheduler.cache.free,
                 stored_bytes=scheduler.cache.stored_bytes,
             )
@@ -145,7 +145,7 @@ class EngineThread(NativeThread[Command]):
             n_batch=engine.n_batch,
             end_tokens=engine.vocab.end_tokens,
             continuous=self._options.cont_batching,
-            together=engine.info.together,
+            exact_batch=engine.info.together,
             drafts_for=engine.info.drafts_for,
             budget=StepBudget(largest=engine.n_batch, usual=self._options.n_ubatch),
         )
@@ -186,7 +186,7 @@ class EngineThread(NativeThread[Command]):
             return engine.decode(plan.spans, exact=plan.exact, adapters=plan.adapters)
         except NoCells as error:
             log_warning("no room for a step: a request steps back", reason=error.message)
-            hopeless = scheduler.retreat(plan)
+            hopeless = scheduler.handle_no_cells(plan)
             if hopeless is not None:
                 self._fail(scheduler, hopeless, error)
             return None
@@ -196,7 +196,7 @@ class EngineThread(NativeThread[Command]):
         waiting, self._visits = self._visits, []
         for visit in waiting:
             if visit.slot is None or scheduler.slots.is_free(visit.slot):
-                scheduler.settle()
+                scheduler.flush()
                 engine.apply(scheduler.cache.take_operations())  # what the last steps left to be done
                 visit.errand(engine, scheduler)
             else:
@@ -250,7 +250,7 @@ class EngineThread(NativeThread[Command]):
 
     def _receive(self, engine: Engine, scheduler: Scheduler) -> None:
         """Take every waiting command; with nothing to run, sleep until one comes."""
-        idle = scheduler.idle
+        idle = scheduler.is_idle
         if idle and self.counters.due(now := time.perf_counter(), idle=True):
             self._send(self.counters.stats(scheduler, now))
         try:

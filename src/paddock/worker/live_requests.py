@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from paddock.errors import InvalidRequest, QueueFull
-from paddock.scheduling import has_place
+from paddock.scheduling import may_enqueue
 from paddock.types import Origin
 
 _REMEMBERED_ENDS = 16
@@ -55,7 +55,7 @@ class LiveRequests:
                 f"n is {answers}, but this model has {self.n_slots} slots and a queue of {self.max_queue}", param="n"
             )
         present = [(live.origin.key, live.origin.weight, live.answers - live.finished) for live in self._live.values()]
-        if not has_place(origin.key, origin.weight, present, limit, answers):
+        if not may_enqueue(origin.key, origin.weight, present, limit, answers):
             total = sum(count for _, _, count in present)
             reason = f"the queue is full: {total} of at most {limit} answers are running or queued"
             if total + answers <= limit:

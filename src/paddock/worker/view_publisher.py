@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from paddock.engine import Engine
-from paddock.scheduling import KnownSpan, joined
+from paddock.scheduling import CacheSpan, merge_spans
 from paddock.types import SpanView, TreeView
 from paddock.wire import View
 from paddock.worker.engine_thread import EngineThread
@@ -63,7 +63,7 @@ class EngineViews:
 
     def __call__(self) -> View:
         sight = self._thread.look(_MOST_SPANS)
-        spans, before = joined(sight.known.spans), self._texts
+        spans, before = merge_spans(sight.cache.spans), self._texts
         texts = [before.get(_place(span)) or self._text(span.tokens) for span in spans]
         self._texts = {_place(span): text for span, text in zip(spans, texts, strict=True)}
         shape = self._engine.shape
@@ -76,7 +76,7 @@ class EngineViews:
                 shape.ram_bytes,
                 sight.stored_bytes,
                 [_shown(span, text, sight.places) for span, text in zip(spans, texts, strict=True)],
-                sight.known.omitted,
+                sight.cache.omitted,
             ),
         )
 
@@ -91,11 +91,11 @@ class EngineViews:
         return data.decode("utf-8", "replace")[:_LONGEST_TEXT]
 
 
-def _place(span: KnownSpan) -> tuple[int, int, int]:
+def _place(span: CacheSpan) -> tuple[int, int, int]:
     return span.id, span.start, len(span.tokens)
 
 
-def _shown(span: KnownSpan, text: str, places: dict[int, int]) -> SpanView:
+def _shown(span: CacheSpan, text: str, places: dict[int, int]) -> SpanView:
     return SpanView(
         span.id,
         span.parent,

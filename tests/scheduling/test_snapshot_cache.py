@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from paddock.scheduling.snapshot_cache import SnapshotCache, snapshot_bytes
 from paddock.scheduling.snapshot_tree import SnapshotTree
-from paddock.scheduling.snapshots import SnapshotCache, snapshot_bytes
 from paddock.types import CacheShape, Drop, Forget, Fork, Operation, Piece, Restore, Save, SnapshotSize
 
 # Few different tokens, so that sequences meet and part in the middle of edges.
@@ -23,7 +23,9 @@ def _shared(a: list[int], b: list[int]) -> int:
 
 
 @given(st.lists(Tokens, max_size=12), Tokens, st.integers(0, 24))
-def test_the_longest_snapshot_that_is_a_prefix_is_found(kept: list[list[int]], asked: list[int], limit: int) -> None:
+def test_lookup_finds_the_longest_snapshot_that_is_a_prefix(
+    kept: list[list[int]], asked: list[int], limit: int
+) -> None:
     cache = _cache()
     for tokens in kept:
         _run(cache, tokens)
@@ -34,7 +36,7 @@ def test_the_longest_snapshot_that_is_a_prefix_is_found(kept: list[list[int]], a
 
 
 @given(st.lists(Tokens, unique_by=tuple, max_size=12), st.randoms(use_true_random=False))
-def test_a_tree_that_loses_its_snapshots_keeps_the_others_and_ends_empty(kept: list[list[int]], random: Random) -> None:
+def test_removing_snapshots_keeps_the_others_and_ends_empty(kept: list[list[int]], random: Random) -> None:
     tree = SnapshotTree()
     places = {number: tree.add("", tokens, number) for number, tokens in enumerate(kept, 1)}
     order = list(places)
@@ -49,7 +51,7 @@ def test_a_tree_that_loses_its_snapshots_keeps_the_others_and_ends_empty(kept: l
 
 
 @given(st.lists(Tokens, max_size=30), st.integers(0, 1000))
-def test_what_is_kept_stays_within_its_bytes(kept: list[list[int]], budget: int) -> None:
+def test_snapshots_stay_within_the_byte_budget(kept: list[list[int]], budget: int) -> None:
     cache = _cache(ram=budget)
     held: dict[int, int] = {}
     for tokens in kept:
@@ -59,11 +61,11 @@ def test_what_is_kept_stays_within_its_bytes(kept: list[list[int]], budget: int)
 
 
 @pytest.mark.parametrize(("tokens", "size"), [(1, 108), (8, 164), (9, 167), (100, 440)])
-def test_tokens_that_have_left_the_window_cost_less(tokens: int, size: int) -> None:
+def test_tokens_outside_the_window_cost_less(tokens: int, size: int) -> None:
     assert snapshot_bytes(SIZE, tokens) == size
 
 
-def test_the_least_recently_used_snapshot_leaves_first() -> None:
+def test_the_least_recently_used_snapshot_is_evicted_first() -> None:
     cache = _cache(ram=3 * snapshot_bytes(SIZE, 10))
     first, second, third, fourth = ([token] * 10 for token in range(4))
     for tokens in (first, second, third):
@@ -75,7 +77,7 @@ def test_the_least_recently_used_snapshot_leaves_first() -> None:
     assert cache.evicted == 1
 
 
-def test_a_sequence_in_unified_cells_is_forked_where_it_stands_and_nowhere_else() -> None:
+def test_a_unified_sequence_is_forked_only_at_its_current_position() -> None:
     cache = _cache()
     cache.enter(0, "", [1, 2, 3, 4], 3)
     cache.advance(0, [1, 2, 3])
@@ -89,17 +91,17 @@ def test_a_sequence_in_unified_cells_is_forked_where_it_stands_and_nowhere_else(
     assert cache.running == 4
 
 
-def test_streams_take_the_copy_that_is_there_already() -> None:
+def test_streams_restore_an_existing_snapshot() -> None:
     cache = _cache(unified=False)
     cache.enter(0, "", [1, 2, 3, 4], 3)
     cache.advance(0, [1, 2, 3])
-    cache.keep(0)
+    cache.take_snapshot(0)
     assert cache.enter(1, "", [1, 2, 3, 9], 3) == 3
     assert cache.running == 6
     assert cache.take_operations() == [Save(0, 0, 3, 1), Restore(1, 0, [Piece(1, 0, 3)])]
 
 
-def test_a_sequence_that_has_begun_to_answer_is_not_copied() -> None:
+def test_a_generating_sequence_is_not_forked() -> None:
     cache = _cache(ram=0)
     cache.enter(0, "", [1, 2], 1)
     cache.advance(0, [1, 2])
@@ -108,16 +110,16 @@ def test_a_sequence_that_has_begun_to_answer_is_not_copied() -> None:
     assert cache.lookup("", [1, 2, 3]) == 0
 
 
-def test_a_state_with_part_of_an_answer_is_not_kept_as_that_of_the_prompt() -> None:
+def test_no_prompt_snapshot_is_taken_after_generation_started() -> None:
     cache = _cache()
     cache.enter(0, "", [1, 2], 1)
     cache.advance(0, [1, 2])
     cache.grow(0, 1)
-    cache.keep(0)
+    cache.take_snapshot(0)
     assert cache.take_operations() == []
 
 
-def test_a_state_that_is_more_than_what_is_worth_keeping_is_not_kept() -> None:
+def test_a_state_longer_than_the_kept_tokens_is_not_stored() -> None:
     cache = _cache()
     cache.enter(0, "", [1, 2, 3], 2)
     cache.advance(0, [1, 2, 3])
@@ -125,17 +127,17 @@ def test_a_state_that_is_more_than_what_is_worth_keeping_is_not_kept() -> None:
     assert cache.take_operations() == [Forget(0)]
 
 
-def test_a_request_that_shares_nothing_leaves_nothing() -> None:
+def test_a_sequence_without_a_namespace_stores_nothing() -> None:
     cache = _cache()
     assert cache.enter(0, None, [1, 2, 3], 3) == 0
     cache.advance(0, [1, 2, 3])
-    cache.keep(0)
+    cache.take_snapshot(0)
     assert cache.lookup("", [1, 2, 3]) == 0
     cache.leave(0, [1, 2, 3])
     assert cache.take_operations() == [Forget(0)]
 
 
-def test_cells_that_are_not_there_are_not_restored_into() -> None:
+def test_restore_is_limited_by_free_cells() -> None:
     cache = _cache(cells=10)
     _run(cache, [1] * 4)
     _run(cache, [1] * 8)
@@ -144,7 +146,7 @@ def test_cells_that_are_not_there_are_not_restored_into() -> None:
     assert cache.enter(1, "", [1] * 9, 8) == 4
 
 
-def test_erasing_a_sequence_spares_what_another_needs() -> None:
+def test_erase_keeps_snapshots_that_others_share() -> None:
     cache = _cache()
     for tokens in ([1, 2], [1, 2, 3], [1, 2, 3, 4], [1, 2, 8]):
         _run(cache, tokens)
@@ -184,7 +186,7 @@ class Running(RuleBasedStateMachine):
             self.cache.advance(sequence, rest)
             held += rest
             if keep:
-                self.cache.keep(sequence)
+                self.cache.take_snapshot(sequence)
         else:
             self.cache.grow(sequence, count)
             held += [7] * count

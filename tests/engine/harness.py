@@ -13,7 +13,7 @@ from paddock.scheduling import Request, Scheduler
 from paddock.types import EngineOptions, SamplingParams, TokenLogprobs
 
 
-class House:
+class Harness:
     def __init__(self, model: Path | str, **options: Any) -> None:
         chunk = options.pop("chunk", 64)
         options = {"n_ctx": 2048, "n_threads": 1, "parallel": 4, "cache_ram_bytes": 64 << 20} | options
@@ -24,11 +24,11 @@ class House:
             slots=self.engine.info.n_slots,
             n_batch=chunk,
             end_tokens=self.engine.vocab.end_tokens,
-            together=self.engine.info.together,
+            exact_batch=self.engine.info.together,
             drafts_for=self.engine.info.drafts_for,
         )
         self.answers: defaultdict[int, list[int]] = defaultdict(list)
-        self.opinions: defaultdict[int, list[TokenLogprobs]] = defaultdict(list)
+        self.prompt_probs: defaultdict[int, list[TokenLogprobs]] = defaultdict(list)
         self.finished: dict[int, str] = {}
 
     def ask(self, id: int, text: str, max_tokens: int = 12, temperature: float = 0.0, **fields: Any) -> Request:
@@ -51,12 +51,12 @@ class House:
             try:
                 results = self.engine.decode(plan.spans, exact=plan.exact, adapters=plan.adapters)
             except NoCells:
-                if (hopeless := self.scheduler.retreat(plan)) is not None:
+                if (hopeless := self.scheduler.handle_no_cells(plan)) is not None:
                     self.finished[hopeless.id] = "no room"
                 return True
             for progress in self.scheduler.commit(plan, results, time.perf_counter() - begun):
                 if progress.prompt:
-                    self.opinions[progress.request.id] += progress.prompt
+                    self.prompt_probs[progress.request.id] += progress.prompt
                 if progress.token is not None:
                     self.answers[progress.request.id].append(progress.token)
                 if progress.finish is not None:
@@ -66,10 +66,10 @@ class House:
     def run(self) -> None:
         while self.step():
             pass
-        assert self.scheduler.idle
+        assert self.scheduler.is_idle
 
     def alone(self, id: int, text: str, **fields: Any) -> list[int]:
-        """The answer of an otherwise empty house."""
+        """The answer of an otherwise empty harness."""
         self.run()
         self.ask(id, text, **fields)
         self.run()

@@ -1,4 +1,4 @@
-"""Nodes in the order of their last use, over all and within each tenant."""
+"""Nodes in order of their last use, over all tenants and for each tenant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Owned(Protocol):
 N = TypeVar("N", bound=Owned)
 
 
-class Recency(Generic[N]):
+class LruOrder(Generic[N]):
     def __init__(self) -> None:
         self._all: OrderedDict[N, None] = OrderedDict()
         self._of_tenant: dict[str, OrderedDict[N, None]] = {}
@@ -26,17 +26,17 @@ class Recency(Generic[N]):
         return node in self._all
 
     def __reversed__(self) -> Iterator[N]:
-        """The most recently used first."""
+        """The most recently used node first."""
         return reversed(self._all)
 
-    def use(self, node: N) -> None:
-        """It is the most recently used one now, whether it was known or not."""
+    def touch(self, node: N) -> None:
+        """Add a node, or mark it as the most recently used."""
         for order in (self._all, self._of_tenant.setdefault(tenant_of(node.namespace), OrderedDict())):
             order[node] = None
             order.move_to_end(node)
 
-    def put_off(self, node: N) -> None:
-        """Do not look at it again before the others of its tenant."""
+    def skip(self, node: N) -> None:
+        """Move a node behind the others of its tenant in the eviction order, because it is in use."""
         self._of_tenant[tenant_of(node.namespace)].move_to_end(node)
 
     def remove(self, node: N) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.scheduling.cache import Cache
-from paddock.scheduling.known import Known, KnownSpan, first_of, joined
+from paddock.scheduling.cache_view import CacheSpan, CacheView, first_nodes, merge_spans
+from paddock.scheduling.prefix_cache import PrefixCache
 from paddock.scheduling.prefix_tree import PrefixTree
-from paddock.scheduling.snapshots import SnapshotCache
+from paddock.scheduling.snapshot_cache import SnapshotCache
 from paddock.types import CacheShape, SnapshotSize
 
 # Few different tokens, so that prefixes meet and part in the middle of edges.
@@ -33,11 +33,11 @@ def _path(above: list[int | None], node: int | None) -> list[int]:
 
 
 @given(_forests(), st.integers(0, 40), st.data())
-def test_the_first_paths_are_shown_first_and_from_their_beginning(
+def test_first_nodes_lists_earlier_paths_first_and_parents_before_children(
     above: list[int | None], limit: int, data: st.DataObject
 ) -> None:
     ends = data.draw(st.lists(st.sampled_from(range(len(above))), max_size=30)) if above else []
-    shown = first_of([_path(above, end) for end in ends], limit)
+    shown = first_nodes([_path(above, end) for end in ends], limit)
     wanted = list(dict.fromkeys(node for end in ends for node in reversed(_path(above, end))))
     assert shown == wanted[:limit]
     for place, node in enumerate(shown):
@@ -49,7 +49,7 @@ def test_the_first_paths_are_shown_first_and_from_their_beginning(
 
 
 @given(st.lists(st.tuples(Tokens, st.booleans()), max_size=12), st.integers(1, 60), st.integers(0, 12), st.booleans())
-def test_what_is_shown_and_what_is_not_is_all_there_is(
+def test_shown_and_omitted_spans_add_up_to_the_tree(
     prompts: list[tuple[list[int], bool]], budget: int, limit: int, unified: bool
 ) -> None:
     cache = _cache(budget, unified=unified)
@@ -60,13 +60,13 @@ def test_what_is_shown_and_what_is_not_is_all_there_is(
             cache.leave(sequence, tokens)
     nodes = list(cache._tree.nodes())
     assert cache._tree.size == len(nodes)
-    shown = cache.known(limit)
+    shown = cache.view(limit)
     assert len(shown.spans) == min(limit, len(nodes))
     assert shown.omitted == len(nodes) - len(shown.spans)
     _is_a_tree(shown)
-    whole = cache.known(ALL)
+    whole = cache.view(ALL)
     assert {span.id: (span.start, span.tokens, span.stored, set(span.holders)) for span in whole.spans} == {
-        node.id: (node.start, node.tokens, node.stored is not None, node.holders | node.doubles) for node in nodes
+        node.id: (node.start, node.tokens, node.stored is not None, node.holders | node.duplicates) for node in nodes
     }
     assert shown.spans == whole.spans[:limit]
     # What is in cells comes before what is only stored.
@@ -74,56 +74,56 @@ def test_what_is_shown_and_what_is_not_is_all_there_is(
     assert tiers == sorted(tiers, reverse=True)
 
 
-def test_what_was_used_last_is_shown_before_what_was_used_earlier() -> None:
+def test_the_most_recently_used_spans_are_shown_first() -> None:
     cache = _cache(100)
     for tokens in ([1, 1, 1], [2, 2], [3, 3]):
         _run(cache, tokens)
     _run(cache, [1, 1, 1, 5])
-    assert [span.tokens for span in cache.known(3).spans] == [[1, 1, 1], [5], [3, 3]]
-    assert cache.known(3).omitted == 1
+    assert [span.tokens for span in cache.view(3).spans] == [[1, 1, 1], [5], [3, 3]]
+    assert cache.view(3).omitted == 1
 
 
-def test_a_hit_is_counted_where_it_was_and_not_beyond() -> None:
+def test_a_hit_is_counted_on_the_matched_path_only() -> None:
     cache = _cache(100)
     _run(cache, [1, 2, 3, 4])
-    assert [span.hits for span in cache.known(ALL).spans] == [0]
+    assert [span.hits for span in cache.view(ALL).spans] == [0]
     _run(cache, [1, 2, 8, 9])
     _run(cache, [1, 2, 8, 9])
-    hits = {tuple(span.tokens): span.hits for span in cache.known(ALL).spans}
+    hits = {tuple(span.tokens): span.hits for span in cache.view(ALL).spans}
     assert hits == {(1, 2): 2, (3, 4): 0, (8,): 1, (9,): 0}, "the last one is always computed"
 
 
-def test_namespaces_are_told_apart() -> None:
+def test_namespaces_have_separate_spans() -> None:
     cache = _cache(100)
     _run(cache, [1, 2], namespace="a")
     _run(cache, [1, 2], namespace="b")
-    spans = cache.known(ALL).spans
+    spans = cache.view(ALL).spans
     assert {span.namespace for span in spans} == {"a", "b"}
     assert all(span.parent is None for span in spans)
     assert len({span.id for span in spans}) == 2
 
 
-def test_nothing_is_counted_once_everything_has_left() -> None:
+def test_an_empty_tree_has_an_empty_view() -> None:
     tree = PrefixTree()
     node, _ = tree.extend(0, tree.hold(0, "", tree.match("", [1, 2]), 0), [1, 2])
     assert tree.size == 1
     tree.release(0, node)
     assert tree.size == 0
-    assert tree.known([], ALL) == Known([], 0)
+    assert tree.view([], ALL) == CacheView([], 0)
 
 
 # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @given(st.lists(Tokens, max_size=12), st.integers(1, 8), st.integers(0, 12))
-def test_states_are_shown_where_they_were_taken(prompts: list[list[int]], budget: int, limit: int) -> None:
+def test_snapshots_are_shown_at_their_positions(prompts: list[list[int]], budget: int, limit: int) -> None:
     shape = CacheShape(cells=1000, unified=True, bytes_per_token=0, ram_bytes=budget, snapshot=SnapshotSize(fixed=1))
     cache = SnapshotCache(shape)
     for tokens in prompts:
         known = cache.enter(0, "", tokens, len(tokens) - 1)
         cache.advance(0, tokens[known:])
         cache.leave(0, tokens)
-    whole, shown = cache.known(ALL), cache.known(limit)
+    whole, shown = cache.view(ALL), cache.view(limit)
     _is_a_tree(whole)
     _is_a_tree(shown)
     assert whole.omitted == 0
@@ -136,23 +136,23 @@ def test_states_are_shown_where_they_were_taken(prompts: list[list[int]], budget
 
 
 @given(_forests(), st.data())
-def test_joining_loses_no_token_and_leaves_nothing_to_be_joined(above: list[int | None], data: st.DataObject) -> None:
-    spans: list[KnownSpan] = []
+def test_merge_spans_keeps_all_tokens_and_is_complete(above: list[int | None], data: st.DataObject) -> None:
+    spans: list[CacheSpan] = []
     for node, parent in enumerate(above):
         start = 0 if parent is None else spans[parent].start + len(spans[parent].tokens)
         tokens = data.draw(st.lists(st.just(node), min_size=1, max_size=3))
-        spans.append(KnownSpan(node, parent, start, tokens, "", stored=data.draw(st.booleans())))
-    found = joined(spans)
-    _is_a_tree(Known(found, 0))
+        spans.append(CacheSpan(node, parent, start, tokens, "", stored=data.draw(st.booleans())))
+    found = merge_spans(spans)
+    _is_a_tree(CacheView(found, 0))
     assert {span.id for span in found} <= {span.id for span in spans}
     assert _ways(found) == _ways(spans)
     for span in found:
         below = [other for other in found if other.parent == span.id]
         assert len(below) != 1 or below[0].stored != span.stored
-    assert joined(found) == found
+    assert merge_spans(found) == found
 
 
-def _ways(spans: list[KnownSpan]) -> list[list[int]]:
+def _ways(spans: list[CacheSpan]) -> list[list[int]]:
     """All the tokens that lead to each end."""
     by_id = {span.id: span for span in spans}
     parents = {span.parent for span in spans}
@@ -167,8 +167,8 @@ def _ways(spans: list[KnownSpan]) -> list[list[int]]:
     return sorted(ways)
 
 
-def _is_a_tree(known: Known) -> None:
-    seen: dict[int, KnownSpan] = {}
+def _is_a_tree(known: CacheView) -> None:
+    seen: dict[int, CacheSpan] = {}
     for span in known.spans:
         assert span.tokens
         if span.parent is None:
@@ -180,11 +180,11 @@ def _is_a_tree(known: Known) -> None:
         seen[span.id] = span
 
 
-def _cache(ram_tokens: int, *, unified: bool = True) -> Cache:
-    return Cache(CacheShape(cells=1000, unified=unified, bytes_per_token=8, ram_bytes=8 * ram_tokens))
+def _cache(ram_tokens: int, *, unified: bool = True) -> PrefixCache:
+    return PrefixCache(CacheShape(cells=1000, unified=unified, bytes_per_token=8, ram_bytes=8 * ram_tokens))
 
 
-def _run(cache: Cache, tokens: list[int], namespace: str = "") -> None:
+def _run(cache: PrefixCache, tokens: list[int], namespace: str = "") -> None:
     known = cache.enter(0, namespace, tokens, len(tokens) - 1)
     cache.advance(0, tokens[known:])
     cache.leave(0, tokens)

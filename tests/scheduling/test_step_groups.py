@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.scheduling import Request, Scheduler, StepBudget
-from paddock.scheduling.lanes import Lanes
+from paddock.scheduling.prefix_cache import PrefixCache
+from paddock.scheduling.snapshot_cache import SnapshotCache
+from paddock.scheduling.step_groups import StepGroups
 from paddock.types import Adapters
-from tests.scheduling.test_scheduler import House, Sets, Texts
+from tests.scheduling.harness import Harness, Sets, Texts
 
 PLACES = 6
 TOGETHER = 2
@@ -29,9 +31,11 @@ Kinds = st.tuples(Sets, st.booleans(), st.booleans())
 
 
 @given(st.lists(st.tuples(st.lists(Kinds, max_size=3), st.integers(0, PLACES)), min_size=1, max_size=40))
-def test_a_lane_is_of_one_kind_and_nobody_starves(coming: list[tuple[list[tuple[Adapters, bool, bool]], int]]) -> None:
+def test_a_group_has_one_kind_and_no_request_starves(
+    coming: list[tuple[list[tuple[Adapters, bool, bool]], int]],
+) -> None:
     """Whoever comes and goes meanwhile: a turn comes at the latest when all others who are there have had theirs."""
-    lanes = Lanes(TOGETHER)
+    lanes = StepGroups(TOGETHER)
     running: list[Request] = []
     waited: dict[Request, int] = {}
     id = 0
@@ -47,7 +51,7 @@ def test_a_lane_is_of_one_kind_and_nobody_starves(coming: list[tuple[list[tuple[
         assert len({(request.adapters, request.deterministic) for request in lane}) <= 1
         if lane and lane[0].deterministic and len(lane) > 1:
             assert len(lane) <= TOGETHER
-            assert all(request.generating for request in lane)
+            assert all(request.is_generating for request in lane)
         for request in running:
             waited[request] = 0 if request in lane else waited[request] + 1
             assert waited[request] < PLACES
@@ -55,11 +59,11 @@ def test_a_lane_is_of_one_kind_and_nobody_starves(coming: list[tuple[list[tuple[
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=PLACES), Sets)
-def test_those_of_one_set_all_go_together(generating: list[bool], adapters: Adapters) -> None:
+def test_requests_with_the_same_adapters_form_one_group(generating: list[bool], adapters: Adapters) -> None:
     running = [
         _request(id, adapters, deterministic=False, generating=generates) for id, generates in enumerate(generating)
     ]
-    lanes = Lanes(TOGETHER)
+    lanes = StepGroups(TOGETHER)
     assert all(lanes.next(running) is running for _ in range(3))
 
 
@@ -69,56 +73,54 @@ def test_those_of_one_set_all_go_together(generating: list[bool], adapters: Adap
     st.booleans(),
     st.booleans(),
 )
-def test_everybody_gets_the_answer_they_would_get_alone_under_their_adapters(
+def test_every_request_gets_the_answer_of_its_own_adapters(
     asked: list[tuple[str, Adapters, bool]], n_ctx: int, unified: bool, whole: bool
 ) -> None:
     """The fake engine refuses to go on under other adapters than a sequence, or a copy of it, was begun under."""
-    house = House(n_ctx=n_ctx, kv_unified=unified, whole=whole)
+    harness = Harness(n_ctx=n_ctx, kv_unified=unified, whole=whole)
     for id, (text, adapters, deterministic) in enumerate(asked):
-        house.ask(id, text, adapters=adapters, deterministic=deterministic)
-    while (plan := house.step()) is not None:
+        harness.ask(id, text, adapters=adapters, deterministic=deterministic)
+    while (plan := harness.step()) is not None:
         assert {request.adapters for request in plan.requests} <= {plan.adapters}
-    house.run()
+    harness.run()
     for id, (text, adapters, deterministic) in enumerate(asked):
-        alone = House(n_ctx=n_ctx)
+        alone = Harness(n_ctx=n_ctx)
         alone.ask(1, text, adapters=adapters, deterministic=deterministic)
         alone.run()
-        assert (house.text(id), house.finished[id, 0]) == (alone.text(1), alone.finished[1, 0])
+        assert (harness.text(id), harness.finished[id, 0]) == (alone.text(1), alone.finished[1, 0])
 
 
 @given(st.permutations([("a" * 60, ONE, 5), ("c", (), 90), ("d" * 8, ((1, 1.0),), 90)]), st.integers(1, 5))
-def test_cells_run_out_between_those_who_cannot_share_a_step(
-    asked: list[tuple[str, Adapters, int]], batch: int
-) -> None:
-    house = House(n_ctx=100, batch=batch)
+def test_cells_run_out_between_groups(asked: list[tuple[str, Adapters, int]], batch: int) -> None:
+    harness = Harness(n_ctx=100, batch=batch)
     for id, (text, adapters, max_tokens) in enumerate(asked):
-        house.ask(id, text, max_tokens, adapters=adapters)
-    house.run()
+        harness.ask(id, text, max_tokens, adapters=adapters)
+    harness.run()
     for id, (text, adapters, max_tokens) in enumerate(asked):
-        alone = House(n_ctx=100)
+        alone = Harness(n_ctx=100)
         alone.ask(1, text, max_tokens, adapters=adapters)
         alone.run()
-        assert (house.text(id), house.finished[id, 0]) == (alone.text(1), alone.finished[1, 0])
+        assert (harness.text(id), harness.finished[id, 0]) == (alone.text(1), alone.finished[1, 0])
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_a_long_prompt_under_other_adapters_does_not_freeze_an_answer(deterministic: bool) -> None:
-    house = House(n_ctx=2048, kv_unified=False)
-    house.scheduler = Scheduler(
-        shape=house.engine.shape,
+def test_a_long_prompt_under_other_adapters_does_not_block_generation(deterministic: bool) -> None:
+    harness = Harness(n_ctx=2048, kv_unified=False)
+    harness.scheduler = Scheduler(
+        shape=harness.engine.shape,
         n_ctx=2048,
         slots=4,
         n_batch=1024,
-        end_tokens=house.engine.vocab.end_tokens,
+        end_tokens=harness.engine.vocab.end_tokens,
         budget=StepBudget(largest=1024, floor_seconds=0, stretch=1),
     )
-    answer = house.ask(1, "a", max_tokens=30, deterministic=deterministic)
-    while not answer.generating:
-        house.step()
-    house.ask(2, "b" * 1500, max_tokens=1, adapters=ONE)
+    answer = harness.ask(1, "a", max_tokens=30, deterministic=deterministic)
+    while not answer.is_generating:
+        harness.step()
+    harness.ask(2, "b" * 1500, max_tokens=1, adapters=ONE)
     sizes = []
-    while (plan := house.step()) is not None:
-        sizes.append((bool(house.finished), plan.prompt_tokens))
+    while (plan := harness.step()) is not None:
+        sizes.append((bool(harness.finished), plan.prompt_tokens))
     assert 0 < max(size for over, size in sizes if not over) < 100
     assert max(size for over, size in sizes if over) >= 512
 
@@ -126,40 +128,42 @@ def test_a_long_prompt_under_other_adapters_does_not_freeze_an_answer(determinis
 @pytest.mark.parametrize("unified", [True, False])
 @pytest.mark.parametrize("whole", [False, True])
 def test_a_prefix_is_shared_under_the_same_adapters_only(unified: bool, whole: bool) -> None:
-    house = House(kv_unified=unified, whole=whole)
+    harness = Harness(kv_unified=unified, whole=whole)
     sets: list[Adapters] = [(), ONE, ((0, 0.5),), ((1, 1.0),)]
-    cold = [house.ask(id, "a" * 60, max_tokens=4, adapters=adapters) for id, adapters in enumerate(sets)]
-    house.run()
+    cold = [harness.ask(id, "a" * 60, max_tokens=4, adapters=adapters) for id, adapters in enumerate(sets)]
+    harness.run()
     assert [request.cached for request in cold] == [0] * len(sets)
-    warm = [house.ask(9 + id, "a" * 60, max_tokens=4, adapters=adapters) for id, adapters in enumerate(sets)]
-    house.run()
+    warm = [harness.ask(9 + id, "a" * 60, max_tokens=4, adapters=adapters) for id, adapters in enumerate(sets)]
+    harness.run()
     assert [request.cached for request in warm] == [60] * len(sets)
     twins = [
-        house.ask(20 + id, "b" * 60, max_tokens=4, adapters=adapters) for id, adapters in enumerate([ONE, (), ONE])
+        harness.ask(20 + id, "b" * 60, max_tokens=4, adapters=adapters) for id, adapters in enumerate([ONE, (), ONE])
     ]
-    house.run()
+    harness.run()
     assert [request.cached > 1 for request in twins] == [False, False, True], (
         "asked at once, too; all begin with the same token"
     )
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_set_that_nothing_is_known_of_any_more_is_forgotten(whole: bool) -> None:
+def test_unused_adapter_namespaces_are_removed(whole: bool) -> None:
     """Whoever sends another scale each time fills no memory but the one that has a limit."""
-    house = House(whole=whole, cache_ram_bytes=200 * 1024)
+    harness = Harness(whole=whole, cache_ram_bytes=200 * 1024)
     for id in range(200):
-        house.ask(id, "a" * 40, max_tokens=2, adapters=((0, 1 + id / 1000),))
-        house.run()
-    assert 0 < len(house.scheduler.cache._tree._roots) < 6
+        harness.ask(id, "a" * 40, max_tokens=2, adapters=((0, 1 + id / 1000),))
+        harness.run()
+    cache = harness.scheduler.cache
+    assert isinstance(cache, PrefixCache | SnapshotCache)
+    assert 0 < len(cache._tree._roots) < 6
 
 
-def test_a_saved_slot_belongs_to_its_adapters() -> None:
-    first = House()
+def test_a_saved_slot_keeps_its_adapters() -> None:
+    first = Harness()
     first.ask(1, "a" * 40, wanted_slot=0, adapters=ONE)
     first.run()
     prefix, packed = first.save(0)
     assert prefix.adapters == ONE
-    second = House()
+    second = Harness()
     assert second.restore(2, prefix, packed) == len(prefix.tokens)
     without, under = second.ask(1, "a" * 40), second.ask(2, "a" * 40, adapters=ONE)
     second.run()

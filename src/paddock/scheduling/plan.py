@@ -1,0 +1,75 @@
+"""The plan of one step: its spans, made from requests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from paddock.scheduling.request import Request
+from paddock.types import Adapters, Drafting, Operation, Span
+
+# Deterministic requests compute their prompts in chunks cut at multiples of this, and reuse prefixes up to a multiple,
+# so that every token is always computed in a batch of the same shape.
+GRID = 128
+
+
+@dataclass(slots=True, frozen=True)
+class Plan:
+    """One step: the cache operations to carry out first, then the spans to decode and the request of each."""
+
+    operations: list[Operation]
+    spans: list[Span]
+    requests: list[Request]
+    decodes: int = 0
+
+    @property
+    def exact(self) -> bool:
+        """Whether the step is for deterministic requests."""
+        return bool(self.requests) and self.requests[0].deterministic
+
+    @property
+    def adapters(self) -> Adapters:
+        """The LoRA adapters of the step."""
+        return self.requests[0].adapters if self.requests else ()
+
+    @property
+    def prompt_tokens(self) -> int:
+        return sum(len(span.tokens) for span in self.spans) - self.decodes
+
+
+def make_span(request: Request, count: int) -> Span:
+    """The next `count` tokens of a request."""
+    end = request.computed + count
+    is_complete = end == len(request.tokens) and request.max_tokens > 0
+    span = Span(
+        sequence=request.sequence,
+        start=request.computed,
+        tokens=request.tokens[request.computed : end],
+        sampler=request.sampler if is_complete else None,
+    )
+    if request.needs_prompt_probs:
+        span.targets = request.tokens[request.computed + 1 : min(end + 1, request.prompt_size)]
+        span.target_probs = request.prompt_probs
+    return span
+
+
+def exact_chunk(request: Request, n_batch: int) -> int:
+    """The next chunk of a deterministic request. It ends on the grid, or earlier if the batch is smaller."""
+    if request.computed >= request.prompt_size:
+        return 1  # also after a preemption: generated tokens are computed one by one, as the first time
+    on_grid = (request.computed // GRID + 1) * GRID
+    return min(request.prompt_size, on_grid, request.computed + n_batch) - request.computed
+
+
+def allow_drafts(spans: list[Span], requests: list[Request], *, room: int, n_ctx: int) -> None:
+    """Set how many tokens may be drafted for each request: at most an equal part of `room`, and not past the end of the
+    answer or the context.
+    """
+    each = room // len(spans) - 1
+    for span, request in zip(spans, requests, strict=True):
+        if request.draft is not None:
+            left = min(request.max_tokens - request.produced, n_ctx - len(request.tokens)) - 1
+            most = min(request.draft.n_max, each, left)
+            if most > 0:
+                span.drafting = Drafting(request.tokens, msgspec.structs.replace(request.draft, n_max=most))

@@ -1,0 +1,153 @@
+"""How requests share prefixes: a request starts from the cache, or waits for another that computes the same prefix."""
+
+from __future__ import annotations
+
+from paddock.scheduling.cache import Cache
+from paddock.scheduling.plan import GRID
+from paddock.scheduling.prefix_tree import common_prefix
+from paddock.scheduling.request import Request
+from paddock.scheduling.slots import namespace_of
+from paddock.scheduling.snapshot_cache import SnapshotCache
+from paddock.types import CacheShape
+
+# A request waits for a leader if that saves at least this many tokens.
+_MIN_SAVING = 8
+# The same where memory cannot be cut: a snapshot costs the leader one more step, worth this many tokens.
+_MIN_SNAPSHOT_SAVING = 16
+
+
+class Sharing:
+    """Prefix sharing where memory can be cut at any token."""
+
+    min_saving = _MIN_SAVING
+    min_gain = 1
+    """A later leader replaces an earlier one if it saves at least this many more tokens."""
+
+    def __init__(self, cache: Cache, shape: CacheShape, running: list[Request]) -> None:
+        self._cache = cache
+        self._running = running
+        self._worth_waiting = max(self.min_saving, shape.least_copied)
+
+    def start(self, request: Request) -> None:
+        """Start a request from its cached prefix, or let it wait for a leader that will have computed more."""
+        request.leader = None
+        leader, shared = self._leader(request)
+        limit = _reusable(request)
+        cached = self._cache.lookup(namespace(request), request.tokens, limit)
+        request.admitted_at, request.lost = request.furthest, 0
+        if leader is not None and shared >= cached + self._worth_waiting:
+            request.leader, request.awaited = leader, shared
+            self._prepare_leader(leader, shared)
+            return
+        if request.deterministic:
+            limit = min(limit, cached // GRID * GRID)
+        request.computed = self._cache.enter(request.sequence, namespace(request), request.tokens, limit)
+        request.admitted_at = max(request.furthest, request.computed)
+        request.lost = request.admitted_at - request.computed
+        self._plan_snapshots(request)
+        if not request.preempted:
+            request.cached = min(request.computed, request.prompt_size)
+
+    def start_followers(self) -> None:
+        """Start the requests whose leader has computed their prefix or has left."""
+        for request in self._running:
+            leader = request.leader
+            if leader is not None and (leader.computed >= request.awaited or leader not in self._running):
+                self.start(request)
+
+    def shared_cells(self, request: Request) -> int:
+        """How many tokens of a waiting request need no cells of their own."""
+        return max(self._cache.shared(namespace(request), request.tokens), self._leader(request)[1])
+
+    def after_step(self, request: Request) -> None:
+        """A step has computed tokens of this request."""
+
+    def _leader(self, request: Request) -> tuple[Request | None, int]:
+        """The running request that will have computed the longest prefix of this one, and the length of the prefix."""
+        best: Request | None = None
+        length = 0
+        if request.namespace is None:
+            return None, 0
+        for other in self._running:
+            if other is request:
+                break  # only requests that came earlier
+            if other.is_generating or namespace(other) != namespace(request):
+                continue
+            if other.root_leader is request:
+                continue  # it was preempted while others waited for it: requests must not wait in a circle
+            shared = min(common_prefix(other.tokens, request.tokens), _reusable(request))
+            if request.deterministic:
+                shared = shared // GRID * GRID
+            shared = self._available(other, shared)
+            if shared >= length + (self.min_gain if best is not None else 1):
+                best, length = other, shared
+        return best, length
+
+    def _available(self, leader: Request, shared: int) -> int:
+        """How many of the `shared` tokens the leader can share."""
+        return shared
+
+    def _prepare_leader(self, leader: Request, shared: int) -> None:
+        """A request waits for the first `shared` tokens of this leader."""
+
+    def _plan_snapshots(self, request: Request) -> None:
+        """Choose where the prompt stops for snapshots."""
+
+
+class SnapshotSharing(Sharing):
+    """Prefix sharing where only whole states can be copied: a prompt must stop where a snapshot is wanted."""
+
+    min_saving = _MIN_SNAPSHOT_SAVING
+    min_gain = _MIN_SNAPSHOT_SAVING
+
+    def __init__(self, cache: SnapshotCache, shape: CacheShape, running: list[Request]) -> None:
+        super().__init__(cache, shape, running)
+        self._snapshots = cache
+        self._has_host_memory = bool(shape.ram_bytes)
+
+    def after_step(self, request: Request) -> None:
+        if request.computed in request.snapshot_points:
+            self._snapshots.take_snapshot(request.sequence)
+
+    def _available(self, leader: Request, shared: int) -> int:
+        """After `shared` tokens, or a little earlier if the leader stops there anyway. 0: the leader is past it."""
+        start = leader.computed if leader.leader is None else leader.awaited
+        near = [
+            point for point in leader.snapshot_points if max(start, shared - _MIN_SNAPSHOT_SAVING) <= point <= shared
+        ]
+        return max(near, default=shared if start <= shared else 0)
+
+    def _prepare_leader(self, leader: Request, shared: int) -> None:
+        leader.snapshot_points.add(shared)
+
+    def _plan_snapshots(self, request: Request) -> None:
+        """Where the prompt branches off from earlier ones, because more like them may come, and before its last token,
+        because it may come again.
+        """
+        if request.namespace is None or not self._has_host_memory:
+            return
+        own = namespace_of(request)
+        branch = self._snapshots.branch(own, request.tokens)
+        for other in self._running:
+            if other is not request and namespace(other) == own:
+                branch = max(branch, common_prefix(other.tokens, request.tokens))
+        reached, end = request.computed, request.prompt_size - 1
+        for point in (min(branch, end), end):
+            if request.deterministic:
+                point = point // GRID * GRID
+            if point >= reached + _MIN_SNAPSHOT_SAVING:
+                request.snapshot_points.add(point)
+                reached = point
+
+
+def namespace(request: Request) -> str | None:
+    """The namespace of a request in the cache. None: it shares nothing."""
+    return None if request.namespace is None else namespace_of(request)
+
+
+def _reusable(request: Request) -> int:
+    """How many tokens may come from the cache. The last one is always computed, because its logits are needed, and so
+    are those whose probabilities are wanted.
+    """
+    last = len(request.tokens) - 1
+    return last if request.prompt_probs < 0 else min(last, request.furthest)

@@ -1,0 +1,140 @@
+"""Prefixes are computed once: shared between running requests and restored from host memory."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from paddock.scheduling import Scheduler
+from paddock.types import Save
+from tests.scheduling.harness import Harness, answer_alone
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("unified", [True, False])
+@pytest.mark.parametrize("ram", [1 << 20, 0])
+def test_a_prompt_sent_by_many_at_once_is_computed_once(whole: bool, unified: bool, ram: int) -> None:
+    harness = Harness(parallel=8, whole=whole, kv_unified=unified, cache_ram_bytes=ram)
+    prompt = "<|im_start|>system\n" + "x" * 200 + "<|im_end|><|im_start|>user\n"
+    for id in range(8):
+        harness.ask(id, f"{prompt}{id}", max_tokens=2)
+    harness.run()
+    shared = len(harness.engine.vocab.tokenize(prompt, add_special=True, parse_special=True))
+    assert harness.computed < shared + 8 * 4
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("unified", [True, False])
+def test_a_repeated_prompt_is_not_computed_again(unified: bool, whole: bool) -> None:
+    harness = Harness(kv_unified=unified, whole=whole)
+    first = harness.ask(1, "a" * 100, max_tokens=1)
+    harness.run()
+    second = harness.ask(2, "a" * 100, max_tokens=1)
+    harness.run()
+    assert (first.cached, second.cached) == (0, 100)
+    assert harness.computed == 101 + 1
+
+
+def test_branches_below_a_duplicate_prefix_are_shared() -> None:
+    harness = Harness(n_ctx=1024, batch=64)
+    harness.ask(1, "abc" + "x" * 200)
+    harness.ask(2, "abd" + "y" * 200)
+    for _ in range(20):
+        harness.step()
+    third = harness.ask(3, "abd" + "y" * 200 + "?", max_tokens=1)
+    harness.step()
+    assert third.cached == 204
+    harness.run()
+    assert harness.text(3) == answer_alone("abd" + "y" * 200 + "?", max_tokens=1, n_ctx=1024)[0]
+
+
+def test_a_long_finished_prompt_is_flushed_in_parts_while_others_generate() -> None:
+    harness = Harness(n_ctx=1024, batch=64)
+    harness.ask(1, "b", max_tokens=60)
+    harness.step()
+    harness.ask(2, "a" * 300, max_tokens=1)
+    most, parts = harness.engine.shape.most_copied, 0
+    while (1, 0) not in harness.finished:
+        plan = harness.step()
+        assert plan is not None and plan.spans, "nobody waits for a step that only copies"
+        copied = sum(op.end - op.start for op in plan.operations if isinstance(op, Save))
+        assert copied <= most
+        parts += copied > 0
+    assert parts > 300 // most
+    again = harness.ask(3, "a" * 300, max_tokens=1)
+    harness.run()
+    assert again.cached == 300
+
+
+def test_parked_cells_are_freed_when_they_are_needed() -> None:
+    harness = Harness(n_ctx=320, parallel=2)
+    harness.ask(1, "b", max_tokens=40)
+    harness.step()
+    for id in range(2, 8):
+        harness.ask(id, f"{id}" * 250, max_tokens=1)
+    harness.run()
+    assert {id: harness.text(id, 0) for id in range(2, 8)} == {
+        id: answer_alone(f"{id}" * 250, max_tokens=1, n_ctx=320)[0] for id in range(2, 8)
+    }
+    assert harness.scheduler.preemptions == 0
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_several_answers_to_one_prompt_compute_it_once(whole: bool) -> None:
+    harness = Harness(whole=whole)
+    answers = [harness.ask(1, "a" * 100, index=index) for index in range(3)]
+    harness.run()
+    assert [answer.cached for answer in answers] == [0, 100, 100]
+    assert {harness.text(1, index) for index in range(3)} == {answer_alone("a" * 100)[0]}
+
+
+def test_the_third_prompt_restores_the_snapshot_that_the_second_took() -> None:
+    harness = Harness(whole=True)
+    seen = []
+    for question in "xyz":
+        seen.append(harness.ask(1, "s" * 100 + question * 30, max_tokens=1))
+        harness.run()
+    assert [request.cached for request in seen] == [0, 0, 101]
+
+
+def test_a_conversation_continues_from_the_snapshot_of_its_last_answer() -> None:
+    harness = Harness(whole=True)
+    first = harness.ask(1, "a" * 100, max_tokens=10)
+    harness.run()
+    again = harness.ask(2, "a" * 100, max_tokens=10)
+    harness.run()
+    after = harness.ask(3, "a" * 100 + harness.text(1) + "b", max_tokens=1)
+    harness.run()
+    assert again.cached == first.prompt_size - 1
+    assert after.cached == first.prompt_size + 9, "the last token of an answer is never computed"
+
+
+def test_no_snapshot_is_taken_where_it_saves_too_little() -> None:
+    harness = Harness(whole=True, batch=64)
+    harness.ask(1, "a" * 10, max_tokens=1)
+    plan = harness.step()
+    assert plan is not None and [len(span.tokens) for span in plan.spans] == [11], "a short prompt does not pause"
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_request_without_a_namespace_neither_reads_nor_stores_prefixes(whole: bool) -> None:
+    harness = Harness(whole=whole)
+    requests = [harness.ask(id, "a" * 100, max_tokens=1, namespace=None) for id in range(2)]
+    harness.run()
+    requests.append(harness.ask(3, "a" * 100, max_tokens=1))
+    harness.run()
+    assert [request.cached for request in requests] == [0, 0, 0]
+
+
+def test_answers_are_not_stored_where_copying_is_too_expensive() -> None:
+    harness = Harness()
+    shape = msgspec.structs.replace(harness.engine.shape, keeps_answers=False)
+    harness.scheduler = Scheduler(
+        shape=shape, n_ctx=512, slots=4, n_batch=32, end_tokens=harness.engine.vocab.end_tokens
+    )
+    first = harness.ask(1, "a" * 40, max_tokens=20)
+    harness.run()
+    again = harness.ask(2, "a" * 40 + harness.text(1), max_tokens=20)
+    harness.run()
+    assert again.cached == first.prompt_size
+    assert harness.text(2) == answer_alone("a" * 40 + harness.text(1), 20)[0]
