@@ -1,10 +1,11 @@
-"""`paddock doctor`: each check by itself, on what it could find, and the command where much is wrong."""
+"""`paddock doctor`: each check alone, and the command on a machine with many problems."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -16,9 +17,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.cli.doctor.exposure import check_cors, check_exposure, check_keys, check_metrics, check_root
 from paddock.cli.doctor.finding import Finding, Level
-from paddock.cli.doctor.installation import check_installation, check_name, look_at_installation
+from paddock.cli.doctor.machine import (
+    check_gpu,
+    check_installation,
+    check_name,
+    check_open_files,
+    check_processor,
+    check_sandbox,
+    check_space,
+    gpu_here,
+    look_at_installation,
+    processor_flags,
+)
 from paddock.cli.doctor.models import (
     Need,
     Room,
@@ -27,33 +38,41 @@ from paddock.cli.doctor.models import (
     check_directory,
     check_files,
     check_memory,
+    check_speed,
     look_at_models,
 )
-from paddock.cli.doctor.permissions import check_open_files, check_secret, check_slots, check_space, check_tls
-from paddock.cli.doctor.port import Holder, check_port, look_at_port
-from paddock.cli.doctor.processor import check_gpu, check_processor, gpu_here, processor_flags
-from paddock.cli.doctor.sandbox import check_sandbox
-from paddock.cli.doctor.service import check_service
-from paddock.cli.doctor.speed import check_speed
+from paddock.cli.doctor.server import (
+    Holder,
+    check_cors,
+    check_exposure,
+    check_keys,
+    check_metrics,
+    check_port,
+    check_root,
+    check_secret,
+    check_service,
+    check_slots,
+    check_tls,
+    look_at_port,
+)
 from paddock.config import ModelManagerSettings
 from paddock.fleet import open_catalogue
 from paddock.fleet.process.build import Build, Gpu, ask_build
 from paddock.types import SandboxMode, SandboxState
 from tests.certificates import make_certificate
-from tests.server import Server
 
 GIB = 1 << 30
 
 
 def _worst(findings: Iterable[Finding]) -> tuple[Level, str]:
-    """The worst of them, and everything they say."""
+    """The worst level, and all texts."""
     found = list(findings)
     level = max((finding.level for finding in found), key=["ok", "warning", "problem"].index)
-    assert all(finding.cure for finding in found if finding.level != "ok"), "every trouble has a cure"
+    assert all(finding.cure for finding in found if finding.level != "ok"), "every warning and problem has a cure"
     return level, " ".join(f"{finding.text} {finding.cure}" for finding in found)
 
 
-# ── where it listens ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the server ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -66,7 +85,7 @@ def _worst(findings: Iterable[Finding]) -> tuple[Level, str]:
         (OSError(errno.EADDRINUSE, ""), Holder(7, ("python", "-m", "paddock", "serve")), "ok", "served already"),
         (OSError(errno.EADDRINUSE, ""), Holder(7, ("vi", "paddock")), "problem", "kill 7"),
         (OSError(errno.EACCES, ""), None, "problem", "above 1023"),
-        (OSError(errno.EADDRNOTAVAIL, ""), None, "problem", "no address of this machine"),
+        (OSError(errno.EADDRNOTAVAIL, ""), None, "problem", "is not an address of this machine"),
         (OSError(errno.ENOBUFS, "No buffer space"), None, "problem", "No buffer space"),
         (socket.gaierror(-2, "Name or service not known"), None, "problem", "cannot be resolved"),
     ],
@@ -76,7 +95,7 @@ def test_the_port(error: OSError | None, holder: Holder | None, level: Level, sa
     assert found == level and says in text
 
 
-def test_who_really_has_the_port() -> None:
+def test_the_process_on_the_port_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
         finding = look_at_port("127.0.0.1", port)
@@ -85,9 +104,17 @@ def test_who_really_has_the_port() -> None:
     assert "cannot be resolved" in look_at_port("no.such.host.invalid", 80).text
 
 
-def test_a_server_of_ours_is_recognised(fake_server: Server) -> None:
-    finding = look_at_port("127.0.0.1", int(fake_server.url.rpartition(":")[2]))
-    assert finding.level == "ok" and f"pid {fake_server.process.pid}" in finding.text
+def test_a_running_paddock_is_recognised(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "paddock", "serve", "-m", "fake:", "--port", "0", "--lazy"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path
+    ) as server:
+        assert server.stdout is not None
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", server.stdout.readline())
+        assert found is not None
+        finding = look_at_port("127.0.0.1", int(found[1]))
+        server.terminate()
+    assert finding.level == "ok" and f"pid {server.pid}" in finding.text
 
 
 @pytest.mark.parametrize(
@@ -96,13 +123,13 @@ def test_a_server_of_ours_is_recognised(fake_server: Server) -> None:
         ("127.0.0.1", False, False, "ok", "only this machine"),
         ("::1", False, False, "ok", "only this machine"),
         ("localhost", False, False, "ok", "only this machine"),
-        ("0.0.0.0", False, True, "warning", "there is no key"),
+        ("0.0.0.0", False, True, "warning", "no API key is set"),
         ("gpu.example.org", False, False, "warning", "api_key_file"),
         ("0.0.0.0", True, False, "warning", "clear text"),
         ("0.0.0.0", True, True, "ok", "over TLS"),
     ],
 )
-def test_who_can_reach_it(host: str, keys: bool, tls: bool, level: Level, says: str) -> None:
+def test_exposure(host: str, keys: bool, tls: bool, level: Level, says: str) -> None:
     found, text = _worst([check_exposure(host, keys=keys, tls=tls)])
     assert found == level and says in text
 
@@ -117,14 +144,14 @@ def test_who_can_reach_it(host: str, keys: bool, tls: bool, level: Level, says: 
         (["http://localhost:5000", "*"], False, "warning"),
     ],
 )
-def test_browser_pages(origins: list[str], keys: bool, level: Level) -> None:
+def test_cors_origins(origins: list[str], keys: bool, level: Level) -> None:
     assert _worst([check_cors(origins, keys=keys)])[0] == level
 
 
 # ── models ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_directory(tmp_path: Path) -> None:
+def test_models_directory(tmp_path: Path) -> None:
     assert check_directory(tmp_path).level == "ok"
     missing = check_directory(tmp_path / "none")
     assert missing.level == "problem" and "mkdir -p" in missing.cure
@@ -132,7 +159,7 @@ def test_the_directory(tmp_path: Path) -> None:
     assert check_directory(tmp_path / "file").level == "problem"
 
 
-def test_files_and_the_default(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+def test_model_files_and_the_default_model(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
     def catalogue() -> Any:
         return open_catalogue(ModelManagerSettings(models_directory=tmp_path))
 
@@ -147,7 +174,7 @@ def test_files_and_the_default(tmp_path: Path, tiny_models: dict[str, Path]) -> 
     assert level == "problem" and "did you mean 'Good'" in text and "case-sensitive" in text
 
 
-def test_models_are_looked_at_with_their_settings(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+def test_each_model_is_checked_with_its_settings(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
     (tmp_path / "llama.gguf").symlink_to(tiny_models["llama"])
     room = Room(64 * GIB, 32 * GIB)
 
@@ -157,11 +184,11 @@ def test_models_are_looked_at_with_their_settings(tmp_path: Path, tiny_models: d
     assert look()[0] == "ok"
     assert look(n_ctx=2048)[0] == "ok"
     assert "was trained for 2048" in look(n_ctx=4096)[1]
-    assert look(n_ctx=4096, parallel=2)[0] == "ok", "each of the two has half of it"
+    assert look(n_ctx=4096, parallel=2)[0] == "ok", "each of the two requests has half of it"
     assert "n_ctx" in look(models={"llama": {"n_ctx": 4096}})[1]
     assert look(default_model="llama")[0] == "ok"
     assert look(default_model="other")[0] == "problem"
-    assert look(memory_limit=1000)[0] == "ok", "the room was said to have none"
+    assert look(memory_limit=1000)[0] == "ok", "the limit comes from `room`"
     assert look(models={"llama": {"chat_template_file": tmp_path / "none"}})[0] == "problem"
 
 
@@ -186,13 +213,13 @@ def test_memory() -> None:
 
 
 @given(st.integers(0, 1 << 60), st.integers(0, 1 << 60), st.integers(0, 1 << 60))
-def test_what_does_not_fit_is_never_passed_over(need: int, total: int, free: int) -> None:
+def test_a_model_that_does_not_fit_is_always_reported(need: int, total: int, free: int) -> None:
     found = list(check_memory([Need("a", need)], Room(total, free)))
     assert (found[0].level == "problem") == (need > total)
     assert (found[0].level == "ok") == (need <= min(total, free))
 
 
-def test_a_context_beyond_the_models() -> None:
+def test_a_context_beyond_the_trained_length() -> None:
     assert list(check_context("a", None, 2048)) == list(check_context("a", 4096, None)) == []
     assert list(check_context("a", 2048, 2048)) == []
     assert _worst(check_context("a", 4096, 2048))[0] == "warning"
@@ -205,7 +232,7 @@ def test_a_context_beyond_the_models() -> None:
     ("build", "flags", "level", "says"),
     [
         (Build(["AVX2", "FMA", "F16C", "OPENMP"]), "avx2 fma f16c sse4_2", "ok", "AVX2, FMA, F16C"),
-        (Build(["AVX2", "FMA", "F16C", "AVX512"]), "avx2 fma f16c", "problem", "AVX512, which this CPU has not"),
+        (Build(["AVX2", "FMA", "F16C", "AVX512"]), "avx2 fma f16c", "problem", "AVX512, which this CPU does not have"),
         (Build(["SSE3"]), "pni avx2", "warning", "without AVX2"),
         (Build(["NEON", "DOTPROD"]), "asimd asimddp i8mm", "warning", "MATMUL_INT8"),
         (Build(["AVX2"]), "", "ok", "AVX2"),
@@ -227,7 +254,7 @@ def test_the_cpu(build: Build, flags: str, level: Level, says: str) -> None:
         (0, "amd", False, True, True, "warning", 'CMAKE_ARGS="-DGGML_HIP=on"'),
         (0, "nvidia", False, False, True, "ok", "on the CPU"),
         (0, "nvidia", True, True, False, "problem", "nvidia-modprobe"),
-        (0, None, True, True, False, "warning", "finds none"),
+        (0, None, True, True, False, "warning", "finds no GPU"),
         (0, None, False, True, True, "ok", "on the CPU"),
     ],
 )
@@ -237,7 +264,7 @@ def test_the_gpu(gpus: int, here: Any, built: bool, wanted: bool, opened: bool, 
     assert found == level and says in text
 
 
-def test_what_there_is_is_seen(tmp_path: Path) -> None:
+def test_cpu_flags_and_gpu_are_detected(tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text("processor : 0\nflags\t\t: fpu avx2 fma\n\nprocessor : 1\nflags\t: fpu\n")
     assert processor_flags(tmp_path / "cpuinfo") == {"fpu", "avx2", "fma"}
     assert processor_flags(tmp_path / "none") == frozenset()
@@ -247,14 +274,14 @@ def test_what_there_is_is_seen(tmp_path: Path) -> None:
     assert gpu_here(tmp_path) == "nvidia"
 
 
-def test_the_library_tells_how_it_was_built() -> None:
+def test_the_build_of_the_library_is_read() -> None:
     build = ask_build()
     assert build.failure == ""
     assert {"NEON", "SSE3"} & set(build.features)
-    assert check_processor(build, processor_flags()).level != "problem", "it has served the other tests"
+    assert check_processor(build, processor_flags()).level != "problem", "the other tests use it"
 
 
-def test_a_library_for_another_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_crashes_or_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nkill -ILL $$\n")
     python.chmod(0o755)
@@ -270,7 +297,7 @@ def test_speed() -> None:
     for settings in ({"cont_batching": False}, {"flash_attn": "off"}, {"idle_timeout": 0}):
         assert _worst(check_speed(ModelManagerSettings(n_threads=1, **settings), 4))[0] == "warning"
     exact = ModelManagerSettings(n_threads=1, cont_batching=False, parallel=1)
-    assert _worst(check_speed(exact, 4))[0] == "ok", "slower on purpose"
+    assert _worst(check_speed(exact, 4))[0] == "ok", "the user asked for it"
     early = ModelManagerSettings(n_threads=1, models={"a": {"path": "fake:", "preload": True}})
     assert "a when the server starts" in _worst(check_speed(early, 1))[1]
 
@@ -319,7 +346,7 @@ def test_the_folder_for_slots(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
-def test_what_is_closed_to_us(tmp_path: Path) -> None:
+def test_files_without_permission(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o000)
     (tmp_path / "key").touch(mode=0o000)
     assert check_directory(tmp_path / "closed").level == "problem"
@@ -327,7 +354,7 @@ def test_what_is_closed_to_us(tmp_path: Path) -> None:
     assert _worst(check_secret(tmp_path / "key", "the key file"))[0] == "problem"
 
 
-def test_what_makes_it_easy_for_others() -> None:
+def test_root_metrics_and_short_keys() -> None:
     assert check_root(1000) is None
     root = check_root(0)
     assert root is not None and root.level == "warning" and "root" in root.text
@@ -346,24 +373,24 @@ def test_what_makes_it_easy_for_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "level", "says"),
+    ("shown", "level", "says"),
     [
         ({"ActiveState": "active", "NRestarts": "0", "UnitFileState": "enabled"}, "ok", "is running"),
         ({"ActiveState": "active", "NRestarts": "0", "UnitFileState": "disabled"}, "warning", "enable paddock"),
         ({"ActiveState": "active", "NRestarts": "4"}, "warning", "restarted 4 times"),
         ({"ActiveState": "inactive", "NRestarts": "0"}, "warning", "systemctl --user start paddock"),
-        ({"ActiveState": "activating", "NRestarts": "3", "Result": "oom-kill"}, "problem", "for want of memory"),
+        ({"ActiveState": "activating", "NRestarts": "3", "Result": "oom-kill"}, "problem", "memory ran out"),
         ({"ActiveState": "failed", "Result": "start-limit-hit"}, "problem", "journalctl --user -u paddock -n 50"),
     ],
 )
-def test_the_service(said: dict[str, str], level: Level, says: str) -> None:
-    finding = check_service("paddock", {"LoadState": "loaded", **said}, system=False)
+def test_the_service(shown: dict[str, str], level: Level, says: str) -> None:
+    finding = check_service("paddock", {"LoadState": "loaded", **shown}, system=False)
     assert finding is not None
     found, text = _worst([finding])
     assert found == level and says in text
 
 
-def test_no_service_is_nothing_to_tell() -> None:
+def test_a_missing_service_gives_no_finding() -> None:
     assert check_service("paddock", {}, system=True) is None
     assert check_service("paddock", {"LoadState": "not-found", "ActiveState": "inactive"}, system=True) is None
 
@@ -389,7 +416,7 @@ def _doctor(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_sound_machine(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+def test_a_machine_without_problems(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
     settings = {"server": {"port": 0}, "model_manager": {"models_directory": str(tiny_models["llama"].parent)}}
     (tmp_path / "c.json").write_text(json.dumps(settings))
     done = _doctor("--config", "c.json", cwd=tmp_path)
@@ -398,7 +425,7 @@ def test_a_sound_machine(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_much_is_wrong(tmp_path: Path) -> None:
+def test_many_problems(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "broken.gguf").write_bytes(b"GGUF but no model, as one can see")
     (tmp_path / "keys").touch(mode=0o644)
@@ -417,10 +444,10 @@ def test_much_is_wrong(tmp_path: Path) -> None:
         found = [Finding(**finding) for finding in json.loads(done.stdout)]
         assert {finding.about for finding in found if finding.level == "problem"} == {"models", "port", "permissions"}
         assert all(finding.cure for finding in found if finding.level != "ok")
-        assert any("the configuration, which holds keys, c.json can be read by everybody" in f.text for f in found)
-        people = _doctor("--config", "c.json", cwd=tmp_path)
-    assert people.returncode == 1
-    assert f"→ end it (kill {os.getpid()})" in people.stdout
+        assert any("the configuration, which holds keys, c.json can be read by all users" in f.text for f in found)
+        text = _doctor("--config", "c.json", cwd=tmp_path)
+    assert text.returncode == 1
+    assert f"→ end it (kill {os.getpid()})" in text.stdout
 
 
 @pytest.mark.parametrize(
@@ -430,7 +457,7 @@ def test_much_is_wrong(tmp_path: Path) -> None:
         ('{"server": {"prot": 80}}', "did you mean 'server.port'"),
     ],
 )
-def test_a_configuration_that_cannot_be_read(tmp_path: Path, text: str, says: str) -> None:
+def test_an_invalid_configuration(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "c.json").write_text(text)
     done = _doctor("--config", "c.json", cwd=tmp_path)
     assert done.returncode == 1
@@ -446,7 +473,7 @@ def test_a_configuration_that_cannot_be_read(tmp_path: Path, text: str, says: st
         ("off", (), "warning", "sandbox is off"),
     ],
 )
-def test_the_sandbox_is_told(mode: SandboxMode, missing: tuple[str, ...], level: str, text: str) -> None:
+def test_the_sandbox(mode: SandboxMode, missing: tuple[str, ...], level: str, text: str) -> None:
     finding = check_sandbox(mode, SandboxState(("no_new_privs", "landlock", "seccomp"), 7, missing))
     assert finding.level == level
     assert text in finding.text

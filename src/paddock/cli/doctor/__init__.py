@@ -1,5 +1,8 @@
-"""`paddock doctor`: what is wrong here, and what helps. Checks are pure; what they judge is looked up beside them."""
+"""`paddock doctor`: finds problems of the machine, the configuration, the models and the server.
 
-from paddock.cli.doctor.report import command
+A check is a pure function that returns a `Finding`. The functions `look_at_…` collect what the checks need.
+"""
+
+from paddock.cli.doctor.command import command
 
 __all__ = ["command"]

@@ -1,4 +1,4 @@
-"""What a check finds."""
+"""The result of a check."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Finding:
     about: str
     text: str
     cure: str = ""
-    """What to do about it; with `ok`, what could be done."""
+    """How to solve the problem. With `ok`: an optional change."""
 
 
 def size(value: int) -> str:

@@ -1,4 +1,4 @@
-"""Are the models there, whole, and small enough?"""
+"""Checks of the models: their files, the memory they take, and settings that make them slow."""
 
 from __future__ import annotations
 
@@ -8,20 +8,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
+
 from paddock.cli.doctor.finding import Finding, size
 from paddock.config import ModelSettings
 from paddock.errors import ModelNotFound, StartupError
+from paddock.fleet import open_catalogue
+from paddock.fleet.memory.machine import room_in_control_group
 
 if TYPE_CHECKING:
     from paddock.config import ModelManagerSettings
     from paddock.fleet import Catalogue, Model
+    from paddock.fleet.process.build import Build
 
 _LARGE_CACHE = 1 << 30
+_SMALLER = (
+    "a smaller context (n_ctx), fewer parallel requests (parallel), cache_type_k and cache_type_v q8_0, or a model "
+    "with fewer bits"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one model takes."""
+    """The memory that one model takes."""
 
     name: str
     host: int
@@ -29,19 +38,19 @@ class Need:
     weights: int = 0
     cache: int = 0
     stays: bool = False
-    """From the start and for good."""
+    """It is never unloaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What the machine has, and what of it is free."""
+    """The memory of the machine, and how much of it is free."""
 
     total: int
     free: int
     gpu: int | None = None
-    """Free on all GPUs; None where none is used."""
+    """Free on all GPUs; None without a GPU."""
     limit: int | None = None
-    """`memory_limit`, the operator's own."""
+    """`memory_limit`."""
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -53,43 +62,30 @@ def check_directory(directory: Path) -> Finding:
             "problem",
             "models",
             f"the models directory {directory} does not exist",
-            "correct model_manager.models_directory, or make it: "
-            f"mkdir -p {directory}; a disk that is not mounted looks the same",
+            f"correct model_manager.models_directory, mount the disk, or create it: mkdir -p {directory}",
         )
     if not os.access(directory, os.R_OK | os.X_OK):
-        return Finding(
-            "problem",
-            "models",
-            f"the models directory {directory} cannot be read",
-            f"allow it to the user who serves: chmod o+rx {directory}",
-        )
+        cure = f"give the server's user access: chmod o+rx {directory}"
+        return Finding("problem", "models", f"the models directory {directory} cannot be read", cure)
     return Finding("ok", "models", f"the models directory is {directory}")
 
 
 def check_files(catalogue: Catalogue) -> Iterator[Finding]:
     for note in catalogue.notes:
-        yield Finding("warning", "models", note, "`paddock models` shows what is served")
+        yield Finding("warning", "models", note, "`paddock models` lists the models that are served")
     if not len(catalogue):
-        yield Finding(
-            "warning",
-            "models",
-            "there is no .gguf file there yet",
-            "put models there, or fetch one: paddock pull OWNER/NAME",
-        )
-    whole = 0
+        cure = "put models there, or download one: paddock pull OWNER/NAME"
+        yield Finding("warning", "models", "the models directory has no .gguf file", cure)
+    valid = 0
     for model in catalogue:
         problem = model.problem()
         if problem is None:
-            whole += 1
+            valid += 1
             continue
-        yield Finding(
-            "problem",
-            "models",
-            f"{model.name} cannot be loaded: {problem}",
-            f"get {model.path or 'its file'} again (paddock pull), or move it away",
-        )
-    if whole:
-        yield Finding("ok", "models", f"{whole} {'model' if whole == 1 else 'models'} can be served")
+        cure = f"download {model.path or 'its file'} again (paddock pull), or move it away"
+        yield Finding("problem", "models", f"{model.name} cannot be loaded: {problem}", cure)
+    if valid:
+        yield Finding("ok", "models", f"{valid} {'model' if valid == 1 else 'models'} can be served")
 
 
 def check_default(catalogue: Catalogue, default: str | None) -> Iterator[Finding]:
@@ -98,20 +94,11 @@ def check_default(catalogue: Catalogue, default: str | None) -> Iterator[Finding
     try:
         catalogue.find(default)
     except ModelNotFound as error:
-        yield Finding(
-            "problem",
-            "models",
-            f"default_model: {error.message}",
-            "names are case-sensitive, without folder, .gguf optional: `paddock models` lists them",
-        )
+        cure = "names are case-sensitive, without the folder, .gguf is optional: `paddock models` lists them"
+        yield Finding("problem", "models", f"default_model: {error.message}", cure)
 
 
 # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-_SMALLER = (
-    "a smaller context (n_ctx), fewer requests at once (parallel), cache_type_k and cache_type_v q8_0, or a model "
-    "with fewer bits"
-)
 
 
 def check_memory(needs: list[Need], room: Room) -> Iterator[Finding]:
@@ -119,62 +106,78 @@ def check_memory(needs: list[Need], room: Room) -> Iterator[Finding]:
     for need in needs:
         about = f"{need.name} takes {size(need.host)}"
         if need.host > most:
-            what = "memory_limit allows" if most == room.limit else "this machine has"
-            yield Finding("problem", "memory", f"{about}, and {what} {size(most)}", _SMALLER)
+            limit = "memory_limit allows" if most == room.limit else "this machine has"
+            yield Finding("problem", "memory", f"{about}, but {limit} {size(most)}", _SMALLER)
         elif need.host > room.free:
-            yield Finding(
-                "warning",
-                "memory",
-                f"{about}, and {size(room.free)} are free now",
-                "end what else takes memory, or unload other models: POST /admin/unload",
-            )
+            cure = "stop other programs, or unload other models: POST /admin/unload"
+            yield Finding("warning", "memory", f"{about}, but only {size(room.free)} are free now", cure)
         if room.gpu is not None and need.gpu > room.gpu:
-            yield Finding(
-                "warning",
-                "memory",
-                f"{need.name} takes {size(need.gpu)} on the GPU, where {size(room.gpu)} are free",
-                'fewer layers there: n_gpu_layers as a number, or "auto" for as many as fit',
-            )
+            text = f"{need.name} takes {size(need.gpu)} on the GPU, which has {size(room.gpu)} free"
+            cure = 'put fewer layers there: n_gpu_layers as a number, or "auto" for as many as fit'
+            yield Finding("warning", "memory", text, cure)
         if need.cache > max(need.weights, _LARGE_CACHE):
-            yield Finding(
-                "warning",
-                "context",
-                f"the context of {need.name} takes {size(need.cache)}, more than its weights ({size(need.weights)})",
-                "a smaller n_ctx is faster too, or cache types of q8_0",
-            )
+            text = f"the context of {need.name} takes {size(need.cache)}, more than its weights ({size(need.weights)})"
+            yield Finding("warning", "context", text, "a smaller n_ctx is also faster; or cache types of q8_0")
     staying = [need for need in needs if need.stays]
     together = sum(need.host for need in staying)
     if len(staying) > 1 and together > most:
-        yield Finding(
-            "problem",
-            "memory",
-            f"models that are never unloaded take {size(together)} together, of {size(most)}",
-            "pin fewer of them, or make them smaller",
-        )
+        text = f"models that are never unloaded take {size(together)} together, of {size(most)}"
+        yield Finding("problem", "memory", text, "pin fewer of them, or make them smaller")
     if needs and all(need.host <= room.free for need in needs):
         largest = max(needs, key=lambda need: need.host)
-        yield Finding(
-            "ok", "memory", f"{size(room.free)} are free; the largest model, {largest.name}, takes {size(largest.host)}"
-        )
+        text = f"{size(room.free)} are free; the largest model, {largest.name}, takes {size(largest.host)}"
+        yield Finding("ok", "memory", text)
 
 
-def check_context(name: str, wanted: int | None, trained: int | None) -> Iterator[Finding]:
-    """`wanted` is what one request may come to, if somebody said so."""
-    if wanted is not None and trained and wanted > trained:
-        yield Finding(
-            "warning",
-            "context",
-            f"n_ctx gives {wanted} tokens to a request, but {name} was trained for {trained}",
-            "set n_ctx to 0 for the model's own: more takes memory and helps nobody",
-        )
+def check_context(name: str, longest: int | None, trained: int | None) -> Iterator[Finding]:
+    """`longest` is the configured context of one request; None if it is not configured."""
+    if longest is not None and trained and longest > trained:
+        text = f"n_ctx gives {longest} tokens to a request, but {name} was trained for {trained}"
+        cure = "set n_ctx to 0 for the trained length: a longer context takes memory and has no use"
+        yield Finding("warning", "context", text, cure)
 
 
-# ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── speed ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def check_speed(settings: ModelManagerSettings, cores: int) -> Iterator[Finding]:
+    if settings.n_threads > cores:
+        text = f"n_threads is {settings.n_threads}, but there are {cores} cores: threads wait for each other"
+        yield Finding("warning", "speed", text, f"set n_threads to {cores}, or remove it")
+    if settings.is_deterministic:
+        text = "answers are deterministic: prompts are computed and reused in chunks of 128 tokens"
+        yield Finding("ok", "speed", text, "set deterministic to false for speed")
+    elif not settings.cont_batching:
+        cure = "set cont_batching to true; for the same bytes with the same seed set `deterministic`"
+        yield Finding("warning", "speed", "continuous batching is off: requests run one after another", cure)
+    if settings.flash_attn == "off":
+        text = "flash attention is off: long contexts are slower and take more memory"
+        yield Finding("warning", "speed", text, 'set flash_attn to "auto"')
+    if settings.idle_timeout == 0:
+        text = "idle_timeout is 0: a model stays in memory until another one needs the memory"
+        cure = "set idle_timeout to a number of seconds, or unload models: POST /admin/unload"
+        yield Finding("warning", "memory", text, cure)
+        return
+    early = [name for name, model in settings.models.items() if model.preload or model.pinned]
+    is_single = settings.model is not None or not (settings.models_directory or settings.models)
+    if not early and is_single and not settings.lazy:
+        early = ["the model"]
+    loaded = f"{', '.join(early)} when the server starts, others" if early else "each model"
+    text = f"loaded: {loaded} at the first request, which then takes longer; unloaded after {settings.idle_timeout:g} s"
+    cure = "`preload` under model_manager.models loads one at the start, `pinned` keeps it"
+    yield Finding("ok", "speed", f"{text} without a request", cure)
+
+
+# ── collecting ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def room_for_models(settings: ModelManagerSettings, build: Build) -> Room:
+    memory, group = psutil.virtual_memory(), room_in_control_group()
+    free = memory.available if group is None else min(memory.available, group)
+    return Room(memory.total, free, sum(gpu.free for gpu in build.gpus) if build.gpus else None, settings.memory_limit)
 
 
 def look_at_models(settings: ModelManagerSettings, room: Room) -> Iterator[Finding]:
-    from paddock.fleet import open_catalogue
-
     if settings.models_directory is not None and settings.model is None:
         found = check_directory(settings.models_directory)
         yield found
@@ -183,7 +186,7 @@ def look_at_models(settings: ModelManagerSettings, room: Room) -> Iterator[Findi
     try:
         catalogue = open_catalogue(settings.model_copy(update={"default_model": None}))
     except StartupError as error:
-        yield Finding("problem", "models", error.message, "correct model_manager, or the file it names")
+        yield Finding("problem", "models", error.message, "correct model_manager, or the file that it names")
         return
     yield from check_files(catalogue)
     yield from check_default(catalogue, settings.default_model)
@@ -194,7 +197,7 @@ def look_at_models(settings: ModelManagerSettings, room: Room) -> Iterator[Findi
 
 
 def _longest(model: Model) -> int | None:
-    """The tokens that one request may come to; None where nobody said so."""
+    """The most tokens of one request; None if n_ctx is the default."""
     options = model.options
     if options.n_ctx == ModelSettings.model_fields["n_ctx"].default:
         return None

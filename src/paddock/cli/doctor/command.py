@@ -1,0 +1,77 @@
+"""The command: runs every check and prints the findings."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from paddock.cli.doctor.finding import Finding, Level
+
+_COLOURS: dict[Level, str] = {"ok": "green", "warning": "yellow", "problem": "red"}
+_LEVEL_WIDTH, _ABOUT_WIDTH = 9, 14
+
+
+@click.command("doctor", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The configuration file (JSON).")
+@click.option("--service", default="paddock", metavar="NAME", help="The systemd service to check. [paddock]")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(config: Path | None, service: str, as_json: bool) -> None:
+    """Check whether `paddock serve` would work, and work fast, with the same settings.
+
+    Each problem is printed with its solution. The exit status is 1 if there is a problem; warnings leave it at 0.
+    """
+    file = config or (Path(named).expanduser() if (named := os.environ.get("PADDOCK_CONFIG")) else None)
+    findings = []
+    for finding in _examine(file, service):
+        findings.append(finding)
+        if not as_json:
+            click.echo(_lines(finding))
+    problems, warnings = (sum(finding.level == level for finding in findings) for level in ("problem", "warning"))
+    if as_json:
+        click.echo(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        click.echo(f"{_count(problems, 'problem')}, {_count(warnings, 'warning')}")
+    sys.exit(1 if problems else 0)
+
+
+def _examine(file: Path | None, service: str) -> Iterator[Finding]:
+    from paddock.cli.doctor.machine import check_processor, look_at_installation, look_at_machine, processor_flags
+    from paddock.cli.doctor.models import check_speed, look_at_models, room_for_models
+    from paddock.cli.doctor.server import look_at_server, look_at_service
+    from paddock.config import load_settings
+    from paddock.errors import SettingsError
+    from paddock.fleet.process.build import ask_build
+
+    yield from look_at_installation()
+    build = ask_build()
+    yield check_processor(build, processor_flags())
+    try:
+        settings = load_settings(file=file)
+    except SettingsError as error:
+        yield Finding("problem", "config", error.message, "correct it; README.md has an example of a configuration")
+    else:
+        yield Finding("ok", "config", f"{file or 'the configuration'} is valid")
+        manager = settings.model_manager
+        yield from look_at_machine(settings, build)
+        yield from look_at_models(manager, room_for_models(manager, build))
+        yield from check_speed(manager, os.cpu_count() or 1)
+        yield from look_at_server(settings.server, file)
+    yield from look_at_service(service)
+
+
+def _lines(finding: Finding) -> str:
+    level = click.style(f"{finding.level:<{_LEVEL_WIDTH}}", fg=_COLOURS[finding.level])
+    line = f"{level}{finding.about:<{_ABOUT_WIDTH}}{finding.text}"
+    if not finding.cure or finding.level == "ok":
+        return line
+    return f"{line}\n{'':<{_LEVEL_WIDTH + _ABOUT_WIDTH}}→ {finding.cure}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
