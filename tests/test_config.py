@@ -278,7 +278,7 @@ def test_layers_are_a_number_or_left_to_us(tmp_path: Path) -> None:
         assert "; " not in said
 
 
-def test_one_slot_without_cont_batching_is_deterministic_unless_told(tmp_path: Path) -> None:
+def test_one_slot_without_continuous_batching_is_deterministic_unless_told(tmp_path: Path) -> None:
     def is_deterministic(**manager: Any) -> bool:
         return load(tmp_path, {"model_manager": manager}).model_manager.settings_for("any").is_deterministic
 

@@ -83,7 +83,7 @@ def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
     assert order == [2, 1]
 
 
-def test_without_cont_batching_requests_run_one_by_one() -> None:
+def test_without_continuous_batching_requests_run_one_by_one() -> None:
     harness = Harness(cont_batching=False)
     for id in range(3):
         harness.ask(id, f"{id}" * 20)
