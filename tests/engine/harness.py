@@ -66,7 +66,8 @@ class Harness:
     def run(self) -> None:
         while self.step():
             pass
-        assert self.scheduler.is_idle
+        self.scheduler.check_idle()
+        assert self.engine.used_sequences() == []
 
     def alone(self, id: int, text: str, **fields: Any) -> list[int]:
         """The answer of an otherwise empty harness."""

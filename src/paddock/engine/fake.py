@@ -245,6 +245,9 @@ class FakeEngine:
             raise NoCells(f"{needed} cells are needed; there are {self.shape.cells - self._short}")
         return [self._advance(span, adapters) for span in spans]
 
+    def used_sequences(self) -> list[int]:
+        return [sequence for sequence, cells in self._cells.items() if cells]
+
     def lend(self, pieces: Sequence[Piece]) -> list[_Cell]:
         return [
             cell for piece in pieces for cell in self._spans[piece.span][piece.offset : piece.offset + piece.length]

@@ -216,6 +216,10 @@ class LlamaEngine:
             for span in spans:
                 span.draft = []
 
+    def used_sequences(self) -> list[int]:
+        memory, count = lib.llama_get_memory(self._context), int(lib.llama_n_seq_max(self._context))
+        return [sequence for sequence in range(count) if int(lib.llama_memory_seq_pos_max(memory, sequence)) >= 0]
+
     def lend(self, pieces: Sequence[Piece]) -> Any:
         return self._divisible.lend(pieces)
 

@@ -115,6 +115,10 @@ class Engine(Protocol):
         """
         ...
 
+    def used_sequences(self) -> list[int]:
+        """The sequences that have cells."""
+        ...
+
     def lend(self, pieces: Sequence[Piece]) -> Any:
         """What host memory holds there, for `pack`. Nothing is copied, and nobody writes to it any more."""
         ...

@@ -1,6 +1,7 @@
 """Pure decisions on token ids: which requests run, which prefixes are cached, and what goes into the next step."""
 
 from paddock.scheduling.budget import StepBudget
+from paddock.scheduling.cache import CacheCorrupted
 from paddock.scheduling.cache_view import CacheSpan, CacheView, merge_spans
 from paddock.scheduling.fairness import FairQueue, may_enqueue
 from paddock.scheduling.packing import Job, Packer
@@ -10,6 +11,7 @@ from paddock.scheduling.scheduler import Scheduler
 from paddock.scheduling.slots import Slot
 
 __all__ = [
+    "CacheCorrupted",
     "CacheSpan",
     "CacheView",
     "FairQueue",

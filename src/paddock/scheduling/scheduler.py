@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from paddock.scheduling.admission import Admission
 from paddock.scheduling.budget import StepBudget
-from paddock.scheduling.cache import Cache
+from paddock.scheduling.cache import Cache, CacheCorrupted
 from paddock.scheduling.chunks import PrefillChunks
 from paddock.scheduling.layout import Layout, StreamLayout, UnifiedLayout
 from paddock.scheduling.plan import Plan, allow_drafts, exact_chunk, make_span
@@ -142,6 +142,13 @@ class Scheduler:
         room even alone; it is removed.
         """
         return self._admission.recover_cells(plan.requests)
+
+    def check_idle(self) -> None:
+        """Check the counters of the cache while nothing runs. Raises `CacheCorrupted`."""
+        assert self.is_idle, "the check is for an idle scheduler"
+        self.cache.check_integrity()
+        if self.cache.free != self.cells:
+            raise CacheCorrupted(f"no request runs, but only {self.cache.free} of {self.cells} cells are free")
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -10,13 +11,16 @@ from queue import Empty
 
 from paddock.engine import Engine, open_engine
 from paddock.errors import NoCells, PaddockError
-from paddock.scheduling import CacheView, Plan, Progress, Request, Scheduler, StepBudget
+from paddock.scheduling import CacheCorrupted, CacheView, Plan, Progress, Request, Scheduler, StepBudget
 from paddock.types import EngineOptions, Sampled, SlotView
 from paddock.wire import Delta, Slots, Stats, Step
 from paddock.worker.cpu_lock import CpuLock
 from paddock.worker.logs import log_failure, log_warning
 from paddock.worker.native_thread import Died, NativeThread, Opening
 from paddock.worker.slots import slot_states, slot_views
+
+# Set to 1 in the environment of the server: workers check the counters of their cache whenever they are idle.
+CHECK_CACHE = "PADDOCK_CHECK_CACHE"
 
 # ── what the engine thread is told ───────────────────────────────────────────────────────────────────────────────────
 
@@ -116,6 +120,7 @@ class EngineThread(NativeThread[Command]):
         self._send = send
         self._visits: list[Visit] = []
         self._scheduler: Scheduler | None = None
+        self._checks_cache = os.environ.get(CHECK_CACHE, "") not in ("", "0")
 
     def look(self, most_spans: int) -> Sight:
         """How things are, for the other threads, once it is open. No step can begin or end meanwhile."""
@@ -251,6 +256,8 @@ class EngineThread(NativeThread[Command]):
     def _receive(self, engine: Engine, scheduler: Scheduler) -> None:
         """Take every waiting command; with nothing to run, sleep until one comes."""
         idle = scheduler.is_idle
+        if idle and self._checks_cache:
+            _check_cache(engine, scheduler)
         if idle and self.counters.due(now := time.perf_counter(), idle=True):
             self._send(self.counters.stats(scheduler, now))
         try:
@@ -271,6 +278,13 @@ class EngineThread(NativeThread[Command]):
                 command = self._inbox.get_nowait()
         except Empty:
             return
+
+
+def _check_cache(engine: Engine, scheduler: Scheduler) -> None:
+    """Raise `CacheCorrupted`, which ends the worker, if the cache's counters or the engine's cells are wrong."""
+    scheduler.check_idle()
+    if used := engine.used_sequences():
+        raise CacheCorrupted(f"no request runs, but the sequences {used} have cells")
 
 
 def _unreadable(error: Exception) -> PaddockError:
