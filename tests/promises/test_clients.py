@@ -1,4 +1,4 @@
-"""Real clients against the real model: the README's own code, run as it stands, and the `openai` package."""
+"""Real clients against the real model: the code of the README and the guides, and the `openai` package."""
 
 from __future__ import annotations
 
@@ -15,49 +15,44 @@ import openai
 import pydantic
 import pytest
 
+from documents import snippets
+from documents.markdown import ROOT, Block
 from tests.server import Server
 
-README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+# Snippets that the real model answers too; tests/test_documents.py runs all of them against the fake one.
+_GUIDES = ("clients", "completions", "structured-output", "tools")
+_FILES = [ROOT / "README.md", *(ROOT / "docs" / "guides" / f"{name}.md" for name in _GUIDES)]
 
 
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+def _blocks(*languages: str) -> list[object]:
+    found = [block for block in snippets.runnable() if block.document in _FILES and block.language in languages]
+    found = [block for block in found if "make " not in block.code]
+    return [pytest.param(block, id=block.place) for block in found]
 
 
 def _at(code: str, server: Server) -> str:
-    """The code unchanged, but for the port: 8080 may be taken on this machine."""
+    """The code with the port of the server: 8080 may be in use on this machine."""
     port = server.url.rpartition(":")[2]
     return re.sub(r"(localhost|127\.0\.0\.1):8080", rf"\1:{port}", code)
 
 
-@pytest.mark.parametrize("code", _blocks("python"))
-def test_python_in_the_readme(demo_server: Server, code: str, tmp_path: Path) -> None:
-    file = tmp_path / "client.py"
-    file.write_text(_at(code, demo_server))
-    done = subprocess.run([sys.executable, file], capture_output=True, text=True, timeout=250)
-    assert done.returncode == 0, done.stderr
-    assert len(done.stdout.strip()) > 5
-
-
-@pytest.mark.parametrize("code", _blocks("javascript"))
-def test_javascript_in_the_readme(demo_server: Server, code: str, tmp_path: Path) -> None:
-    node = shutil.which("node")
-    if node is None:
+@pytest.mark.parametrize("block", _blocks("python", "javascript"))
+def test_documented_programs(demo_server: Server, block: Block, tmp_path: Path) -> None:
+    interpreter = sys.executable if block.language == "python" else shutil.which("node")
+    if interpreter is None:
         pytest.skip("node is not installed")
-    file = tmp_path / "client.mjs"
-    file.write_text(_at(code, demo_server))
-    done = subprocess.run([node, file], capture_output=True, text=True, timeout=250)
+    file = tmp_path / ("client.py" if block.language == "python" else "client.mjs")
+    file.write_text(_at(block.code, demo_server))
+    done = subprocess.run([interpreter, file], capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.strip()) > 5
 
 
-def test_curl_in_the_readme(demo_server: Server) -> None:
-    commands = [block for block in _blocks("sh") if "curl" in block]
-    assert commands
-    for command in commands:
-        done = subprocess.run(["sh", "-c", _at(command, demo_server)], capture_output=True, text=True, timeout=250)
-        assert done.returncode == 0, done.stderr
-        assert "error" not in done.stdout
+@pytest.mark.parametrize("block", _blocks("sh"))
+def test_documented_curl_commands(demo_server: Server, block: Block) -> None:
+    done = subprocess.run(["sh", "-c", _at(block.code, demo_server)], capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr
+    assert '"error"' not in done.stdout
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The XML example of docs/guides/http-api.md, as it stands there, on the real demo model."""
+"""The XML example of docs/guides/structured-output.md, as it stands there, on the real demo model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from tests.server import Server
 
-_DOCUMENT = (Path(__file__).parents[2] / "docs" / "guides" / "http-api.md").read_text("utf-8")
+_DOCUMENT = (Path(__file__).parents[2] / "docs" / "guides" / "structured-output.md").read_text("utf-8")
 
 
 def _block(language: str, marker: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+|~~~+)(?P<language>[^\n]*)\n(?P<code>.*?)^ *(?P=fence)", re.M | re.S)
-_COMMENT = re.compile(r"<!--\s*(.*?)\s*-->\s*\Z", re.S)
+_COMMENT = re.compile(r"<!--\s*((?:(?!-->).)*?)\s*-->\s*\Z", re.S)
 _CODE = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"(?<!\\)!?\[[^\]]*\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)")
 _HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.M)
@@ -62,7 +62,7 @@ def blocks(document: Path) -> list[Block]:
     text = document.read_text("utf-8")
     found = []
     for match in _FENCE.finditer(text):
-        comment = _COMMENT.search(text, max(0, match.start() - 400), match.start())
+        comment = _COMMENT.search(text[max(0, match.start() - 400) : match.start()])
         indent = len(match["indent"])
         code = "".join(line[indent:] if line[:indent].isspace() else line for line in match["code"].splitlines(True))
         line = text.count("\n", 0, match.start()) + 1

@@ -1,0 +1,34 @@
+"""The workflows of the repository are valid YAML and call make targets that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+
+
+def _commands(workflow: Any) -> list[str]:
+    return [step["run"] for job in workflow["jobs"].values() for step in job["steps"] if "run" in step]
+
+
+@pytest.mark.parametrize("file", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_calls_targets_that_exist(file: Path) -> None:
+    workflow = yaml.safe_load(file.read_text("utf-8"))
+    called = re.findall(r"\bmake ([a-z-]+)", "\n".join(_commands(workflow)))
+    assert called
+    assert set(called) <= TARGETS
+    assert all("timeout-minutes" in job for job in workflow["jobs"].values())
+
+
+def test_every_other_file_is_valid() -> None:
+    others = [*(ROOT / ".github").rglob("*.yml"), ROOT / ".pre-commit-config.yaml"]
+    assert all(yaml.safe_load(file.read_text("utf-8")) for file in others)
+    for hook in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"][0]["hooks"]:
+        assert hook["entry"].startswith(".venv/bin/")
