@@ -20,6 +20,8 @@ _SUFFIXES = (".py", ".ts", ".tsx", ".toml", ".jinja")
 def problems() -> Iterator[str]:
     for document in all_documents():
         name = document.relative_to(ROOT)
+        if re.search(r"^(<{7}|>{7}) ", document.read_text("utf-8"), re.M):
+            yield f"{name}: a merge conflict is not resolved"
         for target in dead_links(document):
             yield f"{name}: the link {target} leads nowhere"
         if str(name).startswith(_NAMES_FILES):
