@@ -20,7 +20,7 @@ from paddock.errors import (
     ServerStopping,
 )
 from paddock.fleet.generation import Generation
-from paddock.fleet.journey import Journey
+from paddock.fleet.requests.request_record import RequestRecord
 from paddock.replicas.replica import ReplicaStatus
 from paddock.replicas.routing import Load
 from paddock.types import GenerateRequest, ModelInfo, Origin, TextPrompt, Usage
@@ -84,12 +84,12 @@ def _request(id: int) -> GenerateRequest:
     return GenerateRequest(id, TextPrompt("Say hello"), max_tokens=8)
 
 
-def _generation(pool: ClusterPool, told: list[Journey]) -> Generation:
-    journey = Journey("m", "generation", Origin(), told.append)
+def _generation(pool: ClusterPool, told: list[RequestRecord]) -> Generation:
+    journey = RequestRecord("m", "generation", Origin(), told.append)
     return Generation(_request, pool.entrance(_request(0)), journey)
 
 
-def _run(check: Callable[[ClusterPool, list[Journey]], Any], line: Line, wait_timeout: float = 60) -> None:
+def _run(check: Callable[[ClusterPool, list[RequestRecord]], Any], line: Line, wait_timeout: float = 60) -> None:
     async def run() -> None:
         pool = ClusterPool("m", line, wait_timeout=wait_timeout)
         try:
@@ -101,7 +101,7 @@ def _run(check: Callable[[ClusterPool, list[Journey]], Any], line: Line, wait_ti
 
 
 def test_an_answer_is_told_and_counted_where_it_came_from() -> None:
-    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
         generation = _generation(pool, told)
         await generation.begin()
         assert (generation.replica, generation.prompt_tokens, generation.fingerprint) == ("one", 3, "fp")
@@ -117,7 +117,7 @@ def test_an_answer_is_told_and_counted_where_it_came_from() -> None:
 
 
 def test_one_that_is_lost_before_the_first_token_is_replaced() -> None:
-    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
         generation = _generation(pool, told)
         await generation.begin()
         assert [delta.text async for delta in generation] == ["Hel", "lo"]
@@ -128,7 +128,7 @@ def test_one_that_is_lost_before_the_first_token_is_replaced() -> None:
 
 
 def test_after_the_first_token_the_client_is_told() -> None:
-    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
         generation = _generation(pool, told)
         await generation.begin()
         assert (await anext(generation)).text == "Hel"
@@ -139,7 +139,7 @@ def test_after_the_first_token_the_client_is_told() -> None:
 
 
 def test_two_deaths_over_one_request_are_enough() -> None:
-    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
         with pytest.raises(ReplicaLost):
             await _generation(pool, told).begin()
 
@@ -149,7 +149,7 @@ def test_two_deaths_over_one_request_are_enough() -> None:
 
 
 def test_a_full_queue_is_tried_again_and_a_wrong_request_is_not() -> None:
-    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
         generation = _generation(pool, told)
         await generation.begin()
         with pytest.raises(ContextLengthExceeded) as refused:
@@ -163,7 +163,7 @@ def test_a_full_queue_is_tried_again_and_a_wrong_request_is_not() -> None:
 
 
 def test_nobody_there_is_said_after_a_while() -> None:
-    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
         with pytest.raises(NoReplica, match="none of the 2 replicas of m took the request"):
             await _generation(pool, told).begin()
 
@@ -171,7 +171,7 @@ def test_nobody_there_is_said_after_a_while() -> None:
 
 
 def test_whoever_leaves_is_not_computed_for() -> None:
-    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
         generation = _generation(pool, told)
         await generation.begin()
         generation.close()
@@ -184,7 +184,7 @@ def test_whoever_leaves_is_not_computed_for() -> None:
 
 
 def test_a_stop_ends_what_does_not_finish() -> None:
-    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
         generation = _generation(pool, told)
         await generation.begin()
         reading = asyncio.ensure_future(anext(generation))
@@ -199,7 +199,7 @@ def test_a_stop_ends_what_does_not_finish() -> None:
 
 
 def test_an_answer_that_breaks_off_is_an_error() -> None:
-    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
         generation = _generation(pool, told)
         await generation.begin()
         with pytest.raises(PaddockError, match="too early"):
@@ -209,7 +209,7 @@ def test_an_answer_that_breaks_off_is_an_error() -> None:
 
 
 def test_the_cluster_decides_who_is_there() -> None:
-    async def check(pool: ClusterPool, told: list[Journey]) -> None:
+    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
         with pytest.raises(NotSupported):
             await pool.drain("one")
         with pytest.raises(NotSupported):

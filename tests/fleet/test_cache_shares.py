@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.fleet.memory.cache_shares import cache_room, cache_shares, is_worth_telling
+from paddock.fleet.memory.cache_shares import cache_room, cache_shares, is_significant
 
 MIB = 1 << 20
 _bytes = st.integers(0, 1 << 40)
@@ -38,8 +38,8 @@ def test_a_model_that_is_alone_has_all_of_it() -> None:
 
 
 def test_small_changes_are_not_told() -> None:
-    assert not is_worth_telling(100 * MIB, 97 * MIB)
-    assert is_worth_telling(100 * MIB, 50 * MIB)
-    assert is_worth_telling(0, 1)
-    assert is_worth_telling(MIB, 0)
-    assert not is_worth_telling(0, 0)
+    assert not is_significant(100 * MIB, 97 * MIB)
+    assert is_significant(100 * MIB, 50 * MIB)
+    assert is_significant(0, 1)
+    assert is_significant(MIB, 0)
+    assert not is_significant(0, 0)

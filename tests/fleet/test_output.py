@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.fleet.process.output import understand
+from paddock.fleet.process.output import parse_line
 
 
 @pytest.mark.parametrize(
@@ -21,16 +21,16 @@ from paddock.fleet.process.output import understand
     ],
 )
 def test_lines_have_levels(line: str, level: str, message: str) -> None:
-    assert understand(line) == (level, message, {})
+    assert parse_line(line) == (level, message, {})
 
 
 @given(st.text(st.characters(exclude_characters="\t")), st.dictionaries(st.text(), st.integers(0, 9) | st.text()))
 def test_what_else_a_line_tells(message: str, fields: dict[str, object]) -> None:
-    assert understand(f"<3>{message}\t{json.dumps(fields)}") == ("error", message, fields)
+    assert parse_line(f"<3>{message}\t{json.dumps(fields)}") == ("error", message, fields)
 
 
 @given(st.text())
 def test_anything_may_be_printed(line: str) -> None:
-    level, message, _ = understand(line)
+    level, message, _ = parse_line(line)
     assert level in ("debug", "info", "warning", "error", "critical")
     assert message in line

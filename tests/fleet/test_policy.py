@@ -12,87 +12,87 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paddock.failures import Failures
-from paddock.fleet.lifecycle.policy import Decision, Limits, Phase, Standing, decide
+from paddock.fleet.lifecycle.policy import Candidate, Decision, Limits, Phase, decide
 
 NOW = 1000.0
 _moments = st.floats(0, NOW)
 
 
 @st.composite
-def _situations(draw: st.DrawFn) -> tuple[list[Standing], Limits]:
+def _situations(draw: st.DrawFn) -> tuple[list[Candidate], Limits]:
     """Any situation that can come about: what is there fits."""
     limits = Limits(
         memory=draw(st.fixed_dictionaries({"host": st.integers(5, 30)}, optional={"gpu": st.integers(5, 30)})),
         models=draw(st.none() | st.integers(1, 4)),
     )
-    models: list[Standing] = []
+    models: list[Candidate] = []
     for number in range(draw(st.integers(1, 7))):
         phase = draw(st.sampled_from(get_args(Phase)))
-        model = Standing(
+        model = Candidate(
             f"m{number}",
             {"host": draw(st.integers(0, 20)), "gpu": draw(st.integers(0, 20))},
             phase,
             busy=draw(st.booleans()),
-            stays_until=NOW + draw(st.floats(-10, 10)),
+            resident_until=NOW + draw(st.floats(-10, 10)),
             last_used=draw(_moments),
             idle_timeout=draw(st.sampled_from([0.0, 100.0])),
             pinned=draw(st.booleans()),
-            waited_for_since=draw(st.none() | _moments),
+            waiting_since=draw(st.none() | _moments),
         )
-        there = [one for one in [*models, model] if one.phase != "out"]
-        models.append(model if _fit(there, limits) else replace(model, phase="out"))
+        there = [one for one in [*models, model] if one.phase != "unloaded"]
+        models.append(model if _fit(there, limits) else replace(model, phase="unloaded"))
     return models, limits
 
 
-def _fit(models: list[Standing], limits: Limits) -> bool:
+def _fit(models: list[Candidate], limits: Limits) -> bool:
     few = limits.models is None or len(models) <= limits.models
     return few and all(sum(one.needs[device] for one in models) <= most for device, most in limits.memory.items())
 
 
 @given(_situations())
-def test_what_is_decided_is_allowed(situation: tuple[list[Standing], Limits]) -> None:
+def test_what_is_decided_is_allowed(situation: tuple[list[Candidate], Limits]) -> None:
     models, limits = situation
     by_name = {model.name: model for model in models}
     decision = decide(models, limits, NOW)
     assert len(set(decision.load)) == len(decision.load)
-    assert len(set(decision.leave)) == len(decision.leave)
+    assert len(set(decision.unload)) == len(decision.unload)
     for name in decision.load:
-        assert by_name[name].phase == "out"
-        assert by_name[name].waited_for_since is not None
-    for name in decision.leave:
+        assert by_name[name].phase == "unloaded"
+        assert by_name[name].waiting_since is not None
+    for name in decision.unload:
         model = by_name[name]
-        assert model.phase == "in"
+        assert model.phase == "loaded"
         assert not model.pinned
-        assert not model.busy or model.stays_until <= NOW
-    there = [model for model in models if model.phase != "out"] + [by_name[name] for name in decision.load]
+        assert not model.busy or model.resident_until <= NOW
+    there = [model for model in models if model.phase != "unloaded"] + [by_name[name] for name in decision.load]
     assert _fit(there, limits), "nothing is loaded into room that is still taken"
 
 
 @settings(max_examples=500)
 @given(_situations())
-def test_nobody_leaves_for_nothing(situation: tuple[list[Standing], Limits]) -> None:
+def test_nobody_leaves_for_nothing(situation: tuple[list[Candidate], Limits]) -> None:
     """Whoever leaves has been idle for long, or makes room: with any one of them still there it would not be enough."""
     models, limits = situation
     decision = decide(models, limits, NOW)
-    waiting = [model for model in models if model.phase == "out" and model.waited_for_since is not None]
-    for name in decision.leave:
+    waiting = [model for model in models if model.phase == "unloaded" and model.waiting_since is not None]
+    for name in decision.unload:
         model = next(model for model in models if model.name == name)
         idle = not model.busy and model.idle_timeout and NOW - model.last_used >= model.idle_timeout
         assert idle or waiting
         if not idle and len(waiting) == 1:
-            staying = [one for one in models if one.phase in ("in", "loading") and one.name not in decision.leave]
+            staying = [one for one in models if one.phase in ("loaded", "loading") and one.name not in decision.unload]
             assert not _fit([*staying, model, *waiting], limits), "it could have stayed"
 
 
 @given(_situations())
-def test_deciding_again_changes_nothing(situation: tuple[list[Standing], Limits]) -> None:
+def test_deciding_again_changes_nothing(situation: tuple[list[Candidate], Limits]) -> None:
     models, limits = situation
     decision = decide(models, limits, NOW)
     after = [
-        replace(model, phase="loading", waited_for_since=None)
+        replace(model, phase="loading", waiting_since=None)
         if model.name in decision.load
-        else replace(model, phase="leaving")
-        if model.name in decision.leave
+        else replace(model, phase="unloading")
+        if model.name in decision.unload
         else model
         for model in models
         if model.name not in decision.impossible
@@ -103,46 +103,46 @@ def test_deciding_again_changes_nothing(situation: tuple[list[Standing], Limits]
 
 @settings(max_examples=500)
 @given(_situations())
-def test_the_one_that_waited_longest_is_not_passed_by(situation: tuple[list[Standing], Limits]) -> None:
+def test_the_one_that_waited_longest_is_not_passed_by(situation: tuple[list[Candidate], Limits]) -> None:
     models, limits = situation
     decision = decide(models, limits, NOW)
     waiting = [
         model
         for model in models
-        if model.phase == "out" and model.waited_for_since is not None and model.name not in decision.impossible
+        if model.phase == "unloaded" and model.waiting_since is not None and model.name not in decision.impossible
     ]
     if waiting:
-        oldest = min(waiting, key=lambda model: (model.waited_for_since, model.name))
+        oldest = min(waiting, key=lambda model: (model.waiting_since, model.name))
         if oldest.name not in decision.load:
             # What it needs is kept for it, should all of those leave that may.
-            there = [one for one in models if one.phase in ("in", "loading") and one.name not in decision.leave]
+            there = [one for one in models if one.phase in ("loaded", "loading") and one.name not in decision.unload]
             loaded = [one for one in models if one.name in decision.load]
-            movable = [one for one in there if one.phase == "in" and not one.pinned]
+            movable = [one for one in there if one.phase == "loaded" and not one.pinned]
             staying = [one for one in there if one not in movable]
             assert _fit([*staying, oldest], limits) <= _fit([*staying, *loaded, oldest], limits)
 
 
 def test_the_least_recently_used_leaves_and_only_as_many_as_needed() -> None:
     models = [
-        Standing("old", {"host": 4}, "in", last_used=1),
-        Standing("older", {"host": 2}, "in", last_used=0),
-        Standing("new", {"host": 4}, "in", last_used=2),
-        Standing("wanted", {"host": 4}, waited_for_since=3),
+        Candidate("old", {"host": 4}, "loaded", last_used=1),
+        Candidate("older", {"host": 2}, "loaded", last_used=0),
+        Candidate("new", {"host": 4}, "loaded", last_used=2),
+        Candidate("wanted", {"host": 4}, waiting_since=3),
     ]
-    assert decide(models, Limits({"host": 10}), NOW).leave == ["old"]
-    assert decide(models, Limits({"host": 12}), NOW).leave == ["older"]
+    assert decide(models, Limits({"host": 10}), NOW).unload == ["old"]
+    assert decide(models, Limits({"host": 12}), NOW).unload == ["older"]
 
 
 def test_one_in_use_leaves_only_where_idle_ones_are_not_enough() -> None:
     models = [
-        Standing("busy", {"host": 4}, "in", busy=True, last_used=0),
-        Standing("idle", {"host": 4}, "in", last_used=9),
-        Standing("wanted", {"host": 4}, waited_for_since=10),
+        Candidate("busy", {"host": 4}, "loaded", busy=True, last_used=0),
+        Candidate("idle", {"host": 4}, "loaded", last_used=9),
+        Candidate("wanted", {"host": 4}, waiting_since=10),
     ]
-    assert decide(models, Limits({"host": 10}), NOW).leave == ["idle"]
+    assert decide(models, Limits({"host": 10}), NOW).unload == ["idle"]
     assert decide(
-        [*models[:2], Standing("wanted", {"host": 8}, waited_for_since=10)], Limits({"host": 10}), NOW
-    ).leave == [
+        [*models[:2], Candidate("wanted", {"host": 8}, waiting_since=10)], Limits({"host": 10}), NOW
+    ).unload == [
         "idle",
         "busy",
     ]
@@ -150,9 +150,9 @@ def test_one_in_use_leaves_only_where_idle_ones_are_not_enough() -> None:
 
 def test_room_is_kept_for_the_one_that_waited_longest() -> None:
     models = [
-        Standing("there", {"host": 6}, "in", busy=True, stays_until=NOW + 3),
-        Standing("first", {"host": 8}, waited_for_since=1),
-        Standing("second", {"host": 4}, waited_for_since=2),
+        Candidate("there", {"host": 6}, "loaded", busy=True, resident_until=NOW + 3),
+        Candidate("first", {"host": 8}, waiting_since=1),
+        Candidate("second", {"host": 4}, waiting_since=2),
     ]
     assert decide(models, Limits({"host": 10}), NOW).load == []
     assert decide(models, Limits({"host": 18}), NOW).load == ["first", "second"]
@@ -160,35 +160,35 @@ def test_room_is_kept_for_the_one_that_waited_longest() -> None:
 
 def test_one_that_can_never_fit_is_refused_with_the_numbers() -> None:
     models = [
-        Standing("pinned", {"host": 6}, "in", pinned=True),
-        Standing("wanted", {"host": 6}, waited_for_since=3),
+        Candidate("pinned", {"host": 6}, "loaded", pinned=True),
+        Candidate("wanted", {"host": 6}, waiting_since=3),
     ]
     decision = decide(models, Limits({"host": 10}), NOW)
     shortage = decision.impossible["wanted"]
     assert (shortage.device, shortage.needed, shortage.limit, shortage.pinned) == ("host", 6, 10, 6)
-    assert shortage.keeping == ("pinned",)
+    assert shortage.pinned_models == ("pinned",)
 
 
 def test_one_in_use_is_left_its_time() -> None:
     models = [
-        Standing("there", {"host": 6}, "in", busy=True, stays_until=NOW + 3),
-        Standing("wanted", {"host": 6}, waited_for_since=3),
+        Candidate("there", {"host": 6}, "loaded", busy=True, resident_until=NOW + 3),
+        Candidate("wanted", {"host": 6}, waiting_since=3),
     ]
     decision = decide(models, Limits({"host": 10}), NOW)
-    assert (decision.leave, decision.look_again_at) == ([], NOW + 3)
-    assert decide(models, Limits({"host": 10}), NOW + 3).leave == ["there"]
+    assert (decision.unload, decision.recheck_at) == ([], NOW + 3)
+    assert decide(models, Limits({"host": 10}), NOW + 3).unload == ["there"]
 
 
 def test_idle_ones_leave_and_others_say_when() -> None:
     models = [
-        Standing("idle", {}, "in", last_used=NOW - 300, idle_timeout=300),
-        Standing("soon", {}, "in", last_used=NOW - 299, idle_timeout=300),
-        Standing("busy", {}, "in", busy=True, last_used=0, idle_timeout=300),
-        Standing("pinned", {}, "in", last_used=0, idle_timeout=300, pinned=True),
-        Standing("forever", {}, "in", last_used=0),
+        Candidate("idle", {}, "loaded", last_used=NOW - 300, idle_timeout=300),
+        Candidate("soon", {}, "loaded", last_used=NOW - 299, idle_timeout=300),
+        Candidate("busy", {}, "loaded", busy=True, last_used=0, idle_timeout=300),
+        Candidate("pinned", {}, "loaded", last_used=0, idle_timeout=300, pinned=True),
+        Candidate("forever", {}, "loaded", last_used=0),
     ]
     decision = decide(models, Limits(), NOW)
-    assert (decision.leave, decision.look_again_at) == (["idle"], NOW + 1)
+    assert (decision.unload, decision.recheck_at) == (["idle"], NOW + 1)
 
 
 # ── simulated days ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -206,7 +206,7 @@ class _World:
     phase: dict[str, Phase] = field(default_factory=dict)
     running: dict[str, int] = field(default_factory=dict)
     queue: dict[str, list[float]] = field(default_factory=dict)
-    stays_until: dict[str, float] = field(default_factory=dict)
+    resident_until: dict[str, float] = field(default_factory=dict)
     last_used: dict[str, float] = field(default_factory=dict)
     events: list[tuple[float, int, str, str]] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
@@ -217,16 +217,16 @@ class _World:
         self._count += 1
         heapq.heappush(self.events, (moment, self._count, kind, name))
 
-    def standings(self) -> list[Standing]:
+    def standings(self) -> list[Candidate]:
         return [
-            Standing(
+            Candidate(
                 name,
                 {"host": size},
-                self.phase.get(name, "out"),
+                self.phase.get(name, "unloaded"),
                 busy=self.running.get(name, 0) > 0,
-                stays_until=self.stays_until.get(name, 0.0),
+                resident_until=self.resident_until.get(name, 0.0),
                 last_used=self.last_used.get(name, 0.0),
-                waited_for_since=min(self.queue.get(name, []), default=None),
+                waiting_since=min(self.queue.get(name, []), default=None),
             )
             for name, size in self.sizes.items()
         ]
@@ -237,16 +237,16 @@ class _World:
             match kind:
                 case "arrives":
                     self.queue.setdefault(name, []).append(self.now)
-                    if self.phase.get(name) == "in":
+                    if self.phase.get(name) == "loaded":
                         self._serve(name, chance)
                 case "loaded":
-                    self.phase[name], self.stays_until[name] = "in", self.now + STAY
+                    self.phase[name], self.resident_until[name] = "loaded", self.now + STAY
                     self._serve(name, chance)
                 case "ends":
                     self.running[name] -= 1
                     self.last_used[name] = self.now
-                    if self.phase[name] == "leaving" and not self.running[name]:
-                        self.phase[name] = "out"
+                    if self.phase[name] == "unloading" and not self.running[name]:
+                        self.phase[name] = "unloaded"
             self._act(decide(self.standings(), self.limits, self.now))
 
     def _serve(self, name: str, chance: random.Random) -> None:
@@ -257,18 +257,18 @@ class _World:
 
     def _act(self, decision: Decision) -> None:
         assert not decision.impossible
-        for name in decision.leave:
-            self.phase[name] = "leaving" if self.running.get(name) else "out"
+        for name in decision.unload:
+            self.phase[name] = "unloading" if self.running.get(name) else "unloaded"
         for name in decision.load:
             self.phase[name] = "loading"
             self.loads += 1
             self.at(self.now + LOAD, "loaded", name)
-        there = [name for name, phase in self.phase.items() if phase != "out"]
+        there = [name for name, phase in self.phase.items() if phase != "unloaded"]
         assert sum(self.sizes[name] for name in there) <= self.limits.memory["host"]
-        if decision.leave and not all(self.running.get(name) for name in decision.leave):
+        if decision.unload and not all(self.running.get(name) for name in decision.unload):
             self._act(decide(self.standings(), self.limits, self.now))  # some left at once, so there is room now
-        elif decision.look_again_at is not None:
-            self.at(decision.look_again_at, "look", "")
+        elif decision.recheck_at is not None:
+            self.at(decision.recheck_at, "look", "")
 
 
 @settings(max_examples=40, deadline=None)

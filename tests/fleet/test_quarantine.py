@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from paddock.errors import QueueFull, WorkerCrashed
-from paddock.fleet.lifecycle.quarantine import Quarantine
+from paddock.fleet.requests.quarantine import Quarantine
 
 
 def test_suspects_are_tried_one_at_a_time_until_they_have_come_further() -> None:
@@ -12,23 +12,23 @@ def test_suspects_are_tried_one_at_a_time_until_they_have_come_further() -> None
         one, other, later = (Quarantine(lock) for _ in range(3))
         for request in (one, other, later):
             await request.begin_attempt()  # nobody is a suspect yet, so nobody waits
-        one.advanced()
+        one.delta_received()
         assert not one.failed(WorkerCrashed("gone")), "nobody knows yet whose doing it was"
         assert not other.failed(WorkerCrashed("gone"))
         assert not later.failed(QueueFull("full"))
         await later.begin_attempt()
         await one.begin_attempt()
         waiting = asyncio.ensure_future(other.begin_attempt())
-        one.advanced()
+        one.delta_received()
         await asyncio.sleep(0)
         assert not waiting.done(), "as far as it had come before"
-        one.advanced()
+        one.delta_received()
         await waiting
         assert not one.failed(WorkerCrashed("gone")), "another one was being tried"
         assert other.failed(WorkerCrashed("gone"))
         await one.begin_attempt()
-        one.leave()
-        one.leave()
+        one.release()
+        one.release()
         assert not lock.locked()
 
     asyncio.run(run())

@@ -8,8 +8,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.fleet.journey import Journey
 from paddock.fleet.lifecycle.records import ModelRecord
+from paddock.fleet.requests.request_record import RequestRecord
 from paddock.tally import Histogram, Tally
 from paddock.types import Origin, Timings, Usage
 from paddock.wire import Delta
@@ -68,19 +68,19 @@ def test_speeds_are_of_the_last_minute() -> None:
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _journey(record: ModelRecord, key: str = "") -> Journey:
-    return Journey("m", "generation", Origin(key=key), record.ended)
+def _journey(record: ModelRecord, key: str = "") -> RequestRecord:
+    return RequestRecord("m", "generation", Origin(key=key), record.add_request)
 
 
 def test_a_request_is_counted_once_for_its_key_with_what_it_used() -> None:
     record = ModelRecord()
     journey = _journey(record, "team")
-    journey.entered()
-    journey.was_accepted(7, answers=2)
-    journey.told(Delta(1, "a"))
-    journey.told(Delta(1, "b", 1, "stop", Usage(7, 3, cached_tokens=5), timings=Timings(0.1, 0.2)))
+    journey.model_ready()
+    journey.mark_accepted(7, answers=2)
+    journey.count_delta(Delta(1, "a"))
+    journey.count_delta(Delta(1, "b", 1, "stop", Usage(7, 3, cached_tokens=5), timings=Timings(0.1, 0.2)))
     assert not record.keys
-    journey.told(Delta(1, "c", 0, "length", Usage(7, 4, cached_tokens=2)))
+    journey.count_delta(Delta(1, "c", 0, "length", Usage(7, 4, cached_tokens=2)))
     journey.end("left")
     usage = record.keys["team"]
     assert usage.outcomes == {"ok": 1}
@@ -91,9 +91,9 @@ def test_a_request_is_counted_once_for_its_key_with_what_it_used() -> None:
 def test_of_an_answer_that_was_broken_off_what_was_heard_of_counts() -> None:
     record = ModelRecord()
     journey = _journey(record)
-    journey.was_accepted(7, answers=1)
+    journey.mark_accepted(7, answers=1)
     for text in "abc":
-        journey.told(Delta(1, text))
+        journey.count_delta(Delta(1, text))
     journey.end("left")
     assert record.keys[""].outcomes == {"left": 1}
     assert record.keys[""].generated_tokens == 3

@@ -9,7 +9,7 @@ from paddock.replicas.condition import Condition
 def test_what_a_status_means() -> None:
     condition = Condition()
     for status, health in [(200, "ready"), (503, "unready"), (200, "ready")]:
-        condition.heard(status)
+        condition.checked(status)
         assert condition.health == health
 
 
@@ -17,11 +17,11 @@ def test_it_is_gone_when_it_does_not_answer_twice_or_a_request_finds_nobody() ->
     condition = Condition(health="ready")
     healths = []
     for _ in range(2):
-        condition.heard(0)
+        condition.checked(0)
         healths.append(condition.health)
     assert healths == ["ready", "down"]
     other = Condition(health="ready")
-    other.gone()
+    other.unreachable()
     assert other == Condition(health="down")
 
 
@@ -29,11 +29,11 @@ def test_who_comes_back_begins_a_new_life_and_is_forgiven() -> None:
     condition = Condition(health="ready")
     for _ in range(5):
         condition.failed("no", now=0)
-    condition.gone()
-    condition.heard(503)
-    condition.heard(200)
+    condition.unreachable()
+    condition.checked(503)
+    condition.checked(200)
     assert (condition.life, condition.health) == (1, "ready")
-    assert not condition.left_alone(now=0)
+    assert not condition.in_backoff(now=0)
 
 
 @given(st.lists(st.sampled_from([0, 200, 500, 503, "failed", "succeeded"]), max_size=40))
@@ -45,9 +45,9 @@ def test_it_is_ready_exactly_after_it_said_so(happened: list[int | str]) -> None
                 condition.failed("no", now=0)
             case "succeeded":
                 condition.succeeded()
-                assert not condition.left_alone(now=0)
+                assert not condition.in_backoff(now=0)
             case int():
-                condition.heard(what)
+                condition.checked(what)
                 missed = 0 if what in (200, 503) else missed + 1
                 last = "ready" if what == 200 else "unready" if what == 503 else "down" if missed >= 2 else last
         assert condition.health == last

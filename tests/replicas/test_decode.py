@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paddock.replicas.decode import Broken, ChatReader, CompletionReader, Told
+from paddock.replicas.decode import ChatReader, CompletionReader, InvalidEvent, UpstreamError
 from paddock.types import CallDelta, PromptProgress, Usage
 from paddock.wire import Delta
 
@@ -106,11 +106,11 @@ def test_a_completion() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"choices": 3}', b'"\xff"'])
 def test_what_is_no_answer_is_not_taken_for_one(data: bytes) -> None:
-    with pytest.raises(Broken):
+    with pytest.raises(InvalidEvent):
         ChatReader(probs=-1, progress=False, timings=False).feed(data)
 
 
 def test_an_error_is_passed_on() -> None:
-    with pytest.raises(Told) as told:
+    with pytest.raises(UpstreamError) as raised:
         chat({"error": {"code": 500, "message": "no"}})
-    assert told.value.error == {"code": 500, "message": "no"}
+    assert raised.value.error == {"code": 500, "message": "no"}

@@ -91,7 +91,7 @@ def test_what_is_at_hand_is_read_in_the_same_order(told: tuple[int, list[Delta]]
                 deltas._end(_LOST)
             try:
                 async for delta in deltas:
-                    found += [delta, *deltas.at_hand()]
+                    found += [delta, *deltas.received()]
                     if left:
                         break
             except ReplicaLost:
@@ -99,7 +99,7 @@ def test_what_is_at_hand_is_read_in_the_same_order(told: tuple[int, list[Delta]]
             if not left:
                 break
         assert found == heard
-        assert deltas.at_hand() == []
+        assert deltas.received() == []
 
     asyncio.run(scenario())
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.replicas.encode import beyond, said
+from paddock.replicas.encode import encode_request, unsupported
 from paddock.types import (
     ChatPrompt,
     Constraint,
@@ -27,7 +27,7 @@ _HELLO = [{"role": "user", "content": "Hello!"}]
 
 
 def body(request: GenerateRequest, **options: Any) -> dict[str, Any]:
-    _, content = said(request, "m", **{"paddock": False, "n_ctx": 512, "deterministic": False, **options})
+    _, content = encode_request(request, "m", **{"paddock": False, "n_ctx": 512, "deterministic": False, **options})
     content = msgspec.json.decode(msgspec.json.encode(content))  # as it is sent
     assert isinstance(content, dict)
     return content
@@ -86,7 +86,7 @@ def test_every_way_to_choose_a_token_is_said(params: SamplingParams) -> None:
     ],
 )
 def test_each_prompt_has_its_route(prompt: Prompt, path: str, content: dict[str, Any]) -> None:
-    route, sent = said(GenerateRequest(1, prompt), "m", paddock=False, n_ctx=512, deterministic=False)
+    route, sent = encode_request(GenerateRequest(1, prompt), "m", paddock=False, n_ctx=512, deterministic=False)
     assert route == path
     assert sent.items() >= (content | {"model": "m", "stream": True}).items()
 
@@ -175,13 +175,13 @@ def test_what_must_be_exact_is_asked_of_each_in_its_way() -> None:
     ],
 )
 def test_what_a_llama_server_would_drop_is_known_beforehand(request_: GenerateRequest, param: str) -> None:
-    refusal = beyond(request_, paddock=False, slots=1, deterministic=False)
+    refusal = unsupported(request_, paddock=False, slots=1, deterministic=False)
     assert refusal is not None and refusal.param == param
 
 
 def test_exactness_needs_a_single_slot() -> None:
     request = GenerateRequest(1, TextPrompt("x"))
-    assert beyond(request, paddock=False, slots=1, deterministic=True) is None
-    assert beyond(request, paddock=True, slots=4, deterministic=True) is None
-    refusal = beyond(request, paddock=False, slots=4, deterministic=True)
+    assert unsupported(request, paddock=False, slots=1, deterministic=True) is None
+    assert unsupported(request, paddock=True, slots=4, deterministic=True) is None
+    refusal = unsupported(request, paddock=False, slots=4, deterministic=True)
     assert refusal is not None and "--parallel 1" in refusal.message

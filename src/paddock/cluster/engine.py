@@ -86,7 +86,7 @@ class Engine:
             async for delta in attempt:
                 if delta.finish is None and (early := due - time.monotonic()) > 0:
                     await asyncio.sleep(early)
-                yield [delta, *attempt.at_hand()]
+                yield [delta, *attempt.received()]
                 due = time.monotonic() + min(_LONGEST, self._answering / _MESSAGES)
         finally:
             self._answering -= 1
@@ -155,4 +155,4 @@ class Engine:
             await self._lifecycle.close()
 
     async def _worker(self) -> WorkerProcess:
-        return await self._lifecycle.enter(self._model.name)
+        return await self._lifecycle.ensure_loaded(self._model.name)

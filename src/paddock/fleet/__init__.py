@@ -1,4 +1,4 @@
-"""Which worker serves: the catalogue of models, their processes, and the one manager of both."""
+"""The models: their catalogue, their lifecycle, their worker processes and their memory."""
 
 from paddock.fleet.catalogue.builder import open_catalogue
 from paddock.fleet.catalogue.catalogue import Catalogue
@@ -6,9 +6,8 @@ from paddock.fleet.catalogue.description import Description
 from paddock.fleet.catalogue.files import scan_files
 from paddock.fleet.catalogue.model import Model
 from paddock.fleet.generation import Generation
-from paddock.fleet.journey import Journey
 from paddock.fleet.lifecycle.lifecycle import Lifecycle
-from paddock.fleet.lifecycle.live_feed import Scene, Sighting
+from paddock.fleet.lifecycle.live_feed import FleetSnapshot, ModelSnapshot
 from paddock.fleet.lifecycle.model_state import ModelStatus
 from paddock.fleet.lifecycle.records import ModelRecord
 from paddock.fleet.lifecycle.rules import Rules
@@ -17,6 +16,7 @@ from paddock.fleet.memory.estimate import Estimate
 from paddock.fleet.memory.machine import Machine, host_memory_available
 from paddock.fleet.process.environment import has_gpu
 from paddock.fleet.process.llama_metrics import llamacpp_levels, llamacpp_totals
+from paddock.fleet.requests.request_record import RequestRecord
 from paddock.replicas.replica import ReplicaStatus
 
 __all__ = [
@@ -24,17 +24,17 @@ __all__ = [
     "Description",
     "Estimate",
     "Fleet",
+    "FleetSnapshot",
     "Generation",
-    "Journey",
     "Lifecycle",
     "Machine",
     "Model",
     "ModelRecord",
+    "ModelSnapshot",
     "ModelStatus",
     "ReplicaStatus",
+    "RequestRecord",
     "Rules",
-    "Scene",
-    "Sighting",
     "has_gpu",
     "host_memory_available",
     "llamacpp_levels",

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from paddock.errors import PaddockError, WorkerCrashed
-from paddock.fleet.journey import LEFT, Journey
-from paddock.fleet.lifecycle.quarantine import Quarantine
+from paddock.fleet.requests.quarantine import Quarantine
+from paddock.fleet.requests.request_record import CANCELLED, RequestRecord
 from paddock.replicas.replica import Attempt, Entrance, Serving
 from paddock.types import Adapters, FinishReason, GenerateRequest, Usage
 from paddock.wire import Delta
@@ -41,7 +41,7 @@ class Generation:
         self,
         request: Callable[[int], GenerateRequest],
         entrance: Entrance,
-        journey: Journey,
+        record: RequestRecord,
         quarantine: asyncio.Lock | None = None,
     ) -> None:
         """`quarantine` is the lock of all requests to the model that were there when a worker crashed."""
@@ -50,25 +50,25 @@ class Generation:
         self._attempt: Attempt | None = None
         self._closed = False
         self._told = False
-        self._journey = journey
-        self._outcome = LEFT
+        self._record = record
+        self._outcome = CANCELLED
         self._quarantine = Quarantine(quarantine or asyncio.Lock())
 
     async def begin(self) -> None:
         """Have the request accepted by a worker. Raises why it was not."""
-        self._outcome = LEFT
+        self._outcome = CANCELLED
         try:
             while not await self._try():
                 pass
         except PaddockError as error:
             self._outcome = error.code
-            self._quarantine.leave()
+            self._quarantine.release()
             raise
 
     async def _try(self) -> bool:
         await self._quarantine.begin_attempt()
         serving = await self._entrance.enter()
-        self._journey.entered(self._entrance.replica)
+        self._record.model_ready(self._entrance.replica)
         self._attempt = serving.generate(self._request)
         try:
             await self._attempt.accepted()
@@ -77,7 +77,7 @@ class Generation:
                 raise
             return False
         # Only now is it certain who has it, where somebody else chooses.
-        self._journey.was_accepted(self._attempt.prompt_tokens, self._attempt.answers, self._entrance.replica)
+        self._record.mark_accepted(self._attempt.prompt_tokens, self._attempt.answers, self._entrance.replica)
         return True
 
     async def restart(self, error: PaddockError) -> bool:
@@ -102,15 +102,15 @@ class Generation:
                 await self.begin()
             else:
                 self._told = True
-                self._quarantine.advanced()
-                self._journey.told(delta)
+                self._quarantine.delta_received()
+                self._record.count_delta(delta)
                 return delta
 
     def close(self) -> None:
         """Nobody listens any more: the worker frees the request's place."""
         self._closed = True
-        self._quarantine.leave()
-        self._journey.end(self._outcome)
+        self._quarantine.release()
+        self._record.end(self._outcome)
         if self._attempt is not None:
             self._attempt.close()
 
@@ -144,21 +144,21 @@ class Generation:
     @property
     def used(self) -> Usage:
         """The tokens so far."""
-        return self._journey.used
+        return self._record.used
 
     def when_ended(self, tell: Callable[[Usage], None]) -> None:
         """Tell what it has used once that is certain, and before anybody hears the last of it."""
-        self._journey.when_ended(lambda journey: tell(journey.used))
+        self._record.when_ended(lambda record: tell(record.used))
 
     @property
     def finish_reasons(self) -> frozenset[FinishReason]:
         """Of its answers that are complete."""
-        return frozenset(self._journey.finishes)
+        return frozenset(self._record.finishes)
 
     @property
     def failed(self) -> bool:
         """Who read it was told that it had."""
-        return self._outcome != LEFT
+        return self._outcome != CANCELLED
 
     @property
     def prompt(self) -> list[tuple[int, bytes]]:
@@ -166,5 +166,5 @@ class Generation:
         return self.attempt.prompt
 
     def _may_retry(self, error: PaddockError) -> bool:
-        is_to_blame = self._quarantine.failed(error)
-        return not self._closed and not is_to_blame and self._entrance.may_go_elsewhere(error)
+        is_cause = self._quarantine.failed(error)
+        return not self._closed and not is_cause and self._entrance.may_go_elsewhere(error)

@@ -18,17 +18,17 @@ from paddock.fleet.catalogue.catalogue import Catalogue
 from paddock.fleet.catalogue.kinds import kind_of
 from paddock.fleet.catalogue.model import Model
 from paddock.fleet.generation import Generation, OneWorker
-from paddock.fleet.journey import DONE, LEFT, Journey
 from paddock.fleet.lifecycle.lifecycle import Lifecycle
-from paddock.fleet.lifecycle.live_feed import Onlookers
-from paddock.fleet.lifecycle.model_state import ModelStatus, together
+from paddock.fleet.lifecycle.live_feed import LiveFeed
+from paddock.fleet.lifecycle.model_state import ModelStatus, combined_status
 from paddock.fleet.lifecycle.policy import Bytes
 from paddock.fleet.lifecycle.records import Records
+from paddock.fleet.lifecycle.replica_sets import ReplicaSets
 from paddock.fleet.lifecycle.rules import Rules
 from paddock.fleet.memory.accounts import Memory
 from paddock.fleet.memory.machine import Machine
-from paddock.fleet.pools import Pools
 from paddock.fleet.process.environment import has_gpu
+from paddock.fleet.requests.request_record import CANCELLED, OK, RequestRecord
 from paddock.replicas.replica import Entrance, MakesVectors, Replicas, ReplicaStatus, Serving
 from paddock.replicas.retries import MOST_RESTARTS
 from paddock.types import Adapters, GenerateRequest, ModelInfo, ModelKind, Origin, Pooling, PoolRequest, SlotState
@@ -54,15 +54,15 @@ class Fleet:
         """`connect` opens the replicas of a model that is served on a cluster."""
         self.catalogue = catalogue
         rules = self._rules = rules or Rules()
-        self._lifecycle = Lifecycle(_seats(catalogue), rules, memory or Machine(), gpu=has_gpu())
-        self._pools = Pools(catalogue, self._lifecycle, connect or _no_cluster)
-        self.onlookers = Onlookers(self._lifecycle, lambda: self.catalogue, self._status)
+        self._lifecycle = Lifecycle(_worker_models(catalogue), rules, memory or Machine(), gpu=has_gpu())
+        self._replica_sets = ReplicaSets(catalogue, self._lifecycle, connect or _no_cluster)
+        self.live_feed = LiveFeed(self._lifecycle, lambda: self.catalogue, self._status)
         self._adapters: dict[str, Adapters] = {}
         self._templates: dict[str, str] = {}
         """Chat templates that were changed since the settings were read."""
         self._preloading: dict[str, asyncio.Task[None]] = {}
         self._quarantines: dict[str, asyncio.Lock] = {}
-        self._observers: list[Callable[[Journey], None]] = []
+        self._observers: list[Callable[[RequestRecord], None]] = []
         self.started = time.monotonic()
 
     def status(self) -> list[ModelStatus]:
@@ -76,7 +76,7 @@ class Fleet:
 
     def replicas(self, model: Model) -> list[ReplicaStatus]:
         """Those that serve it together; none of a model that one worker serves."""
-        pool = self._pools.of(model)
+        pool = self._replica_sets.of(model)
         return [] if pool is None else pool.status()
 
     @property
@@ -87,14 +87,14 @@ class Fleet:
     @property
     def memory_limit(self) -> Bytes:
         """The most that all models together may take, on devices where somebody has set one."""
-        return self._lifecycle.memory_limit
+        return self._rules.memory_limit
 
     @property
     def cache_ram(self) -> int:
         """Bytes of host memory for the prefixes of all models together."""
-        return self._lifecycle.cache_ram
+        return self._rules.cache_ram
 
-    def observe(self, told: Callable[[Journey], None]) -> None:
+    def observe(self, told: Callable[[RequestRecord], None]) -> None:
         """Be told of every request when it has ended, in the context of whoever made it."""
         self._observers.append(told)
 
@@ -112,9 +112,9 @@ class Fleet:
             adapters = usual if listed is None else parse_adapters(model.adapters, listed, param="lora")
             return msgspec.structs.replace(message, adapters=adapters, origin=origin)
 
-        journey = Journey(model.name, "generation", origin, self._ended)
+        record = RequestRecord(model.name, "generation", origin, self._ended)
         quarantine = self._quarantines.setdefault(model.name, asyncio.Lock())
-        generation = Generation(completed, self._entrance(model, completed), journey, quarantine)
+        generation = Generation(completed, self._entrance(model, completed), record, quarantine)
         try:
             await generation.begin()
         except BaseException:
@@ -155,28 +155,28 @@ class Fleet:
                 f"or with --{kind}",
                 param="model",
             )
-        journey = Journey(model.name, kind, origin, self._ended)
+        record = RequestRecord(model.name, kind, origin, self._ended)
 
         def computed(tokens: int) -> None:
-            journey.prompt_tokens = tokens
+            record.prompt_tokens = tokens
             begun(tokens)
 
         async def pooled(worker: Serving) -> Pooled:
             if not isinstance(worker, MakesVectors):
                 raise NotSupported(f"{model.name} is served elsewhere, where only text is generated", param="model")
-            journey.entered()
+            record.model_ready()
             return await worker.pool(lambda id: msgspec.structs.replace(request(id), origin=origin), computed)
 
         try:
             answer = await self._answered(model, pooled)
-            journey.prompt_tokens = answer.tokens
-            journey.end(DONE)
+            record.prompt_tokens = answer.tokens
+            record.end(OK)
             return answer
         except PaddockError as error:
-            journey.end(error.code)
+            record.end(error.code)
             raise
         finally:
-            journey.end(LEFT)
+            record.end(CANCELLED)
 
     async def pooling(self, model: Model) -> Pooling | None:
         """How the model makes vectors; None if it generates text. Reads its file's header at most."""
@@ -192,7 +192,7 @@ class Fleet:
 
         Those of replicas are numbered on from one to the next.
         """
-        if (pool := self._pools.of(model)) is not None:
+        if (pool := self._replica_sets.of(model)) is not None:
             return [msgspec.structs.replace(slot, id=number) for number, slot in enumerate(await pool.slots())]
         worker = self._lifecycle.worker(model.name)
         return [] if worker is None else await worker.slots()
@@ -205,7 +205,7 @@ class Fleet:
             raise NotSupported(
                 f"{model.name} has several replicas: their slots are not saved or restored", param="model"
             )
-        worker = await self._lifecycle.enter(model.name)
+        worker = await self._lifecycle.ensure_loaded(model.name)
         return await worker.act(action)
 
     async def ask(
@@ -229,7 +229,7 @@ class Fleet:
 
     def info(self, model: Model) -> ModelInfo | None:
         """What a loaded model says of itself; None while it is not loaded."""
-        if (pool := self._pools.of(model)) is not None:
+        if (pool := self._replica_sets.of(model)) is not None:
             return pool.info
         worker = self._lifecycle.worker(model.name)
         return None if worker is None else worker.info
@@ -240,7 +240,7 @@ class Fleet:
         """Begin to load what is to be there from the start, and to look after those who serve elsewhere.
         `on_failure` is called for each model that cannot be loaded.
         """
-        self._pools.start()
+        self._replica_sets.start()
         for model in self.catalogue:
             if (model.preload or model.pinned) and not model.clustered:
                 task = asyncio.get_running_loop().create_task(self._preload(model, on_failure))
@@ -255,14 +255,14 @@ class Fleet:
         _must_be_ours(model)
         names = [member.name for member in model.worker_models().values()]
         for name in names:
-            self._lifecycle.forgive(name)
-        await asyncio.gather(*map(self._lifecycle.enter, names))
+            self._lifecycle.reset_failures(name)
+        await asyncio.gather(*map(self._lifecycle.ensure_loaded, names))
 
     async def unload(self, model: Model) -> bool:
         """Have a model leave, after those it serves. False if it was not there."""
         _must_be_ours(model)
         names = [member.name for member in model.worker_models().values()]
-        return any(await asyncio.gather(*map(self._lifecycle.dismiss, names)))
+        return any(await asyncio.gather(*map(self._lifecycle.unload, names)))
 
     def drain_replica(self, model: Model, replica: str) -> Coroutine[None, None, None]:
         """Send nothing to it any more, and wait until it has finished what it has. Raises `InvalidRequest`, at once."""
@@ -308,8 +308,8 @@ class Fleet:
 
     def _replace(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
-        self._lifecycle.replace(_seats(catalogue), self._rules)
-        self._pools.replace(catalogue)
+        self._lifecycle.replace(_worker_models(catalogue), self._rules)
+        self._replica_sets.replace(catalogue)
 
     async def watch(self) -> AsyncGenerator[ModelStatus]:
         """How every model is, and then each as something happens to it."""
@@ -326,40 +326,40 @@ class Fleet:
 
     async def drain(self, grace: float) -> None:
         """Take nothing new; let what runs finish within `grace` seconds, then end it with an error."""
-        self.onlookers.close()
+        self.live_feed.close()
         for task in list(self._preloading.values()):  # which nobody waits for
             task.cancel()
-        await asyncio.gather(self._lifecycle.drain(grace), self._pools.stop(grace))
+        await asyncio.gather(self._lifecycle.drain(grace), self._replica_sets.stop(grace))
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         """End everything that runs or loads, now."""
-        self._lifecycle.abandon()
+        self._lifecycle.abort()
 
     async def close(self) -> None:
-        await self._pools.close()
+        await self._replica_sets.close()
         await self._lifecycle.close()
         await asyncio.gather(*self._preloading.values(), return_exceptions=True)
 
-    def _ended(self, journey: Journey) -> None:
-        self.records.of(journey.model).ended(journey)
+    def _ended(self, record: RequestRecord) -> None:
+        self.records.of(record.model).add_request(record)
         for told in self._observers:
-            told(journey)
+            told(record)
 
     def _status(self, model: Model) -> ModelStatus:
-        pool = self._pools.of(model)
+        pool = self._replica_sets.of(model)
         if pool is None:
             return self._lifecycle.status(model.name)
         members = [self._lifecycle.status(member.name) for member in model.worker_models().values()]
-        return together(model, members, pool.status())
+        return combined_status(model, members, pool.status())
 
     def _entrance(self, model: Model, request: Callable[[int], GenerateRequest] | None = None) -> Entrance:
-        if (pool := self._pools.of(model)) is None:
+        if (pool := self._replica_sets.of(model)) is None:
             restarts = 1 if request is None else MOST_RESTARTS
-            return OneWorker(lambda: self._lifecycle.enter(model.name), restarts=restarts)
+            return OneWorker(lambda: self._lifecycle.ensure_loaded(model.name), restarts=restarts)
         return pool.entrance(None if request is None else request(0))
 
     def _replicas_of(self, model: Model) -> Replicas:
-        pool = self._pools.of(model)
+        pool = self._replica_sets.of(model)
         if pool is None:
             raise InvalidRequest(f"{model.name} has no replicas: one worker serves it", param="replica")
         return pool
@@ -396,6 +396,6 @@ def _no_cluster(model: Model) -> Replicas:
     raise StartupError(f"{model.name} is served on a cluster; this server has no connection to the cluster")
 
 
-def _seats(catalogue: Catalogue) -> list[Model]:
-    """What is loaded by itself: each model or, where it has some, each of its replicas here."""
+def _worker_models(catalogue: Catalogue) -> list[Model]:
+    """Each model that has a worker here, or each of its local replicas."""
     return [member for model in catalogue for member in model.worker_models().values()]

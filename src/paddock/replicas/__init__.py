@@ -1,1 +1,1 @@
-"""Many replicas behind one name."""
+"""Replicas of one model: routing, retries, health checks and requests to remote servers."""

@@ -1,4 +1,4 @@
-"""How a server elsewhere is, from what it says of itself and from what became of requests. No clock: time is told."""
+"""The health of a remote server, from health checks and request outcomes. Pure: `now` is passed in."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 from paddock.failures import Failures
 from paddock.replicas.replica import Health
 
-_PATIENCE = 2
-"""Looks in a row without an answer before it counts as gone: the first may have been unlucky."""
+_MOST_MISSED = 2
+"""Unanswered health checks in a row after which it is down."""
 
 
 @dataclass(slots=True)
 class Condition:
     health: Health = "unready"
-    """Until somebody has looked."""
+    """`unready` until the first health check."""
     missed: int = 0
-    """Looks in a row that were not answered."""
+    """Unanswered health checks in a row."""
     life: int = 0
-    """How often it has come back."""
+    """How often it has recovered."""
     failures: Failures = field(default_factory=Failures)
 
-    def heard(self, status: int) -> None:
-        """It answered a look with this status; 0: it did not answer."""
+    def checked(self, status: int) -> None:
+        """Record a health check's HTTP status; 0: no answer."""
         if status in (200, 503):
             self.missed = 0
             if self.health == "down":
@@ -31,26 +31,24 @@ class Condition:
             self.health = "ready" if status == 200 else "unready"
             return
         self.missed += 1
-        if self.missed >= _PATIENCE:
+        if self.missed >= _MOST_MISSED:
             self.health = "down"
 
     def answered(self) -> None:
-        """A request was, which is the best sign of all, and may come before the next look."""
-        self.heard(200)
+        """Record that it answered a request, which counts as a passed health check."""
+        self.checked(200)
 
-    def gone(self) -> None:
-        """A request found nobody there, which need not be confirmed."""
+    def unreachable(self) -> None:
+        """Record a refused connection: it is down at once."""
         self.health = "down"
 
     def failed(self, reason: str, now: float) -> None:
-        """A request came to nothing through its fault."""
+        """Record a request that failed because of the server."""
         self.failures.failed(reason, now)
 
     def succeeded(self) -> None:
         self.failures.succeeded()
 
-    def left_alone(self, now: float) -> bool:
-        """Whether it has failed again and again. When the pause is over the next request finds out whether it still
-        does; should it, it is sent elsewhere.
-        """
+    def in_backoff(self, now: float) -> bool:
+        """Whether it gets no requests after repeated failures."""
         return self.failures.pause(now) > 0

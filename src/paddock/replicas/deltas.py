@@ -1,4 +1,4 @@
-"""What is told of a request under way, as whoever asked reads it."""
+"""The stream of deltas of one request attempt."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from paddock.wire import Delta
 
 
 class Deltas:
-    """A request's deltas, in order: an async iterator that ends after the last, or raises once what came instead of it.
+    """An async iterator of a request's deltas that ends after the last one, or raises the error that ended the request.
 
-    Every attempt is one. Who answers calls `_accept` before anything else, puts each delta into `_events`, and calls
-    `_end`, at any time, if no more comes. After `close` nothing is read any more; it is harmless when all was read.
+    The base class of attempts. A subclass calls `_accept` first, puts each delta into `_events`, and calls `_end` if no
+    more deltas come. After `close` nothing is delivered; closing a finished stream is harmless.
     """
 
     def __init__(self, answers: int, most_unread: int = 0) -> None:
-        """Of so many answers. `most_unread` deltas are kept for a reader, then putting one waits; 0 for any number."""
+        """Of `answers` completions. At most `most_unread` deltas are buffered, then putting one waits; 0: no limit."""
         self.answers = answers
         self._unread = answers
-        """Answers of which the last delta has not been read."""
+        """Completions whose last delta has not been read."""
         self._over = False
         self._events: asyncio.Queue[Delta | PaddockError] = asyncio.Queue(most_unread)
         self._accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Nobody may be there to hear of a refusal.
+        # Retrieves the exception even if no one awaits it.
         self._accepted.add_done_callback(lambda future: future.cancelled() or future.exception())
 
     async def accepted(self) -> None:
-        """Wait until the request was taken, or raise why it was not."""
+        """Wait until the request is accepted, or raise why it is not."""
         await self._accepted
 
     def __aiter__(self) -> Self:
@@ -43,13 +43,13 @@ class Deltas:
             raise event
         return self._read(event)
 
-    def at_hand(self) -> list[Delta]:
-        """Those that have come and need not be waited for. An error stays for whoever waits for the next one."""
+    def received(self) -> list[Delta]:
+        """The deltas that have arrived, without waiting. An error stays for the next read."""
         found: list[Delta] = []
         while not self._over and not self._events.empty():
             event = self._events.get_nowait()
             if isinstance(event, PaddockError):
-                self._events.put_nowait(event)  # nothing comes after it
+                self._events.put_nowait(event)  # nothing follows it
                 break
             found.append(self._read(event))
         return found
@@ -61,7 +61,7 @@ class Deltas:
         return delta
 
     def close(self) -> None:
-        """Nobody listens any more."""
+        """Stop reading."""
         self._over = True
 
     def _accept(self) -> None:
@@ -69,10 +69,10 @@ class Deltas:
             self._accepted.set_result(None)
 
     def _end(self, error: PaddockError) -> None:
-        """No more comes, for this reason: the request was not taken, or its answers stay incomplete."""
+        """End with this error: the request was refused, or its completions stay incomplete."""
         if not self._accepted.done():
             self._accepted.set_exception(error)
             return
-        while self._events.full():  # who does not read must be told all the same
+        while self._events.full():  # make room: the error must be delivered
             self._events.get_nowait()
         self._events.put_nowait(error)

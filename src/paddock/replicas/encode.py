@@ -1,5 +1,6 @@
-"""A request as llama.cpp-compatible servers take it over HTTP: which route, and what body. Nothing of it is lost: what
-a server would not understand is known beforehand (`beyond`).
+"""Encodes a request for a llama.cpp-compatible server: the route and the body.
+
+`unsupported` says beforehand what a server would ignore, so that nothing is dropped silently.
 """
 
 from __future__ import annotations
@@ -22,46 +23,44 @@ from paddock.types import (
 )
 
 _CHAT, _COMPLETION, _INFILL = "/v1/chat/completions", "/completion", "/infill"
-# What is said in another way, or by other names.
-_OTHERWISE = frozenset({"seed", "n_probs", "logit_bias", "post_sampling_probs", "ignore_eos"})
+# Parameters that are encoded separately.
+_RENAMED = frozenset({"seed", "n_probs", "logit_bias", "post_sampling_probs", "ignore_eos"})
 _SEEDS = 2**32 - 1
-"""How many different ones a llama-server knows; one more asks for a random one."""
-_PADDOCK_ALONE = "only another Paddock can do that, and no replica that can be used now is one"
+"""The number of seeds of llama-server; this value itself requests a random seed."""
+_PADDOCK_ONLY = "only Paddock replicas support it, and none is available"
 
 
-def beyond(request: GenerateRequest, *, paddock: bool, slots: int, deterministic: bool) -> PaddockError | None:
-    """Why a server elsewhere cannot be asked for this: it would drop a part without a word. None: it can."""
+def unsupported(request: GenerateRequest, *, paddock: bool, slots: int, deterministic: bool) -> PaddockError | None:
+    """Why a remote server cannot serve this request in full, or None."""
     if request.adapters:
-        return UnsupportedParameter(
-            "adapters act in workers of this server only, not on replicas elsewhere", param="lora"
-        )
+        return UnsupportedParameter("remote replicas do not support adapters", param="lora")
     if request.prompt_probs >= 0:
-        return UnsupportedParameter("how likely a prompt is cannot be asked of replicas elsewhere", param="echo")
+        return UnsupportedParameter("remote replicas do not support logprobs of the prompt", param="echo")
     if paddock:
         return None
     if request.constraint is not None and request.constraint.kind == "regex":
-        return UnsupportedParameter(f"a regular expression: {_PADDOCK_ALONE}", param=request.constraint.param)
+        return UnsupportedParameter(f"regular expressions: {_PADDOCK_ONLY}", param=request.constraint.param)
     if deterministic and slots != 1:
         return UnsupportedParameter(
-            f"a llama-server gives the same bytes with one slot (--parallel 1) only, and this one has {slots}",
+            f"llama-server is deterministic only with one slot (--parallel 1); this replica has {slots}",
             param="deterministic",
         )
     prompt = request.prompt
     if isinstance(prompt, ChatPrompt):
         if prompt.function:
-            return UnsupportedParameter(f"a function by its name: {_PADDOCK_ALONE}", param="tool_choice")
+            return UnsupportedParameter(f"tool_choice with a function name: {_PADDOCK_ONLY}", param="tool_choice")
         if prompt.ending == "reply" and prompt.messages[-1].get("role") == "assistant":
             return UnsupportedParameter(
-                f"a reply after a message of the assistant's: {_PADDOCK_ALONE}", param="add_generation_prompt"
+                f"a new reply after an assistant message: {_PADDOCK_ONLY}", param="add_generation_prompt"
             )
     return None
 
 
-def said(
+def encode_request(
     request: GenerateRequest, model: str, *, paddock: bool, n_ctx: int, deterministic: bool
 ) -> tuple[str, dict[str, Any]]:
-    """The route and the body, for a server with such a context. The answer is asked for as a stream that tells its
-    usage, and at its beginning how long the prompt is.
+    """The route and the body, for a server with context `n_ctx`. Requests a stream that reports the prompt length first
+    and the usage last.
     """
     body: dict[str, Any] = {
         "model": model,
@@ -72,7 +71,7 @@ def said(
     }
     prompt = request.prompt
     if isinstance(prompt, ChatPrompt):
-        body |= {"stream_options": {"include_usage": True}, **conversation(prompt)}
+        body |= {"stream_options": {"include_usage": True}, **encode_chat(prompt)}
         if request.sampling.n_probs >= 0:
             body |= {"logprobs": True, "top_logprobs": request.sampling.n_probs}
         if request.max_tokens is not None:
@@ -82,7 +81,7 @@ def said(
         return _CHAT, body
     body |= {
         "n_predict": -1 if request.max_tokens is None else request.max_tokens,
-        # llama-server tells nothing of the chosen token unless it is asked for one beside it.
+        # llama-server reports no logprob of the chosen token with n_probs 0.
         "n_probs": max(request.sampling.n_probs, 1) if request.sampling.n_probs >= 0 else 0,
     }
     if request.n > 1:
@@ -104,10 +103,10 @@ def said(
 
 
 def _sampling(params: SamplingParams, *, paddock: bool, n_ctx: int) -> dict[str, Any]:
-    """All of it, so that what a server was started with makes no difference."""
-    body = {name: getattr(params, name) for name in params.__struct_fields__ if name not in _OTHERWISE}
+    """All parameters, so that the server's own defaults do not matter."""
+    body = {name: getattr(params, name) for name in params.__struct_fields__ if name not in _RENAMED}
     for name in ("repeat_last_n", "dry_penalty_last_n"):
-        if body[name] == -1:  # all there are, which not every llama-server takes for an answer
+        if body[name] == -1:  # the whole context; not every llama-server accepts -1
             body[name] = n_ctx
     if params.seed is not None:
         body["seed"] = params.seed if paddock else params.seed % _SEEDS
@@ -123,7 +122,7 @@ def _sampling(params: SamplingParams, *, paddock: bool, n_ctx: int) -> dict[str,
 
 def _generation(request: GenerateRequest, *, paddock: bool, deterministic: bool) -> dict[str, Any]:
     body: dict[str, Any] = {
-        # What a llama-server reuses of a prompt changes the last bits of what follows.
+        # In llama-server, a reused prompt changes the last bits of the logits.
         "cache_prompt": request.cache_prompt and (paddock or not deterministic),
         "stop": list(request.stop),
     }
@@ -154,8 +153,8 @@ def _constraint(constraint: Constraint) -> dict[str, Any]:
             return {"grammar": constraint.source}
 
 
-def conversation(prompt: ChatPrompt) -> dict[str, Any]:
-    """What a chat request says of its messages."""
+def encode_chat(prompt: ChatPrompt) -> dict[str, Any]:
+    """The fields of a chat prompt."""
     body: dict[str, Any] = {"messages": [_message(message) for message in prompt.messages]}
     if prompt.tools:
         body["tools"] = [_tool(tool) for tool in prompt.tools]
@@ -184,7 +183,7 @@ def conversation(prompt: ChatPrompt) -> dict[str, Any]:
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:
-    """Templates are given the arguments of earlier calls as objects; over HTTP they are texts."""
+    """Templates get the arguments of earlier calls as objects; over HTTP they are strings."""
     calls = message.get("tool_calls")
     if not calls:
         return message

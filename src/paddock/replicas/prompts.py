@@ -1,4 +1,4 @@
-"""What of a request matters to who should get it: how its prompt begins, and with whom it may share that."""
+"""The parts of a request that matter for routing: the beginning of its prompt, and its tenant and adapters."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from paddock.types import ChatPrompt, GenerateRequest, InfillPrompt, MixedPrompt
 
 
 def chain_for(request: GenerateRequest | None) -> tuple[int, ...]:
-    """Its blocks, as a router knows them; none of a question that anybody can answer."""
+    """Its prompt as router blocks; empty without a request, which any replica can serve."""
     return chain_of(_texts(request), apart=_apart(request)) if request is not None else ()
 
 
 def _apart(request: GenerateRequest) -> str:
-    """Who may share what is computed for it."""
+    """What separates its cache entries from others."""
     return f"{request.origin.tenant} {request.adapters or ''}"
 
 
 def _texts(request: GenerateRequest) -> Iterator[str]:
-    """What a request's prompt begins with, in the order in which a model reads it."""
+    """The texts of the prompt in the order in which the model reads them."""
     match request.prompt:
         case ChatPrompt(messages, tools):
             for tool in tools:

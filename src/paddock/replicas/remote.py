@@ -23,7 +23,7 @@ from paddock.errors import (
     Unavailable,
 )
 from paddock.replicas.condition import Condition
-from paddock.replicas.encode import beyond, conversation, said
+from paddock.replicas.encode import encode_chat, encode_request, unsupported
 from paddock.replicas.remote_attempt import RemoteAttempt
 from paddock.replicas.replica import ReplicaStatus
 from paddock.replicas.routing import Load
@@ -96,7 +96,7 @@ class RemoteReplica:
             return True
         health = self.condition.health
         there = self.info is not None and (health == "ready" or (health == "unready" and self.is_paddock))
-        return there and not self.condition.left_alone(time.monotonic())
+        return there and not self.condition.in_backoff(time.monotonic())
 
     @property
     def awake(self) -> bool:
@@ -105,7 +105,7 @@ class RemoteReplica:
     def beyond(self, request: GenerateRequest) -> PaddockError | None:
         if self.info is None:
             return None
-        return beyond(
+        return unsupported(
             request,
             paddock=self.is_paddock,
             slots=self.info.n_slots,
@@ -118,7 +118,7 @@ class RemoteReplica:
         if exact and self.is_paddock and self.info is not None and not self.info.fingerprint:
             # It is known once the model is loaded there, which the shortest of answers sees to.
             shortest = {"model": self._model, "prompt": "a", "n_predict": 1}
-            await self.upstream.post("/completion", shortest, dict[str, Any], patient=True)
+            await self.upstream.post("/completion", shortest, dict[str, Any], slow=True)
             await self._learn()
         if not self.usable:
             raise Unavailable(
@@ -191,7 +191,7 @@ class RemoteReplica:
         """See how it is, and now and then what it is and what it has counted."""
         async with self._looking:
             before, life = self.condition.health, self.condition.life
-            self.condition.heard(await self.upstream.health())
+            self.condition.checked(await self.upstream.health())
             health = self.condition.health
             if health != before and self._looks:
                 write = _log.warning if health == "down" else _log.info
@@ -251,7 +251,7 @@ class RemoteReplica:
     def said(self, request: GenerateRequest) -> tuple[str, dict[str, Any]]:
         exact = self._deterministic or request.deterministic
         n_ctx = self.info.n_ctx if self.info is not None else 0
-        return said(request, self._model, paddock=self.is_paddock, n_ctx=n_ctx, deterministic=exact)
+        return encode_request(request, self._model, paddock=self.is_paddock, n_ctx=n_ctx, deterministic=exact)
 
     def ended(self, attempt: RemoteAttempt, outcome: str, error: PaddockError | None = None) -> None:
         self._attempts.discard(attempt)
@@ -263,7 +263,7 @@ class RemoteReplica:
         elif isinstance(error, ReplicaFailed | ReplicaLost):
             self.condition.failed(error.message, time.monotonic())
             if isinstance(error, ReplicaUnreachable):
-                self.condition.gone()
+                self.condition.unreachable()
 
     def fail_all(self, error: PaddockError) -> None:
         for attempt in list(self._attempts):
@@ -289,7 +289,7 @@ class RemoteReplica:
                 return await self._tokenize(text, add_special=True, parse_special=True, with_pieces=False)
 
     async def _render(self, prompt: ChatPrompt) -> str:
-        body = {"model": self._model, **conversation(prompt)}
+        body = {"model": self._model, **encode_chat(prompt)}
         return (await self.upstream.post("/apply-template", body, Rendered)).prompt
 
     async def _tokenize(self, content: Any, **options: bool) -> Tokens:

@@ -10,7 +10,7 @@ import structlog
 
 from paddock.errors import PaddockError
 from paddock.replicas.condition import Condition
-from paddock.replicas.decode import Broken, ChatReader, CompletionReader, Told
+from paddock.replicas.decode import ChatReader, CompletionReader, InvalidEvent, UpstreamError
 from paddock.replicas.deltas import Deltas
 from paddock.replicas.upstream import Upstream
 from paddock.types import Adapters, ChatPrompt, GenerateRequest, ModelInfo
@@ -98,10 +98,10 @@ class RemoteAttempt(Deltas):
             async for data in events:
                 try:
                     deltas = self._reader.feed(data)
-                except Told as told:
-                    raise upstream.refused(_status(told.error), told.error) from None
-                except Broken as broken:
-                    raise upstream.failed(f"said what is not understood: {broken}") from None
+                except UpstreamError as reported:
+                    raise upstream.refused(_status(reported.error), reported.error) from None
+                except InvalidEvent as invalid:
+                    raise upstream.failed(f"sent an invalid event: {invalid}") from None
                 if not self._accepted.done():
                     self._replica.condition.answered()
                     self._accept()

@@ -1,4 +1,4 @@
-"""Whether a request that failed before anything of it was sent is worth another attempt."""
+"""Decides whether a request that failed before its first delta is retried."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from paddock.errors import (
     WorkerCrashed,
 )
 
-# What another replica may do better. All else is about the request, and would be the same anywhere.
-_ELSEWHERE = (Unavailable, QueueFull, RateLimitExceeded)
+# Another replica may succeed. All other errors are about the request itself.
+_RETRYABLE = (Unavailable, QueueFull, RateLimitExceeded)
 
-
-# How often a request that generates text may be restarted after a crash. It is given up sooner where it is to blame.
 MOST_RESTARTS = 5
+"""How often a generation may be restarted after worker crashes. It ends sooner if it is the cause."""
 
 
 class Retries:
-    """Of one request."""
+    """The retries of one request."""
 
     def __init__(self, most: int, restarts: int = 1) -> None:
-        """`most` are the attempts that it may take in all, but for `restarts` after a worker of ours crashed."""
+        """`most` attempts in all, plus `restarts` after crashes of a local worker."""
         self._left = most
         self._restarts = restarts
         self._lost = 0
@@ -34,14 +33,14 @@ class Retries:
     def only(self) -> str:
         """The one replica that the request may be sent to; empty: any.
 
-        A request that was on a worker of ours when it crashed may be the cause. It is tried again only where that
-        worker was, so that it can never end more than one replica.
+        A request may be the cause of a crash. It is retried only on the replica that crashed, so that it cannot crash
+        the others.
         """
         return self._replica
 
     def allow(self, error: PaddockError, replica: str = "") -> bool:
-        """Whether there is another attempt after this failure of this replica."""
-        if not isinstance(error, _ELSEWHERE) or isinstance(error, ServerStopping):
+        """Whether to retry after this failure of this replica."""
+        if not isinstance(error, _RETRYABLE) or isinstance(error, ServerStopping):
             return False
         if isinstance(error, WorkerCrashed) and not isinstance(error, ReplicaLost):
             self._restarts -= 1
@@ -51,5 +50,5 @@ class Retries:
             return False
         self._left -= 1
         self._lost += isinstance(error, ReplicaLost)
-        # A request over which two servers elsewhere broke off may be the end of all the others.
+        # A request that ended two remote servers may end the others too.
         return self._left > 0 and self._lost <= 1

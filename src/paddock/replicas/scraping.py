@@ -1,4 +1,4 @@
-"""Out of a page of metrics what a llama.cpp-compatible server counts, as one number for each name."""
+"""Parses the metrics page of a llama.cpp-compatible server: one number for each name."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Final
 PROCESSING: Final = "llamacpp:requests_processing"
 _LINE = re.compile(r"^(llamacpp:[a-z_]+)(?:\{([^}]*)\})?\s+(\S+)")
 _MODEL = re.compile(r'(?:^|,)\s*model_id="((?:[^"\\]|\\.)*)"')
-# Of several that are behind one address, the largest stands for all; everything else adds up.
+# Aggregated by maximum over the models of a server; all others by sum.
 _LARGEST = frozenset({"llamacpp:n_tokens_max", "llamacpp:kv_cache_usage_ratio"})
 
 
 def busy(metrics: Mapping[str, float], processing: Sequence[bool] | None) -> int:
-    """How many requests a server has, whoever sent them: what it counts or, where it counts nothing, how many of its
-    slots are in use. `processing` says that of each slot; None if it does not show its slots.
+    """The requests on a server, from all clients: by its metrics or, without metrics, by its busy slots.
+
+    `processing` is the state of each slot; None if the server does not show its slots.
     """
     if PROCESSING in metrics:
         return int(metrics[PROCESSING] + metrics.get("llamacpp:requests_deferred", 0))
@@ -23,7 +24,7 @@ def busy(metrics: Mapping[str, float], processing: Sequence[bool] | None) -> int
 
 
 def scraped(page: str, model: str) -> Mapping[str, float]:
-    """Of this model, where the server has several and tells them apart; lines that are no numbers are passed over."""
+    """The values of this model, if the server labels several models. Lines without a number are skipped."""
     found: dict[str, float] = {}
     for line in page.splitlines():
         match = _LINE.match(line)

@@ -1,4 +1,4 @@
-"""What a llama.cpp-compatible server says of itself and answers to questions, as far as anybody reads it here."""
+"""The JSON answers of a llama.cpp-compatible server, as far as they are used here."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class Props(msgspec.Struct):
     bos_token: str = ""
     eos_token: str = ""
     fingerprint: str | None = None
-    """A Paddock's; empty while the model is not loaded."""
+    """Only Paddock sends it; empty while the model is not loaded."""
 
     def info(self, meta: Mapping[str, Any]) -> ModelInfo:
-        """What is known of its model. `meta` is what a llama-server says of the file; a Paddock need not."""
+        """Its model. `meta` is what llama-server reports about the file; Paddock does not need it."""
         return ModelInfo(
             description="",
             n_ctx=self.default_generation_settings.n_ctx,
@@ -39,15 +39,15 @@ class Props(msgspec.Struct):
             n_params=meta.get("n_params", 0),
             size_bytes=meta.get("size", 0),
             n_slots=self.total_slots,
-            fingerprint=self.fingerprint if self.fingerprint is not None else self._derived(meta),
+            fingerprint=self.fingerprint if self.fingerprint is not None else self._derived_fingerprint(meta),
             engine=self.build_info,
             chat_template=self.chat_template,
             bos=self.bos_token,
             eos=self.eos_token,
         )
 
-    def _derived(self, meta: Mapping[str, Any]) -> str:
-        """For a llama-server: its build, the model's file as far as it tells of it, and the flags that show."""
+    def _derived_fingerprint(self, meta: Mapping[str, Any]) -> str:
+        """For llama-server: derived from its build, its model file and its visible flags."""
         parts = [
             self.build_info,
             PurePath(self.model_path).name,
@@ -61,9 +61,7 @@ class Props(msgspec.Struct):
 
 
 def engine_of(build_info: str) -> tuple[str, str]:
-    """The name and version of a server. A Paddock adds what its workers run once a model is loaded: that is no part of
-    its version.
-    """
+    """The name and version of a server. Paddock appends its engine once a model is loaded; that is not its version."""
     if build_info.startswith("paddock "):
         return "paddock", build_info.removeprefix("paddock ").partition(",")[0]
     return "llama.cpp", build_info or "unknown"

@@ -1,4 +1,4 @@
-"""A llama.cpp-compatible server over HTTP: its routes, and its refusals as errors of our own."""
+"""HTTP client for a llama.cpp-compatible server. Its errors become errors of our own."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from paddock.errors import (
 T = TypeVar("T")
 
 _CONNECT = 5.0
-"""Seconds until a connection must have come about."""
-_LOOK = 5.0
-"""And a question been answered that costs nothing."""
+"""Connect timeout in seconds."""
+_READ = 5.0
+"""Read timeout in seconds for cheap requests."""
 _LONGEST_REFUSAL = 65536
 _LONGEST_LINE = 16 << 20
-"""Bytes of one event; a token with all its alternatives takes a few thousand."""
-# llama-server's words, by which it tells errors of the same status apart.
+"""Bytes of one event; a token with all its logprobs takes a few thousand."""
+# llama-server's error types, which distinguish errors of the same status.
 _TYPES: Mapping[str, type[PaddockError]] = {
     "exceed_context_size_error": ContextLengthExceeded,
     "not_supported_error": NotSupported,
@@ -49,47 +49,47 @@ _STATUSES: Mapping[int, type[PaddockError]] = {
     501: NotSupported,
     503: Unavailable,
 }
-# What our own refusals say of this server's key or settings is nothing that a client could mend.
-_OURS = frozenset({401, 403, 404, 405})
+# Caused by the key or settings of this server: a client cannot fix them.
+_CONFIGURATION = frozenset({401, 403, 404, 405})
 
 
 class Upstream:
-    def __init__(self, name: str, said: ReplicaSettings, model: str, silence: float) -> None:
-        """`silence` is how many seconds an answer may stand still."""
-        assert said.url is not None, "it is elsewhere"
-        self.url = said.url
+    def __init__(self, name: str, settings: ReplicaSettings, model: str, silence: float) -> None:
+        """`silence` is the read timeout of a stream in seconds."""
+        assert settings.url is not None, "a remote replica has a URL"
+        self.url = settings.url
         self._name = name
         self._query = {"model": model}
         headers = {"accept-encoding": "identity"}
-        if said.api_key is not None:
-            headers["authorization"] = f"Bearer {said.api_key}"
+        if settings.api_key is not None:
+            headers["authorization"] = f"Bearer {settings.api_key}"
         self._client = httpx.AsyncClient(
-            base_url=said.url,
+            base_url=settings.url,
             headers=headers,
-            timeout=httpx.Timeout(_LOOK, connect=_CONNECT, pool=None),
+            timeout=httpx.Timeout(_READ, connect=_CONNECT, pool=None),
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=30),
             trust_env=False,
-            verify=ssl.create_default_context() if said.url.startswith("https:") else False,
+            verify=ssl.create_default_context() if settings.url.startswith("https:") else False,
         )
-        self._patience = httpx.Timeout(silence, connect=_CONNECT, pool=None)
+        self._stream_timeout = httpx.Timeout(silence, connect=_CONNECT, pool=None)
 
     async def health(self) -> int:
-        """The status with which it says how it is; 0 where it does not answer."""
+        """The HTTP status of its health check; 0: no answer."""
         try:
             return (await self._client.get("/health")).status_code
         except httpx.HTTPError:
             return 0
 
     async def get(self, path: str, kind: type[T]) -> T:
-        """The JSON there, of the model that is meant. Raises `PaddockError`."""
+        """The JSON at this path, for the replica's model. Raises `PaddockError`."""
         return self._read(await self._get(path), kind)
 
     async def text(self, path: str) -> str:
         return (await self._get(path)).text
 
-    async def post(self, path: str, body: Any, kind: type[T], *, patient: bool = False) -> T:
-        """The answer to a question. Raises what it was refused with."""
-        timeout = self._patience if patient else httpx.USE_CLIENT_DEFAULT
+    async def post(self, path: str, body: Any, kind: type[T], *, slow: bool = False) -> T:
+        """The JSON answer to a request; `slow` if it may load a model. Raises `PaddockError`."""
+        timeout = self._stream_timeout if slow else httpx.USE_CLIENT_DEFAULT
         try:
             response = await self._client.post(path, content=_encode(body), headers=_JSON, timeout=timeout)
         except httpx.HTTPError as error:
@@ -98,13 +98,13 @@ class Upstream:
         return self._read(response, kind)
 
     async def events(self, path: str, body: Any, headers: Mapping[str, str]) -> AsyncGenerator[bytes]:
-        """The data of each event of the answer, as it comes. Leaving it closes the connection, which ends the answer.
+        """The data of each server-sent event. Closing the iterator closes the connection, which cancels the request.
 
-        Raises what it was refused with, or `ReplicaLost` where the connection breaks.
+        Raises `PaddockError` if the request is refused, `ReplicaLost` if the connection breaks.
         """
         try:
             async with self._client.stream(
-                "POST", path, content=_encode(body), headers={**_JSON, **headers}, timeout=self._patience
+                "POST", path, content=_encode(body), headers={**_JSON, **headers}, timeout=self._stream_timeout
             ) as response:
                 if response.status_code != 200:
                     self._check(response.status_code, await _beginning(response.aiter_raw()), response.headers)
@@ -114,7 +114,7 @@ class Upstream:
         except httpx.HTTPError as error:
             raise self._lost(error) from None
         except _TooLong:
-            raise self.failed("said more in one line than anybody would") from None
+            raise self.failed(f"sent an event of more than {_LONGEST_LINE} bytes") from None
 
     async def close(self) -> None:
         await self._client.aclose()
@@ -126,23 +126,23 @@ class Upstream:
         return ReplicaLost(self._about(reason), retry_after=1)
 
     def _about(self, reason: str) -> str:
-        """Told to clients, who have no business with its address; the log and /admin/status have that."""
+        """Clients see this text, so it has no address; the log and /admin/status have it."""
         return f"the replica {self._name} {reason}"
 
     def refused(self, status: int, error: Any, retry_after: float | None = None) -> PaddockError:
-        """What its error object says, as an error of ours."""
+        """Its error object as an error of our own."""
         error = error if isinstance(error, dict) else {"message": str(error)}
         message = str(error.get("message") or f"status {status}")
         param = error.get("param")
         param = param if isinstance(param, str) else None
         code = error.get("code")
-        if status in _OURS or (status >= 500 and status not in _STATUSES):
+        if status in _CONFIGURATION or (status >= 500 and status not in _STATUSES):
             return self.failed(f"answered {status}: {message}")
         kind = _TYPES.get(str(error.get("type"))) or _STATUSES.get(status)
-        if isinstance(code, str):  # another Paddock's
+        if isinstance(code, str):  # from another Paddock
             kind = type(PaddockError.from_code(code, message))
         if kind in (None, PaddockError, ServerStopping):
-            return self.failed(f"ended the answer: {message}")
+            return self.failed(f"ended the request: {message}")
         return kind(message, param=param, retry_after=retry_after)
 
     async def _get(self, path: str) -> httpx.Response:
@@ -157,16 +157,16 @@ class Upstream:
         try:
             return msgspec.json.decode(response.content, type=kind, strict=False)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise self.failed(f"answered {response.url.path} with what is not understood: {error}") from None
+            raise self.failed(f"answered {response.url.path} with an unexpected body: {error}") from None
 
     def _check(self, status: int, content: bytes, headers: httpx.Headers) -> None:
         if status == 200:
             return
         try:
-            said = msgspec.json.decode(content[:_LONGEST_REFUSAL])
+            body = msgspec.json.decode(content[:_LONGEST_REFUSAL])
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            said = content[:200].decode("utf-8", "replace")
-        error = said.get("error", said) if isinstance(said, dict) else said
+            body = content[:200].decode("utf-8", "replace")
+        error = body.get("error", body) if isinstance(body, dict) else body
         after = headers.get("retry-after", "")
         raise self.refused(status, error, float(after) if after.isdecimal() else None)
 
@@ -175,9 +175,9 @@ class Upstream:
             case httpx.ConnectError() | httpx.ConnectTimeout():
                 return ReplicaUnreachable(self._about("cannot be reached"), retry_after=1)
             case httpx.TimeoutException():
-                return self.lost("fell silent")
+                return self.lost("timed out")
             case _:
-                return self.lost(f"broke off: {str(error) or type(error).__name__}")
+                return self.lost(f"closed the connection: {str(error) or type(error).__name__}")
 
 
 _encode = msgspec.json.Encoder().encode
@@ -189,7 +189,7 @@ class _TooLong(Exception):
 
 
 async def _beginning(chunks: AsyncIterator[bytes]) -> bytes:
-    """As much of a refusal as is looked at."""
+    """The first bytes of an error body."""
     found = b""
     async for chunk in chunks:
         found += chunk
@@ -199,7 +199,7 @@ async def _beginning(chunks: AsyncIterator[bytes]) -> bytes:
 
 
 async def _data(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
-    """The data of server-sent events, each of which has one line of it; nothing of comments and names."""
+    """The data of server-sent events, one line each. Comments and event names are skipped."""
     rest = b""
     async for chunk in chunks:
         *lines, rest = (rest + chunk).split(b"\n")

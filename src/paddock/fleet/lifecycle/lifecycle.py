@@ -1,4 +1,4 @@
-"""Models that come when called and leave when idle: the one writer of who is there. `policy` decides who is to be."""
+"""Loads and unloads models on demand. The only writer of their state; `policy` decides what to load and unload."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from collections.abc import AsyncGenerator, Coroutine, Iterable
 import structlog
 
 from paddock.errors import (
-    ModelCrashing,
-    ModelLoadFailed,
     ModelLoading,
     ModelUnloaded,
     OutOfMemory,
@@ -21,205 +19,173 @@ from paddock.errors import (
 )
 from paddock.failures import Failures
 from paddock.fleet.catalogue.model import Model
-from paddock.fleet.lifecycle.model_state import STATES, ModelStatus, Seat
+from paddock.fleet.lifecycle.changes import Changes
+from paddock.fleet.lifecycle.model_state import ModelState, ModelStatus
 from paddock.fleet.lifecycle.policy import Bytes, Limits, Phase, decide
+from paddock.fleet.lifecycle.preconditions import check_loadable, wait_for_backoff
 from paddock.fleet.lifecycle.records import Records
 from paddock.fleet.lifecycle.rules import Rules
-from paddock.fleet.lifecycle.starting import Starter
-from paddock.fleet.memory.accounts import Accounts, Memory, in_words, insufficient
-from paddock.fleet.memory.cache_shares import cache_shares, is_worth_telling
+from paddock.fleet.lifecycle.starter import Starter
+from paddock.fleet.memory.accounts import Accounts, Memory, insufficient, sizes_for_log
 from paddock.fleet.process.worker import WorkerProcess
 from paddock.tally import Tally
 
 _log = structlog.get_logger(__name__)
 
-_STAY_PER_LOAD = 2.0
-"""A model stays at least so many times as long as it took to load, so that loading is not all that happens."""
-_MOST_UNSEEN = 256
-_LOOK_EVERY = 0.05
-"""Seconds between two looks at whether the last request has ended."""
-_SHORT_PAUSE = 2.0
-"""Seconds that a request waits for a model that is left alone after failures."""
+_RESIDENCE_PER_LOAD = 2.0
+"""A model stays at least this many times as long as its load took, so that loading does not dominate."""
+_POLL_INTERVAL = 0.05
+"""Seconds between checks for the end of the last request."""
 
 
 class Lifecycle:
-    """Implements `process.Owner`: it is told what happens to the workers that it starts."""
+    """Implements `process.Owner`: its workers report their events to it."""
 
     def __init__(self, models: Iterable[Model], rules: Rules, memory: Memory, *, gpu: bool = False) -> None:
         self._rules = rules
-        self._seats = {model.name: Seat(model) for model in models}
+        self._models = {model.name: ModelState(model) for model in models}
         self.records = Records()
         self._stopping = False
         self._timer: asyncio.TimerHandle | None = None
-        self._watchers: set[asyncio.Queue[str | None]] = set()
-        self._shown = False
-        # The workers lock parts of this file to take turns on the CPU.
-        self._turns = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
+        self._changes = Changes()
+        self._watching_workers = False
+        # The workers lock ranges of this file to share the CPU.
+        self._cpu_lock_file = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         self._accounts = Accounts(memory, gpu=gpu)
-        self._starter = Starter(self._turns, self, self._accounts, self._grant_cache)
-
-    # ── what is asked of it ──────────────────────────────────────────────────────────────────────────────────────────
-
-    def status(self, name: str) -> ModelStatus:
-        return self._seats[name].status(time.monotonic())
-
-    @property
-    def memory_limit(self) -> Bytes:
-        return self._rules.memory_limit
-
-    @property
-    def cache_ram(self) -> int:
-        return self._rules.cache_ram
+        self._starter = Starter(self._cpu_lock_file, self, self._accounts, self._cache_share)
 
     @property
     def stopping(self) -> bool:
         return self._stopping
 
+    def status(self, name: str) -> ModelStatus:
+        return self._models[name].status(time.monotonic())
+
     def worker(self, name: str) -> WorkerProcess | None:
-        """The worker of a model that is there."""
-        seat = self._seats.get(name)
-        if seat is None or seat.phase not in ("in", "leaving") or seat.worker is None or not seat.worker.alive:
-            return None
-        return seat.worker
+        """The worker of a loaded or unloading model, or None."""
+        state = self._models.get(name)
+        return state.live_worker if state is not None else None
 
-    async def enter(self, name: str) -> WorkerProcess:
-        """The model's worker, loaded; to be used at once, without another await in between.
+    def estimate(self, model: Model) -> Bytes:
+        """The memory that a model would take. Reads its file's header."""
+        return self._accounts.needs(model)
 
-        However many ask, one load happens and all wait for it, and none of them takes it away by leaving.
+    async def memory_allowed(self) -> Bytes:
+        """The memory that all models together may take, on devices where that is known."""
+        return await self._accounts.allowed(self._rules, self._models.values())
+
+    def watch(self) -> AsyncGenerator[str]:
+        """The names of all models, then the name of each model that changes, until the server stops."""
+        return self._changes.subscribe(self._models)
+
+    def watch_workers(self, *, on: bool) -> list[WorkerProcess]:
+        """Turn the live views of all workers on or off, including later ones. Returns the current workers."""
+        self._watching_workers = on
+        workers = [worker for name in self._models if (worker := self.worker(name)) is not None]
+        for worker in workers:
+            worker.watch(on=on)
+        return workers
+
+    # ── load and unload ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def ensure_loaded(self, name: str) -> WorkerProcess:
+        """The worker of the loaded model. Use it at once, without another await in between.
+
+        Any number of callers share one load. Cancelling a caller does not cancel the load.
         """
-        seat = self._seats.get(name)
-        if seat is None:
-            raise ModelUnloaded(f"{name} is not served any more", param="model")
+        state = self._models.get(name)
+        if state is None:
+            raise _not_served(name)
         self._refuse_if_stopping()
-        if seat.phase == "in" and seat.worker is not None and seat.worker.alive:
-            return seat.worker
-        await self._assess(seat)
-        await self._recovered(seat)
-        await self._look_at_memory()
+        if (worker := state.loaded_worker) is not None:
+            return worker
+        await check_loadable(state, self._accounts)
+        await wait_for_backoff(state)
+        await self._refresh_free_memory()
         self._refuse_if_stopping()
-        if self._seats.get(name) is not seat:  # a reload took it away while we looked
-            raise ModelUnloaded(f"{name} is not served any more", param="model")
+        if self._models.get(name) is not state:  # a reload removed it meanwhile
+            raise _not_served(name)
         waiter: asyncio.Future[WorkerProcess] = asyncio.get_running_loop().create_future()
-        seat.waiting[waiter] = time.monotonic()
-        if seat.phase == "in" and seat.worker is not None and seat.worker.alive:  # it came while we looked
-            waiter.set_result(seat.worker)
+        state.waiting[waiter] = time.monotonic()
+        if (worker := state.loaded_worker) is not None:  # loaded meanwhile
+            waiter.set_result(worker)
         else:
-            self._act()
+            self._reconcile()
         try:
             async with asyncio.timeout(self._rules.wait_timeout):
                 return await waiter
         except TimeoutError:
             raise ModelLoading(
-                f"{name} is {STATES[seat.phase]} still, after {self._rules.wait_timeout:g} s of waiting",
+                f"{name} is still {state.phase} after {self._rules.wait_timeout:g} s (wait_timeout)",
                 retry_after=min(self._rules.wait_timeout, 60),
             ) from None
         finally:
-            del seat.waiting[waiter]
+            del state.waiting[waiter]
 
-    async def dismiss(self, name: str) -> bool:
-        """Have a model leave, after those it serves; returns when it is gone. Who asks for it from now on waits, and
-        calls it back. False if it was not there.
-        """
-        seat = self._seats.get(name)
-        if seat is None or seat.phase == "out":
+    async def unload(self, name: str) -> bool:
+        """Unload a model after its running requests. New requests load it again. False if it was not loaded."""
+        state = self._models.get(name)
+        if state is None or state.phase == "unloaded":
             return False
-        self._dismiss(seat)
-        while seat.dismissed and seat.task is not None:
-            await asyncio.wait({seat.task})
+        self._request_unload(state)
+        while state.unload_requested and state.task is not None:
+            await asyncio.wait({state.task})
         return True
 
-    def forgive(self, name: str) -> None:
-        """Forget its failures: somebody wants it to be tried again."""
-        self._seats[name].failures.succeeded()
+    def reset_failures(self, name: str) -> None:
+        self._models[name].failures.succeeded()
 
-    def replace(self, models: Iterable[Model], rules: Rules) -> list[str]:
-        """Serve these models from now on. Returns the names of those that are new, changed or gone; of them those that
-        are there leave after those they serve. Nothing happens to any other.
-        """
+    def replace(self, models: Iterable[Model], rules: Rules) -> None:
+        """Serve these models from now on. Changed and removed models are unloaded after their running requests."""
         self._rules = rules
         wanted = {model.name: model for model in models}
-        changed = [name for name, seat in self._seats.items() if wanted.get(name) != seat.next]
-        for name in changed:
-            seat = self._seats[name]
-            seat.next = wanted.get(name)
-            if seat.phase == "out":
-                self._is_out(seat)
+        for name, state in list(self._models.items()):
+            if wanted.get(name) == state.next:
+                continue
+            state.next = wanted.get(name)
+            if state.phase == "unloaded":
+                self._mark_unloaded(state)
             else:
-                self._dismiss(seat)
-        new = [name for name in wanted if name not in self._seats]
-        self._seats.update((name, Seat(wanted[name])) for name in new)
-        self._act()
-        return changed + new
+                self._request_unload(state)
+        self._models.update((name, ModelState(wanted[name])) for name in wanted if name not in self._models)
+        self._reconcile()
 
-    async def watch(self) -> AsyncGenerator[str]:
-        """The names of all models, and then of each as something happens to it, until the server stops. Who falls far
-        behind misses some.
-        """
-        queue: asyncio.Queue[str | None] = asyncio.Queue(_MOST_UNSEEN)
-        self._watchers.add(queue)
-        try:
-            for name in list(self._seats):
-                yield name
-            while (told := await queue.get()) is not None:
-                yield told
-        finally:
-            self._watchers.discard(queue)
-
-    def show(self, *, on: bool) -> list[WorkerProcess]:
-        """Have the workers show themselves, also those that come later, or no longer. Returns those that are told."""
-        self._shown = on
-        there = [worker for name in self._seats if (worker := self.worker(name)) is not None]
-        for worker in there:
-            worker.watch(on=on)
-        return there
-
-    def estimate(self, model: Model) -> Bytes:
-        """What a model would take. Reads its file's header."""
-        return self._accounts.needs(model)
-
-    async def memory_allowed(self) -> Bytes:
-        """What all models together may take, on devices where that is known."""
-        return await self._accounts.allowed(self._rules, self._seats.values())
-
-    # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── shutdown ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def drain(self, grace: float) -> None:
-        """Take nothing new; let what runs finish within `grace` seconds, then end it with an error."""
+        """Refuse new requests; let running ones finish within `grace` seconds, then fail them."""
         self._stopping = True
-        for queue in self._watchers:
-            if queue.full():
-                queue.get_nowait()
-            queue.put_nowait(None)
-        for seat in self._seats.values():
-            if seat.phase == "out":  # and nobody is loaded any more
-                seat.refuse_waiting(ServerStopping("the server is stopping"))
+        self._changes.close()
+        for state in self._models.values():
+            if state.phase == "unloaded":  # and is not loaded any more
+                state.refuse_waiting(_server_stopping())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
-                while any(seat.busy for seat in self._seats.values()):  # noqa: ASYNC110 (no one event tells)
-                    await asyncio.sleep(_LOOK_EVERY)
-        self.abandon()
+                while any(state.busy for state in self._models.values()):  # noqa: ASYNC110 (there is no single event)
+                    await asyncio.sleep(_POLL_INTERVAL)
+        self.abort()
 
-    def abandon(self) -> None:
-        """End everything that runs, loads or waits, now."""
+    def abort(self) -> None:
+        """Fail every request and cancel every load, now."""
         self._stopping = True
-        for seat in self._seats.values():
-            seat.refuse_waiting(ServerStopping("the server is stopping"))
-            if seat.worker is not None:
-                seat.worker.fail_all(ServerStopping("the server is stopping"))
-            if seat.task is not None and seat.phase == "loading":
-                seat.task.cancel()
+        for state in self._models.values():
+            state.refuse_waiting(_server_stopping())
+            if state.worker is not None:
+                state.worker.fail_all(_server_stopping())
+            if state.task is not None and state.phase == "loading":
+                state.task.cancel()
 
     async def close(self) -> None:
-        self.abandon()
+        self.abort()
         if self._timer is not None:
             self._timer.cancel()
-        tasks = [seat.task for seat in self._seats.values() if seat.task is not None]
+        tasks = [state.task for state in self._models.values() if state.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(seat.worker.stop() for seat in self._seats.values() if seat.worker is not None))
+        await asyncio.gather(*(state.worker.stop() for state in self._models.values() if state.worker is not None))
         await self._starter.close()
-        self._turns.close()
+        self._cpu_lock_file.close()
 
-    # ── what workers tell ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── events of workers ────────────────────────────────────────────────────────────────────────────────────────────
 
     def worker_counted(self, worker: WorkerProcess, tally: Tally) -> None:
         record = self.records.of(worker.model)
@@ -229,235 +195,201 @@ class Lifecycle:
         self._share_cache()
 
     def worker_unused(self, worker: WorkerProcess) -> None:
-        seat = self._seats.get(worker.model)
-        if seat is not None and seat.worker is worker and worker.alive:
-            seat.last_used = time.monotonic()
-            self._act()
+        state = self._models.get(worker.model)
+        if state is not None and state.worker is worker and worker.alive:
+            state.last_used = time.monotonic()
+            self._reconcile()
 
     def worker_progressed(self, worker: WorkerProcess) -> None:
-        self._tell(worker.model)
+        self._changes.notify(worker.model)
 
     def worker_gone(self, worker: WorkerProcess) -> None:
-        """It ended by itself. While it loads or leaves, the task that waits for it deals with it."""
-        seat = self._seats.get(worker.model)
-        if seat is None or seat.worker is not worker or seat.phase != "in":
+        """The worker of a loaded model crashed. During a load or unload the task that waits for it handles its exit."""
+        state = self._models.get(worker.model)
+        if state is None or state.worker is not worker or state.phase != "loaded":
             return
         if worker.completed:
-            seat.failures.succeeded()
+            state.failures.succeeded()
         self.records.of(worker.model).crashes[worker.end_cause] += 1
-        seat.failures.failed(worker.end, time.monotonic())
-        self._is_out(seat)
-        self._act()
+        state.failures.failed(worker.end, time.monotonic())
+        self._mark_unloaded(state)
+        self._reconcile()
 
-    # ── deciding ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── decisions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _act(self) -> None:
-        """Do what is to be done now, and look again when time alone will have changed that."""
+    def _reconcile(self) -> None:
+        """Act on the policy's decision, and schedule the next check."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self._stopping:
             return
         now = time.monotonic()
-        concerned = [seat for seat in self._seats.values() if seat.phase != "out" or seat.waited_for_since is not None]
-        decision = decide([seat.standing() for seat in concerned], self._limits(concerned), now)
+        active = [
+            state for state in self._models.values() if state.phase != "unloaded" or state.waiting_since is not None
+        ]
+        decision = decide([state.candidate() for state in active], self._limits(active), now)
         for name, shortage in decision.impossible.items():
-            self._seats[name].refuse_waiting(insufficient(name, shortage))
-        for name in decision.leave:
-            self._see_off(self._seats[name])
+            self._models[name].refuse_waiting(insufficient(name, shortage))
+        for name in decision.unload:
+            self._start_unload(self._models[name])
         for name in decision.load:
-            self._begin(self._seats[name], "loading", self._bring(self._seats[name]))
-        if concerned:
+            self._start_task(self._models[name], "loading", self._load(self._models[name]))
+        if active:
             moment = now + self._rules.check_interval
-            if decision.look_again_at is not None:
-                moment = min(moment, decision.look_again_at)
-            self._timer = asyncio.get_running_loop().call_later(max(moment - now, 0.01), self._act)
+            if decision.recheck_at is not None:
+                moment = min(moment, decision.recheck_at)
+            self._timer = asyncio.get_running_loop().call_later(max(moment - now, 0.01), self._reconcile)
 
-    def _limits(self, concerned: list[Seat]) -> Limits:
-        """They matter where somebody waits."""
-        waited_for = any(seat.phase == "out" for seat in concerned)
-        return self._accounts.limits(self._rules, concerned) if waited_for else Limits()
+    def _limits(self, active: list[ModelState]) -> Limits:
+        """Limits matter only while a model waits for its load."""
+        is_waiting = any(state.phase == "unloaded" for state in active)
+        return self._accounts.limits(self._rules, active) if is_waiting else Limits()
 
-    async def _assess(self, seat: Seat) -> None:
-        """Whether it can be loaded at all, and what it would need."""
-        if seat.needs is not None:
-            return
-        model = seat.model
-        problem = await asyncio.to_thread(model.problem)
-        if problem is not None:
-            raise ModelLoadFailed(f"{model.name} cannot be loaded: {problem}", param="model")
-        needs = await asyncio.to_thread(self._accounts.needs, model)
-        if seat.model is model:
-            seat.needs = needs
-
-    async def _recovered(self, seat: Seat) -> None:
-        """After failures: wait if it is not for long, or say so."""
-        pause = seat.failures.pause(time.monotonic())
-        if seat.phase != "out" or pause == 0:
-            return
-        if pause > _SHORT_PAUSE:
-            raise ModelCrashing(
-                f"{seat.model.name} failed {seat.failures.count} times in a row and is left alone for {pause:.0f} s; "
-                f"the last time: {seat.failures.reason}",
-                retry_after=pause,
-            )
-        await asyncio.sleep(pause)
-
-    async def _look_at_memory(self) -> None:
+    async def _refresh_free_memory(self) -> None:
         if self._rules.check_memory:
-            await self._accounts.look()
+            await self._accounts.refresh()
 
     def _refuse_if_stopping(self) -> None:
         if self._stopping:
-            raise ServerStopping("the server is stopping")
+            raise _server_stopping()
 
-    # ── prefixes in host memory ──────────────────────────────────────────────────────────────────────────────────────
-
-    def _grant_cache(self, seat: Seat) -> int:
-        """What a worker that is about to load may take for prefixes; the others give it up."""
+    def _cache_share(self, state: ModelState) -> int:
+        """Host memory for the prefix cache of a worker that is about to load; the other workers shrink theirs."""
         self._share_cache()
-        return seat.cache_share
+        return state.cache_share
 
     def _share_cache(self) -> None:
-        """Divide the memory for prefixes between the workers that are there, and tell them where it has changed."""
-        there = [seat for seat in self._seats.values() if seat.phase != "out"]
-        room = self._accounts.cache_room(self._rules, there)
-        shares = cache_shares(room, {seat.model.name: seat.cache_limit for seat in there if seat.cache_limit})
-        for seat in there:
-            share = shares.get(seat.model.name, 0)
-            if not is_worth_telling(seat.cache_share, share):
-                continue
-            if seat.phase == "loading":
-                if seat.worker is None:  # which is told with its model
-                    seat.cache_share = share
-            elif seat.worker is not None and seat.worker.alive:
-                seat.cache_share = share
-                seat.worker.limit_cache(share)
+        self._accounts.share_cache(self._rules, [one for one in self._models.values() if one.phase != "unloaded"])
 
-    # ── doing ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── transitions ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _begin(self, seat: Seat, phase: Phase, doing: Coroutine[None, None, None]) -> None:
-        seat.phase = phase
-        seat.task = asyncio.get_running_loop().create_task(doing)
-        seat.task.add_done_callback(lambda task: self._never_began(seat, task))
-        self._tell(seat.model.name)
+    def _start_task(self, state: ModelState, phase: Phase, work: Coroutine[None, None, None]) -> None:
+        state.phase = phase
+        state.task = asyncio.get_running_loop().create_task(work)
+        state.task.add_done_callback(lambda task: self._on_task_done(state, task))
+        self._changes.notify(state.model.name)
 
-    def _never_began(self, seat: Seat, task: asyncio.Task[None]) -> None:
-        """A task that is cancelled before its first step cannot say so itself."""
-        if task.cancelled() and seat.task is task:
-            self._called_off(seat)
-            self._act()
+    def _on_task_done(self, state: ModelState, task: asyncio.Task[None]) -> None:
+        """Handle a task that was cancelled before its first step, which cannot handle it itself."""
+        if task.cancelled() and state.task is task:
+            self._load_cancelled(state)
+            self._reconcile()
 
-    def _called_off(self, seat: Seat) -> None:
-        """Its load is not to be. Who waits is told, unless it is to be loaded differently."""
-        name = seat.model.name
-        if seat.next is seat.model:
-            seat.refuse_waiting(ModelUnloaded(f"{name} was unloaded while it was loading", retry_after=1))
-        self._is_out(seat)
+    def _load_cancelled(self, state: ModelState) -> None:
+        """Fail the waiting requests, unless the model is to be loaded with new settings."""
+        if state.next is state.model:
+            name = state.model.name
+            state.refuse_waiting(ModelUnloaded(f"{name} was unloaded while it was loading", retry_after=1))
+        self._mark_unloaded(state)
 
-    def _dismiss(self, seat: Seat) -> None:
-        seat.dismissed = True
-        if seat.phase == "in":
-            self._see_off(seat)
-        elif seat.phase == "loading" and seat.task is not None:
-            seat.task.cancel()
+    def _request_unload(self, state: ModelState) -> None:
+        state.unload_requested = True
+        if state.phase == "loaded":
+            self._start_unload(state)
+        elif state.phase == "loading" and state.task is not None:
+            state.task.cancel()
 
-    def _see_off(self, seat: Seat) -> None:
-        assert seat.worker is not None, "it is there"
-        self._begin(seat, "leaving", self._follow_out(seat, seat.worker))
-        self._keep_spare(seat)
+    def _start_unload(self, state: ModelState) -> None:
+        assert state.worker is not None, "a loaded model has a worker"
+        self._start_task(state, "unloading", self._unload(state, state.worker))
+        self._prepare_spare(state)
 
-    async def _follow_out(self, seat: Seat, worker: WorkerProcess) -> None:
+    async def _unload(self, state: ModelState, worker: WorkerProcess) -> None:
         await worker.unused()
         await worker.stop()
         record = self.records.of(worker.model)
         if worker.end:
             record.crashes[worker.end_cause] += 1
         elif worker.completed:
-            seat.failures.succeeded()
+            state.failures.succeeded()
         record.unloads += 1
-        _log.info("unloaded", model=seat.model.name)
+        _log.info("unloaded", model=state.model.name)
         self._accounts.changed()
-        await self._look_at_memory()
-        self._is_out(seat)
-        self._act()
+        await self._refresh_free_memory()
+        self._mark_unloaded(state)
+        self._reconcile()
 
-    async def _bring(self, seat: Seat) -> None:
-        model, begun = seat.model, time.monotonic()
+    async def _load(self, state: ModelState) -> None:
+        model, started = state.model, time.monotonic()
         record = self.records.of(model.name)
-        _log.info("loading", model=model.name, **in_words(needs=seat.needs or {}))
+        _log.info("loading", model=model.name, **sizes_for_log(needs=state.needs or {}))
         try:
-            worker = await self._start_with_room(seat)
+            worker = await self._start_worker(state)
         except asyncio.CancelledError:
-            self._called_off(seat)
+            self._load_cancelled(state)
         except PaddockError as error:
-            seat.failures.failed(error.message, time.monotonic())
+            state.failures.failed(error.message, time.monotonic())
             record.load_failures[error.code] += 1
             _log.error("load failed", model=model.name, error=error.message)
-            seat.refuse_waiting(error)
-            self._is_out(seat)
+            state.refuse_waiting(error)
+            self._mark_unloaded(state)
         else:
-            self._is_in(seat, worker, time.monotonic() - begun)
-        self._act()
+            self._mark_loaded(state, worker, time.monotonic() - started)
+        self._reconcile()
 
-    async def _start_with_room(self, seat: Seat) -> WorkerProcess:
-        """Should there turn out to be too little memory: once more, when those are gone whom nobody uses."""
+    async def _start_worker(self, state: ModelState) -> WorkerProcess:
+        """If memory runs out, retry once after unloading the idle models."""
         try:
-            return await self._starter.start(seat)
+            return await self._starter.start(state)
         except OutOfMemory as error:
             idle = [
                 other.model.name
-                for other in self._seats.values()
-                if other.phase == "in" and not other.busy and not other.model.pinned
+                for other in self._models.values()
+                if other.phase == "loaded" and not other.busy and not other.model.pinned
             ]
             if not idle:
                 raise
-            _log.warning("too little memory: trying again without idle models", model=seat.model.name, idle=idle)
-            await asyncio.gather(*(self.dismiss(name) for name in idle))
-            _log.info("loading again", model=seat.model.name, after=error.message)
-            return await self._starter.start(seat)
+            name = state.model.name
+            _log.warning(
+                "out of memory: unloading idle models and retrying", model=name, idle=idle, error=error.message
+            )
+            await asyncio.gather(*map(self.unload, idle))
+            return await self._starter.start(state)
 
-    def _is_in(self, seat: Seat, worker: WorkerProcess, seconds: float) -> None:
+    def _mark_loaded(self, state: ModelState, worker: WorkerProcess, seconds: float) -> None:
         now = time.monotonic()
-        self.records.of(seat.model.name).loaded(seconds, worker.info)
-        seat.phase, seat.task = "in", None
-        seat.loaded_at = seat.last_used = now
-        seat.stays_until = now + max(self._rules.min_residence, _STAY_PER_LOAD * seconds)
-        memory = in_words(estimated=seat.takes, measured=self._accounts.measure(seat))
-        _log.info("loaded", model=seat.model.name, pid=worker.pid, seconds=round(seconds, 2), **memory)
-        self._keep_spare(seat)
-        if self._shown:
+        self.records.of(state.model.name).loaded(seconds, worker.info)
+        state.phase, state.task = "loaded", None
+        state.loaded_at = state.last_used = now
+        state.resident_until = now + max(self._rules.min_residence, _RESIDENCE_PER_LOAD * seconds)
+        memory = sizes_for_log(estimated=state.takes, measured=self._accounts.measure(state))
+        _log.info("loaded", model=state.model.name, pid=worker.pid, seconds=round(seconds, 2), **memory)
+        self._prepare_spare(state)
+        if self._watching_workers:
             worker.watch(on=True)
         self._share_cache()
-        if seat.dismissed:
-            self._see_off(seat)
+        if state.unload_requested:
+            self._start_unload(state)
             return
-        for waiter in seat.waiting:
+        for waiter in state.waiting:
             if not waiter.done():
                 waiter.set_result(worker)
-        self._tell(seat.model.name)
+        self._changes.notify(state.model.name)
 
-    def _keep_spare(self, seat: Seat) -> None:
-        """While there is a model that may be loaded next, a process is kept ready for it."""
-        wanted = any(other.phase in ("out", "leaving") and other.next is not None for other in self._seats.values())
-        if self._rules.spare_worker and wanted:
-            self._starter.prepare(seat, at_once=seat.phase == "leaving")
+    def _prepare_spare(self, state: ModelState) -> None:
+        """Keep a process ready while another model may be loaded next."""
+        others = any(one.phase in ("unloaded", "unloading") and one.next is not None for one in self._models.values())
+        if self._rules.spare_worker and others:
+            self._starter.prepare(state, at_once=state.phase == "unloading")
 
-    def _is_out(self, seat: Seat) -> None:
-        name = seat.model.name
-        seat.phase, seat.worker, seat.task, seat.dismissed, seat.granted = "out", None, None, False, {}
-        seat.cache_share = 0
+    def _mark_unloaded(self, state: ModelState) -> None:
+        name = state.model.name
+        state.clear()
         self._share_cache()
-        if seat.next is None:
-            seat.refuse_waiting(ModelUnloaded(f"{name} is not served any more", param="model"))
-            self._seats.pop(name, None)
-        elif seat.next is not seat.model:
-            seat.model, seat.failures = seat.next, Failures()
-            # Whoever waits has been waiting for the old one: what the new one needs must be known before it is loaded.
-            seat.needs = self._accounts.needs(seat.model) if seat.waiting else None
-        self._tell(name)
+        if state.next is None:
+            state.refuse_waiting(_not_served(name))
+            self._models.pop(name, None)
+        elif state.next is not state.model:
+            state.model, state.failures = state.next, Failures()
+            # Waiting requests skip `check_loadable`, so the new model's needs must be known before its load.
+            state.needs = self._accounts.needs(state.model) if state.waiting else None
+        self._changes.notify(name)
 
-    def _tell(self, name: str) -> None:
-        for queue in self._watchers:
-            if not queue.full():
-                queue.put_nowait(name)
+
+def _server_stopping() -> ServerStopping:
+    return ServerStopping("the server is stopping")
+
+
+def _not_served(name: str) -> ModelUnloaded:
+    return ModelUnloaded(f"{name} is no longer served", param="model")

@@ -1,6 +1,6 @@
-"""Those who look on: one look a second feeds them all, and while there are none nobody looks.
+"""The live view's data: one task takes a snapshot each second for all subscribers, and none runs without them.
 
-Looking wakes nothing and keeps nothing awake: workers show themselves, which does not count as use.
+Watching loads no model and does not reset its idle timer.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from paddock.wire import View
 _log = structlog.get_logger(__name__)
 
 _INTERVAL = 1.0
-_MOST = 64
-_FIRST_SIGHT = 0.5
-"""Seconds that the first look waits for workers to show themselves."""
+_MOST_SUBSCRIBERS = 64
+_FIRST_VIEW_WAIT = 0.5
+"""Seconds that the first snapshot waits for the workers' views."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prospect:
-    """What a model's file says of how it would be."""
+class FileFacts:
+    """What a model's header says."""
 
     kind: ModelKind | None
     needs: Bytes
@@ -43,118 +43,117 @@ class Prospect:
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
-    """A model as it was at some moment."""
+class ModelSnapshot:
+    """A model at one moment. `info`, `view` and `tree` are None while it is not loaded."""
 
     status: ModelStatus
-    prospect: Prospect
+    facts: FileFacts
     record: ModelRecord | None
     info: ModelInfo | None
-    """Of one that is loaded, and so are the next two."""
     view: View | None
     tree: TreeView | None
     """The same object as long as it has not changed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class FleetSnapshot:
     time: float
-    """Seconds since 1970."""
-    models: list[Sighting]
+    """Unix time."""
+    models: list[ModelSnapshot]
     memory_limit: Bytes
-    """What all of them together may take, on devices where that is known."""
+    """The memory that all models together may take, on devices where that is known."""
 
 
-class Onlookers:
+class LiveFeed:
     def __init__(
         self, lifecycle: Lifecycle, catalogue: Callable[[], Catalogue], status: Callable[[Model], ModelStatus]
     ) -> None:
         self._lifecycle = lifecycle
         self._catalogue = catalogue
         self._status = status
-        self._mailboxes: set[asyncio.Queue[Scene | None]] = set()
-        """One for each of them. None: there is no more to be seen."""
-        self._looking: asyncio.Task[None] | None = None
-        self._newest: Scene | None = None
-        self._prospects: dict[str, tuple[Model, Prospect]] = {}
+        self._mailboxes: set[asyncio.Queue[FleetSnapshot | None]] = set()
+        """One per subscriber. None ends the subscription."""
+        self._task: asyncio.Task[None] | None = None
+        self._newest: FleetSnapshot | None = None
+        self._facts: dict[str, tuple[Model, FileFacts]] = {}
         self._closed = False
 
-    def refuse_if_crowded(self) -> None:
-        if len(self._mailboxes) >= _MOST:
-            raise Unavailable(f"{_MOST} others look on already", retry_after=10)
+    def refuse_if_full(self) -> None:
+        if len(self._mailboxes) >= _MOST_SUBSCRIBERS:
+            raise Unavailable(f"the live view already has {_MOST_SUBSCRIBERS} subscribers", retry_after=10)
 
-    async def scenes(self) -> AsyncGenerator[Scene]:
-        """How things are: at once, and then each second. Who is slow misses some. Raises `Unavailable`."""
-        self.refuse_if_crowded()
+    async def snapshots(self) -> AsyncGenerator[FleetSnapshot]:
+        """A snapshot at once, then one each second. A slow subscriber misses some. Raises `Unavailable`."""
+        self.refuse_if_full()
         if self._closed:
             return
-        mailbox: asyncio.Queue[Scene | None] = asyncio.Queue(1)
+        mailbox: asyncio.Queue[FleetSnapshot | None] = asyncio.Queue(1)
         self._mailboxes.add(mailbox)
-        if self._looking is None:
-            workers = self._lifecycle.show(on=True)
-            self._looking = asyncio.get_running_loop().create_task(self._look(workers))
+        if self._task is None:
+            workers = self._lifecycle.watch_workers(on=True)
+            self._task = asyncio.get_running_loop().create_task(self._run(workers))
         elif self._newest is not None:
             mailbox.put_nowait(self._newest)
         try:
-            while (scene := await mailbox.get()) is not None:
-                yield scene
+            while (snapshot := await mailbox.get()) is not None:
+                yield snapshot
         finally:
             self._mailboxes.discard(mailbox)
             if not self._mailboxes:
-                self._rest()
+                self._stop()
 
     def close(self) -> None:
-        """Nobody is shown anything any more."""
+        """End all subscriptions and accept no new ones."""
         self._closed = True
         self._deliver(None)
 
-    def _rest(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-        self._looking = self._newest = None
-        self._lifecycle.show(on=False)
+    def _stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self._task = self._newest = None
+        self._lifecycle.watch_workers(on=False)
 
-    async def _look(self, workers: list[WorkerProcess]) -> None:
+    async def _run(self, workers: list[WorkerProcess]) -> None:
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_FIRST_SIGHT):
+                async with asyncio.timeout(_FIRST_VIEW_WAIT):
                     await asyncio.gather(*(worker.shown() for worker in workers))
             while True:
-                self._newest = await self._scene()
+                self._newest = await self._snapshot()
                 self._deliver(self._newest)
                 await asyncio.sleep(_INTERVAL)
         except Exception:
-            _log.exception("looking on failed")
+            _log.exception("the live feed failed")
             self._deliver(None)
 
-    def _deliver(self, scene: Scene | None) -> None:
+    def _deliver(self, snapshot: FleetSnapshot | None) -> None:
         for mailbox in self._mailboxes:
             if mailbox.full():
                 mailbox.get_nowait()
-            mailbox.put_nowait(scene)
+            mailbox.put_nowait(snapshot)
 
-    async def _scene(self) -> Scene:
-        unknown = [model for model in self._catalogue() if not self._has_learnt(model)]
-        if unknown:  # from headers, which may take a while to read
-            found = await asyncio.to_thread(lambda: [self._prospect(model) for model in unknown])
-            self._prospects |= {model.name: (model, told) for model, told in zip(unknown, found, strict=True)}
+    async def _snapshot(self) -> FleetSnapshot:
+        unknown = [model for model in self._catalogue() if not self._has_facts(model)]
+        if unknown:  # reads headers, which may be slow
+            found = await asyncio.to_thread(lambda: [self._read_facts(model) for model in unknown])
+            self._facts |= {model.name: (model, facts) for model, facts in zip(unknown, found, strict=True)}
         limit = await self._lifecycle.memory_allowed()
-        models = [self._sighting(model) for model in self._catalogue() if self._has_learnt(model)]
-        return Scene(time.time(), models, limit)
+        models = [self._model(model) for model in self._catalogue() if self._has_facts(model)]
+        return FleetSnapshot(time.time(), models, limit)
 
-    def _has_learnt(self, model: Model) -> bool:
-        return model.name in self._prospects and self._prospects[model.name][0] is model
+    def _has_facts(self, model: Model) -> bool:
+        return model.name in self._facts and self._facts[model.name][0] is model
 
-    def _prospect(self, model: Model) -> Prospect:
-        return Prospect(model.kind(), self._lifecycle.estimate(model), model.problem())
+    def _read_facts(self, model: Model) -> FileFacts:
+        return FileFacts(model.kind(), self._lifecycle.estimate(model), model.problem())
 
-    def _sighting(self, model: Model) -> Sighting:
-        # Of several that serve it, the first that is loaded shows what it does.
-        workers = [self._lifecycle.worker(member.name) for member in model.worker_models().values()]
+    def _model(self, model: Model) -> ModelSnapshot:
+        # With several replicas, the first loaded one provides the view.
+        workers = [self._lifecycle.worker(one.name) for one in model.worker_models().values()]
         worker = next((worker for worker in workers if worker is not None), None)
-        return Sighting(
+        return ModelSnapshot(
             self._status(model),
-            self._prospects[model.name][1],
+            self._facts[model.name][1],
             self._lifecycle.records.find(model.name),
             worker.info if worker is not None else None,
             worker.view if worker is not None else None,

@@ -1,4 +1,4 @@
-"""One model's place: whether it is there, who waits for it, and what is known of it."""
+"""The state of one model: its phase, its worker and the requests that wait for it."""
 
 from __future__ import annotations
 
@@ -6,76 +6,72 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from paddock.errors import PaddockError
 from paddock.failures import Failures
 from paddock.fleet.catalogue.model import Model
-from paddock.fleet.lifecycle.policy import Bytes, Phase, Standing
+from paddock.fleet.lifecycle.policy import Bytes, Candidate, Phase
 from paddock.fleet.process.worker import WorkerProcess
 from paddock.replicas.replica import ReplicaStatus
 from paddock.tally import Levels
 from paddock.types import SandboxState
 
-State = Literal["unloaded", "loading", "loaded", "unloading"]
-STATES: dict[Phase, State] = {"out": "unloaded", "loading": "loading", "in": "loaded", "leaving": "unloading"}
-
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """What a look at a model shows. Looking changes nothing."""
+    """A model's status, read-only."""
 
     model: Model
-    state: State
+    state: Phase
     running: int = 0
     waiting: int = 0
     slots: int = 0
     pid: int | None = None
     progress: float = 0.0
-    """Of its loading."""
+    """Of its load, 0 to 1."""
     needs: Bytes = field(default_factory=dict)
-    """Prefixes in host memory included."""
+    """The memory that it takes, including prefixes in host memory."""
     cache_share: int = 0
-    """Bytes of host memory that prefixes may take, of those that all models share."""
+    """Its share of the host memory for prefixes, in bytes."""
     levels: Levels = field(default_factory=Levels)
     loaded_for: float = 0.0
     """Seconds."""
     idle_for: float = 0.0
     failure: str = ""
-    """Why it last failed, unless it has worked since."""
+    """Its last failure; empty after a success."""
     failures: int = 0
     retry_after: float = 0.0
-    """Seconds for which it is left alone after them."""
+    """Seconds until it may be loaded again."""
     sandbox: SandboxState | None = None
-    """Of its worker, while it is loaded."""
+    """The sandbox of its worker, while it is loaded."""
     replicas: tuple[ReplicaStatus, ...] = ()
-    """Those that serve it together, where there are several."""
+    """Its replicas; empty if one worker serves it."""
 
     @property
-    def failed(self) -> bool:
-        """It is not there because it failed."""
+    def is_failed(self) -> bool:
+        """Whether it is unloaded because of a failure."""
         return self.state == "unloaded" and bool(self.failure)
 
 
-def together(model: Model, members: Sequence[ModelStatus], replicas: Sequence[ReplicaStatus]) -> ModelStatus:
-    """A model that several serve, as one: `members` are those of them that are workers of ours."""
-    elsewhere = [replica for replica in replicas if replica.kind != "worker"]
-    loaded = [member for member in members if member.state == "loaded"]
-    on_its_way: State = next((member.state for member in members if member.state != "unloaded"), "unloaded")
-    ready = [replica for replica in elsewhere if replica.health == "ready"]
+def combined_status(model: Model, workers: Sequence[ModelStatus], replicas: Sequence[ReplicaStatus]) -> ModelStatus:
+    """The status of a model with replicas. `workers` are the local ones."""
+    others = [replica for replica in replicas if replica.kind != "worker"]
+    loaded = [worker for worker in workers if worker.state == "loaded"]
+    in_transition: Phase = next((worker.state for worker in workers if worker.state != "unloaded"), "unloaded")
+    ready = [replica for replica in others if replica.health == "ready"]
     failing = next((replica for replica in replicas if replica.failure), None)
     return ModelStatus(
         model,
-        "loaded" if loaded or ready else on_its_way,
+        "loaded" if loaded or ready else in_transition,
         running=sum(replica.load.running for replica in replicas),
-        waiting=sum(member.waiting for member in members) + sum(replica.load.waiting for replica in elsewhere),
-        slots=sum(member.slots for member in members) + sum(replica.load.slots for replica in ready),
-        progress=max((member.progress for member in members), default=0.0),
-        sandbox=_weakest(loaded),
-        needs=_sum(member.needs for member in members),
-        cache_share=sum(member.cache_share for member in members),
-        loaded_for=max((member.loaded_for for member in members), default=0.0),
-        idle_for=min((member.idle_for for member in loaded), default=0.0),
+        waiting=sum(worker.waiting for worker in workers) + sum(replica.load.waiting for replica in others),
+        slots=sum(worker.slots for worker in workers) + sum(replica.load.slots for replica in ready),
+        progress=max((worker.progress for worker in workers), default=0.0),
+        sandbox=_weakest_sandbox(loaded),
+        needs=_sum(worker.needs for worker in workers),
+        cache_share=sum(worker.cache_share for worker in workers),
+        loaded_for=max((worker.loaded_for for worker in workers), default=0.0),
+        idle_for=min((worker.idle_for for worker in loaded), default=0.0),
         failure=failing.failure if failing is not None else "",
         failures=max((replica.failures for replica in replicas), default=0),
         retry_after=min((replica.retry_after for replica in replicas), default=0.0),
@@ -83,9 +79,9 @@ def together(model: Model, members: Sequence[ModelStatus], replicas: Sequence[Re
     )
 
 
-def _weakest(loaded: Sequence[ModelStatus]) -> SandboxState | None:
-    """Of several workers the one that is confined least."""
-    states = [member.sandbox for member in loaded if member.sandbox is not None]
+def _weakest_sandbox(loaded: Sequence[ModelStatus]) -> SandboxState | None:
+    """The sandbox with the fewest protections."""
+    states = [worker.sandbox for worker in loaded if worker.sandbox is not None]
     return min(states, key=lambda state: len(state.active), default=None)
 
 
@@ -96,32 +92,32 @@ def _sum(sizes: Iterable[Bytes]) -> Bytes:
     return dict(total)
 
 
-class Seat:
-    """Written by the lifecycle alone."""
+class ModelState:
+    """Only the lifecycle writes it."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.next: Model | None = model
-        """What it is to be from its next load on; None: it is not to be served any more."""
-        self.phase: Phase = "out"
+        """The model to load next time; None if it is no longer served."""
+        self.phase: Phase = "unloaded"
         self.worker: WorkerProcess | None = None
         self.task: asyncio.Task[None] | None = None
-        """What brings it in or sees it off."""
+        """The running load or unload."""
         self.waiting: dict[asyncio.Future[WorkerProcess], float] = {}
-        """Who waits for it, since when. One that was let in is here until it has come in."""
-        self.dismissed = False
-        """It leaves whoever wants it."""
+        """The requests that wait for its load, and since when."""
+        self.unload_requested = False
+        """It is unloaded even if requests wait for it."""
         self.failures = Failures()
         self.needs: dict[str, int] | None = None
         self.granted: Bytes = {}
-        """What its worker was given of memory that it only takes as far as there is room."""
+        """GPU memory of its automatically chosen layers."""
         self.cache_limit = 0
-        """The most host memory that its prefix cache may take by its settings; 0 where it has none."""
+        """The most host memory for its prefix cache by its settings; 0 without a cache."""
         self.cache_share = 0
-        """What its worker was told it may take."""
+        """The limit that its worker has."""
         self.last_used = 0.0
         self.loaded_at = 0.0
-        self.stays_until = 0.0
+        self.resident_until = 0.0
 
     @property
     def busy(self) -> bool:
@@ -133,48 +129,64 @@ class Seat:
 
     @property
     def stored(self) -> int:
-        """Bytes of prefixes in its worker's host memory, as it last said."""
+        """Bytes of prefixes in its worker's host memory, as last reported."""
         levels = self.worker.levels if self.worker is not None else None
         return levels.stored_bytes if levels is not None else 0
 
-    def standing(self) -> Standing:
-        return Standing(
+    def candidate(self) -> Candidate:
+        return Candidate(
             self.model.name,
             self.takes,
             self.phase,
             busy=self.busy,
-            stays_until=self.stays_until,
+            resident_until=self.resident_until,
             last_used=self.last_used,
             idle_timeout=self.model.idle_timeout,
             pinned=self.model.pinned,
-            waited_for_since=self.waited_for_since,
+            waiting_since=self.waiting_since,
         )
 
     @property
-    def waited_for_since(self) -> float | None:
-        """Since when somebody waits who has been told nothing yet."""
+    def waiting_since(self) -> float | None:
+        """Arrival of the oldest waiting request, or None."""
         return min((since for waiter, since in self.waiting.items() if not waiter.done()), default=None)
 
     def status(self, now: float) -> ModelStatus:
-        worker, there = self.worker, self.phase in ("in", "leaving")
+        worker, is_loaded = self.worker, self.phase in ("loaded", "unloading")
         return ModelStatus(
             self.model,
-            STATES[self.phase],
+            self.phase,
             running=worker.running if worker is not None else 0,
             waiting=len(self.waiting),
             slots=worker.info.n_slots if worker is not None and worker.info is not None else 0,
             pid=worker.pid if worker is not None else None,
-            sandbox=worker.sandbox if worker is not None and there else None,
+            sandbox=worker.sandbox if worker is not None and is_loaded else None,
             progress=worker.progress if worker is not None else 0.0,
             needs=_sum([self.takes, {"host": self.stored}]) if self.stored else self.takes,
             cache_share=self.cache_share,
             levels=(worker.levels if worker is not None else None) or Levels(),
-            loaded_for=now - self.loaded_at if there else 0.0,
-            idle_for=now - self.last_used if there and not self.busy else 0.0,
+            loaded_for=now - self.loaded_at if is_loaded else 0.0,
+            idle_for=now - self.last_used if is_loaded and not self.busy else 0.0,
             failure=self.failures.reason,
             failures=self.failures.count,
             retry_after=self.failures.pause(now),
         )
+
+    @property
+    def loaded_worker(self) -> WorkerProcess | None:
+        """Its worker, if it takes requests now."""
+        return self.live_worker if self.phase == "loaded" else None
+
+    @property
+    def live_worker(self) -> WorkerProcess | None:
+        """Its worker, if its model is loaded, also while it unloads."""
+        is_loaded = self.phase in ("loaded", "unloading")
+        return self.worker if is_loaded and self.worker is not None and self.worker.alive else None
+
+    def clear(self) -> None:
+        """Its worker is gone."""
+        self.phase, self.worker, self.task, self.unload_requested = "unloaded", None, None, False
+        self.granted, self.cache_share = {}, 0
 
     def refuse_waiting(self, error: PaddockError) -> None:
         for waiter in self.waiting:

@@ -1,9 +1,9 @@
-"""Who comes, who leaves, who waits: decisions about models from what is known of them. No clock, no process.
+"""Decides which models to load and unload. Pure: no clock, no process.
 
-A model that is asked for and not there waits. The one that has waited longest is helped first, and nobody who came
-later may take the room that it needs. To make room, models that nobody uses leave, the least recently used first; one
-in use leaves only when it has stayed for as long as it may, and then takes no new requests and finishes those it has.
-So requests gather for a model while it is out, and once it is in it serves them for a while: no thrash, no starvation.
+A request for an unloaded model waits. The model that has waited longest is served first, and no later model may take
+the memory that it needs. To free memory, idle models are unloaded, the least recently used first. A busy model is
+unloaded only after its minimum residence; it then takes no new requests and finishes those it has. Requests for an
+unloaded model thus collect and are served together after the load: no thrashing, no starvation.
 """
 
 from __future__ import annotations
@@ -14,116 +14,115 @@ from typing import Literal
 
 Device = str
 Bytes = Mapping[Device, int]
-"""How much of each device's memory."""
+"""Bytes of memory on each device."""
 
-Phase = Literal["out", "loading", "in", "leaving"]
+Phase = Literal["unloaded", "loading", "loaded", "unloading"]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """One model as it stands."""
+class Candidate:
+    """One model as the policy sees it."""
 
     name: str
     needs: Bytes
-    """What it takes, or would take."""
-    phase: Phase = "out"
+    """The memory that it takes, or would take."""
+    phase: Phase = "unloaded"
     busy: bool = False
-    """Somebody uses it, or is about to."""
-    stays_until: float = 0.0
-    """Until then nobody makes it leave who is in use."""
+    """It has requests, running or waiting."""
+    resident_until: float = 0.0
+    """Until then it is not unloaded while it is busy."""
     last_used: float = 0.0
     idle_timeout: float = 0.0
-    """It leaves when nobody has used it for so many seconds; 0: never."""
+    """It is unloaded after this many idle seconds; 0: never."""
     pinned: bool = False
-    waited_for_since: float | None = None
-    """Since when the oldest request waits for it to be there; None: nobody does."""
+    waiting_since: float | None = None
+    """The arrival of the oldest request that waits for its load; None: no request waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     memory: Bytes = field(default_factory=dict)
-    """The most that all models together may take; a device that is not named has no limit."""
+    """The most that all models together may take; a device without an entry has no limit."""
     models: int | None = None
-    """How many models may be there at once."""
+    """The most models that may be loaded at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Why a model can never be there as things are: the memory it needs, has at most, and who keeps the rest."""
+    """Why a model can never be loaded under the current limits."""
 
     device: Device
     needed: int
     limit: int
     pinned: int
-    """What models take that never leave."""
-    keeping: tuple[str, ...] = ()
+    """Bytes that pinned models keep."""
+    pinned_models: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class Decision:
     load: list[str] = field(default_factory=list)
-    leave: list[str] = field(default_factory=list)
+    unload: list[str] = field(default_factory=list)
     impossible: dict[str, Shortage] = field(default_factory=dict)
-    look_again_at: float | None = None
-    """When something will have changed by itself."""
+    recheck_at: float | None = None
+    """When time alone changes the decision."""
 
-    def look_again(self, moment: float) -> None:
-        self.look_again_at = moment if self.look_again_at is None else min(self.look_again_at, moment)
+    def recheck(self, moment: float) -> None:
+        self.recheck_at = moment if self.recheck_at is None else min(self.recheck_at, moment)
 
 
-def decide(models: Sequence[Standing], limits: Limits, now: float) -> Decision:
-    """What to do now. Acting on it and asking again leads to nothing new until something else happens."""
+def decide(models: Sequence[Candidate], limits: Limits, now: float) -> Decision:
+    """What to do now. After acting on it, the same call decides nothing new until something else happens."""
     decision = Decision()
     room = _Room(models, limits)
     for model in models:
-        if model.phase == "in" and not model.busy and not model.pinned and model.idle_timeout > 0:
+        if model.phase == "loaded" and not model.busy and not model.pinned and model.idle_timeout > 0:
             if now >= model.last_used + model.idle_timeout:
-                decision.leave.append(model.name)
-                room.leaves(model)
+                decision.unload.append(model.name)
+                room.remove(model)
             else:
-                decision.look_again(model.last_used + model.idle_timeout)
-    waiting = [model for model in models if model.phase == "out" and model.waited_for_since is not None]
-    for model in sorted(waiting, key=lambda model: (model.waited_for_since, model.name)):
+                decision.recheck(model.last_used + model.idle_timeout)
+    waiting = [model for model in models if model.phase == "unloaded" and model.waiting_since is not None]
+    for model in sorted(waiting, key=lambda model: (model.waiting_since, model.name)):
         if (shortage := room.shortage(model)) is not None:
             decision.impossible[model.name] = shortage
         elif room.fits_now(model):
             decision.load.append(model.name)
-            room.takes(model)
+            room.add(model)
         else:
             for victim in room.victims(model, now):
-                decision.leave.append(victim.name)
-                room.leaves(victim)
-            if not room.will_fit(model) and (moment := room.next_to_be_free(now)) is not None:
-                decision.look_again(moment)
-            # Kept for it: whoever came later is not to have it.
-            room.takes(model)
+                decision.unload.append(victim.name)
+                room.remove(victim)
+            if not room.fits_after_unloads(model) and (moment := room.next_evictable_at(now)) is not None:
+                decision.recheck(moment)
+            room.add(model)  # reserved: models that came later cannot take its memory
     return decision
 
 
 class _Room:
-    """What is taken, and what will be when those are gone who are on their way out."""
+    """The memory in use now, and after the running unloads."""
 
-    def __init__(self, models: Sequence[Standing], limits: Limits) -> None:
+    def __init__(self, models: Sequence[Candidate], limits: Limits) -> None:
         self._limits = limits
-        self._there = {model.name: model for model in models if model.phase in ("in", "loading")}
-        self._leaving = {model.name: model for model in models if model.phase == "leaving"}
+        self._resident = {model.name: model for model in models if model.phase in ("loaded", "loading")}
+        self._unloading = {model.name: model for model in models if model.phase == "unloading"}
         self._pinned = [model for model in models if model.pinned]
 
-    def takes(self, model: Standing) -> None:
-        self._there[model.name] = model
+    def add(self, model: Candidate) -> None:
+        self._resident[model.name] = model
 
-    def leaves(self, model: Standing) -> None:
-        self._leaving[model.name] = self._there.pop(model.name)
+    def remove(self, model: Candidate) -> None:
+        self._unloading[model.name] = self._resident.pop(model.name)
 
-    def fits_now(self, model: Standing) -> bool:
-        return self._fits([*self._there.values(), *self._leaving.values(), model])
+    def fits_now(self, model: Candidate) -> bool:
+        return self._fits([*self._resident.values(), *self._unloading.values(), model])
 
-    def will_fit(self, model: Standing) -> bool:
-        return self._fits([*self._there.values(), model])
+    def fits_after_unloads(self, model: Candidate) -> bool:
+        return self._fits([*self._resident.values(), model])
 
-    def shortage(self, model: Standing) -> Shortage | None:
-        """Whether it could not be there even if all left who ever do."""
-        others = [pinned for pinned in self._pinned if pinned.name != model.name and pinned.name in self._there]
+    def shortage(self, model: Candidate) -> Shortage | None:
+        """Why it does not fit even with only the pinned models loaded, or None."""
+        others = [pinned for pinned in self._pinned if pinned.name != model.name and pinned.name in self._resident]
         for device, limit in self._limits.memory.items():
             kept = sum(pinned.needs.get(device, 0) for pinned in others)
             needed = model.needs.get(device, 0)
@@ -131,12 +130,12 @@ class _Room:
                 return Shortage(device, needed, limit, kept, tuple(sorted(pinned.name for pinned in others)))
         return None
 
-    def victims(self, model: Standing, now: float) -> list[Standing]:
-        """Who must leave so that it fits, as few as will do; nobody where that would not be enough."""
-        able = [one for one in self._movable() if not one.busy or now >= one.stays_until]
-        able.sort(key=lambda one: (one.busy, one.last_used, one.name))
-        chosen: list[Standing] = []
-        for one in able:
+    def victims(self, model: Candidate, now: float) -> list[Candidate]:
+        """The fewest models to unload so that it fits; empty if unloading is not enough."""
+        evictable = [one for one in self._movable() if not one.busy or now >= one.resident_until]
+        evictable.sort(key=lambda one: (one.busy, one.last_used, one.name))
+        chosen: list[Candidate] = []
+        for one in evictable:
             if self._fits_without(model, chosen):
                 break
             chosen.append(one)
@@ -148,18 +147,20 @@ class _Room:
                 chosen = without
         return chosen
 
-    def next_to_be_free(self, now: float) -> float | None:
-        """When the next one of those in use has stayed for as long as it may."""
-        return min((one.stays_until for one in self._movable() if one.busy and one.stays_until > now), default=None)
+    def next_evictable_at(self, now: float) -> float | None:
+        """When the minimum residence of the next busy model ends."""
+        return min(
+            (one.resident_until for one in self._movable() if one.busy and one.resident_until > now), default=None
+        )
 
-    def _movable(self) -> list[Standing]:
-        return [one for one in self._there.values() if one.phase == "in" and not one.pinned]
+    def _movable(self) -> list[Candidate]:
+        return [one for one in self._resident.values() if one.phase == "loaded" and not one.pinned]
 
-    def _fits_without(self, model: Standing, gone: list[Standing]) -> bool:
-        names = {one.name for one in gone}
-        return self._fits([*(one for one in self._there.values() if one.name not in names), model])
+    def _fits_without(self, model: Candidate, removed: list[Candidate]) -> bool:
+        names = {one.name for one in removed}
+        return self._fits([*(one for one in self._resident.values() if one.name not in names), model])
 
-    def _fits(self, models: Sequence[Standing]) -> bool:
+    def _fits(self, models: Sequence[Candidate]) -> bool:
         if self._limits.models is not None and len(models) > max(1, self._limits.models):
             return False
         return all(

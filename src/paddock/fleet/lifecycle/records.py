@@ -1,4 +1,4 @@
-"""What has happened to each model since the server began, whichever workers it had. Nothing in it ever shrinks."""
+"""Counters of each model since the server started, across worker restarts. They never decrease."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from paddock.fleet.journey import Journey
+from paddock.fleet.requests.request_record import RequestRecord
 from paddock.tally import WAITS, Histogram, Tally
 from paddock.types import ModelInfo
 
@@ -19,7 +19,7 @@ _waits = partial(Histogram.of, WAITS)
 
 @dataclass(slots=True)
 class KeyUsage:
-    """By one key, of one model."""
+    """Requests of one API key to one model."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     prompt_tokens: int = 0
@@ -30,53 +30,53 @@ class KeyUsage:
 @dataclass(slots=True)
 class ModelRecord:
     tally: Tally = field(default_factory=Tally)
-    """Of all its workers."""
+    """Sum over all its workers."""
     longest: int = 0
-    """The most tokens that a sequence has had."""
+    """The most tokens of any sequence."""
     info: ModelInfo | None = None
-    """What the worker said that was loaded last."""
+    """From the last loaded worker."""
     loads: int = 0
     load_seconds: Histogram = field(default_factory=_waits)
     load_failures: Counter[str] = field(default_factory=Counter)
-    """By the error's code."""
+    """By error code."""
     unloads: int = 0
     crashes: Counter[str] = field(default_factory=Counter)
-    """By what ended the worker."""
+    """By cause: a signal, `exit`, `protocol` or `hang`."""
     keys: dict[str, KeyUsage] = field(default_factory=dict)
     wait_seconds: Histogram = field(default_factory=_waits)
-    """Until the model was there."""
+    """Until the model was loaded."""
     first_token_seconds: Histogram = field(default_factory=_waits)
     request_seconds: Histogram = field(default_factory=_waits)
     _recent: deque[tuple[float, Tally]] = field(default_factory=deque)
 
     def counted(self, tally: Tally, now: float) -> None:
-        """A worker has done this."""
+        """Add a worker's increment."""
         self.tally.add(tally)
         self._recent.append((now, tally))
-        self._forget(now)
+        self._drop_old(now)
 
     def loaded(self, seconds: float, info: ModelInfo | None = None) -> None:
         self.loads += 1
         self.info = info
         self.load_seconds.observe(seconds)
 
-    def ended(self, journey: Journey) -> None:
-        """A request has."""
-        usage = self.keys.setdefault(journey.origin.key, KeyUsage())
-        usage.outcomes[journey.outcome] += 1
-        usage.prompt_tokens += journey.prompt_tokens
-        usage.cached_tokens += journey.used.cached_tokens
-        usage.generated_tokens += journey.used.completion_tokens
-        if journey.ready is not None:
-            self.wait_seconds.observe(journey.ready - journey.began)
-        if journey.first is not None:
-            self.first_token_seconds.observe(journey.first - journey.began)
-        if journey.ended is not None:
-            self.request_seconds.observe(journey.ended - journey.began)
+    def add_request(self, request: RequestRecord) -> None:
+        """Add a finished request."""
+        usage = self.keys.setdefault(request.origin.key, KeyUsage())
+        usage.outcomes[request.outcome] += 1
+        usage.prompt_tokens += request.prompt_tokens
+        usage.cached_tokens += request.used.cached_tokens
+        usage.generated_tokens += request.used.completion_tokens
+        if request.ready is not None:
+            self.wait_seconds.observe(request.ready - request.began)
+        if request.first is not None:
+            self.first_token_seconds.observe(request.first - request.began)
+        if request.ended is not None:
+            self.request_seconds.observe(request.ended - request.began)
 
     def speeds(self, now: float) -> tuple[float, float]:
-        """Tokens that a request's prompt, and then its answer, came to in a second, of late; 0 where none did."""
-        self._forget(now)
+        """Recent prompt and generation speed of a request in tokens per second; 0 without recent tokens."""
+        self._drop_old(now)
         recent = [tally for _, tally in self._recent]
         return (
             _ratio(sum(tally.prompt_tokens for tally in recent), sum(tally.prompt_seconds for tally in recent)),
@@ -86,13 +86,13 @@ class ModelRecord:
             ),
         )
 
-    def _forget(self, now: float) -> None:
+    def _drop_old(self, now: float) -> None:
         while self._recent and self._recent[0][0] < now - _RECENT:
             self._recent.popleft()
 
 
 class Records:
-    """One for every model that anything has happened to."""
+    """One record for every model that was used."""
 
     def __init__(self) -> None:
         self._models: dict[str, ModelRecord] = {}

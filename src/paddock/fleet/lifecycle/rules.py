@@ -1,4 +1,4 @@
-"""What the operator wants of all models together."""
+"""Settings that concern all models together."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from paddock.fleet.lifecycle.policy import Bytes
 @dataclass(frozen=True, slots=True)
 class Rules:
     memory_limit: Bytes = field(default_factory=dict)
-    """The most they may take; checked beside what is really free."""
+    """The most memory that they may take, by device."""
     check_memory: bool = True
-    """Whether what is really free matters."""
+    """Whether free memory is checked too."""
     cache_ram: int = 0
     """Bytes of host memory for the prefixes of all models together."""
     models_max: int | None = None
     min_residence: float = 5.0
-    """Seconds that a model in use stays, whoever waits for its place."""
+    """Seconds that a busy model stays loaded at least."""
     wait_timeout: float = 600.0
-    """Seconds that a request waits for its model."""
+    """Seconds that a request waits for its model to load."""
     check_interval: float = 60.0
     spare_worker: bool = True
-    """Whether a process is kept ready for the next load, where there are several models."""
+    """Whether a process is kept ready for the next load."""
 
     @classmethod
     def of(cls, settings: ModelManagerSettings) -> Rules:

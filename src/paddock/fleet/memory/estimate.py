@@ -1,7 +1,7 @@
-"""How much memory a model would take, from its header and the options it is opened with. Pure: nothing is looked at.
+"""Estimates the memory of a model from its header and options. Pure.
 
-It follows what libllama allocates: weights and cached keys and values to the byte, as far as the architecture keeps
-them by layers; the buffers of the computation within a few per cent where the logits are the largest thing in it.
+It follows libllama's allocations: weights and the KV cache are exact for architectures with per-layer caches; compute
+buffers are within a few per cent where the logits dominate.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from paddock.fleet.catalogue.kinds import ENCODERS
 from paddock.types import EngineOptions
 
 _FLOAT = 4
-# What a worker takes without a model, as measured (docs/lab.md).
+# A worker without a model, as measured (docs/lab.md).
 _PROCESS = 64 << 20
-# ggml's numbers for the types that keys and values can be kept in.
+# ggml type numbers of the KV cache types.
 _CACHE_TYPES = {"f32": 0, "f16": 1, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7, "q8_0": 8, "iq4_nl": 20, "bf16": 30}
 # libllama rounds the cells of a sequence up to a multiple of this.
 _CELLS = 256
-# More sequences than can run, in shared cells.
+# Sequences beyond the running ones, in the unified layout.
 _SPARE = 4
-# How many inputs a step of a model that pools may hold.
+# Inputs in one step of an embedding model.
 _MOST_INPUTS = 64
-# For how many answers a draft model guesses, and how many tokens it reads in a step.
+# The draft model's sequences and tokens per step.
 _DRAFT_ON_CPU, _DRAFT_ON_GPU = (2, 64), (8, 512)
-# What a header says is not to be believed beyond this; libllama takes fewer.
+# A limit for broken headers; libllama's own limit is lower.
 _MOST_LAYERS = 1024
 _LAYER = re.compile(r"blk\.(\d+)\.")
-# Tensors that are read by row, and therefore never leave the host.
+# Tensors that are read by row and always stay on the host.
 _INPUTS = ("token_embd.weight", "position_embd.weight", "token_types.weight", "per_layer_token_embd.weight")
 _RECURRENT = ("ssm_", "shortconv", "time_mix_")
 _KEYS = ("attn_k.", "attn_k_b.", "attn_kv_a_mqa.", "attn_kv_b.")
@@ -40,11 +40,11 @@ _KEYS = ("attn_k.", "attn_k_b.", "attn_kv_a_mqa.", "attn_kv_b.")
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes in one kind of memory."""
+    """Bytes on one device."""
 
     weights: int = 0
     cache: int = 0
-    """Keys and values of the whole context, or the states of recurrent layers."""
+    """The KV cache of the whole context, or the states of recurrent layers."""
     compute: int = 0
 
     @property
@@ -60,11 +60,9 @@ class Estimate:
     host: Footprint
     device: Footprint
     prefixes: int
-    """Bytes of host memory that prefixes nobody runs on may come to take besides, as requests leave them behind. All
-    models share `cache_ram`, and it yields to a memory limit.
-    """
+    """The limit of the prefix cache in host memory. All models share `cache_ram`, and a memory limit reduces it."""
     process: int = 0
-    """Bytes of the worker besides the model: Python and its libraries."""
+    """The worker without the model: Python and its libraries."""
 
     @property
     def total(self) -> int:
@@ -80,7 +78,7 @@ class Estimate:
 
 
 def estimate(header: Header, options: EngineOptions, *, gpu: bool) -> Estimate:
-    """What a worker will take that opens the model so, on a machine with or without a GPU that libllama can use."""
+    """The memory of a worker with this model and these options; `gpu`: libllama can use a GPU."""
     model = _Model(header)
     context = _Context.of(model, options)
     layers = model.n_layer + 1
@@ -89,7 +87,7 @@ def estimate(header: Header, options: EngineOptions, *, gpu: bool) -> Estimate:
     weights, caches = model.weights(), [model.cache(layer, context, options) for layer in range(model.n_layer)]
     on_device = sum(weights[first:])
     if offloaded and not model.has_output:
-        on_device += model.embeddings  # a second copy: the first one is read by row
+        on_device += model.embeddings  # a second copy on the GPU
     everywhere = model.inputs + sum(weights)
     mask, steps = model.masks(context, options), model.compute(context, options)
     at_output = context.outputs * model.n_vocab * _FLOAT
@@ -106,7 +104,7 @@ def estimate(header: Header, options: EngineOptions, *, gpu: bool) -> Estimate:
 
 
 def estimate_draft(draft: Header, target: Header, options: EngineOptions, *, gpu: bool) -> Estimate:
-    """The same of a draft model: it has as much context as the model it helps, but for few answers and short steps."""
+    """The memory of a draft model: the target's context, but fewer sequences and smaller steps."""
     trained = _Model(target).n_ctx_train
     answers, step = _DRAFT_ON_GPU if gpu and options.n_gpu_layers else _DRAFT_ON_CPU
     options = msgspec.structs.replace(
@@ -123,7 +121,7 @@ def estimate_draft(draft: Header, target: Header, options: EngineOptions, *, gpu
 
 
 def layers_that_fit(header: Header, options: EngineOptions, free: int) -> int:
-    """The most layers, counting the output as one, that a device with so many free bytes can take."""
+    """The most layers, counting the output as one, that fit into `free` bytes of a device."""
     for layers in range(_Model(header).n_layer + 1, 0, -1):
         if estimate(header, msgspec.structs.replace(options, n_gpu_layers=layers), gpu=True).device.total <= free:
             return layers
@@ -163,7 +161,7 @@ class _Context:
 
 
 class _Model:
-    """What a header says, in the words of libllama's hyperparameters. What it does not say is zero."""
+    """The hyperparameters in a header, by libllama's names; 0 where the header does not say."""
 
     def __init__(self, header: Header) -> None:
         self._header = header
@@ -172,17 +170,17 @@ class _Model:
         self.n_embd = self._number("embedding_length")
         self.n_ctx_train = self._number("context_length")
         self.n_vocab = header.lengths.get("tokenizer.ggml.tokens", 0) or self._number("vocab_size")
-        self.remembers = self._architecture not in ENCODERS
+        self.has_cache = self._architecture not in ENCODERS
         self._tensors = [self._placed(tensor) for tensor in header.tensors]
         self._parts: dict[int, list[str]] = {}
         for layer, name, _ in self._tensors:
             self._parts.setdefault(layer, []).append(name)
         self.has_output = any(name.startswith("output.") for name in self._parts.get(self.n_layer, ()))
 
-    # ── weights ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── weights ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def weights(self) -> list[int]:
-        """Of each layer, and of the output as the last."""
+        """Bytes of each layer; the output is the last."""
         sizes = [0] * (self.n_layer + 1)
         for layer, _, size in self._tensors:
             if layer >= 0:
@@ -198,13 +196,13 @@ class _Model:
         return sum(size for _, name, size in self._tensors if name == _INPUTS[0])
 
     def _placed(self, tensor: Tensor) -> tuple[int, str, int]:
-        """Its layer, -1 for the input and the number of layers for the output; its name there; its size."""
+        """Its layer (-1: input, n_layer: output), its name in the layer, and its size."""
         match = _LAYER.search(tensor.name)
         if match is not None and int(match[1]) < self.n_layer:
             return int(match[1]), tensor.name[match.end() :], tensor.size
         return -1 if tensor.name in _INPUTS else self.n_layer, tensor.name, tensor.size
 
-    # ── what is remembered ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── KV cache ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def cache(self, layer: int, context: _Context, options: EngineOptions) -> int:
         parts = self._parts.get(layer, [])
@@ -213,22 +211,20 @@ class _Model:
         attends = any(part.startswith(_KEYS) for part in parts) or (
             any(part.startswith("attn_qkv.") for part in parts) and not recurrent
         )
-        if attends and self.remembers and layer < self.n_layer - self._number("attention.shared_kv_layers"):
+        if attends and self.has_cache and layer < self.n_layer - self._number("attention.shared_kv_layers"):
             keys, values = self._widths(layer)
-            if (
-                options.flash_attn == "off" and values
-            ):  # then values lie across, and all layers are as wide as the widest
+            if options.flash_attn == "off" and values:  # then all layers are as wide as the widest
                 values = max(self._widths(other)[1] for other in range(self.n_layer))
             size += context.cells * stored_size(_CACHE_TYPES[options.cache_type_k], keys)
             size += context.cells * stored_size(_CACHE_TYPES[options.cache_type_v], values)
         return size
 
     def _widths(self, layer: int) -> tuple[int, int]:
-        """How many numbers a token's keys and values are in a layer."""
+        """The number of elements of a token's keys and values in a layer."""
         heads = self._of_layer("attention.head_count", layer)
         kv_heads = self._of_layer("attention.head_count_kv", layer, heads)
         usual = self.n_embd // heads if heads else 0
-        # Layers that see a window may have heads of another size. The window saves nothing: all cells are kept.
+        # Sliding-window layers may have other head sizes. The window saves no memory: all cells are kept.
         window = "_swa" if self._of_layer("attention.sliding_window_pattern", layer) == 1 else ""
         key = self._number(f"attention.key_length{window}") or self._number("attention.key_length", usual)
         value = self._number(f"attention.value_length{window}") or self._number("attention.value_length", usual)
@@ -236,7 +232,7 @@ class _Model:
         return key * kv_heads, 0 if latent else value * kv_heads
 
     def _state(self) -> int:
-        """How many numbers a sequence's state is in a recurrent layer."""
+        """The number of elements of a sequence's state in a recurrent layer."""
         heads = self._of_layer("attention.head_count", 0)
         if wkv := self._number("wkv.head_size"):
             return self.n_embd * (self._number("token_shift_count", 2) + wkv)
@@ -248,10 +244,10 @@ class _Model:
         inner, state, groups = (self._number(f"ssm.{name}") for name in ("inner_size", "state_size", "group_count"))
         return max(kernel - 1, 0) * (inner + 2 * groups * state) + state * inner
 
-    # ── what a step takes ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── compute buffers ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def compute(self, context: _Context, options: EngineOptions) -> int:
-        """The parts of a step use the same memory one after another: the largest counts."""
+        """The stages of a step reuse the same memory, so the largest counts."""
         heads = max((self._of_layer("attention.head_count", layer) for layer in range(self.n_layer)), default=0)
         width = heads * self._number("attention.key_length", self.n_embd // heads if heads else 0)
         fed = self._number("expert_feed_forward_length") * self._number("expert_used_count")
@@ -261,28 +257,28 @@ class _Model:
         if options.flash_attn == "off":
             scores = heads * context.per_sequence * context.rows * _FLOAT
         attention = self.masks(context, options) + scores + context.rows * (2 * self.n_embd + 4 * width) * _FLOAT
-        speaks = self.n_vocab if self.remembers else 0  # also where nobody will ask for a token
+        logits = self.n_vocab if self.has_cache else 0  # also if no token is ever sampled
         return max(
             attention,
             context.rows * (2 * self.n_embd + 2 * fed) * _FLOAT,
             context.rows * (2 * self.n_embd + 5 * inner) * _FLOAT,
-            context.rows * (2 * self.n_embd + speaks) * _FLOAT,
+            context.rows * (2 * self.n_embd + logits) * _FLOAT,
         )
 
     def masks(self, context: _Context, options: EngineOptions) -> int:
-        """Who sees whom: once for each way in which layers look back, and not at all where none does."""
+        """The attention masks: one for each kind of attention layer."""
         if not self._of_layer("attention.head_count", 0):
             return 0
-        ways = 2 if self._number("attention.sliding_window") else 1
-        return ways * context.per_sequence * context.rows * (_FLOAT if options.flash_attn == "off" else _FLOAT // 2)
+        masks = 2 if self._number("attention.sliding_window") else 1
+        return masks * context.per_sequence * context.rows * (_FLOAT if options.flash_attn == "off" else _FLOAT // 2)
 
-    # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── keys ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _number(self, key: str, default: int = 0) -> int:
         return _natural(self._header.metadata.get(f"{self._architecture}.{key}"), default)
 
     def _of_layer(self, key: str, layer: int, default: int = 0) -> int:
-        """Some files say it once, others for each layer."""
+        """A value that some files give once and others per layer."""
         each = self._header.arrays.get(f"{self._architecture}.{key}", ())
         return _natural(each[layer], default) if layer < len(each) else self._number(key, default)
 

@@ -1,4 +1,4 @@
-"""What memory there is: how much of it is free on this machine, and how much a worker takes."""
+"""Measures memory: what is free on this machine, and what a worker takes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,15 @@ import structlog
 from paddock.fleet.process.environment import ask_native, has_gpu
 
 _log = structlog.get_logger(__name__)
-_BELIEVED = 5.0
+_GPU_CACHE_SECONDS = 5.0
 _ANSWER_WAIT = 30.0
-# The names of a control group's limit, of what it uses, and of what of that is given back on demand: in both versions.
+# The files of a control group: its limit, its usage and its reclaimable part, in both versions.
 _VERSION_2 = ("memory.max", "memory.current", "inactive_file")
 _VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 class Machine:
-    """Implements `Memory` for the machine that this process runs on.
-
-    Asked by any thread; an answer may take as long as a GPU's driver needs to start.
-    """
+    """Implements `Memory` for this machine. Thread-safe; a call may take as long as a GPU driver needs to start."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,8 +33,8 @@ class Machine:
         self._asked_at: float | None = None
 
     def available(self) -> dict[str, int]:
-        """Bytes that could be allocated now without swapping: of the `host`, and of all GPUs together (`gpu`), where
-        there are any that libllama can use. What GPUs have is believed for a few seconds.
+        """Bytes that can be allocated without swapping: `host`, and `gpu` for all GPUs that libllama can use. The value
+        of the GPUs is cached for a few seconds.
         """
         found = {"host": host_memory_available()}
         if (gpu := self._on_gpus()) is not None:
@@ -45,12 +42,12 @@ class Machine:
         return found
 
     def taken(self, pid: int) -> dict[str, int]:
-        """What a worker holds of the host that nobody could take from it; of GPUs that cannot be told."""
+        """Host memory of a worker that the kernel cannot reclaim. GPU memory per process is unknown."""
         found = footprint(pid)
         return {} if found is None else {"host": found.anonymous}
 
     def changed(self) -> None:
-        """A worker has come or gone: what the GPUs had is not to be believed any longer."""
+        """A worker started or ended: drop the cached GPU value."""
         with self._lock:
             self._asked_at = None
 
@@ -58,7 +55,7 @@ class Machine:
         if not has_gpu():
             return None
         with self._lock:
-            if self._asked_at is None or time.monotonic() > self._asked_at + _BELIEVED:
+            if self._asked_at is None or time.monotonic() > self._asked_at + _GPU_CACHE_SECONDS:
                 self._gpu = _ask_gpus()
                 self._asked_at = time.monotonic()
             return self._gpu
@@ -66,17 +63,15 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """Bytes of a process that lie in memory."""
+    """Resident bytes of a process."""
 
     resident: int
     anonymous: int
-    """Those of them that are its own. The rest are pages of files, such as a model's, which can be dropped and read
-    again. Only Linux tells them apart.
-    """
+    """Without pages of files, such as a model's, which the kernel can drop. Only Linux distinguishes them."""
 
 
 def footprint(pid: int) -> Footprint | None:
-    """None if there is no such process any more."""
+    """None if the process has ended."""
     try:
         info = psutil.Process(pid).memory_info()
     except psutil.NoSuchProcess:
@@ -85,20 +80,20 @@ def footprint(pid: int) -> Footprint | None:
 
 
 def host_memory_available() -> int:
-    """Bytes that could be allocated now without swapping."""
+    """Bytes that can be allocated without swapping."""
     room = room_in_control_group()
     free = psutil.virtual_memory().available
     return free if room is None else min(free, room)
 
 
 def host_memory_total() -> int:
-    """Bytes that there are for this process: the machine's, or the tightest limit of its control groups."""
+    """The machine's memory, or the tightest limit of this process's control groups."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([total, *_limits_of_control_groups(Path("/"))])
 
 
 def room_in_control_group(root: Path = Path("/")) -> int | None:
-    """The bytes that the tightest of our control groups has left; None where none has a limit."""
+    """Bytes left in the tightest control group of this process; None without a limit."""
     return min(_rooms(root), default=None)
 
 
@@ -117,7 +112,7 @@ def _limits_of_control_groups(root: Path) -> Iterator[int]:
 
 
 def _control_groups(root: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
-    """Those that this process is in, and the names of what they say of memory."""
+    """The control groups of this process, with their file names."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -131,8 +126,8 @@ def _control_groups(root: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
             top, names = root / "sys/fs/cgroup/memory", _VERSION_1
         else:
             continue
-        # A group is held to the limits of all that it is part of. In a container it may be seen from outside, by a
-        # name that means nothing in here; then there is the top, which is its own.
+        # The limits of all parent groups apply. In a container the path may be the host's and not exist here; then the
+        # top is the container's own group.
         parts = [part for part in group.split("/") if part]
         for depth in range(len(parts) + 1):
             if ".." not in parts[:depth]:
@@ -156,12 +151,12 @@ class _Gpu(msgspec.Struct):
 
 
 def _ask_gpus() -> int | None:
-    """Free bytes of all together; None if there are none, or they could not be asked."""
+    """Free bytes of all GPUs; None if there are none or they cannot be queried."""
     try:
         done = ask_native("devices", within=_ANSWER_WAIT)
         done.check_returncode()
         found = msgspec.json.decode(done.stdout, type=list[_Gpu])
     except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
-        _log.warning("the GPUs cannot be asked for their memory", error=str(error))
+        _log.warning("cannot query the memory of the GPUs", error=str(error))
         return None
     return sum(gpu.free for gpu in found) if found else None

@@ -1,4 +1,4 @@
-"""How many of a model's layers go to the GPU, where that is left to us (`-ngl auto`)."""
+"""Chooses the number of GPU layers for `-ngl auto`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _LEAST_MARGIN = 512 << 20
 
 
 def fitting_layers(model: Model, free_gpu_bytes: int) -> int:
-    """The most layers, counting the output as one, that leave a margin of the free memory: for the driver, and for
-    what an estimate cannot know. Reads the model's header, and raises as `Model.header` does.
+    """The most layers, counting the output as one, that leave a margin of free memory for the driver and for errors of
+    the estimate. Reads the model's header, and raises as `Model.header` does.
     """
     room = free_gpu_bytes - margin(free_gpu_bytes)
     if room <= 0 or model.is_fake:

@@ -1,4 +1,4 @@
-"""How the llama.cpp that workers load was built, asked in a process of its own: the answer is native code's."""
+"""Asks a separate process how llama.cpp was built, because native code may crash."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Build(msgspec.Struct, frozen=True):
     features: list[str] = []
     gpus: list[Gpu] = []
     failure: str = ""
-    """Why it cannot even be asked."""
+    """Why the query failed."""
     illegal_instruction: bool = False
-    """It was, and died of an instruction that this CPU does not have."""
+    """The process died of an instruction that this CPU does not have."""
 
 
 def ask_build() -> Build:

@@ -1,4 +1,4 @@
-"""What the kernel of this machine can keep a worker from doing, found out by one that does nothing else."""
+"""Asks a separate process which sandbox features this kernel supports."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _ANSWER_WAIT = 60.0
 
 
 def ask_sandbox() -> SandboxState:
-    """As a worker under this user, in this container, would have it."""
+    """The sandbox that a worker would get here."""
     try:
         done = ask_native("sandbox", within=_ANSWER_WAIT)
         return msgspec.json.decode(done.stdout, type=SandboxState)
     except (OSError, subprocess.TimeoutExpired, msgspec.MsgspecError):
-        return SandboxState(missing=("a confined process did not answer",))
+        return SandboxState(missing=("the sandboxed process did not answer",))

@@ -1,4 +1,4 @@
-"""What a worker finds around it, and questions that one is started for alone: the answers are native code's."""
+"""The environment variables of a worker, and short queries of native code in a process of their own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paddock.types import EngineOptions
 
 _GPU_BACKENDS = ("cuda", "hip", "metal", "musa", "opencl", "sycl", "vulkan")
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
-"""What tells the backends which devices there are."""
+"""Select the devices of each backend."""
 _INHERITED = re.compile(
     "PATH|HOME|USER|LOGNAME|LANG|LANGUAGE|TZ|TMPDIR|MALLOC_.*|LC_.*|PYTHON.*|LD_LIBRARY_PATH|LD_PRELOAD"
     "|OMP_.*|GOMP_.*|KMP_.*|MKL_.*|OPENBLAS_.*|NUMEXPR_.*|RAYON_.*"
@@ -22,30 +22,28 @@ _INHERITED = re.compile(
     "|MESA_.*|ONEAPI_.*|SYCL_.*|ZE_.*|XDG_RUNTIME_DIR|XDG_CACHE_HOME|XDG_DATA_DIRS|DYLD_.*|COVERAGE_.*|PADDOCK_CHECK_CACHE"
 )
 _SECRET = re.compile("KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH")
-"""Whatever else the name says: llama-server's own settings, for one, have LLAMA_API_KEY and LLAMA_ARG_HF_TOKEN."""
+"""Never inherited: llama-server's settings, for example, include LLAMA_API_KEY and LLAMA_ARG_HF_TOKEN."""
 
 
 def environment(options: EngineOptions) -> dict[str, str]:
-    """What a worker finds in its environment, unless the user's says otherwise."""
+    """A worker's environment. The user's variables win over the defaults."""
     environment = {
-        # numpy's BLAS, which is not used here, would start a thread for each core with the first import.
+        # numpy's BLAS would start a thread per core at import; it is not used here.
         "OPENBLAS_NUM_THREADS": "1",
     }
     if options.n_threads >= (os.cpu_count() or 1) > 1:
-        # A thread that spins while it waits for one on the same core waits long. When there is a thread to each core
-        # they are kept apart, so that a busy neighbour costs a share and not a collapse (docs/lab.md).
+        # Two spinning threads on one core block each other. With a thread per core, pinning them keeps a busy
+        # neighbour from collapsing the throughput (docs/lab.md).
         environment["OMP_PROC_BIND"] = "true"
     if has_cuda():
-        # llama.cpp's CUDA library brings some of libstdc++ along; unless the real one is there first, loading crashes.
+        # llama.cpp's CUDA library contains parts of libstdc++; loading crashes unless the real one comes first.
         environment["LD_PRELOAD"] = "libstdc++.so.6"
     seen = dict.fromkeys(_VISIBLE, options.devices) if options.devices else {}
     return environment | inherited(os.environ) | seen
 
 
 def inherited(environ: Mapping[str, str]) -> dict[str, str]:
-    """What native code and Python are configured by. Nothing else reaches a worker: no key, no token, no setting of the
-    server's.
-    """
+    """The variables that configure native code and Python. No key, token or server setting reaches a worker."""
     return {
         name: value
         for name, value in environ.items()
@@ -54,12 +52,12 @@ def inherited(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def has_cuda() -> bool:
-    """Whether the llama.cpp that workers load was built for CUDA. It is not imported here, only looked at."""
+    """Whether llama.cpp was built for CUDA, by its files; nothing is imported."""
     return _built_for("cuda")
 
 
 def has_gpu() -> bool:
-    """Whether it was built for a GPU of any kind."""
+    """Whether llama.cpp was built for any GPU."""
     return _built_for(*_GPU_BACKENDS)
 
 
@@ -72,7 +70,7 @@ def _built_for(*backends: str) -> bool:
 
 
 def ask_native(question: str, *, within: float) -> subprocess.CompletedProcess[bytes]:
-    """Run a module of the worker's that writes its answer to its output, in an environment like a worker's."""
+    """Run a module of the worker that prints its answer, in a worker's environment."""
     return subprocess.run(
         [sys.executable, "-P", "-m", f"paddock.worker.{question}"], env=environment(EngineOptions()),
         stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=within,

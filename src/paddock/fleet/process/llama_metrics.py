@@ -1,4 +1,4 @@
-"""What a llama-server would count of a worker, by its names."""
+"""A worker's metrics by llama-server's names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from paddock.fleet.lifecycle.records import ModelRecord
 
 
 def llamacpp_levels(status: ModelStatus, record: ModelRecord, now: float) -> dict[str, float]:
-    """How things stand."""
+    """Gauges."""
     levels = status.levels
     processing = min(status.running, status.slots)
     prompt_speed, speed = record.speeds(now)
@@ -23,7 +23,7 @@ def llamacpp_levels(status: ModelStatus, record: ModelRecord, now: float) -> dic
 
 
 def llamacpp_totals(record: ModelRecord) -> dict[str, float]:
-    """What has been done; nothing in it ever shrinks."""
+    """Counters, which never decrease."""
     tally = record.tally
     steps = tally.step_seconds.count
     return {

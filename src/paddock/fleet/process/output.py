@@ -1,6 +1,4 @@
-"""What a worker writes to its output, understood: `<4>` and a line, as sd-daemon(3) has levels, is a line of that
-level; what libraries print without one is detail, until the worker dies of it.
-"""
+"""Parses a worker's output: a line starts with its level, `<4>`, as in sd-daemon(3). Without one it is debug output."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ _LINE = re.compile(r"<([0-7])>(.*)", re.DOTALL)
 _LEVELS = ("critical", "critical", "critical", "error", "warning", "info", "info", "debug")
 
 
-def understand(line: str) -> tuple[str, str, dict[str, Any]]:
-    """A line as level, message and what else it tells, which is an object after a tab."""
+def parse_line(line: str) -> tuple[str, str, dict[str, Any]]:
+    """Level, message and fields; the fields are a JSON object after a tab."""
     match = _LINE.fullmatch(line)
     if match is None:
         return "debug", line, {}

@@ -26,7 +26,7 @@ from paddock.errors import (
 from paddock.fleet.catalogue.model import Model
 from paddock.fleet.process.attempt import Attempt
 from paddock.fleet.process.environment import environment, has_gpu
-from paddock.fleet.process.output import understand
+from paddock.fleet.process.output import parse_line
 from paddock.fleet.process.watchdog import Vigil
 from paddock.tally import Levels, Tally
 from paddock.types import (
@@ -488,7 +488,7 @@ class WorkerProcess(asyncio.Protocol):
         assert self._process is not None, "spawned before it is followed"
         assert self._process.stdout is not None, "spawned with a pipe"
         while line := await _line(self._process.stdout):
-            level, message, fields = understand(line.decode("utf-8", "replace").rstrip())
+            level, message, fields = parse_line(line.decode("utf-8", "replace").rstrip())
             self._stderr.append(message)
             getattr(_log, level)(message, model=self.model, pid=self.pid, **fields)
 

@@ -15,7 +15,7 @@ from fastapi.responses import Response
 
 from paddock import __version__
 from paddock.errors import Unavailable
-from paddock.fleet import Fleet, ModelRecord, ModelStatus, Scene, Sighting
+from paddock.fleet import Fleet, FleetSnapshot, ModelRecord, ModelSnapshot, ModelStatus
 from paddock.gateway.auth.caller import Caller, caller_of
 from paddock.gateway.auth.gate import Gate
 from paddock.gateway.http.openapi import describe
@@ -153,7 +153,7 @@ def live_routes(fleet: Fleet, gate: Gate) -> APIRouter:
         """What the server is doing, for as long as one looks: `state` at once and each second, and of each loaded model
         its prefix tree (`tree`) at once and when it has changed. Loads nothing and keeps nothing loaded.
         """
-        fleet.onlookers.refuse_if_crowded()
+        fleet.live_feed.refuse_if_full()
         return EventStream(_events(fleet, gate, caller_of(request)))
 
     return router
@@ -162,12 +162,12 @@ def live_routes(fleet: Fleet, gate: Gate) -> APIRouter:
 async def _events(fleet: Fleet, gate: Gate, caller: Caller) -> AsyncGenerator[bytes]:
     shown: dict[str, _Seen] = {}
     try:
-        async with aclosing(fleet.onlookers.scenes()) as scenes:
-            async for scene in scenes:
+        async with aclosing(fleet.live_feed.snapshots()) as snapshots:
+            async for snapshot in snapshots:
                 if not gate.still_admits(caller):
                     return
-                models = [model for model in scene.models if caller.may_ask(model.status.model)]
-                yield _event("state", _state(scene, models, caller))
+                models = [model for model in snapshot.models if caller.may_ask(model.status.model)]
+                yield _event("state", _state(snapshot, models, caller))
                 for model in models:
                     if model.tree is None:
                         continue
@@ -175,7 +175,7 @@ async def _events(fleet: Fleet, gate: Gate, caller: Caller) -> AsyncGenerator[by
                     seen = _Seen(model.tree, tally.cache_hits, tally.cache_misses, tally.evictions)
                     if shown.get(name) != seen:
                         shown[name] = seen
-                        yield _event("tree", _tree(scene, name, seen, caller))
+                        yield _event("tree", _tree(snapshot, name, seen, caller))
     except Unavailable as error:
         yield error_event(error)
 
@@ -187,29 +187,31 @@ def _event(name: str, data: LiveState | LiveTree) -> bytes:
 # ── what is seen ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _state(scene: Scene, models: Iterable[Sighting], caller: Caller) -> LiveState:
+def _state(snapshot: FleetSnapshot, models: Iterable[ModelSnapshot], caller: Caller) -> LiveState:
     return LiveState(
-        time=round(scene.time, 3),
+        time=round(snapshot.time, 3),
         version=__version__,
-        memory=_memory(scene, "host"),
-        gpu_memory=_memory(scene, "gpu"),
+        memory=_memory(snapshot, "host"),
+        gpu_memory=_memory(snapshot, "gpu"),
         models=[_model(model, caller) for model in models],
     )
 
 
-def _memory(scene: Scene, device: str) -> LiveMemory:
+def _memory(snapshot: FleetSnapshot, device: str) -> LiveMemory:
     """Of all models, whoever may ask them: so much is not to be had."""
-    there = [model.status for model in scene.models if model.status.state != "unloaded"]
-    return LiveMemory(limit=scene.memory_limit.get(device), used=sum(status.needs.get(device, 0) for status in there))
+    there = [model.status for model in snapshot.models if model.status.state != "unloaded"]
+    return LiveMemory(
+        limit=snapshot.memory_limit.get(device), used=sum(status.needs.get(device, 0) for status in there)
+    )
 
 
-def _model(model: Sighting, caller: Caller) -> LiveModel:
+def _model(model: ModelSnapshot, caller: Caller) -> LiveModel:
     status, view, record = model.status, model.view, model.record or ModelRecord()
-    reason = (status.failure or model.prospect.problem) if status.state == "unloaded" else None
-    needs = status.needs or model.prospect.needs
+    reason = (status.failure or model.facts.problem) if status.state == "unloaded" else None
+    needs = status.needs or model.facts.needs
     return LiveModel(
         id=status.model.name,
-        kind=model.prospect.kind or "generation",
+        kind=model.facts.kind or "generation",
         # One that is on its way out is there until it has gone.
         state="failed" if reason else "loaded" if status.state == "unloading" else status.state,
         progress=status.progress if status.state == "loading" else None,
@@ -263,11 +265,11 @@ def _histogram(histogram: Histogram) -> LiveHistogram:
     return LiveHistogram(histogram.bounds, histogram.counts)
 
 
-def _tree(scene: Scene, model: str, seen: _Seen, caller: Caller) -> LiveTree:
+def _tree(snapshot: FleetSnapshot, model: str, seen: _Seen, caller: Caller) -> LiveTree:
     tree = seen.tree
     return LiveTree(
         model=model,
-        time=round(scene.time, 3),
+        time=round(snapshot.time, 3),
         cells=LiveCells(total=tree.cells, used=tree.cells_used),
         stored=LiveStored(limit=tree.stored_limit, used=tree.stored_used),
         hits=seen.hits,

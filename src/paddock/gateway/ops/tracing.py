@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddock import __version__
-from paddock.fleet import Journey
+from paddock.fleet import RequestRecord
 from paddock.gateway.ops.metrics import route_of
 
 _QUIET = frozenset({"/health", "/v1/health", "/metrics"})
@@ -79,64 +79,64 @@ class Tracing:
             span.set_attribute("http.route", route_of(scope))
             span.end()
 
-    def ended(self, journey: Journey) -> None:
+    def ended(self, record: RequestRecord) -> None:
         """A generation, an embedding or a ranking has ended, in the context of the HTTP request it was for."""
-        if not trace.get_current_span().is_recording() or journey.ended is None:
+        if not trace.get_current_span().is_recording() or record.ended is None:
             return
-        operation = _operation(journey)
-        begins = [*_stages(journey), ("", journey.ended)]
+        operation = _operation(record)
+        begins = [*_stages(record), ("", record.ended)]
         # The monotonic clock's moments, in nanoseconds of the other one.
         ahead = time.time_ns() - time.monotonic_ns()
         stages = [(name, int(moment * 1e9) + ahead) for name, moment in begins]
         span = self._tracer.start_span(
-            f"{operation} {journey.model}", attributes=_about(journey, operation), start_time=stages[0][1]
+            f"{operation} {record.model}", attributes=_about(record, operation), start_time=stages[0][1]
         )
-        if journey.failed:
-            span.set_status(Status(StatusCode.ERROR, journey.outcome))
+        if record.failed:
+            span.set_status(Status(StatusCode.ERROR, record.outcome))
         within = trace.set_span_in_context(span)
         for (name, begun), (_, ended) in pairwise(stages):
             self._tracer.start_span(name, within, start_time=begun).end(ended)
         span.end(stages[-1][1])
 
 
-def _about(journey: Journey, operation: str) -> dict[str, str | int]:
+def _about(record: RequestRecord, operation: str) -> dict[str, str | int]:
     about: dict[str, str | int] = {
         "gen_ai.operation.name": operation,
         "gen_ai.provider.name": "paddock",
-        "gen_ai.request.model": journey.model,
-        "gen_ai.response.model": journey.model,
-        "gen_ai.usage.input_tokens": journey.prompt_tokens,
-        "gen_ai.usage.output_tokens": journey.used.completion_tokens,
-        "gen_ai.usage.cache_read.input_tokens": journey.used.cached_tokens,
+        "gen_ai.request.model": record.model,
+        "gen_ai.response.model": record.model,
+        "gen_ai.usage.input_tokens": record.prompt_tokens,
+        "gen_ai.usage.output_tokens": record.used.completion_tokens,
+        "gen_ai.usage.cache_read.input_tokens": record.used.cached_tokens,
     }
-    if journey.origin.key:
-        about["paddock.key"] = journey.origin.key
-    if journey.replica:
-        about["paddock.replica"] = journey.replica
-    if journey.failed:
-        about["error.type"] = journey.outcome
+    if record.origin.key:
+        about["paddock.key"] = record.origin.key
+    if record.replica:
+        about["paddock.replica"] = record.replica
+    if record.failed:
+        about["error.type"] = record.outcome
     return about
 
 
-def _stages(journey: Journey) -> Iterator[tuple[str, float]]:
+def _stages(record: RequestRecord) -> Iterator[tuple[str, float]]:
     """Each stage that was reached, and when it began. Its end is where the next begins."""
-    yield "wait for model", journey.began
-    if journey.ready is None:
+    yield "wait for model", record.began
+    if record.ready is None:
         return
-    if journey.accepted is None:
-        yield ("compute" if journey.kind != "generation" else "prepare prompt"), journey.ready
+    if record.accepted is None:
+        yield ("compute" if record.kind != "generation" else "prepare prompt"), record.ready
         return
-    yield "prepare prompt", journey.ready
-    yield "queue", journey.accepted
-    if journey.first is None or journey.ended is None:
+    yield "prepare prompt", record.ready
+    yield "queue", record.accepted
+    if record.first is None or record.ended is None:
         return
     # The worker knows best when it began with the prompt, and tells at the end.
-    first = max(journey.ended - journey.timings.generation, journey.accepted) if journey.timings else journey.first
-    yield "prompt", max(first - journey.timings.prompt if journey.timings else first, journey.accepted)
+    first = max(record.ended - record.timings.generation, record.accepted) if record.timings else record.first
+    yield "prompt", max(first - record.timings.prompt if record.timings else first, record.accepted)
     yield "generation", first
 
 
-def _operation(journey: Journey) -> str:
-    if journey.kind != "generation":
-        return "embeddings" if journey.kind == "embedding" else "rerank"
+def _operation(record: RequestRecord) -> str:
+    if record.kind != "generation":
+        return "embeddings" if record.kind == "embedding" else "rerank"
     return "chat" if str(context.get_value(_PATH)).startswith(_CHATS) else "text_completion"

@@ -163,7 +163,7 @@ def _event(status: ModelStatus) -> bytes:
     progress = None
     if status.state == "loading":
         progress = {"stages": ["text_model"], "current": "text_model", "value": status.progress}
-    told = ModelStatusData(status.state, progress, status.failure if status.failed else None)
+    told = ModelStatusData(status.state, progress, status.failure if status.is_failed else None)
     event = ModelEvent(status.model.name, "model_status", told)
     return b"data: " + _encode(event) + b"\n\n"
 

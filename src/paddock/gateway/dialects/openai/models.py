@@ -117,8 +117,8 @@ def _card(
         kind=kind,
         status=LoadStatus(
             status.state,
-            problem or (status.failure if status.failed else None),
-            failed=status.failed,
+            problem or (status.failure if status.is_failed else None),
+            failed=status.is_failed,
             progress=status.progress if status.state == "loading" else None,
         ),
         meta=ModelMeta(

@@ -1,4 +1,4 @@
-"""A replica that is a worker of our own, in a seat of its own."""
+"""A replica served by a local worker."""
 
 from __future__ import annotations
 
@@ -15,62 +15,62 @@ ENGINE = "llama.cpp"
 
 
 class LocalReplica:
-    """When its worker comes and goes is the lifecycle's business, as of any model."""
+    """The lifecycle loads and unloads its worker, as for any model."""
 
-    def __init__(self, name: str, seat: str, lifecycle: Lifecycle, *, slots: int) -> None:
-        """`slots` are those that it will have."""
+    def __init__(self, name: str, worker_name: str, lifecycle: Lifecycle, *, slots: int) -> None:
+        """`slots` is the number of slots that it has once loaded."""
         self.name = name
-        self.seat = seat
+        self._worker_name = worker_name
         self._lifecycle = lifecycle
         self._slots = slots
         self._waking: asyncio.Task[None] | None = None
 
     @property
     def info(self) -> ModelInfo | None:
-        worker = self._lifecycle.worker(self.seat)
+        worker = self._lifecycle.worker(self._worker_name)
         return None if worker is None else worker.info
 
     @property
     def load(self) -> Load:
-        status = self._lifecycle.status(self.seat)
+        status = self._lifecycle.status(self._worker_name)
         return Load(status.running, status.waiting, status.slots or self._slots)
 
     @property
     def life(self) -> int:
-        return self._lifecycle.status(self.seat).pid or 0
+        return self._lifecycle.status(self._worker_name).pid or 0
 
     @property
     def usable(self) -> bool:
-        return self._lifecycle.status(self.seat).retry_after == 0
+        return self._lifecycle.status(self._worker_name).retry_after == 0
 
     @property
     def awake(self) -> bool:
-        return self._lifecycle.status(self.seat).state == "loaded"
+        return self._lifecycle.status(self._worker_name).state == "loaded"
 
     def beyond(self, request: GenerateRequest) -> PaddockError | None:
-        """It knows all there is."""
+        """It supports every request."""
         return None
 
     async def enter(self, *, exact: bool) -> WorkerProcess:
-        return await self._lifecycle.enter(self.seat)
+        return await self._lifecycle.ensure_loaded(self._worker_name)
 
     def wake(self) -> None:
         if self._waking is None or self._waking.done():
             self._waking = asyncio.get_running_loop().create_task(self._wake())
 
     async def slots(self) -> list[SlotState]:
-        worker = self._lifecycle.worker(self.seat)
+        worker = self._lifecycle.worker(self._worker_name)
         return [] if worker is None else await worker.slots()
 
     async def leave(self) -> None:
-        await self._lifecycle.dismiss(self.seat)
+        await self._lifecycle.unload(self._worker_name)
 
     async def stop(self, grace: float | None) -> None:
-        """The lifecycle sees to all workers."""
+        """The lifecycle stops all workers."""
 
     def status(self) -> ReplicaStatus:
-        seat, info = self._lifecycle.status(self.seat), self.info
-        health: Health = "unready" if seat.state == "loading" else "down" if seat.retry_after else "ready"
+        status, info = self._lifecycle.status(self._worker_name), self.info
+        health: Health = "unready" if status.state == "loading" else "down" if status.retry_after else "ready"
         return ReplicaStatus(
             self.name,
             "worker",
@@ -78,15 +78,15 @@ class LocalReplica:
             ENGINE,
             info.engine if info is not None else "",
             self.load,
-            pid=seat.pid,
+            pid=status.pid,
             fingerprint=info.fingerprint if info is not None else "",
-            failures=seat.failures,
-            failure=seat.failure,
-            retry_after=seat.retry_after,
+            failures=status.failures,
+            failure=status.failure,
+            retry_after=status.retry_after,
         )
 
     def start(self) -> None:
-        """Nothing to look after that the lifecycle would not."""
+        """The lifecycle watches it."""
 
     async def close(self) -> None:
         if self._waking is not None:
@@ -95,6 +95,6 @@ class LocalReplica:
 
     async def _wake(self) -> None:
         try:
-            await self._lifecycle.enter(self.seat)
+            await self._lifecycle.ensure_loaded(self._worker_name)
         except PaddockError:
-            pass  # which the lifecycle has logged, and which the next one who needs it is told
+            pass  # logged by the lifecycle; the next request gets the error

@@ -1,0 +1,1 @@
+"""One request in the fleet: its generation, its retries and its record."""

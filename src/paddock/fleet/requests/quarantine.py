@@ -1,0 +1,50 @@
+"""Retries the requests of a crashed worker one at a time.
+
+Any of them may be the cause. If they were retried together, the next crash would fail all of them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from paddock.errors import PaddockError, ReplicaLost, WorkerCrashed
+
+
+class Quarantine:
+    """The retries of one request. All requests to a model share the lock."""
+
+    def __init__(self, lock: asyncio.Lock) -> None:
+        self._lock = lock
+        self._is_held = False
+        self._is_suspect = False
+        self._deltas = 0
+        self._reached = 0
+        """The deltas received before the crash. Once it gets further, it is not the cause."""
+
+    async def begin_attempt(self) -> None:
+        """Wait for the lock, if a worker crashed with this request."""
+        self._deltas = 0
+        if self._is_suspect and not self._is_held:
+            await self._lock.acquire()
+            self._is_held = True
+
+    def delta_received(self) -> None:
+        self._deltas += 1
+        if self._is_held and self._deltas > self._reached:
+            self.release()
+
+    def failed(self, error: PaddockError) -> bool:
+        """Record a failed attempt. Returns whether this request caused the crash: it was the one being retried."""
+        # A lost remote server was more often restarted than crashed by a request.
+        has_crashed = isinstance(error, WorkerCrashed) and not isinstance(error, ReplicaLost)
+        is_cause = has_crashed and self._is_held
+        if has_crashed:
+            self._is_suspect = True
+            self._reached = max(self._reached, self._deltas)
+        self.release()
+        return is_cause
+
+    def release(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            self._lock.release()
