@@ -443,7 +443,7 @@ def test_too_little_memory_after_all_is_tried_again_without_the_idle() -> None:
 def test_a_crash_over_a_question_goes_unnoticed() -> None:
     async def scenario() -> None:
         vectors = RequestedKind(vectors=True)
-        async with _fleet(model("a", "delay=0.5", wanted=vectors)) as fleet:
+        async with _fleet(model("a", "delay=0.5", requested=vectors)) as fleet:
             found = fleet.catalogue.find("a")
             await fleet.load(found)
             inputs = PoolRequest(0, [TextPrompt("hello")], "input")
