@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.cluster.applications import digest_of, portable, served, settings_from
+from paddock.cluster.applications import cluster_catalogue, digest_of, portable, settings_from
 from paddock.cluster.names import application_of, ours
 from paddock.cluster.placement import placement
 from paddock.config import PlacementSettings, Settings, load_settings
@@ -23,8 +23,8 @@ from tests.tiny_models import llama
 FAKE = Model("m", "fake:memory=100", options=EngineOptions(n_threads=3, parallel=5))
 
 
-def _placed(*, gpus_there: bool = False, model: Model = FAKE, **said: Any) -> Any:
-    return placement(model, PlacementSettings(**said), gpus_there=gpus_there)
+def _placed(*, has_gpus: bool = False, model: Model = FAKE, **said: Any) -> Any:
+    return placement(model, PlacementSettings(**said), has_gpus=has_gpus)
 
 
 def test_what_is_not_said_follows_from_the_model() -> None:
@@ -37,10 +37,10 @@ def test_what_is_not_said_follows_from_the_model() -> None:
 
 
 def test_a_gpu_where_there_are_some_and_the_model_has_layers_for_it() -> None:
-    assert _placed(gpus_there=True).gpus == 1
-    assert _placed(gpus_there=True, gpus=0.25).gpus == 0.25
+    assert _placed(has_gpus=True).gpus == 1
+    assert _placed(has_gpus=True, gpus=0.25).gpus == 0.25
     on_cpu = Model("m", "fake:", options=EngineOptions(n_gpu_layers=0))
-    assert _placed(gpus_there=True, model=on_cpu).gpus == 0
+    assert _placed(has_gpus=True, model=on_cpu).gpus == 0
 
 
 def test_the_memory_of_a_real_file_is_its_estimate(tmp_path: Path) -> None:
@@ -84,11 +84,11 @@ def test_other_applications_are_left_alone() -> None:
 def test_what_no_node_has_is_told() -> None:
     place = _placed(cpus=4, gpus=1, memory="1GiB", resources={"ssd": 1})
     small = {"CPU": 8.0, "memory": 2.0**33}
-    assert place.misfit([small]) == "1 GPU, 1 ssd"
-    assert place.misfit([small, small | {"GPU": 2.0}]) == "1 ssd"
-    assert place.misfit([small, small | {"GPU": 2.0, "ssd": 1.0}]) == ""
-    assert place.misfit([]) == "4 CPU, 1 GPU, 1 GiB of memory, 1 ssd"
-    assert _placed().misfit([small]) == ""
+    assert place.missing_resources([small]) == "1 GPU, 1 ssd"
+    assert place.missing_resources([small, small | {"GPU": 2.0}]) == "1 ssd"
+    assert place.missing_resources([small, small | {"GPU": 2.0, "ssd": 1.0}]) == ""
+    assert place.missing_resources([]) == "4 CPU, 1 GPU, 1 GiB of memory, 1 ssd"
+    assert _placed().missing_resources([small]) == ""
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
@@ -154,7 +154,10 @@ def test_no_key_travels_to_the_nodes(tmp_path: Path) -> None:
 def test_only_a_model_that_has_changed_is_deployed_again() -> None:
     before = _settings(one={"path": "fake:"}, two={"path": "fake:"})
     after = _settings(one={"path": "fake:"}, two={"path": "fake:", "n_ctx": 512})
-    digests = [{model.name: digest_of(settings, model) for model in served(settings)} for settings in (before, after)]
+    digests = [
+        {model.name: digest_of(settings, model) for model in cluster_catalogue(settings)}
+        for settings in (before, after)
+    ]
     assert digests[0]["one"] == digests[1]["one"]
     assert digests[0]["two"] != digests[1]["two"]
     assert digest_of(before) != digest_of(after), "the gateways tell of it"
@@ -170,7 +173,7 @@ def test_only_a_model_that_has_changed_is_deployed_again() -> None:
 )
 def test_what_a_cluster_cannot_do_is_said_before_it_is_asked(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(PaddockError, match=problem):
-        served(Settings.model_validate(settings))
+        cluster_catalogue(Settings.model_validate(settings))
 
 
 def test_an_application_needs_its_arguments() -> None:

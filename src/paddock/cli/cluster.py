@@ -51,13 +51,13 @@ def deploy(
 
         given = {"model_manager.model": model, "server.host": host, "server.port": port}
         settings = load_settings(file=config, flags={key: value for key, value in given.items() if value is not None})
-        operating = _operating()
-        with operating.cluster(None if local else address, local=local):
-            for done in operating.deploy(settings):
+        operations = _operating()
+        with operations.cluster(None if local else address, local=local):
+            for done in operations.deploy(settings):
                 click.echo(f"{done.application}: {done.what}")
             click.echo(f"Serving on http://{settings.server.host}:{settings.server.port}")
             if local:
-                operating.wait_for_interrupt()
+                operations.wait_for_interrupt()
 
     _told(run)
 
@@ -73,9 +73,9 @@ def status(config: Path | None, address: str | None, as_json: bool) -> None:
         from paddock.config import load_settings
 
         settings = load_settings(file=config)
-        operating = _operating()
-        with operating.cluster(address):
-            found = operating.status(settings)
+        operations = _operating()
+        with operations.cluster(address):
+            found = operations.status(settings)
         if as_json:
             click.echo(json.dumps(found, indent=2))
             return
@@ -100,9 +100,9 @@ def delete(config: Path | None, address: str | None) -> None:
         from paddock.config import load_settings
 
         settings = load_settings(file=config)
-        operating = _operating()
-        with operating.cluster(address):
-            for application in operating.delete(settings):
+        operations = _operating()
+        with operations.cluster(address):
+            for application in operations.delete(settings):
                 click.echo(f"{application}: deleted")
 
     _told(run)
@@ -126,9 +126,9 @@ def write_config(config: Path, at: str | None) -> None:
 
 def _operating() -> Any:
     try:
-        from paddock.cluster import operating
+        from paddock.cluster import operations
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "ray":
             raise
         raise StartupError("a cluster needs Ray, which is not installed: pip install 'paddock-llm[cluster]'") from None
-    return operating
+    return operations

@@ -1,8 +1,10 @@
-"""Pools on a Ray cluster: each model is a Ray Serve application of its own, and one more answers HTTP for all of them.
+"""Replicas on a Ray cluster: each model is a Ray Serve application, and one more application serves HTTP for all.
 
-Only this package knows Ray. `pool` and `gateway` are what a Serve configuration names as `import_path`.
+Only this package imports Ray. Serve configurations name `paddock.cluster:pool` and `paddock.cluster:gateway` as
+`import_path`.
 """
 
-from paddock.cluster.applications import gateway, pool
+from paddock.cluster.applications import gateway_application as gateway
+from paddock.cluster.applications import model_application as pool
 
 __all__ = ["gateway", "pool"]

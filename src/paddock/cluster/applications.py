@@ -1,4 +1,4 @@
-"""Settings made into Ray Serve applications: one for each model, and one that answers HTTP."""
+"""Builds Ray Serve applications from settings: one for each model, and one for the gateways."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ray.serve import Application
 
 from paddock import __version__
 from paddock.cluster.engine import Engine
-from paddock.cluster.front import Front
+from paddock.cluster.gateway import ClusterGateway
 from paddock.cluster.names import ENGINE, GATEWAY, on_cluster
 from paddock.cluster.placement import Placement, placement
 from paddock.config import Settings, load_settings
@@ -22,28 +22,28 @@ from paddock.fleet import Catalogue, Model, open_catalogue
 from paddock.gateway import hashed_keys
 
 _ROUTER = "paddock.cluster.routing.PrefixRouter"
-_TOLD_EVERY = 5.0
-"""Seconds between two reports of a replica."""
+_STATS_PERIOD = 5.0
+"""Seconds between the routing statistics of a replica."""
 _DEPTH = 4
-"""Requests for each of a replica's slots that it may have at once: enough for its own queue to be fair between keys,
-and few enough that the rest can still go to a replica that has just come.
+"""Requests per slot that a replica may have: enough for its queue to be fair between keys, and few enough that waiting
+requests can go to a new replica.
 """
 _FINISH = 600.0
-"""Seconds that a replica which has to leave may finish its answers in."""
+"""Seconds that a stopping replica has to finish its requests."""
 
 
-def pool(args: dict[str, Any]) -> Application:
-    """The replicas of one model. Named in a Serve configuration as `import_path: paddock.cluster:pool`, with the
-    arguments `model` and either `config`, the path of a configuration file, or `settings`, what it would have.
+def model_application(args: dict[str, Any]) -> Application:
+    """The replicas of one model: `import_path: paddock.cluster:pool`, with the arguments `model` and either `config`,
+    the path of a configuration file, or `settings`, its content.
     """
     settings = settings_from(args)
-    catalogue = served(settings)
-    model = catalogue.named(_said(args, "model"))
-    place = placed(settings, model)
-    said = portable(settings)
-    # Keys are none of its business.
-    server = {key: value for key, value in said["server"].items() if key.startswith("log_")}
-    for named in said["model_manager"].get("models", {}).values():
+    catalogue = cluster_catalogue(settings)
+    model = catalogue.named(_required(args, "model"))
+    place = placement_of(settings, model)
+    data = portable(settings)
+    # A replica needs no API keys.
+    server = {key: value for key, value in data["server"].items() if key.startswith("log_")}
+    for named in data["model_manager"].get("models", {}).values():
         for replica in named.get("replicas", {}).values():
             replica.pop("api_key", None)
     deployment = serve.deployment(
@@ -59,61 +59,63 @@ def pool(args: dict[str, Any]) -> Application:
         request_router_config={
             "request_router_class": _ROUTER,
             "request_router_kwargs": {"deterministic": model.options.deterministic},
-            "request_routing_stats_period_s": _TOLD_EVERY,
+            "request_routing_stats_period_s": _STATS_PERIOD,
         },
         **place.replicas,
     )(Engine)
-    return deployment.bind(said | {"server": server}, model.name, digest_of(settings, model))
+    return deployment.bind(data | {"server": server}, model.name, digest_of(settings, model))
 
 
-def gateway(args: dict[str, Any]) -> Application:
-    """What answers HTTP: `import_path: paddock.cluster:gateway`, with `config` or `settings`."""
+def gateway_application(args: dict[str, Any]) -> Application:
+    """The gateways: `import_path: paddock.cluster:gateway`, with `config` or `settings`."""
     settings = settings_from(args)
-    served(settings)  # or what is wrong with it would be told by a replica, much later
+    cluster_catalogue(settings)  # fail now, not later in a replica
     deployment = serve.deployment(
         name=GATEWAY,
         num_replicas=settings.cluster.gateways,
         max_ongoing_requests=settings.server.max_connections,
-        # They wait most of the time, and must find a place also where replicas have taken every CPU.
+        # Gateways mostly wait, and must be placed even if replicas have reserved every CPU.
         ray_actor_options={"num_cpus": 0},
         graceful_shutdown_wait_loop_s=0.5,
         graceful_shutdown_timeout_s=_FINISH,
         health_check_period_s=5,
         health_check_timeout_s=30,
-    )(serve.ingress()(Front))
+    )(serve.ingress()(ClusterGateway))
     return deployment.bind(portable(settings), digest_of(settings))
 
 
-def placed(settings: Settings, model: Model) -> Placement:
-    said = settings.model_manager.settings_for(model.name).cluster
-    there = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return placement(model, said, gpus_there=bool(there.get("GPU")))
+def placement_of(settings: Settings, model: Model) -> Placement:
+    wanted = settings.model_manager.settings_for(model.name).cluster
+    resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return placement(model, wanted, has_gpus=bool(resources.get("GPU")))
 
 
-def served(settings: Settings) -> Catalogue:
-    """What the cluster serves. Raises `StartupError` where it could not."""
+def cluster_catalogue(settings: Settings) -> Catalogue:
+    """The catalogue for the cluster. Raises `StartupError` for settings that a cluster does not support."""
     catalogue = on_cluster(open_catalogue(settings.model_manager))
     for model in catalogue:
         if model.clustered and model.replicas:
             raise StartupError(
-                f"model_manager.models.{model.name}: replicas are for `paddock serve`; "
-                "on a cluster it is cluster.min_replicas and cluster.max_replicas"
+                f"model_manager.models.{model.name}: `replicas` is for `paddock serve`; "
+                "on a cluster set cluster.min_replicas and cluster.max_replicas"
             )
         if (problem := model.problem()) is not None:
             raise StartupError(f"cannot serve {model.name}: {problem}")
     if settings.server.ssl_cert_file is not None or settings.server.ssl_key_file is not None:
-        raise StartupError("server.ssl_cert_file: Ray's proxies speak plain HTTP; have TLS end in front of them")
+        raise StartupError(
+            "server.ssl_cert_file: Ray's proxies support only plain HTTP; terminate TLS in front of them"
+        )
     return catalogue
 
 
 def settings_from(args: dict[str, Any]) -> Settings:
     if "settings" in args:
         return Settings.model_validate(args["settings"])
-    return load_settings(file=Path(_said(args, "config")))
+    return load_settings(file=Path(_required(args, "config")))
 
 
 def portable(settings: Settings) -> dict[str, Any]:
-    """What was set, so that it means the same on every node, where the same files are at the same paths."""
+    """The settings with absolute paths, so that they mean the same on every node."""
     data: dict[str, Any] = settings.model_dump(mode="json", exclude_unset=True)
     manager, server = data.setdefault("model_manager", {}), data.setdefault("server", {})
     for section, key in (
@@ -133,8 +135,8 @@ def portable(settings: Settings) -> dict[str, Any]:
 
 
 def _hide_keys(settings: Settings, server: dict[str, Any]) -> None:
-    """Replace keys by their hashes: what is deployed lies in clear in Ray's store, its logs and its dashboard. The file
-    of keys is read here, and need not be on the nodes.
+    """Replace keys by their hashes: Ray shows what is deployed in its store, logs and dashboard. The key file is read
+    here and need not exist on the nodes.
     """
     keys = hashed_keys(settings.server)
     for name in ("api_keys", "api_key_file", "keys"):
@@ -144,7 +146,7 @@ def _hide_keys(settings: Settings, server: dict[str, Any]) -> None:
 
 
 def digest_of(settings: Settings, model: Model | None = None) -> str:
-    """The same as long as deploying it again would change nothing: of one model, or of the gateways."""
+    """A digest of what is deployed for a model or the gateways: equal if a deploy would change nothing."""
     data = portable(settings)
     if model is not None:
         said = settings.model_manager.settings_for(model.name)
@@ -156,7 +158,7 @@ def digest_of(settings: Settings, model: Model | None = None) -> str:
     return hashlib.sha256(json.dumps([__version__, data], sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _said(args: dict[str, Any], name: str) -> str:
+def _required(args: dict[str, Any], name: str) -> str:
     if not isinstance(args.get(name), str):
-        raise StartupError(f"the application's args need {name!r}, a text")
+        raise StartupError(f"the application's args need {name!r}, a string")
     return cast(str, args[name])

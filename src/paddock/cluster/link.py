@@ -1,4 +1,4 @@
-"""From a gateway to the replicas of one model, through a handle of Ray Serve."""
+"""Sends requests from a gateway to the replicas of one model, through a Ray Serve handle."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, 
 
 from paddock.cluster.names import ENGINE
 from paddock.cluster.replicas import Stream
-from paddock.cluster.routers import router_of
+from paddock.cluster.router_registry import router_of
 from paddock.cluster.routing import PrefixRouter, fingerprint_of, name_of
 from paddock.errors import NoReplica, PaddockError, QueueFull, ReplicaFailed, ReplicaLost
 from paddock.replicas.replica import ReplicaStatus
@@ -26,7 +26,7 @@ REASONS = ("prefix", "load", "new")
 
 
 class RayLink:
-    """Implements `clustered.Link`."""
+    """Implements `replicas.Link`."""
 
     def __init__(self, model: str, application: str) -> None:
         self._model = model
@@ -53,7 +53,7 @@ class RayLink:
             return []
         found, excluded = [], router.excluded()
         for replica in router.replicas():
-            name, told, stats = name_of(replica), replica.replica_metadata, replica.routing_stats
+            name, metadata, stats = name_of(replica), replica.replica_metadata, replica.routing_stats
             running, waiting = int(stats.get("running", 0)), int(stats.get("waiting", 0))
             found.append(
                 ReplicaStatus(
@@ -61,12 +61,12 @@ class RayLink:
                     "ray",
                     "ready",
                     "llama.cpp",
-                    str(told.get("engine", "")),
-                    Load(running, waiting, int(told.get("slots", 0))),
+                    str(metadata.get("engine", "")),
+                    Load(running, waiting, int(metadata.get("slots", 0))),
                     node=replica.node_id or "",
                     pid=int(stats["pid"]) if stats.get("pid") else None,
                     fingerprint=fingerprint_of(replica),
-                    excluded="another model, build or flags than the others" if name in excluded else "",
+                    excluded="different model, build or flags" if name in excluded else "",
                     failure=str(stats.get("failure", "")),
                     chosen={reason: router.chosen[name, reason] for reason in REASONS},
                     scraped=stats.get("numbers", {}),
@@ -76,7 +76,7 @@ class RayLink:
 
 
 class RayStream:
-    """An answer on its way. Implements `clustered.Stream`."""
+    """A running response. Implements `replicas.Stream`."""
 
     def __init__(self, model: str, response: Any) -> None:
         self._model = model
@@ -91,29 +91,29 @@ class RayStream:
             return message
 
     def cancel(self) -> None:
-        with suppress(RayError, RayServeException):  # what kept it from being sent is raised here once more
+        with suppress(RayError, RayServeException):  # a failed send raises again here
             self._response.cancel()
 
 
 @contextmanager
 def translated(model: str) -> Iterator[None]:
-    """Ray's errors in our words. A client is not told of actors and nodes; the log is."""
+    """Translate Ray's errors. Clients see no actors or nodes; the log has them."""
     try:
         yield
     except BackPressureError as error:
-        raise QueueFull(f"too many requests wait for {model}", retry_after=1) from error
+        raise QueueFull(f"the queue of {model} is full", retry_after=1) from error
     except DeploymentUnavailableError as error:
         raise NoReplica(f"{model} cannot be deployed on the cluster", retry_after=10) from error
     except TaskCancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise asyncio.CancelledError from error
-        raise ReplicaLost(f"a replica of {model} gave the request up", retry_after=1) from error
+        raise ReplicaLost(f"a replica of {model} cancelled the request", retry_after=1) from error
     except RayActorError as error:
         _log.warning("replica lost", model=model, error=str(error).partition("\n")[0])
-        raise ReplicaLost(f"the replica of {model} that had the request is gone", retry_after=1) from error
+        raise ReplicaLost(f"the replica of {model} with this request was lost", retry_after=1) from error
     except (RayError, RayServeException) as error:
         _log.error("replica failed", model=model, error=str(error))
-        raise ReplicaFailed(f"a replica of {model} failed; the server's log has more", retry_after=1) from error
+        raise ReplicaFailed(f"a replica of {model} failed; see the server's log", retry_after=1) from error
     except (PaddockError, StopAsyncIteration):
         raise

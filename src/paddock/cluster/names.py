@@ -1,4 +1,4 @@
-"""What is deployed, and under which names."""
+"""The names of applications and deployments."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from dataclasses import replace
 from paddock.fleet import Catalogue
 
 ENGINE = "engine"
-"""The one deployment of a model's application."""
+"""The deployment of a model's application."""
 GATEWAY = "gateway"
-"""The one deployment of the application that answers HTTP."""
+"""The deployment of the gateways' application."""
 
 
 def application_of(cluster: str, model: str) -> str:
-    """What a model's application is called; models whose names differ have applications whose names do."""
+    """The name of a model's application, unique for each model name."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "-", model)
     mark = "" if plain == model else f"-{hashlib.sha256(model.encode()).hexdigest()[:8]}"
     return f"{cluster}-{plain}{mark}"
 
 
 def ours(cluster: str, applications: Mapping[str, Collection[str]]) -> list[str]:
-    """Those of a cluster's applications, each with its deployments, that are this one's. Others may be there too, which
-    a deploy must leave alone. One that is just being made has no deployments yet.
+    """The applications of this configuration, among those of the cluster with their deployments. A deploy must not
+    touch the others. A new application has no deployments yet.
     """
     return [
         name
@@ -35,5 +35,5 @@ def ours(cluster: str, applications: Mapping[str, Collection[str]]) -> list[str]
 
 
 def on_cluster(catalogue: Catalogue) -> Catalogue:
-    """The same models, but served there; except what is served by other servers anyway."""
+    """The catalogue with all models on the cluster, except those that other servers serve."""
     return catalogue.map_models(lambda model: model if model.is_remote else replace(model, clustered=True))

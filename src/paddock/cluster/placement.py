@@ -1,4 +1,4 @@
-"""What one replica takes of its node, and how many there are: from what is said, and what a file's header tells."""
+"""The resources of a replica and the number of replicas, from the settings and the model's header."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paddock.fleet import Model
 
 _UNITS = {"memory": "GiB of memory"}
 _PROCESSES = 256 * 2**20
-"""Bytes that a replica's two processes take besides the model."""
+"""Bytes of a replica's two processes without the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Placement:
 
     @property
     def actor_options(self) -> dict[str, Any]:
-        """As Ray wants to be told."""
+        """As Ray's actor options."""
         options = {"num_cpus": self.cpus, "num_gpus": self.gpus, "memory": self.memory}
         return options | ({"resources": self.resources} if self.resources else {})
 
@@ -44,13 +44,13 @@ class Placement:
             "target_ongoing_requests": self.target_requests,
             "upscale_delay_s": self.upscale_delay,
             "downscale_delay_s": self.downscale_delay,
-            # Averaged over no longer than is waited for, as far as Ray allows: it hears of loads every ten seconds.
+            # Not longer than the upscale delay, as far as Ray allows: it gets loads every ten seconds.
             "look_back_period_s": min(30.0, max(10.5, self.upscale_delay)),
         }
         return {"autoscaling_config": scaling}
 
-    def misfit(self, nodes: Sequence[Mapping[str, float]]) -> str:
-        """What a replica takes of which no node has as much, in words; empty where one has all of it."""
+    def missing_resources(self, nodes: Sequence[Mapping[str, float]]) -> str:
+        """The resources that no node has enough of, as text; empty if a replica fits on some node."""
         wanted = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory, **self.resources}
         lacking = [{name for name, amount in wanted.items() if amount > node.get(name, 0)} for node in nodes]
         if not all(lacking):
@@ -60,29 +60,28 @@ class Placement:
         return ", ".join(f"{wanted[name]:g} {_UNITS.get(name, name)}" for name in sorted(fewest))
 
 
-def placement(model: Model, said: PlacementSettings, *, gpus_there: bool) -> Placement:
-    """Raises `StartupError` where its memory is neither said nor to be found out."""
+def placement(model: Model, settings: PlacementSettings, *, has_gpus: bool) -> Placement:
+    """Raises `StartupError` if its memory is neither set nor known."""
     options = model.options
-    gpus = said.gpus
+    gpus = settings.gpus
     if gpus is None:
-        gpus = 1.0 if gpus_there and (options.n_gpu_layers != 0 or model.auto_layers) else 0.0
-    memory = said.memory
+        gpus = 1.0 if has_gpus and (options.n_gpu_layers != 0 or model.auto_layers) else 0.0
+    memory = settings.memory
     if memory is None:
         estimate = model.estimate(gpu=gpus > 0)
         if estimate is None and not model.is_fake:
             raise StartupError(
-                f"the memory that {model.name} takes is not known here ({model.problem()}): "
-                "say it as cluster.memory of the model"
+                f"cannot estimate the memory of {model.name} ({model.problem()}): set cluster.memory of the model"
             )
         memory = _PROCESSES + (estimate.host.total + estimate.prefixes if estimate is not None else 0)
     return Placement(
-        cpus=said.cpus if said.cpus is not None else options.n_threads,
+        cpus=settings.cpus if settings.cpus is not None else options.n_threads,
         gpus=gpus,
         memory=memory,
-        resources=dict(said.resources),
-        least=said.min_replicas,
-        most=said.most,
-        target_requests=said.target_requests or options.parallel,
-        upscale_delay=said.upscale_delay,
-        downscale_delay=said.downscale_delay,
+        resources=dict(settings.resources),
+        least=settings.min_replicas,
+        most=settings.most,
+        target_requests=settings.target_requests or options.parallel,
+        upscale_delay=settings.upscale_delay,
+        downscale_delay=settings.downscale_delay,
     )

@@ -1,4 +1,4 @@
-"""Paddock's choice among replicas, as Ray Serve's routers want to be told it."""
+"""Paddock's routing as a Ray Serve request router."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from typing import Any
 
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
-from paddock.cluster.routers import register
+from paddock.cluster.router_registry import register
 from paddock.replicas.routing import Choice, Load, Router
 
 _MOST_REMEMBERED = 256
 
 
 class PrefixRouter(RequestRouter):
-    """There is one in each process that sends requests, for each application. It runs on a loop of Ray's own; what
-    others read of it is copied in one go.
+    """One per application in each process that sends requests. It runs on an event loop of Ray; other threads read
+    copies.
     """
 
     def initialize_state(self, **kwargs: Any) -> None:
-        """With `deterministic` only those are asked that have the fingerprint of the first that was seen."""
+        """With `deterministic`, only replicas with the first seen fingerprint are used."""
         self._deterministic = bool(kwargs.get("deterministic"))
         self._reference = ""
         self._choices = Router()
         self._names: set[str] = set()
-        self._under_way = UnderWay()
+        self._in_flight = InFlight()
         self._reasons: OrderedDict[str, Choice] = OrderedDict()
         self.chosen: Counter[tuple[str, str]] = Counter()
-        """By replica, and why it was chosen."""
+        """Requests by replica and reason."""
         register(self.app_name, self)
 
-    # ── what Ray asks ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── called by Ray ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        """Who should get it, and then, should that one have no room, the others."""
+        """The preferred replica, then the others in case it is full."""
         able = self._alike(candidate_replicas)
         if pending_request is None:
             return [able]
@@ -45,19 +45,19 @@ class PrefixRouter(RequestRouter):
         if choice is None:
             return [able]
         self._reasons[pending_request.metadata.internal_request_id] = choice
-        while len(self._reasons) > _MOST_REMEMBERED:  # of requests that were given up before they went anywhere
+        while len(self._reasons) > _MOST_REMEMBERED:  # of cancelled requests
             self._reasons.popitem(last=False)
         return [[by_name[choice.name]], [replica for name, replica in by_name.items() if name != choice.name]]
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
         name, request = replica_id.unique_id, pending_request.metadata.internal_request_id
-        self._under_way.began(name, request)
+        self._in_flight.began(name, request)
         self._choices.began(name, _chain(pending_request))
         if (choice := self._reasons.pop(request, None)) is not None:
             self.chosen[name, choice.reason if choice.name == name else "load"] += 1
 
     def on_request_completed(self, replica_id: ReplicaID, internal_request_id: str) -> None:
-        self._under_way.ended(replica_id.unique_id, internal_request_id)
+        self._in_flight.ended(replica_id.unique_id, internal_request_id)
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
         names = {name_of(replica) for replica in replicas}
@@ -73,18 +73,18 @@ class PrefixRouter(RequestRouter):
         self._names.discard(replica_id.unique_id)
         super().on_replica_actor_died(replica_id)
 
-    # ── what others want to know ─────────────────────────────────────────────────────────────────────────────────────
+    # ── called by the gateway ─────────────────────────────────────────────────────────────────────────────────────────
 
     def replicas(self) -> list[RunningReplica]:
         return list(self.curr_replicas.values())
 
     def excluded(self) -> set[str]:
-        """The names of those that are another model, build or flags than what must be the same everywhere."""
+        """The names of replicas with a different model, build or flags."""
         there = self.replicas()
         return {name_of(replica) for replica in there} - {name_of(replica) for replica in self._alike(there)}
 
     def _alike(self, replicas: list[RunningReplica]) -> list[RunningReplica]:
-        """Where bytes must be the same: those with the fingerprint that was seen first, as long as anybody has it."""
+        """In deterministic mode: the replicas with the first seen fingerprint, as long as one has it."""
         if not self._deterministic:
             return replicas
         marks = [fingerprint_of(replica) for replica in replicas]
@@ -93,20 +93,20 @@ class PrefixRouter(RequestRouter):
         return [replica for replica, mark in zip(replicas, marks, strict=True) if mark in ("", self._reference)]
 
     def _load(self, name: str, replica: RunningReplica) -> Load:
-        """As far as this process knows: others may have sent something too, which Ray hears of with each answer."""
+        """The load known to this process. Ray learns the load from other processes with each response."""
         there = self.replica_queue_len_cache.get(replica.replica_id) or 0
-        return Load(max(there, self._under_way.at(name)), 0, int(replica.replica_metadata.get("slots", 1)))
+        return Load(max(there, self._in_flight.at(name)), 0, int(replica.replica_metadata.get("slots", 1)))
 
     def _forget(self, name: str) -> None:
         self._choices.remove(name)
-        self._under_way.forget(name)
+        self._in_flight.forget(name)
         for gone in [key for key in list(self.chosen) if key[0] == name]:
             del self.chosen[gone]
 
 
-class UnderWay:
-    """Which requests each replica has. Ray may tell of an end before it tells of the beginning, and tells of the ends
-    of requests that a replica would not have.
+class InFlight:
+    """The running requests of each replica. Ray may report an end before its start, and reports the ends of rejected
+    requests.
     """
 
     def __init__(self) -> None:
@@ -141,6 +141,6 @@ def fingerprint_of(replica: RunningReplica) -> str:
 
 
 def _chain(pending_request: PendingRequest) -> tuple[int, ...]:
-    """The first argument of a request for text; other requests can go anywhere."""
+    """The first argument of a generation; other requests can go to any replica."""
     first = pending_request.args[0] if pending_request.args else ()
     return first if isinstance(first, tuple) else ()

@@ -150,7 +150,7 @@ class _Context:
             sequences = 1 if options.deterministic else min(_MOST_INPUTS, step)
             rows = _up(max(step, longest), sequences)
             cells = _up(rows, _CELLS)
-            return cls(cells, cells if model.remembers else rows, sequences, rows, sequences)
+            return cls(cells, cells if model.has_cache else rows, sequences, rows, sequences)
         n_ctx = min(options.n_ctx or trained, trained * options.parallel)
         rows = min(options.n_ubatch, options.n_batch, n_ctx)
         if options.kv_unified or options.parallel == 1:

@@ -1,4 +1,4 @@
-"""An operator's hands on a cluster: connect to it, deploy what has changed, look, and take it away."""
+"""The operator's commands: connect to a cluster, deploy changes, show the status, delete."""
 
 from __future__ import annotations
 
@@ -14,39 +14,46 @@ from ray import serve
 from ray.exceptions import AuthenticationError, RayError
 from ray.serve.exceptions import RayServeException
 
-from paddock.cluster.applications import digest_of, gateway, placed, pool, portable, served
+from paddock.cluster.applications import (
+    cluster_catalogue,
+    digest_of,
+    gateway_application,
+    model_application,
+    placement_of,
+    portable,
+)
 from paddock.cluster.names import ENGINE, GATEWAY, application_of, ours
 from paddock.config import Settings
 from paddock.errors import StartupError
 
-_LOOK = 10.0
-"""Seconds that a running application has to say what it was deployed with."""
+_DIGEST_TIMEOUT = 10.0
+"""Seconds that a running application has to return its digest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Action:
     application: str
     what: str
 
 
 @contextmanager
 def cluster(address: str | None, *, local: bool = False) -> Iterator[None]:
-    """Connected to the cluster there, or to a new one on this machine for as long as that."""
-    # Whoever reaches its ports may run anything. A local cluster listens on loopback, and Ray makes a token for it that
-    # other users of this machine do not have.
+    """A connection to the cluster at `address`, or to a temporary one on this machine."""
+    # Anyone who reaches Ray's ports can run code. A local cluster listens on loopback only, with a token that other
+    # users of this machine do not have.
     where: dict[str, Any] = (
         {"address": "local", "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
         if local
         else {"address": address or "auto"}
     )
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # what is done is told by whoever does it
+    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # we report the actions ourselves
     try:
         ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
     except (AuthenticationError, ConnectionError, ValueError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
         raise StartupError(
-            f"no connection to a Ray cluster at {address or 'hand'} ({reason}). Start one with `ray start --head`, or "
-            "use --local; a cluster that asks for a token needs RAY_AUTH_MODE=token and its RAY_AUTH_TOKEN here"
+            f"no connection to a Ray cluster at {address or 'auto'} ({reason}). Start one with `ray start --head`, or "
+            "use --local; a cluster with authentication needs RAY_AUTH_MODE=token and its RAY_AUTH_TOKEN here"
         ) from None
     try:
         yield
@@ -54,9 +61,9 @@ def cluster(address: str | None, *, local: bool = False) -> Iterator[None]:
         ray.shutdown()
 
 
-def deploy(settings: Settings) -> Iterator[Done]:
-    """Every model that is new or has changed, then the gateways; last, models that are not served any more go."""
-    catalogue = served(settings)
+def deploy(settings: Settings) -> Iterator[Action]:
+    """Deploy new and changed models, then the gateways; then delete models that are no longer served."""
+    catalogue = cluster_catalogue(settings)
     name = settings.cluster.name
     server = settings.server
     serve.start(http_options={"host": server.host, "port": server.port}, proxy_location=_proxies(settings))
@@ -64,25 +71,25 @@ def deploy(settings: Settings) -> Iterator[Done]:
     wanted = {application_of(name, model.name): model for model in catalogue if model.clustered}
     for application, model in wanted.items():
         if _deployed(application, ENGINE) == digest_of(settings, model):
-            yield Done(application, "unchanged")
+            yield Action(application, "unchanged")
             continue
-        if lacking := placed(settings, model).misfit(_nodes()):
-            yield Done(application, f"waits for a node that has {lacking} for a replica")
-        _run(pool(arguments | {"model": model.name}), application, None)
-        yield Done(application, "deployed")
+        if lacking := placement_of(settings, model).missing_resources(_nodes()):
+            yield Action(application, f"waiting for a node with {lacking} for a replica")
+        _run(model_application(arguments | {"model": model.name}), application, None)
+        yield Action(application, "deployed")
     if _deployed(name, GATEWAY) == digest_of(settings):
-        yield Done(name, "unchanged")
+        yield Action(name, "unchanged")
     else:
-        _run(gateway(arguments), name, "/")
-        yield Done(name, "deployed")
+        _run(gateway_application(arguments), name, "/")
+        yield Action(name, "deployed")
     for application in _ours(settings):
         if application != name and application not in wanted:
             serve.delete(application)
-            yield Done(application, "deleted")
+            yield Action(application, "deleted")
 
 
 def status(settings: Settings) -> dict[str, Any]:
-    """By application, in a form that JSON has."""
+    """The status of each application, as JSON data."""
     found = serve.status().applications
     return {
         application: {
@@ -106,8 +113,8 @@ def delete(settings: Settings) -> Iterator[str]:
 
 
 def serve_config(settings: Settings, path: str) -> dict[str, Any]:
-    """What Ray's own `serve deploy` and KubeRay are told: each application by where its builder is."""
-    catalogue, name = served(settings), settings.cluster.name
+    """A configuration for `serve deploy` and KubeRay."""
+    catalogue, name = cluster_catalogue(settings), settings.cluster.name
     models = [model for model in catalogue if model.clustered]
     return {
         "proxy_location": _proxies(settings),
@@ -143,16 +150,16 @@ def _run(application: Any, name: str, route: str | None) -> None:
         serve.run(application, name=name, route_prefix=route)
     except (RayError, RayServeException, RuntimeError) as error:
         message = serve.status().applications[name].message if name in serve.status().applications else str(error)
-        raise StartupError(f"{name} could not be deployed: {message.strip().splitlines()[-1]}") from None
+        raise StartupError(f"cannot deploy {name}: {message.strip().splitlines()[-1]}") from None
 
 
 def _nodes() -> list[dict[str, float]]:
-    """What each of them has, taken or not."""
+    """The total resources of each node."""
     return [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
 def _proxies(settings: Settings) -> str:
-    """By Ray's names for it."""
+    """Ray's name of the setting."""
     return {"every_node": "EveryNode", "head_only": "HeadOnly"}[settings.cluster.proxies]
 
 
@@ -161,13 +168,13 @@ def _ours(settings: Settings) -> list[str]:
 
 
 def _deployed(application: str, deployment: str) -> str:
-    """The digest of what is deployed there and runs; empty where that is not known."""
+    """The digest of the running deployment; empty if unknown."""
     found = serve.status().applications.get(application)
     if found is None or found.status.value != "RUNNING":
         return ""
     handle = serve.get_deployment_handle(deployment, app_name=application)
     try:
-        digest: str = handle.digest.remote().result(timeout_s=_LOOK)
+        digest: str = handle.digest.remote().result(timeout_s=_DIGEST_TIMEOUT)
     except (RayError, RayServeException, TimeoutError):
         return ""
     return digest

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message, Receive, Scope, Send
 
-from paddock.cluster.proxied import Proxied
+from paddock.cluster.response_batching import BatchedResponses
 
 parts = st.lists(st.tuples(st.binary(max_size=9), st.booleans()), max_size=20)
 """Each with whether the writer lets others have a turn after it."""
@@ -37,7 +37,7 @@ async def _written(told: list[tuple[bytes, bool]], *, slow: bool) -> list[Messag
             await asyncio.sleep(0)
         sent.append(message)
 
-    await Proxied(app)({"type": "http"}, _nothing, send)
+    await BatchedResponses(app)({"type": "http"}, _nothing, send)
     return sent
 
 
@@ -89,4 +89,4 @@ def test_a_proxy_that_takes_nothing_is_not_written_to_for_ever() -> None:
 
 
 async def _call(app: Any, send: Send) -> None:
-    await Proxied(app)({"type": "http"}, _nothing, send)
+    await BatchedResponses(app)({"type": "http"}, _nothing, send)

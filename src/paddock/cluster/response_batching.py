@@ -1,4 +1,4 @@
-"""Between the gateway and Ray's HTTP proxies, which cost more for each part of a body than for what is in it."""
+"""Joins small parts of a response body: Ray's HTTP proxies cost more per part than per byte."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import asyncio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _MOST = 64 * 1024
-"""Bytes that are kept for a proxy that is slow to take them; then whoever writes waits."""
+"""Bytes buffered for a slow proxy; then the writer waits."""
 
 
-class Proxied:
-    """Sends together what is written before the event loop has its turn. The proxies name each request, as we do, and
-    say so in the answer: once is enough.
+class BatchedResponses:
+    """Joins what is written within one turn of the event loop. Removes our x-request-id header, because the proxies add
+    their own.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -51,7 +51,7 @@ class _Body:
 
     async def _soon(self) -> None:
         if self._sending is not None and self._sending.done():
-            self._sending.result()  # or what went wrong, such as that nobody listens any more
+            self._sending.result()  # raises its error, such as a closed connection
             self._sending = None
         if self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._flush())

@@ -1,7 +1,7 @@
 """The routers of this process, by application.
 
-In a module of its own, because Ray takes a router's class along by value, with its module's variables: what the class
-itself would write there nobody else would see.
+A module of its own, because Ray pickles a router's class by value, with its module's variables: a variable there would
+be a private copy.
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ def register(application: str, router: Any) -> None:
 
 
 def router_of(application: str) -> Any:
-    """The one that chooses among its replicas, or None before Ray has made one."""
+    """The application's router, or None before Ray has created it."""
     return _ROUTERS.get(application)

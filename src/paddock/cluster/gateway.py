@@ -1,4 +1,4 @@
-"""The gateway on a cluster: the same HTTP surface, with models that are elsewhere."""
+"""The gateway on a cluster: the same HTTP routes, with models on the cluster."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ray import serve
 from paddock import logs
 from paddock.cluster.link import RayLink, translated
 from paddock.cluster.names import GATEWAY, application_of, on_cluster
-from paddock.cluster.proxied import Proxied
 from paddock.cluster.replicas import ClusterPool
+from paddock.cluster.response_batching import BatchedResponses
 from paddock.config import Settings
 from paddock.errors import PaddockError, StartupError
 from paddock.fleet import Fleet, Rules, open_catalogue
@@ -26,22 +26,22 @@ from paddock.gateway import (
     read_keys,
 )
 
-_LOOK = 5.0
-"""Seconds that the other gateways have to say what they have counted."""
+_METRICS_TIMEOUT = 5.0
+"""Seconds that the other gateways have to return their metrics."""
 
 
-def _not_here() -> Settings:
-    raise StartupError("a cluster takes new settings by `paddock cluster deploy`")
+def _no_reload() -> Settings:
+    raise StartupError("on a cluster, change settings with `paddock cluster deploy`")
 
 
-class Front:
-    """Ray makes one for each gateway, on a running event loop. Its HTTP proxies pass on to it what they are asked."""
+class ClusterGateway:
+    """Ray creates one per gateway, on a running event loop, and forwards HTTP requests to it."""
 
     def __init__(self, settings: dict[str, Any], digest: str) -> None:
         self._settings = Settings.model_validate(settings)
         self._digest = digest
-        said = self._settings.server
-        logs.configure(level=said.log_level, form=said.log_format, disabled=said.log_disable)
+        server = self._settings.server
+        logs.configure(level=server.log_level, form=server.log_format, disabled=server.log_disable)
         manager, name = self._settings.model_manager, self._settings.cluster.name
         self._fleet = Fleet(
             on_cluster(open_catalogue(manager)),
@@ -58,28 +58,30 @@ class Front:
         usage = UsageBook()
         server = self._settings.server
         gate = Gate(read_keys(server, gateways=self._settings.cluster.gateways), usage)
-        reloader = Reloader(self._fleet, gate, self._settings, _not_here)
+        reloader = Reloader(self._fleet, gate, self._settings, _no_reload)
         app = create_app(server, self._fleet, reloader, gate, usage)
         self._page: MetricsPage = app.state.metrics_page
         self._page.gather = self._gather
         app.add_middleware(RequestLimits, limits=ConnectionLimits.of(server))
-        app.add_middleware(Proxied)
+        app.add_middleware(BatchedResponses)
         return app
 
     async def metrics(self) -> tuple[str, bytes]:
-        """What this one counts, for whichever of them is scraped."""
+        """The metrics of this gateway, for the gateway that is scraped."""
         return self._name, await self._page.own()
 
     async def _gather(self) -> dict[str, bytes]:
-        """One that does not answer is left out, rather than nobody hearing of the others."""
+        """The metrics of all gateways; one that does not answer is left out."""
         try:
             with translated("the gateways"):
                 handle = self._gateways
-                answers = await handle.broadcast("metrics").results_async(timeout_s=_LOOK, return_exceptions=True)
+                answers = await handle.broadcast("metrics").results_async(
+                    timeout_s=_METRICS_TIMEOUT, return_exceptions=True
+                )
         except (PaddockError, TimeoutError):
             answers = []
         return {self._name: await self._page.own()} | dict(answer for answer in answers if isinstance(answer, tuple))
 
     async def digest(self) -> str:
-        """Of what it was deployed with."""
+        """The digest of its settings."""
         return self._digest
