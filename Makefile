@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PREFIX ?= $(HOME)/.local/share/paddock
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test check format page docs fuzz evaluate bench lock install versions use sbom clean
+.PHONY: help serve test test-all check format page docs fuzz evaluate bench lock install versions use sbom clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -13,9 +13,15 @@ help:  ## Show this list
 serve: $(VENV)/.installed-demo  ## Serve the demo model on 127.0.0.1:8080 (ARGS="--port 9000" to change that)
 	@$(BIN)/paddock serve $(ARGS)
 
-# Two processes, each with a file at a time: what the tests of a file share is started once.
-test: $(VENV)/.installed-dev  ## Run the whole test suite (ARGS="-k name" for a part, ARGS="-n 0" in one process)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+# Two processes, each with a file at a time: what the tests of a file share is started once. The bytecode is kept even
+# where the environment says otherwise, because the tests start hundreds of processes.
+PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test: $(VENV)/.installed-dev  ## Run the fast tests, in under 8 minutes (ARGS="-k name" for a part, ARGS="-n 0" in one process)
+	@$(PYTEST) -m "not full" $(ARGS)
+
+test-all: $(VENV)/.installed-dev  ## Run every test, with more random examples (about 25 minutes)
+	@$(PYTEST) --hypothesis-profile=full $(ARGS)
 
 check: $(VENV)/.installed-dev  ## Lint, format, types, import rules, unused dependencies, documents, web page
 	@$(BIN)/ruff format --check .

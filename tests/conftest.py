@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 from tests import tiny_models as tiny
 from tests.server import Server
+from tests.tiers import register_profiles
 
-# Time is no property of the code here: the machine may be busy.
-hypothesis.settings.register_profile("paddock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
-hypothesis.settings.load_profile("paddock")
+register_profiles()
 
 # Two processes run the tests, and their models share the cores: threads that wait for each other by spinning would
 # bring both to a halt (docs/lab.md).
@@ -23,6 +21,12 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # A shell that starts the tests in the background has this ignored, and so would all that they start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with tests of the full tier come first: a long file that comes last leaves a core idle."""
+    long = {item.path for item in items if item.get_closest_marker("full")}
+    items.sort(key=lambda item: item.path not in long)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.server import Server
+from tests.tiers import full
+
+pytestmark = full
 
 
 @pytest.fixture(scope="module")

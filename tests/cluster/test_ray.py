@@ -14,6 +14,9 @@ import pytest
 
 from tests.cluster.nodes import Cluster
 from tests.server import chat_body, events, wait_for
+from tests.tiers import full
+
+pytestmark = full
 
 CHAT = "/v1/chat/completions"
 MODELS: dict[str, Any] = {

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.engine import open_engine
 from paddock.errors import ModelLoadFailed
 from paddock.types import DraftParams, EngineOptions
 from tests.engine.harness import Harness
+from tests.tiers import examples
 
 # Without rounding to half precision a step of another shape gives the same text.
 EXACT = {"flash_attn": "off", "cache_type_k": "f32", "cache_type_v": "f32", "n_threads": 1}
@@ -84,7 +85,7 @@ _Requests = st.lists(
 )
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(requests=_Requests)
 def test_whoever_comes_and_goes_everybody_gets_their_own_words(
     houses: tuple[Harness, Harness], requests: list[tuple[str, int, int, float, bool]]

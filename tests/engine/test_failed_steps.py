@@ -7,15 +7,16 @@ from typing import Any
 
 import llama_cpp.llama_cpp as lib
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.engine.offloading import computes_on_cpu
 from paddock.errors import DecodeFailed
 from tests.engine.harness import Harness
+from tests.tiers import examples
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     st.lists(st.tuples(st.integers(1, 60), st.integers(1, 40)), min_size=1, max_size=6),
     st.integers(0, 150),

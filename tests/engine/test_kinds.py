@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.types import Constraint
 from tests.engine.harness import Harness
+from tests.tiers import examples
 
 KINDS = ["llama", "sliding_window", "recurrent", "hybrid"]
 TEXTS = [" ".join(f"word{(n * k) % 13}" for n in range(20 + 15 * k)) for k in range(1, 5)]
@@ -73,7 +74,7 @@ _Requests = st.lists(
 )
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(requests=_Requests)
 def test_a_mix_of_arrivals_and_cancels_changes_nobodys_text(
     shared_house: Harness, requests: list[tuple[str, int, int, bool, bool]]

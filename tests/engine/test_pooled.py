@@ -11,13 +11,14 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.engine import PooledEngine, open_pooled_engine
 from paddock.errors import DecodeFailed
 from paddock.types import EngineOptions, Pooling
 from tests import tiny_models as tiny
+from tests.tiers import examples
 
 TEXTS = ["a horse on the hill", "and", "of the other hill in the rain, is it?", "the mare and the foal", "no"]
 # Without rounding to half precision, so that no more than the order of additions can differ.
@@ -94,7 +95,7 @@ def engine(tiny_models: dict[str, Path]) -> PooledEngine:
     return _open(tiny_models["embedding"], "mean", n_batch=256)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(st.lists(st.integers(0, 70), min_size=1, max_size=60), min_size=1, max_size=4))
 def test_no_step_leaves_anything_for_the_next(engine: PooledEngine, inputs: list[list[int]]) -> None:
     together = engine.pool(inputs)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.engine import open_engine
@@ -20,6 +20,7 @@ from paddock.scheduling.prefix_tree import common_prefix
 from paddock.scheduling.snapshot_cache import SnapshotCache, snapshot_bytes
 from paddock.types import EngineOptions, Forget, Fork, Operation, Piece, Restore, Save, Span
 from tests.engine.harness import Harness
+from tests.tiers import examples
 from tests.tiny_models import WINDOW
 
 KINDS = ["sliding_window", "recurrent", "hybrid"]
@@ -154,7 +155,7 @@ _Requests = st.lists(
 )
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(base=st.text(st.sampled_from("ab "), min_size=150, max_size=150), requests=_Requests)
 def test_a_crowd_that_comes_and_goes_changes_nobodys_text(
     crowded_house: Harness, base: str, requests: list[tuple[int, str, int, int, bool, bool]]

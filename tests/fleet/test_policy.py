@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.failures import Failures
 from paddock.fleet.lifecycle.policy import Candidate, Decision, Limits, Phase, decide
+from tests.tiers import examples
 
 NOW = 1000.0
 _moments = st.floats(0, NOW)
@@ -68,7 +69,7 @@ def test_what_is_decided_is_allowed(situation: tuple[list[Candidate], Limits]) -
     assert _fit(there, limits), "nothing is loaded into room that is still taken"
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(_situations())
 def test_nobody_leaves_for_nothing(situation: tuple[list[Candidate], Limits]) -> None:
     """Whoever leaves has been idle for long, or makes room: with any one of them still there it would not be enough."""
@@ -101,7 +102,7 @@ def test_deciding_again_changes_nothing(situation: tuple[list[Candidate], Limits
     assert again.load == []
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(_situations())
 def test_the_one_that_waited_longest_is_not_passed_by(situation: tuple[list[Candidate], Limits]) -> None:
     models, limits = situation
@@ -271,7 +272,7 @@ class _World:
             self.at(decision.recheck_at, "look", "")
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(), st.integers(2, 6))
 def test_every_request_is_served_within_bounds(seed: int, count: int) -> None:
     chance = random.Random(seed)

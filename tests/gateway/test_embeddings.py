@@ -11,10 +11,11 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.server import Server, chat_body
+from tests.tiers import examples
 
 EMBEDDINGS, RERANK = "/v1/embeddings", "/v1/rerank"
 # Without rounding to half precision, so that no more than the order of additions can differ.
@@ -275,24 +276,16 @@ _json = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
     max_leaves=8,
 )
-_names = ("input", "content", "encoding_format", "dimensions", "embd_normalize", "query", "documents", "top_n", "user")
-_bodies = st.dictionaries(st.sampled_from(_names) | st.text(max_size=8), _json, max_size=5)
 
 
-@settings(max_examples=300)
-@given(st.sampled_from([EMBEDDINGS, "/embedding"]), _bodies | _json)
-def test_no_body_provokes_more_than_a_refusal(bert_server: Server, url: str, body: Any) -> None:
-    _answered_or_refused(bert_server.client.post(url, content=json.dumps(body)))
-
-
-@settings(max_examples=200)
+@examples(200)
 @given(_json, _json)
 def test_no_input_provokes_more_than_a_refusal(bert_server: Server, inputs: Any, dimensions: Any) -> None:
     body = {"input": inputs, "dimensions": dimensions}
     _answered_or_refused(bert_server.client.post(EMBEDDINGS, content=json.dumps(body)))
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.text(max_size=50), st.lists(st.text(max_size=50) | _json, max_size=4), _json)
 def test_no_pair_provokes_more_than_a_refusal(
     reranking_server: Server, query: str, documents: list[Any], top_n: Any

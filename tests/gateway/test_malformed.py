@@ -8,10 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.server import Server, chat_body
+from tests.tiers import examples
 
 _GOOD: dict[str, Any] = {
     "/v1/chat/completions": chat_body("say: x", max_tokens=2),
@@ -63,6 +64,32 @@ _values = st.recursive(
     ),
     max_leaves=8,
 )
+_schemas = st.dictionaries(
+    st.sampled_from(
+        ["type", "items", "properties", "enum", "const", "anyOf", "$ref", "pattern", "minimum", "required"]
+    ),
+    st.sampled_from(["object", "string", "#", "[a", "a|b"]) | _values,
+    max_size=3,
+)
+# Values that are nearly right, for fields of which a worker reads more than the type.
+_NEARLY: dict[str, st.SearchStrategy[Any]] = {
+    "prompt": st.text(max_size=5) | st.lists(st.integers(-2, 300) | st.text(max_size=3) | _values, max_size=4),
+    "messages": st.lists(
+        st.dictionaries(st.sampled_from(["role", "content", "name"]), st.just("user") | _values), max_size=2
+    ),
+    "json_schema": _schemas,
+    "response_format": st.fixed_dictionaries({"type": st.just("json_object"), "schema": _schemas}),
+    "grammar": st.text('root:="ab|()[]*+{}1, \n', max_size=12).map(lambda text: f"root ::= {text}"),
+    "regex": st.text("ab|()[]*+?{}1,^$\\d.", max_size=10),
+    "logprobs": st.integers(-1, 6),
+    "echo": st.booleans(),
+    "n": st.integers(0, 3),
+    "best_of": st.integers(0, 3),
+    "n_probs": st.integers(-1, 3),
+    "n_cmpl": st.integers(0, 3),
+    "response_fields": st.lists(st.text(max_size=3) | st.just("timings/prompt_n"), max_size=2),
+    "stream": st.booleans(),
+}
 
 
 class Servers:
@@ -134,28 +161,28 @@ def test_every_route_that_takes_a_body_is_here(servers: Servers) -> None:
     assert posts == {"/slots/{id_slot}" if path.startswith("/slots") else path for path in _GOOD}
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(_PATHS, st.binary(max_size=100))
 def test_any_bytes(servers: Servers, path: str, body: bytes) -> None:
     _fair(servers.post(path, body))
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(_PATHS, _values)
 def test_any_json(servers: Servers, path: str, body: Any) -> None:
     _fair(servers.post(path, _json(body)))
 
 
-@settings(max_examples=1000)
+@examples(1000)
 @given(_PATHS, st.data())
 def test_any_value_in_any_field(servers: Servers, fields: dict[str, list[str]], path: str, data: st.DataObject) -> None:
-    names = st.sampled_from(fields[path]) | st.text(max_size=5)
-    changed = data.draw(st.dictionaries(names, _values, max_size=3))
+    names = data.draw(st.sets(st.sampled_from(fields[path]) | st.text(max_size=5), max_size=3))
+    changed = {name: data.draw(_NEARLY.get(name, st.nothing()) | _values) for name in sorted(names)}
     good = _GOOD[path]
     _fair(servers.post(path, _json({**good, **changed} if isinstance(good, dict) else changed)))
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(_PATHS, st.data())
 def test_a_body_cut_or_spoilt_anywhere(servers: Servers, path: str, data: st.DataObject) -> None:
     whole = bytearray(_json(_GOOD[path]))

@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.server import Server
+from tests.tiers import full
+
+pytestmark = full
 
 EXAMPLES = os.environ.get("PADDOCK_FUZZ_EXAMPLES", "15")
 # Not whether odd requests are taken: an unknown field is, by design, and a model may refuse what a schema cannot.

@@ -8,10 +8,11 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.server import Server, chat_body, events
+from tests.tiers import examples
 
 
 def _ask(server: Server, path: str, **body: Any) -> Any:
@@ -55,7 +56,7 @@ def test_pieces_are_texts_or_bytes(fake_server: Server, demo_server: Server) -> 
     assert "Hello" in written
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.text(st.characters(exclude_characters="▁", exclude_categories=["Cs"]), max_size=50))
 def test_there_and_back_again(tiny_server: Server, text: str) -> None:
     """With a vocabulary that has a token for every byte, and writes a blank as that one letter."""

@@ -7,12 +7,13 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.gateway.dialects.openai.schema import LABELS
 from paddock.gateway.generation.fields import NO_EFFECT
 from tests.server import Server, chat_body
+from tests.tiers import examples
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 HEADER = "x-paddock-ignored-fields"
@@ -66,7 +67,7 @@ def test_a_mistake_counts_more_than_an_unknown_field(fake_server: Server) -> Non
     assert (response.status_code, "logprobs: true" in response.json()["error"]["message"]) == (400, True)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.dictionaries(st.text(max_size=120), st.integers(), min_size=1, max_size=40))
 def test_any_name_fits_the_header(fake_server: Server, unknown: dict[str, int]) -> None:
     response = fake_server.client.post("/tokenize", json={**unknown, "content": "x"})

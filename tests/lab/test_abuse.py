@@ -7,6 +7,10 @@ import sys
 
 import pytest
 
+from tests.tiers import full
+
+pytestmark = full
+
 
 @pytest.mark.parametrize(
     ("families", "seconds", "outcomes"),

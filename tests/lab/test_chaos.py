@@ -5,6 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.tiers import full
+
+pytestmark = full
+
 
 def test_chaos_for_a_while() -> None:
     command = [sys.executable, "-m", "paddock_lab.chaos", "--model", "fake:delay=0.01", "--seconds", "15"]

@@ -15,6 +15,7 @@ from paddock_lab.determinism.findings import findings, partings
 from paddock_lab.determinism.jobs import Job, built_in, from_file
 from tests.lab.runs import page, raw, run, table
 from tests.lab.stand_in import stand_in, url_of
+from tests.tiers import full
 
 _DETERMINISTIC = "{python} -m paddock serve -m fake: -np 3 --deterministic --port {port}"
 _COLD, _WARM = Condition("cold", "alone"), Condition("warm", "alone")
@@ -104,6 +105,7 @@ def test_answers_are_compared_with_the_first_that_was_heard() -> None:
     assert findings([], [], 0).summary == []
 
 
+@full
 def test_replicas_that_keep_the_promise_pass(tmp_path: Path) -> None:
     status, output = run(
         "determinism", "--server", _DETERMINISTIC, "--count", "7", "--max-tokens", "6", "--out", str(tmp_path)
@@ -119,6 +121,7 @@ def test_replicas_that_keep_the_promise_pass(tmp_path: Path) -> None:
     assert "All of 49 comparisons" in page(tmp_path)
 
 
+@full
 def test_a_difference_is_shown_where_it_is(tmp_path: Path) -> None:
     with stand_in("grass", " grün") as one, stand_in("grass", " grau") as other:
         status, output = run(

@@ -19,6 +19,7 @@ from paddock_lab.prefix_cache.findings import about_quantization, of_removal, of
 from tests.lab.runs import FAKE, page, raw, run, running, table
 from tests.lab.stand_in import KEY, stand_in, url_of
 from tests.server import alive, wait_for
+from tests.tiers import full
 
 _SMALL = ("--a-tokens", "60", "--b-tokens", "30", "--max-tokens", "2")
 
@@ -119,6 +120,7 @@ def test_nothing_measured_is_no_page_without_a_word() -> None:
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@full
 def test_several_servers_in_one_run_one_of_which_can_do_little(tmp_path: Path) -> None:
     with stand_in("Hay", " and", " oats") as server:
         status, output = run(
@@ -164,6 +166,7 @@ def test_a_key_on_the_command_line_stays_there(tmp_path: Path) -> None:
     assert "--api-key ***" in page(tmp_path)
 
 
+@full
 def test_tenants_find_what_others_have_left(tmp_path: Path) -> None:
     status, output = run(
         "prefix-cache", "--design", "tenants", "--tenants", "4", "--visits", "2", *_SMALL, "--trials", "2",
@@ -178,6 +181,7 @@ def test_tenants_find_what_others_have_left(tmp_path: Path) -> None:
     assert "when a tenant comes back" in page(tmp_path)
 
 
+@full
 def test_the_binding_is_measured_in_both_ways(tmp_path: Path, demo_model: Path) -> None:
     status, output = run(
         "prefix-cache", "--binding", str(demo_model), *_SMALL, "--trials", "1", "--warm-up", "0", "--out", str(tmp_path)
@@ -194,6 +198,7 @@ def test_the_binding_is_measured_in_both_ways(tmp_path: Path, demo_model: Path) 
     assert re.search(r"Quantization, in bits per weight: binding \d+\.\d, binding-jinja \d+\.\d\.", text)
 
 
+@full
 def test_control_c_keeps_what_there_is(tmp_path: Path) -> None:
     endless = ("--trials", "100000", "--warm-up", "0")
     with running("prefix-cache", *_SMALL, *endless, "--server", f"fake={FAKE}", "--out", str(tmp_path)) as process:

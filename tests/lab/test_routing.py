@@ -22,6 +22,7 @@ from paddock_lab.routing.simulation import BIG, Outcome, Setting, simulate
 from paddock_lab.routing.traffic import Mix, Traffic
 from tests.lab.runs import page, raw, run, running, table
 from tests.server import alive, wait_for
+from tests.tiers import full
 
 _SMALL = Machine("small", slots=2, cache_blocks=64, reads=100, first=0.1, growth=0.5)
 _CONVERSATIONS = Mix(users=10, one_offs=0, bursts=0)
@@ -120,6 +121,7 @@ def test_forty_conversations_on_four_replicas_find_nine_tenths_of_what_one_big_o
     assert hits["round-robin"] < 0.85 * hits[BIG], hits
 
 
+@full
 def test_a_pool_of_a_hundred_keeps_it_up_without_overrunning_anybody() -> None:
     setting = replace(_POOL, replicas=100, mix=Mix(), warm_up=60, seconds=60)
     seen = {
@@ -185,6 +187,7 @@ def test_few_seeds_or_intervals_that_include_one_show_nothing() -> None:
     assert "no difference shown: sticky 1." in same.summary[1] and "better" not in same.summary[1]
 
 
+@full
 def test_the_command_leaves_a_page(tmp_path: Path) -> None:
     status, output = run(
         "routing", "--replicas", "2", "--replicas", "3", "--warm-up", "5", "--seconds", "40", "--seeds", "2",
@@ -201,6 +204,7 @@ def test_the_command_leaves_a_page(tmp_path: Path) -> None:
     assert "of what one replica as large as all would reach" in page(tmp_path)
 
 
+@full
 def test_control_c_keeps_what_there_is_and_leaves_no_process(tmp_path: Path) -> None:
     small = ("--replicas", "2", "--warm-up", "5", "--seconds", "40", "--seeds", "1000", "--jobs", "2")
     with running("routing", *small, "--out", str(tmp_path)) as process:

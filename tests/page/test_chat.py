@@ -10,6 +10,9 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.page.chatting import answered, answers, ask, body_of, composer, entries, open_settings, text_of
 from tests.server import Server
+from tests.tiers import full
+
+pytestmark = full
 
 CODE = "```python\nprint('hello')  # a comment\n```"
 THINKING_TEMPLATE = """\

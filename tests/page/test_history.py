@@ -10,6 +10,9 @@ from playwright.sync_api import BrowserContext, FilePayload, Page, expect
 
 from tests.page.chatting import answered, answers, ask, composer, entries, text_of
 from tests.server import Server
+from tests.tiers import full
+
+pytestmark = full
 
 
 def _two_conversations(page: Page, server: Server) -> None:

@@ -13,6 +13,9 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.page.axe import serious_findings
 from tests.server import Server
+from tests.tiers import full
+
+pytestmark = full
 
 SYSTEM = "You look after the horses of this paddock, and answer in one sentence."
 # Nine minutes of it, at five tokens a second.

@@ -8,6 +8,9 @@ from playwright.sync_api import Browser, Page, expect
 from tests.page.axe import serious_findings
 from tests.page.chatting import answered, ask, composer, entries
 from tests.server import Server
+from tests.tiers import full
+
+pytestmark = full
 
 PHONE = {"width": 390, "height": 844}
 ANSWER = """\

@@ -12,6 +12,9 @@ from playwright.sync_api import Page, expect
 
 from tests.page.chatting import answered, ask, body_of
 from tests.server import Server
+from tests.tiers import full
+
+pytestmark = full
 
 
 @pytest.fixture

@@ -13,6 +13,9 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.page.axe import serious_findings
 from tests.server import Server
+from tests.tiers import full
+
+pytestmark = full
 
 PROMPT = "It's a \"grey\" horse,\n$HOME `id` \\ 'and' 🐎"
 

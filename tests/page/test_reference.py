@@ -5,6 +5,9 @@ from __future__ import annotations
 from playwright.sync_api import Page, expect
 
 from tests.server import Server
+from tests.tiers import full
+
+pytestmark = full
 
 
 def test_the_reference_lists_operations_and_sends_requests(page: Page, fake_server: Server) -> None:

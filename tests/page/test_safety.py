@@ -8,6 +8,9 @@ from playwright.sync_api import Page, Request, expect
 
 from tests.page.chatting import answered, ask, text_of
 from tests.server import Server
+from tests.tiers import full
+
+pytestmark = full
 
 HOSTILE = """\
 say: <script>window.harmed = 1</script>

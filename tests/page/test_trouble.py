@@ -10,6 +10,9 @@ from playwright.sync_api import Page, expect
 
 from tests.page.chatting import answered, answers, ask, composer, entries, text_of
 from tests.server import Server
+from tests.tiers import full
+
+pytestmark = full
 
 
 def test_a_key_is_asked_for_once_and_a_wrong_one_is_told(page: Page) -> None:

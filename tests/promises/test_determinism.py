@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.server import Server
+from tests.tiers import full
 
 LONG = " ".join(f"Stable {n} holds {n + 3} horses and {n * 2} bales of hay." for n in range(12))
 PROMPTS = [
@@ -27,17 +28,22 @@ def _answer(server: Server, index: int, **options: object) -> str:
     return content
 
 
+@pytest.fixture(scope="module", params=["tiny", pytest.param("demo", marks=full)])
+def model(request: pytest.FixtureRequest, demo_model: Path, tiny_models: dict[str, Path]) -> Path:
+    return demo_model if request.param == "demo" else tiny_models["llama"]
+
+
 @pytest.fixture(scope="module")
-def alone(demo_model: Path) -> list[str]:
-    """Each prompt as the first request of its life, in a server that remembers nothing."""
-    with Server("-m", str(demo_model), "--deterministic", "-np", "3", "-c", "6144", "--cache-ram", "0") as server:
+def alone(model: Path) -> list[str]:
+    """The answer to each prompt from a server that runs nothing else and has no cache."""
+    with Server("-m", str(model), "--deterministic", "-np", "3", "-c", "6144", "--cache-ram", "0") as server:
         return [_answer(server, index) for index in range(len(PROMPTS))]
 
 
-def test_the_same_seed_gives_the_same_bytes_whatever_else_happens(demo_model: Path, alone: list[str]) -> None:
+def test_the_same_seed_gives_the_same_bytes_whatever_else_happens(model: Path, alone: list[str]) -> None:
     order = [index for index in range(len(PROMPTS)) for _ in range(2)]
     random.Random(3).shuffle(order)
-    with Server("-m", str(demo_model), "--deterministic", "-np", "3", "-c", "6144") as server:
+    with Server("-m", str(model), "--deterministic", "-np", "3", "-c", "6144") as server:
         with ThreadPoolExecutor(5) as pool:
             together = list(pool.map(lambda index: _answer(server, index), order))
         assert together == [alone[index] for index in order]
@@ -45,27 +51,27 @@ def test_the_same_seed_gives_the_same_bytes_whatever_else_happens(demo_model: Pa
         assert [_answer(server, index) for index in range(len(PROMPTS))] == alone, "warm"
 
 
-def test_a_single_request_can_ask_for_it_among_others_that_do_not(demo_model: Path) -> None:
-    with Server("-m", str(demo_model), "-np", "3", "-c", "6144", "--cache-ram", "0") as server:
+def test_a_single_request_can_ask_for_it_among_others_that_do_not(model: Path) -> None:
+    with Server("-m", str(model), "-np", "3", "-c", "6144", "--cache-ram", "0") as server:
         alone = [_answer(server, index, deterministic=True) for index in range(len(PROMPTS))]
-    with Server("-m", str(demo_model), "-np", "3", "-c", "6144") as server, ThreadPoolExecutor(4) as pool:
+    with Server("-m", str(model), "-np", "3", "-c", "6144") as server, ThreadPoolExecutor(4) as pool:
         others = [pool.submit(server.chat, f"{LONG} {n}", max_tokens=30, ignore_eos=True) for n in range(3)]
         for index in (1, 3, 4):
             assert _answer(server, index, deterministic=True) == alone[index]
         assert all(other.result() for other in others)
 
 
-def test_one_context_for_all_serves_deterministic_requests_one_at_a_time(demo_model: Path) -> None:
-    with Server("-m", str(demo_model), "-kvu", "-np", "3", "-c", "6144") as server, ThreadPoolExecutor(4) as pool:
+def test_one_context_for_all_serves_deterministic_requests_one_at_a_time(model: Path) -> None:
+    with Server("-m", str(model), "-kvu", "-np", "3", "-c", "6144") as server, ThreadPoolExecutor(4) as pool:
         first = [_answer(server, index, deterministic=True) for index in (1, 3)]
         others = [pool.submit(server.chat, f"{LONG} {n}", max_tokens=20) for n in range(3)]
         assert [_answer(server, index, deterministic=True) for index in (3, 1)] == first[::-1]
         assert all(other.result() for other in others)
 
 
-def test_a_restored_slot_gives_the_same_bytes(demo_model: Path, alone: list[str], tmp_path: Path) -> None:
+def test_a_restored_slot_gives_the_same_bytes(model: Path, alone: list[str], tmp_path: Path) -> None:
     """In the server that saved it, and in another with more slots."""
-    options = ("-m", str(demo_model), "--deterministic", "--slot-save-path", str(tmp_path))
+    options = ("-m", str(model), "--deterministic", "--slot-save-path", str(tmp_path))
     file = {"filename": "stables.bin"}
     with Server(*options, "-np", "3", "-c", "6144") as server:
         assert _answer(server, 1, id_slot=2) == alone[1]
@@ -82,11 +88,11 @@ def test_a_restored_slot_gives_the_same_bytes(demo_model: Path, alone: list[str]
         assert _answer(server, 1) == alone[1]
 
 
-def test_one_slot_without_batching_is_exact_cold_warm_and_loaded(demo_model: Path) -> None:
+def test_one_slot_without_batching_is_exact_cold_warm_and_loaded(model: Path) -> None:
     """Seed 000's profile, by these two flags alone. Log probabilities show a difference in the last bits even where the
     text happens to be the same.
     """
-    with Server("-m", str(demo_model), "--parallel", "1", "--no-cont-batching", "-c", "2048") as server:
+    with Server("-m", str(model), "--parallel", "1", "--no-cont-batching", "-c", "2048") as server:
         cold = [_observed(server, PROMPTS[index], index, cache_prompt=False) for index in range(len(PROMPTS))]
         props = server.client.get("/props").json()
         assert props["deterministic"]["default"] is True
@@ -102,9 +108,9 @@ def test_one_slot_without_batching_is_exact_cold_warm_and_loaded(demo_model: Pat
         assert usage["prompt_tokens_details"]["cached_tokens"] >= 128, "it is still fast where it can be"
 
 
-def test_a_conversation_goes_on_alike_with_one_slot_whether_its_beginning_is_known(demo_model: Path) -> None:
+def test_a_conversation_goes_on_alike_with_one_slot_whether_its_beginning_is_known(model: Path) -> None:
     """The answer before was computed token by token, and is a part of the prompt now."""
-    with Server("-m", str(demo_model), "--parallel", "1", "--no-cont-batching", "-c", "2048") as server:
+    with Server("-m", str(model), "--parallel", "1", "--no-cont-batching", "-c", "2048") as server:
         first = server.chat(PROMPTS[1], seed=1, temperature=1.0, max_tokens=40)["choices"][0]["message"]
         again = [{"role": "user", "content": PROMPTS[1]}, first, {"role": "user", "content": "Are you sure?"}]
         options = {"messages": again, "seed": 2, "temperature": 1.0, "max_tokens": 10, "logprobs": True}

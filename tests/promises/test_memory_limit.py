@@ -12,6 +12,9 @@ import pytest
 
 from tests import tiny_models as tiny
 from tests.server import Server, wait_for
+from tests.tiers import full
+
+pytestmark = full
 
 MIB = 1 << 20
 LIMIT = 200 * MIB

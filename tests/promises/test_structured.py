@@ -18,6 +18,7 @@ import pytest
 
 from tests.schemas import HAND_WRITTEN, generated, official
 from tests.server import Server, chat_body
+from tests.tiers import full
 
 
 def _ask(server: Server, **options: Any) -> dict[str, Any]:
@@ -129,7 +130,14 @@ def _requests(schemas: list[tuple[str, Any]], max_tokens: int) -> list[dict[str,
 
 
 @pytest.mark.timeout(500)
-@pytest.mark.parametrize("own", [HAND_WRITTEN, generated(60)], ids=["written", "generated"])
+@pytest.mark.parametrize(
+    "own",
+    [
+        pytest.param(HAND_WRITTEN[::4], id="some written"),
+        pytest.param(HAND_WRITTEN, id="written", marks=full),
+        pytest.param(generated(60), id="generated", marks=full),
+    ],
+)
 def test_every_answer_that_stops_validates(server: Server, own: list[Any]) -> None:
     """Of a small model that by itself hardly ever writes valid JSON."""
     schemas = [("draft2020-12", schema) for schema in own]
@@ -138,6 +146,7 @@ def test_every_answer_that_stops_validates(server: Server, own: list[Any]) -> No
     assert ends["refused"] < len(schemas) / 5, ends
 
 
+@full
 @pytest.mark.timeout(500)
 def test_every_answer_to_the_official_suite_that_stops_validates(server: Server) -> None:
     schemas = list(official())
@@ -152,6 +161,7 @@ def test_every_answer_to_the_official_suite_that_stops_validates(server: Server)
 _RECORDS = [schema for schema in generated(120) if schema.get("type") == "object" and len(str(schema)) < 180]
 
 
+@full
 @pytest.mark.timeout(500)
 def test_every_call_validates(server: Server) -> None:
     requests: list[dict[str, Any]] = [
@@ -175,6 +185,7 @@ def test_every_call_validates(server: Server) -> None:
     assert called > 2
 
 
+@full
 @pytest.mark.timeout(500)
 def test_every_answer_that_stops_after_thinking_validates(thinking_server: Server) -> None:
     schemas = [("draft2020-12", schema) for schema in HAND_WRITTEN if isinstance(schema, dict)][10:30]

@@ -10,6 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multip
 
 from paddock.types import Adapters, SlotPrefix
 from tests.scheduling.harness import Harness, Sets, Texts, answer_alone
+from tests.tiers import examples
 
 
 class Arrivals(RuleBasedStateMachine):
@@ -85,4 +86,4 @@ class ArrivalsInOnePiece(Arrivals):
 TestArrivals = Arrivals.TestCase
 TestArrivalsInOnePiece = ArrivalsInOnePiece.TestCase
 for case in (TestArrivals, TestArrivalsInOnePiece):
-    case.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+    case.settings = settings(examples(40), stateful_step_count=25)

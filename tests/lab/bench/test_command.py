@@ -17,6 +17,9 @@ from tests.lab import runs
 from tests.lab.runs import FAKE, page, raw, table
 from tests.lab.stand_in import stand_in, url_of
 from tests.server import alive, wait_for
+from tests.tiers import full
+
+pytestmark = full
 
 _SLOW = "{python} -m paddock serve -m fake:delay=0.02 -np 4 --port {port}"
 _TINY = ("--prompt", "uniform:10-20", "--output", "4", "--rounds", "1")
