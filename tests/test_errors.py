@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from documents import errors as documented_errors
 from paddock.errors import ContextLengthExceeded, PaddockError, WorkerCrashed
 from paddock.wire import Problem
 
@@ -32,3 +33,15 @@ def test_the_body_is_openais() -> None:
 def test_an_unknown_code_is_a_bug_of_ours() -> None:
     assert PaddockError.from_code("no such code", "x").status == 500
     assert isinstance(PaddockError.from_code("worker_crashed", "x"), WorkerCrashed)
+
+
+def test_every_class_and_message_is_documented() -> None:
+    """`make check` compares docs/reference/errors.md with the code; here the reader of the code is tested."""
+    messages = documented_errors.raised()
+    page = documented_errors.page()
+    for cls in _classes(PaddockError):
+        assert vars(cls).get("__doc__"), f"{cls.__name__} does not say when it occurs"
+        assert f"`{cls.code}`" in page
+        assert cls.__name__ in messages
+    assert sum(map(len, messages.values())) > 150, "the messages are found"
+    assert "an API key is required: send it as 'Authorization: Bearer KEY'" in messages["AuthenticationError"]
