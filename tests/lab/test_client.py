@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from paddock_lab.client import Address, ChatFailed, get, stream
+from paddock_lab.client import _CONTENT, CHAT, Address, Answer, ChatFailed, Response, _request, get, stream
 from tests.lab.stand_in import KEY, stand_in, url_of
 
 _BODY = {"messages": [{"role": "user", "content": "x"}]}
@@ -47,3 +51,73 @@ def test_an_answer_without_a_word_is_a_failure_unless_it_may_be_one() -> None:
         answer = asyncio.run(stream(address, _BODY, usage=False, may_be_empty=True))
         assert (answer.text, answer.deltas, answer.finish_reason) == ("", [], "stop")
         assert answer.first_token == answer.done - answer.sent
+
+
+# ── reading a response ────────────────────────────────────────────────────────────────────────────────────────────────
+
+_DELTAS = [{"role": "assistant", "content": None}, {"content": "Grüße"}, {"content": ' "content":"'}, {}]
+_USAGE = {"prompt_tokens": 7, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}}
+_EVENTS = [
+    *(json.dumps({"choices": [{"delta": delta}], "usage": None}, ensure_ascii=False).encode() for delta in _DELTAS),
+    json.dumps({"choices": [], "usage": _USAGE}).encode(),
+    b"[DONE]",
+]
+_STREAM = b": a comment\n\n" + b"".join(b"data: " + event + b"\n\n" for event in _EVENTS)
+
+
+def _cut(data: bytes, cuts: list[int]) -> list[bytes]:
+    places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    return [data[begin:end] for begin, end in pairwise(places)]
+
+
+def _fed(pieces: list[bytes]) -> tuple[Response, list[bytes]]:
+    response = Response()
+    return response, [payload for piece in pieces for payload in response.feed(piece)]
+
+
+def _chunked(body: bytes, cuts: list[int]) -> bytes:
+    chunks = [b"%x;note=1\r\n%b\r\n" % (len(piece), piece) for piece in _cut(body, cuts) if piece]
+    return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n" + b"".join(chunks) + b"0\r\n\r\n"
+
+
+@given(st.lists(st.integers(0, 2000)), st.lists(st.integers(0, 4000)))
+def test_chunked_events_come_whole_however_they_are_cut(chunks: list[int], pieces: list[int]) -> None:
+    response, payloads = _fed(_cut(_chunked(_STREAM, chunks), pieces))
+    assert (response.status, response.ended, payloads) == (200, True, _EVENTS)
+
+
+@given(st.lists(st.integers(0, 2000)), st.booleans())
+def test_plain_events_come_whole_however_they_are_cut(pieces: list[int], with_length: bool) -> None:
+    length = b"Content-Length: %d\r\n" % len(_STREAM) if with_length else b""
+    response, payloads = _fed(_cut(b"HTTP/1.1 200 OK\r\n" + length + b"\r\n" + _STREAM, pieces))
+    assert payloads == _EVENTS
+    assert (response.ended, response.ends_by_closing) == (with_length, not with_length)
+
+
+@given(st.lists(st.integers(0, 200)))
+def test_a_refusal_keeps_what_it_says(pieces: list[int]) -> None:
+    data = b'HTTP/1.1 400 Bad Request\r\ncontent-length: 15\r\n\r\n{"error":"data"}'[:-1]
+    response, payloads = _fed(_cut(data, pieces))
+    assert (response.status, response.ended, payloads) == (400, True, [])
+    assert response.body == b'{"error":"data"'
+
+
+def test_only_events_with_text_count_and_the_rest_is_read_afterwards() -> None:
+    assert [bool(_CONTENT.search(event)) for event in _EVENTS] == [False, True, True, False, False, False]
+    assert _CONTENT.search(b'{"delta":{"reasoning_content":"so"}}')
+    assert not _CONTENT.search(b'{"delta":{"content": ""}}')
+    answer = Answer(sent=1.0, done=4.0, times=[1.5, 3.0], payloads=_EVENTS)
+    assert answer.text == 'Grüße "content":"'
+    assert (answer.first_token, answer.tokens, answer.prompt_tokens, answer.cached_tokens) == (0.5, 2, 7, 3)
+
+
+def test_without_usage_the_events_are_counted() -> None:
+    answer = Answer(times=[1.0, 2.0, 3.0], payloads=_EVENTS[:4])
+    assert (answer.tokens, answer.prompt_tokens, answer.cached_tokens) == (3, None, None)
+
+
+def test_a_request_carries_the_key() -> None:
+    head, _, body = _request(Address("h", 1, api_key=KEY), CHAT, {"n": 1}, "close").partition(b"\r\n\r\n")
+    assert f"Authorization: Bearer {KEY}".encode() in head.split(b"\r\n")
+    assert json.loads(body) == {"n": 1}
+    assert b"Authorization" not in _request(Address("h", 1), CHAT, {}, "close")

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from paddock.cli import main
-from paddock_lab.servers import Entrant, StartFailed, running
+from paddock_lab.servers import Entrant, StartFailed, entrants, running
 
 
 @pytest.fixture
@@ -41,3 +41,10 @@ def test_every_command_tells_why_it_waits(command: list[str], dead_url: str, tmp
     result = CliRunner().invoke(main, [*command, *two, "--start-timeout", "0.1", "--out", f"{tmp_path}/out"])
     assert result.exit_code == 1, result.output
     assert f"a does not answer {dead_url}/health" in result.output
+
+
+def test_servers_are_named_and_their_commands_filled_in() -> None:
+    named, unnamed, url = entrants(("np8=run -m {model} --x '{\"a\": 1}'", "run --y=2", "http://h:1"), "peer")
+    assert (named.name, unnamed.name, url.name) == ("np8", "peer2", "peer3")
+    assert named.command({"model": "a b.gguf"}) == ["run", "-m", "a b.gguf", "--x", '{"a": 1}']
+    assert (named.is_url, url.is_url) == (False, True)

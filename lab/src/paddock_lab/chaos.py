@@ -238,7 +238,7 @@ def main(model: str, seconds: float, clients: int, limit: float, seed: int) -> N
         chaos = Chaos(Address("", 0), psutil.Process(), config, path, limit, random.Random(seed))
         config.write_text(chaos.settings())
         command = f"{{python}} -m paddock serve --config {config} --port {{port}}"
-        with running(Entrant("paddock", command, paddock=True), {}, 60) as server:
+        with running(Entrant("paddock", command), {}, 60) as server:
             assert server.process is not None, "it was started here"
             chaos.address, chaos.server = server.address, server.process
             asyncio.run(chaos.run(seconds, clients))

@@ -44,7 +44,6 @@ class Entrant:
     name: str
     source: str
     """A command with placeholders, or a URL."""
-    paddock: bool = False
 
     @property
     def is_url(self) -> bool:
@@ -72,12 +71,12 @@ class Server:
             return []
 
 
-def entrants(values: tuple[str, ...], unnamed: str, *, paddock: bool = False) -> list[Entrant]:
+def entrants(values: tuple[str, ...], unnamed: str) -> list[Entrant]:
     found = []
     for number, value in enumerate(values, 1):
         named = _NAMED.fullmatch(value)
         name, source = (named[1], named[2]) if named else (unnamed if number == 1 else f"{unnamed}{number}", value)
-        found.append(Entrant(name, source.strip(), paddock))
+        found.append(Entrant(name, source.strip()))
     return found
 
 

@@ -44,7 +44,7 @@ def main(
         config = Path(folder) / "config.json"
         config.write_text(json.dumps({"server": _server_settings(connections)}))
         command = f"{{python}} -m paddock serve --config {config} --port {{port}} -np 8 -m {model}"
-        with running(Entrant("paddock", command, paddock=True), {}, 60, _HONEST_KEY) as server:
+        with running(Entrant("paddock", command), {}, 60, _HONEST_KEY) as server:
             assert server.process is not None, "it was started here"
             target = Target(replace(server.address, api_key=_ATTACKER_KEY))
             operator = replace(server.address, api_key=_OPERATOR_KEY)

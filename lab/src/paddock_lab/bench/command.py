@@ -18,11 +18,12 @@ from paddock_lab.bench.conversations import Recorded, from_file
 from paddock_lab.bench.experiment import Experiment, rows_of
 from paddock_lab.bench.findings import findings
 from paddock_lab.bench.loads import BadScenario, Load, Point, points, read
+from paddock_lab.bench.probes import PROBES, probe_summary, probe_table
 from paddock_lab.bench.targets import Target, meet
 from paddock_lab.client import ChatFailed
 from paddock_lab.options import CONTEXT, INTERRUPTED, LabCommand, check, common_options, flags, start, tell
 from paddock_lab.progress import progress
-from paddock_lab.report import Cell, Recording, Table, new_folder
+from paddock_lab.report import Cell, Findings, Recording, Table, new_folder
 from paddock_lab.servers import entrants, resident_bytes, running
 from paddock_lab.words import words_per_token
 
@@ -73,6 +74,14 @@ class _Numbers(click.ParamType[list[float]]):
 @click.option("--interference", type=int, metavar="TOKENS", help="Of long prompts that come in between. [0: none]")
 @click.option("--interference-every", type=float, metavar="SECONDS", help="More of them come so often. [once only]")
 @click.option("--warm-up", type=int, metavar="N", help="Short requests before each load, which do not count. [1]")
+@click.option(
+    "--probe",
+    "probes",
+    multiple=True,
+    type=click.Choice(list(PROBES)),
+    help="Measure this too, or without flags of a load instead (repeatable).",
+)
+@click.option("--other-key", default="", metavar="KEY", help="A second API key, for --probe fairness.")
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(1))
 @click.option("--temperature", default=0.0, show_default=True, type=click.FloatRange(0))
 @click.option("--ignore-eos/--no-ignore-eos", default=True, show_default=True, help="So that answers are that long.")
@@ -86,9 +95,10 @@ class _Numbers(click.ParamType[list[float]]):
 @click.option("--seed", type=int, help="Of texts, moments and order. [another in each run]")
 @common_options
 def command(
-    scenario: Path | None, sources: tuple[str, ...], chosen: tuple[str, ...], rounds: int, temperature: float,
-    ignore_eos: bool, scale: float, seed: int | None, model: Path | None, model_name: str, api_key: str,
-    start_timeout: float, timeout: float, out: Path | None, **given: Any,
+    scenario: Path | None, sources: tuple[str, ...], chosen: tuple[str, ...], probes: tuple[str, ...],
+    other_key: str, rounds: int, temperature: float, ignore_eos: bool, scale: float, seed: int | None,
+    model: Path | None, model_name: str, api_key: str, start_timeout: float, timeout: float, out: Path | None,
+    **given: Any,
 ) -> None:  # fmt: skip
     """Put one or more servers under the same loads, in turn, and compare them.
 
@@ -98,7 +108,10 @@ def command(
     COMMAND may use {python}, {model} and {port}, and must listen on 127.0.0.1:{port}. The others are compared with the
     server that is named first. Ctrl-C ends it early, and what there is becomes the report.
     """
-    loads = _loads(scenario, {name: value for name, value in given.items() if value is not None}, chosen)
+    if "fairness" in probes and not other_key:
+        raise click.UsageError("--probe fairness needs two keys: --api-key and --other-key")
+    load_flags = {name: value for name, value in given.items() if value is not None}
+    loads = _loads(scenario, load_flags, chosen) if scenario or load_flags or chosen or not probes else {}
     recorded = _recorded(loads.values())
     entered = entrants(sources or (f"{_PADDOCK} -m {{model}}" if model else _PADDOCK,), "server")
     check(entered, model)
@@ -124,13 +137,20 @@ def command(
             scale,
             timeout,
             recorded,
+            probes,
+            other_key,
         )
         try:
-            with progress(rounds * len(wanted) * len(targets)) as advance:
+            with progress(rounds * (len(wanted) + len(probes)) * len(targets)) as advance:
                 experiment.run(rounds, advance)
         except KeyboardInterrupt:
             interrupted = True
-        found = findings(experiment.requests, experiment.spans, rows_of(wanted), [target.name for target in targets])
+        names = [target.name for target in targets]
+        found = findings(experiment.requests, experiment.spans, rows_of(wanted), names) if wanted else Findings()
+        if experiment.results:
+            table = probe_table(experiment.results, names)
+            found.tables.append(table)
+            found.summary += probe_summary(table)
         found.tables += _memory(targets)
         found.notes += [*(note for target in targets for note in target.notes), *experiment.notes]
         if scale != 1:
@@ -140,7 +160,7 @@ def command(
         shown = {**given_or_usual, "seed": seed, **_described(wanted)}
         page = recording.finish(found, partial=interrupted, servers=servers, flags=shown)
     tell(found, page, interrupted=interrupted)
-    answered = {span.place.server for span in experiment.spans}
+    answered = {*(span.place.server for span in experiment.spans), *(each.server for each in experiment.results)}
     sys.exit(INTERRUPTED if interrupted else len(answered) < len(targets))
 
 

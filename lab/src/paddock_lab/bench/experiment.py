@@ -12,9 +12,11 @@ from dataclasses import asdict, dataclass, field
 from paddock_lab.bench.conversations import Conversation, Recorded, Writer
 from paddock_lab.bench.lengths import poisson
 from paddock_lab.bench.loads import Point
+from paddock_lab.bench.probes import PROBES, Measured, Result, Session
 from paddock_lab.bench.targets import Target
 from paddock_lab.bench.window import Heard, Window
-from paddock_lab.clock import Clock
+from paddock_lab.client import ChatFailed
+from paddock_lab.clock import Clock, doubts
 from paddock_lab.progress import Advance
 from paddock_lab.report import Recording
 from paddock_lab.servers import StartFailed
@@ -94,8 +96,13 @@ class Experiment:
     """For one request."""
     recorded: Mapping[str, Sequence[Recorded]] = field(default_factory=dict)
     """Conversations by the file that a load names."""
+    probes: Sequence[str] = ()
+    other_key: str = ""
+    """The second API key, for the probe `fairness`."""
     requests: list[Seen] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+    """Of the probes."""
     notes: list[str] = field(default_factory=list)
 
     def run(self, rounds: int, advance: Advance) -> None:
@@ -107,6 +114,30 @@ class Experiment:
                         if targets := self._copies(stack, target, point):
                             asyncio.run(self._put_under(load, point, targets, number))
                     advance(f"round {number + 1}: {point.label} on {target.name}")
+            for probe in self.probes:
+                for target in order.sample(self.targets, len(self.targets)):
+                    asyncio.run(self._probe(probe, target, number))
+                    advance(f"round {number + 1}: {probe} on {target.name}")
+
+    async def _probe(self, probe: str, target: Target, number: int) -> None:
+        session = Session(target, self.scale, f"{self.seed} {probe} {number}", self.other_key)
+        before, measured = Clock.read([target.server]), list[Measured]()
+        try:
+            # The model may have been unloaded while other servers were measured.
+            await target.ask(session.prompt(), 2)
+            async with asyncio.timeout(self.seconds):
+                measured = await PROBES[probe](session)
+        except* (ChatFailed, OSError) as failures:
+            failure = next(_single(failures))
+            self.notes.append(f"{probe} on {target.name} failed: {type(failure).__name__} {failure}")
+        client, others = Clock.read([target.server]).shares_since(before)
+        shares = doubts(client, others if target.server.process else 0.0)
+        self.notes += [f"{probe} on {target.name}: {doubt}" for doubt in shares]
+        for each in measured:
+            self.results.append(Result(number, probe, target.name, each))
+            self.recording.add(
+                {"record": "probe", "round": number, "probe": probe, "server": target.name, **asdict(each)}
+            )
 
     def _copies(self, stack: ExitStack, target: Target, point: Point) -> list[Target]:
         """The server and as many more as the load wants of it; none where they are not to be had."""
@@ -165,6 +196,14 @@ class Experiment:
         self.recording.add(
             {"record": "load", **asdict(place), **{k: v for k, v in asdict(span).items() if k != "place"}}
         )
+
+
+def _single(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
+    for failure in group.exceptions:
+        if isinstance(failure, BaseExceptionGroup):
+            yield from _single(failure)
+        else:
+            yield failure
 
 
 def _plain(heard: Heard, begun: float) -> dict[str, object]:

@@ -32,6 +32,10 @@ class Target:
     def name(self) -> str:
         return self.server.name
 
+    def body(self, messages: list[Message], tokens: int) -> dict[str, Any]:
+        body = {"model": self.model, "messages": messages, "max_tokens": tokens, "temperature": self.temperature}
+        return body | {"ignore_eos": True} if self.ignore_eos else body
+
     async def ask(
         self,
         messages: list[Message],
@@ -40,15 +44,9 @@ class Target:
         leave_after: int | None = None,
     ) -> Answer:
         """Raises ChatFailed or OSError."""
-        body: dict[str, Any] = {
-            "model": self.model,
-            "messages": messages,
-            "max_tokens": tokens,
-            "temperature": self.temperature,
-        }
         return await stream(
             self.server.address,
-            body | ({"ignore_eos": True} if self.ignore_eos else {}),
+            self.body(messages, tokens),
             on_event,
             usage=self.usage,
             may_be_empty=True,

@@ -20,7 +20,7 @@ from paddock_lab.report.machine import machine, versions
 from paddock_lab.report.page import About, render
 from paddock_lab.report.pictures import write
 
-_SECRET = re.compile(r"(--api-key[= ]+)([^\s'\"]+)")
+_SECRET = re.compile(r"(--(?:api|other)-key[= ]+)([^\s'\"]+)")
 
 
 def new_folder(out: Path | None, experiment: str) -> Path:
@@ -82,7 +82,7 @@ def without_secrets(text: str) -> str:
 
 
 def _flag(name: str, value: object) -> str:
-    if name == "api_key" and value:
+    if name in ("api_key", "other_key") and value:
         return "***"
     if isinstance(value, tuple):
         return without_secrets(" · ".join(map(str, value)) or "-")
