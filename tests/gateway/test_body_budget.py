@@ -127,4 +127,4 @@ def test_a_body_that_stops_after_a_fast_start_is_refused() -> None:
         wire.send(post(_CHAT, b"x" * (8 * _MIB), length=9 * _MIB))
         answer = wire.answer()
         assert (answer.status, answer.code) == (408, "request_timeout")
-        assert "every 1 s must bring 8192 bytes" in answer.json()["error"]["message"]
+        assert "8192 bytes are required every 1 s" in answer.json()["error"]["message"]

@@ -199,7 +199,7 @@ def test_tokens_by_the_minute(place: Place) -> None:
             response.read()
         wait_for(lambda: _usage(server, "anna")["completion_tokens"], 10, "the answer to be counted, after its end")
         response = _chat(server, "anna", "small")
-        assert "3 tokens a minute" in _refused(response, 429, "rate_limit_exceeded")
+        assert "3 tokens per minute" in _refused(response, 429, "rate_limit_exceeded")
         used = _usage(server, "anna")["prompt_tokens"] + _usage(server, "anna")["completion_tokens"]
         wait = (used - 3 + 1) * 20
         assert wait - 60 < int(response.headers["retry-after"]) <= wait, "what was used beyond the limit is waited for"
@@ -224,7 +224,7 @@ def test_many_answers_are_reserved_for_before_they_run(place: Place) -> None:
         assert (used["prompt_tokens"], used["completion_tokens"]) == (0, 0)
         many = {"model": "small", "prompt": ["x"] * 9, "n": 128, "max_tokens": 1}
         response = server.client.post("/v1/completions", json=many, headers=ADMIN)
-        assert "1152 answers in all; 1024 answers at most" in _refused(response, 400, "invalid_request")
+        assert "1152 answers; the limit is 1024" in _refused(response, 400, "invalid_request")
         assert _chat(server, "anna", "small", "say: hi", max_tokens=5).status_code == 200, "nothing is still reserved"
 
 
@@ -278,7 +278,7 @@ def test_requests_at_once_are_counted_however_they_end(place: Place) -> None:
             stream = events(response)
             next(stream)
             refusal = _chat(server, "ben", "slow")
-            assert "1 requests at once" in _refused(refusal, 429, "rate_limit_exceeded")
+            assert "1 concurrent requests" in _refused(refusal, 429, "rate_limit_exceeded")
             assert refusal.headers["retry-after"] == "1"
         wait_for(is_free, 20, "a stream that was left to be over")
 
@@ -304,7 +304,7 @@ def test_the_openai_package_waits_as_it_is_told(place: Place) -> None:
     with place.server() as server:
         with openai.OpenAI(base_url=f"{server.url}/v1", api_key="anna-key", max_retries=0) as client:
             client.completions.create(model="small", prompt="x", max_tokens=1)
-            with pytest.raises(openai.RateLimitError, match="1 requests a minute"):
+            with pytest.raises(openai.RateLimitError, match="1 requests per minute"):
                 client.completions.create(model="small", prompt="x", max_tokens=1)
 
 
@@ -458,10 +458,10 @@ def test_where_keys_come_from(tmp_path: Path) -> None:
     [
         ({"api_keys": ["a", "a"]}, "'api-key-1' and 'api-key-2' are the same"),
         ({"api_keys": ["a"], "keys": {"anna": {"key": "a"}}}, "'api-key-1' and 'anna' are the same"),
-        ({"api_keys": ["a"], "keys": {"api-key-1": {"key": "b"}}}, "two API keys are called 'api-key-1'"),
+        ({"api_keys": ["a"], "keys": {"api-key-1": {"key": "b"}}}, "two API keys are named 'api-key-1'"),
         ({"api_keys": [""]}, "empty"),
-        ({"api_keys": ["a", " b"]}, "'api-key-2' begins or ends with a space"),
-        ({"keys": {"anna": {"key": "b\n"}}}, "'anna' begins or ends with a space"),
+        ({"api_keys": ["a", " b"]}, "'api-key-2' starts or ends with a space"),
+        ({"keys": {"anna": {"key": "b\n"}}}, "'anna' starts or ends with a space"),
     ],
 )
 def test_keys_that_cannot_be(settings: dict[str, Any], problem: str) -> None:

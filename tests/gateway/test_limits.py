@@ -118,12 +118,12 @@ def test_several_answers_count_as_so_many_at_once() -> None:
     limits.admit(0)
     limits.reserve(3, 0, 0)
     limits.admit(0)
-    with pytest.raises(RateLimitExceeded, match="4 answers at once are allowed with this key, and 3 are under way"):
+    with pytest.raises(RateLimitExceeded, match="this key has 3 running and may have 4"):
         limits.reserve(2, 0, 0)
     limits.release()
     limits.release(3)
     limits.admit(0)
-    with pytest.raises(InvalidRequest, match="5 answers at once were asked for; this key may have 4"):
+    with pytest.raises(InvalidRequest, match="needs 5 answers; this key may have 4"):
         limits.reserve(5, 0, 0)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.config import ServerSettings
-from paddock.gateway.auth.origin_guard import Browsers, own_names
+from paddock.gateway.auth.origin_guard import OriginGuard, own_names
 from paddock.gateway.auth.origins import Origins
 from tests.server import Server, chat_body
 
@@ -117,7 +117,7 @@ def test_own_names() -> None:
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=40))
 def test_what_stands_before_a_foreign_domain_does_not_matter(before: str) -> None:
-    layer = Browsers(_nothing, ServerSettings(host="0.0.0.0"), Origins([]), lambda: False)
+    layer = OriginGuard(_nothing, ServerSettings(host="0.0.0.0"), Origins([]), lambda: False)
     assert not layer._answers_to(f"{before}.evil.example")
     assert not layer._answers_to(f"{before}.evil.example:80")
 

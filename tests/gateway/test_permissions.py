@@ -20,10 +20,11 @@ from paddock.gateway.app import create_app
 from paddock.gateway.auth.gate import Gate
 from paddock.gateway.auth.permissions import Need, needs_of_endpoints, needs_of_routes
 from paddock.gateway.auth.usage import UsageBook
+from paddock.gateway.dialects import declared_permissions
 from paddock.gateway.ops.reload import Reloader
 from tests.server import Server, wait_for
 
-NEEDS = needs_of_routes(ServerSettings())
+NEEDS = needs_of_routes(ServerSettings(), declared_permissions())
 USER, ADMIN = {"authorization": "Bearer user"}, {"authorization": "Bearer boss"}
 # Declared, and there once it is served.
 METRICS = "GET /metrics"
@@ -70,14 +71,14 @@ def test_a_route_without_a_declaration_is_not_served(app: FastAPI) -> None:
     new.get("/admin/new")(lambda: None)
     with pytest.raises(LookupError, match="GET /admin/new"):
         needs_of_endpoints(new.routes, NEEDS)
-    with pytest.raises(LookupError, match="do not reach"):
+    with pytest.raises(LookupError, match="do not apply"):
         needs_of_endpoints([Route("/slots", PlainTextResponse("slots"), methods=["GET"])], NEEDS)
     with pytest.raises(LookupError, match=r"POST /props"):
         needs_of_endpoints(app.routes, {name: need for name, need in NEEDS.items() if name != "POST /props"})
 
 
 def test_one_function_has_one_need(app: FastAPI) -> None:
-    with pytest.raises(LookupError, match="same function"):
+    with pytest.raises(LookupError, match="same handler"):
         needs_of_endpoints(app.routes, NEEDS | {"GET /v1/health": "key"})
 
 
@@ -122,8 +123,8 @@ def test_openapi_says_the_same(server: Server) -> None:
 
 
 def test_metrics_are_open_unless_the_settings_say_otherwise() -> None:
-    assert needs_of_routes(ServerSettings())[METRICS] == "open"
-    assert needs_of_routes(ServerSettings(metrics_key=True))[METRICS] == "metrics"
+    assert needs_of_routes(ServerSettings(), declared_permissions())[METRICS] == "open"
+    assert needs_of_routes(ServerSettings(metrics_key=True), declared_permissions())[METRICS] == "metrics"
 
 
 def test_metrics_with_a_key_are_for_those_who_may_see_all_usage(tmp_path: Path) -> None:

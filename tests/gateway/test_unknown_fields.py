@@ -1,4 +1,4 @@
-"""What a body may say: a field that changes the answer is honoured or refused, any other unknown one is named."""
+"""Unknown fields: one that changes the answer is honoured or refused, any other is ignored and named."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.gateway.dialects.openai.schema import LABELS
-from paddock.gateway.generation.fields import NO_EFFECT
+from paddock.gateway.dialects.openai.requests import LABELS
+from paddock.gateway.generation.fields import GenerationFields
 from tests.server import Server, chat_body
 from tests.tiers import examples
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+NO_EFFECT = GenerationFields.without_effect
 HEADER = "x-paddock-ignored-fields"
 BODIES: dict[str, dict[str, Any]] = {
     CHAT: chat_body("say: x"),
@@ -104,7 +105,7 @@ def test_null_asks_for_nothing(fake_server: Server) -> None:
 
 
 @pytest.mark.parametrize(("path", "names"), [(CHAT, LABELS), (CHAT, NO_EFFECT), ("/completion", NO_EFFECT)])
-def test_fields_without_effect_are_taken_and_documented(fake_server: Server, path: str, names: tuple[str, ...]) -> None:
+def test_fields_without_effect_are_taken_and_documented(fake_server: Server, path: str, names: frozenset[str]) -> None:
     response = _post(fake_server, path, **dict.fromkeys(names, 1))
     assert response.status_code == 200, response.text
     assert HEADER not in response.headers, "they are known"

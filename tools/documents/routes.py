@@ -12,6 +12,7 @@ from paddock.gateway.app import create_app
 from paddock.gateway.auth.gate import Gate
 from paddock.gateway.auth.permissions import needs_of_routes
 from paddock.gateway.auth.usage import UsageBook
+from paddock.gateway.dialects import declared_permissions
 from paddock.gateway.ops.reload import Reloader
 
 _HEADER = """\
@@ -37,7 +38,7 @@ _NEEDS = {"open": "none", "key": "any", "metrics": "none, or metrics", "admin": 
 
 
 def page() -> str:
-    needs = needs_of_routes(load_settings(environ={}).server)
+    needs = needs_of_routes(load_settings(environ={}).server, declared_permissions())
     tables: dict[str, dict[str, str]] = {}
     for path, operations in _app().openapi()["paths"].items():
         for method, operation in operations.items():

@@ -62,7 +62,7 @@ class ClusterGateway:
         app = create_app(server, self._fleet, reloader, gate, usage)
         self._page: MetricsPage = app.state.metrics_page
         self._page.gather = self._gather
-        app.add_middleware(RequestLimits, limits=ConnectionLimits.of(server))
+        app.add_middleware(RequestLimits, limits=ConnectionLimits.of(server), error_formats=app.state.error_formats)
         app.add_middleware(BatchedResponses)
         return app
 

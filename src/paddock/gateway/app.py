@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from fastapi import Depends, FastAPI
@@ -17,21 +17,17 @@ from paddock.fleet import Fleet
 from paddock.gateway.auth.audit import AuditLog
 from paddock.gateway.auth.gate import Gate
 from paddock.gateway.auth.limits import HEADERS
-from paddock.gateway.auth.origin_guard import Browsers
+from paddock.gateway.auth.origin_guard import OriginGuard
 from paddock.gateway.auth.origins import CrossOrigin, Origins
 from paddock.gateway.auth.permissions import needs_of_endpoints, needs_of_routes
 from paddock.gateway.auth.usage import UsageBook, usage_routes
-from paddock.gateway.dialects.admin import admin_routes
-from paddock.gateway.dialects.anthropic import anthropic_routes
-from paddock.gateway.dialects.llama import native_routes
-from paddock.gateway.dialects.openai import embedding_routes, openai_routes, response_routes
-from paddock.gateway.dialects.openai.models import model_routes
+from paddock.gateway.dialects import DIALECTS, Dialect, Services, declared_permissions
 from paddock.gateway.http.access_log import AccessLog
 from paddock.gateway.http.bodies import BodyRules
 from paddock.gateway.http.body_budget import BodyBudget
 from paddock.gateway.http.openapi import OpenAPI
 from paddock.gateway.http.parse_turns import ParseTurns
-from paddock.gateway.http.responses import on_http_exception, on_invalid_parameter, on_paddock_error
+from paddock.gateway.http.responses import ErrorFormats, on_http_exception, on_invalid_parameter, on_paddock_error
 from paddock.gateway.ops.health import health_routes
 from paddock.gateway.ops.live_view import live_routes
 from paddock.gateway.ops.metrics import HTTPCounts, MetricsPage, metrics_routes
@@ -42,7 +38,14 @@ from paddock.gateway.ops.web_page import page_routes
 from paddock.hosts import is_loopback
 
 
-def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate: Gate, usage: UsageBook) -> FastAPI:
+def create_app(
+    settings: ServerSettings,
+    fleet: Fleet,
+    reloader: Reloader,
+    gate: Gate,
+    usage: UsageBook,
+    dialects: Sequence[Dialect] = DIALECTS,
+) -> FastAPI:
     tracing = open_tracing()
     audit = AuditLog(settings.audit_log) if settings.audit_log is not None else None
 
@@ -60,7 +63,13 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
     )
     app.state.audit = audit
     bodies = BodyBudget(settings.body_budget)
-    app.state.body_rules = BodyRules(settings.body_timeout, settings.body_rate, bodies, ParseTurns())
+    app.state.body_rules = BodyRules(
+        settings.body_timeout,
+        settings.body_rate,
+        bodies,
+        ParseTurns(),
+        frozenset(name for each in dialects for endpoint in each.endpoints for name in endpoint.body.model_fields),
+    )
     app.state.max_text_chars = settings.max_text_chars
     app.add_exception_handler(PaddockError, on_paddock_error)
     app.add_exception_handler(HTTPException, on_http_exception)
@@ -73,22 +82,26 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
         methods=["GET", "POST", "OPTIONS"],
         expose=["x-request-id", "x-job-id", "x-paddock-ignored-fields", *HEADERS],
     )
-    app.add_middleware(Browsers, settings=settings, origins=origins, has_keys=lambda: gate.has_keys)
+    app.add_middleware(OriginGuard, settings=settings, origins=origins, has_keys=lambda: gate.has_keys)
     counts = app.state.http_counts = HTTPCounts()
     counts.bodies = bodies
     app.add_middleware(counts.middleware)
     if tracing is not None:
         fleet.observe(tracing.ended)
         app.add_middleware(tracing.middleware)
-    app.add_middleware(AccessLog, headers=_headers(settings), log_prompts=settings.log_prompts, audit=audit)
-    for router in native_routes(fleet, settings):
-        app.include_router(router)
-    app.include_router(openai_routes(fleet, max_body=settings.max_body_bytes))
-    app.include_router(response_routes(fleet, max_body=settings.max_body_bytes))
-    app.include_router(anthropic_routes(fleet, max_body=settings.max_body_bytes))
-    app.include_router(embedding_routes(fleet, max_body=settings.max_body_bytes))
-    app.include_router(admin_routes(fleet, reloader, max_body=settings.max_body_bytes))
-    app.include_router(model_routes(fleet, reloader))
+    formats = ErrorFormats({prefix: dialect.error_format for dialect in dialects for prefix in dialect.prefixes})
+    app.state.error_formats = formats
+    app.add_middleware(
+        AccessLog,
+        headers=_headers(settings),
+        error_formats=formats,
+        log_prompts=settings.log_prompts,
+        on_end=audit.record_request if audit is not None else None,
+    )
+    services = Services(fleet, reloader, settings)
+    for dialect in dialects:
+        for router in dialect.all_routers(services):
+            app.include_router(router)
     app.include_router(health_routes(fleet))
     page = app.state.metrics_page = MetricsPage(fleet, counts)
     app.include_router(metrics_routes(page, enabled=settings.metrics))
@@ -96,7 +109,7 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
     if settings.webui:
         app.include_router(page_routes())
         app.include_router(live_routes(fleet, gate))
-    needs = needs_of_routes(settings)
+    needs = needs_of_routes(settings, declared_permissions(dialects))
     app.openapi = description = OpenAPI(app, needs)  # type: ignore[method-assign]
     app.include_router(reference_routes(description))
     gate.guard(needs_of_endpoints(app.routes, needs))
@@ -104,7 +117,7 @@ def create_app(settings: ServerSettings, fleet: Fleet, reloader: Reloader, gate:
 
 
 def _headers(settings: ServerSettings) -> dict[str, str]:
-    """What every response says, unless it says otherwise itself."""
+    """The default headers of every response."""
     headers = {
         "X-Content-Type-Options": "nosniff",
         "X-Frame-Options": "DENY",
@@ -112,7 +125,7 @@ def _headers(settings: ServerSettings) -> dict[str, str]:
         "Cross-Origin-Resource-Policy": "same-origin",
         "Cache-Control": "no-store",
     }
-    # Not of this machine's own name, by which other servers are reached without TLS.
+    # Not for loopback names: other servers on them have no TLS.
     if settings.ssl_cert_file is not None and not is_loopback(settings.host):
         headers["Strict-Transport-Security"] = "max-age=31536000"
     return headers

@@ -1,4 +1,4 @@
-"""The audit log: who did what to the server, one JSON object a line, only ever appended to."""
+"""The audit log of administrative requests: one JSON object per line, append-only."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import queue
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 import structlog
+from starlette.types import Scope
 
 from paddock.errors import StartupError
+from paddock.gateway.http.request_ids import REQUEST_ID
+from paddock.gateway.http.scope import AUDITED, KEY_NAME
 
-AUDITED: Final = "paddock.audited"
-"""Where the scope of a request that changes things for others has a dict for what is to be written down of it."""
 _MOST_WAITING = 4096
 _LONGEST_DETAIL = 4096
+_LONGEST_PATH = 200
 _log = structlog.get_logger(__name__)
 
 Result = Literal["ok", "refused", "failed", "unknown"]
@@ -25,15 +27,15 @@ Result = Literal["ok", "refused", "failed", "unknown"]
 
 class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     time: str
-    """In UTC, to the millisecond."""
+    """UTC, with milliseconds."""
     action: str
     """The method and the path, or the signal."""
     key: str | None = None
-    """The name of the key; none where no key was accepted, or the server has none."""
+    """The name of the key; null if no key was accepted, or if the server has no keys."""
     address: str = ""
     result: Result
     status: int = 0
-    """Of the response; 0: there was none."""
+    """Of the response; 0: there was no response."""
     detail: Any = None
     """The body of the request."""
     request_id: str = ""
@@ -46,14 +48,14 @@ def now() -> str:
 
 
 def result_of(status: int) -> Result:
-    """A request without a response may or may not have done something: its client left."""
+    """Without a response the result is unknown: the client disconnected."""
     if status == 0:
         return "unknown"
     return "ok" if status < 400 else "refused" if status < 500 else "failed"
 
 
 def detail_of(body: bytes) -> Any:
-    """A body as JSON, or as the beginning of its text where it is none or too long."""
+    """A body as JSON, or the start of its text if it is not JSON or too long."""
     if not body:
         return None
     if len(body) <= _LONGEST_DETAIL:
@@ -65,10 +67,10 @@ def detail_of(body: bytes) -> Any:
 
 
 class AuditLog:
-    """Records are handed over without waiting; a thread writes each with one call and has it reach the disk."""
+    """Records are queued without blocking. A thread writes each with one call and syncs it to disk."""
 
     def __init__(self, path: Path) -> None:
-        """Raises `StartupError` where it cannot be written."""
+        """Raises `StartupError` if the file cannot be written."""
         self._path = path
         try:
             self._file = self._open()
@@ -79,15 +81,33 @@ class AuditLog:
         self._thread = threading.Thread(target=self._write_all, name="audit", daemon=True)
         self._thread.start()
 
+    def record_request(self, scope: Scope, status: int) -> None:
+        """Record a request that has ended, if it is one that is audited."""
+        if AUDITED not in scope:
+            return
+        client = scope.get("client")
+        self.record(
+            Record(
+                time=now(),
+                action=f"{scope['method']} {scope['path'][:_LONGEST_PATH]}",
+                key=scope.get(KEY_NAME) or None,
+                address=client[0] if client else "",
+                result=result_of(status),
+                status=status,
+                detail=detail_of(scope[AUDITED].get("body", b"")),
+                request_id=REQUEST_ID.get(),
+            )
+        )
+
     def record(self, record: Record) -> None:
-        """Never waits. What finds no place, because the disk is slower than they come, is counted in the next one."""
+        """Never blocks. If the queue is full because the disk is slow, the next record counts the lost ones."""
         try:
             self._waiting.put_nowait(record)
         except queue.Full:
             self._lost += 1
 
     def close(self) -> None:
-        """Write what is waiting, and no more."""
+        """Write the queued records and stop."""
         self._waiting.put(None)
         self._thread.join()
         os.close(self._file)
@@ -108,7 +128,7 @@ class AuditLog:
                 _log.error("the audit log cannot be written", file=str(self._path), error=error.strerror)
 
     def _follow_rotation(self) -> None:
-        """Where the file was moved away, as logrotate does, go on with a new one of its name."""
+        """Open a new file if the old one was moved away, as logrotate does."""
         ours = os.fstat(self._file)
         try:
             there = os.lstat(self._path)

@@ -1,4 +1,4 @@
-"""Wrong API keys by address: a few are a mistake, many are an attack. Pure: `now` is passed in."""
+"""Counts wrong API keys by address, to slow down guessing. Pure: `now` is passed in."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _PER_SECOND = 1 / 6
 """How fast they are forgotten: one every six seconds."""
 _MOST_ADDRESSES = 4096
 _IPV6_PREFIX = 64
-"""One customer has as many IPv6 addresses as he likes, all of one network of this length."""
+"""A customer has a whole IPv6 network of this prefix length."""
 
 
 class FailedKeys:
-    """A leaky bucket for each address. The table is bounded: with more addresses, the one that was quiet longest is
-    forgotten. A correct key is never checked against it, so nobody can lock out those who share an address with them.
+    """A leaky bucket for each address. The table is bounded: the address that was idle longest is removed first. A
+    correct key is never refused, so an attacker cannot lock out others behind the same address.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class FailedKeys:
         self._per_second = per_second
         self._most = most
         self._counted: OrderedDict[str, tuple[float, float]] = OrderedDict()
-        """By network: how many, as of when."""
+        """The level of each network, and the time at which it was set."""
         self._trusted: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class FailedKeys:
             self._counted.popitem(last=False)
 
     def trust(self, address: str) -> None:
-        """A correct key has come from there."""
+        """Remember that a correct key came from this address."""
         network = _network(address)
         self._trusted[network] = None
         self._trusted.move_to_end(network)

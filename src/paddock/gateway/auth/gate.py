@@ -1,4 +1,4 @@
-"""Who may ask: API keys, compared in constant time and kept as hashes only."""
+"""Authentication: API keys, stored as hashes and compared in constant time."""
 
 from __future__ import annotations
 
@@ -10,27 +10,33 @@ from typing import Any
 from fastapi import Request
 
 from paddock.errors import AuthenticationError, OriginNotAllowed, PermissionDenied, TooManyFailures
-from paddock.gateway.auth.audit import AUDITED
-from paddock.gateway.auth.caller import CALLER, NOBODY, Caller, caller_of, must_be_admin, owner_of
+from paddock.gateway.auth.caller import ANONYMOUS_ADMIN, Caller, caller_of, require_admin
 from paddock.gateway.auth.failed_keys import FailedKeys
 from paddock.gateway.auth.keys import Key, digest
 from paddock.gateway.auth.limits import Limits, Rates, duration
-from paddock.gateway.auth.metering import METER, Meter
-from paddock.gateway.auth.origin_guard import FOREIGN
+from paddock.gateway.auth.metering import Meter
 from paddock.gateway.auth.permissions import Need
 from paddock.gateway.auth.usage import UsageBook
 from paddock.gateway.http.connection_slots import PLACE, Place, Use
-from paddock.gateway.ops.metrics.http import route_of
+from paddock.gateway.http.scope import (
+    AUDITED,
+    CALLER,
+    FOREIGN,
+    HEALTH_PATHS,
+    KEY_NAME,
+    METER,
+    owner_of,
+    route_of,
+)
 
-_HEALTH = frozenset({"/health", "/v1/health", "/metrics"})
 _WATCHED = frozenset({"/models/sse", "/live"})
 
 
 class Gate:
-    """A FastAPI dependency of every route, which lets a request through or raises. Without keys everybody may ask."""
+    """A FastAPI dependency of every route, which admits a request or raises. Without keys every caller is an admin."""
 
     def __init__(self, keys: list[Key], usage: UsageBook, clock: Callable[[], float] = time.time) -> None:
-        """`clock` tells the seconds since 1970, by which keys expire."""
+        """`clock` returns the Unix time, by which keys expire."""
         self._clock = clock
         self._failures = FailedKeys()
         self._keys: list[Key] = []
@@ -40,7 +46,7 @@ class Gate:
         self.replace(keys)
 
     def guard(self, needs: Mapping[Any, Need]) -> None:
-        """What each endpoint asks for."""
+        """Set the permission that each endpoint requires."""
         self._needs = needs
 
     @property
@@ -48,7 +54,7 @@ class Gate:
         return bool(self._keys)
 
     def replace(self, keys: list[Key]) -> None:
-        """From now on these are the keys. Who has been let in stays, and what a name has used is not forgotten."""
+        """Replace the keys. Requests that are running continue, and the usage of each name is kept."""
         now = time.monotonic()
         self._keys = keys
         for key in keys:
@@ -56,9 +62,9 @@ class Gate:
             self._usage.of(key.caller.name)
 
     def still_admits(self, caller: Caller) -> bool:
-        """Whether somebody who was let in would be let in as the same again."""
+        """Whether a caller that was admitted before would be admitted again, with the same rights."""
         if not self._keys:
-            return caller is NOBODY
+            return caller is ANONYMOUS_ADMIN
         now = self._clock()
         return any(key.caller == caller and not key.is_expired(now) for key in self._keys)
 
@@ -68,13 +74,14 @@ class Gate:
             _take_place(request, need)
             return
         if need == "admin" and request.method != "GET":
-            request.scope[AUDITED] = {}  # also where the key is refused
+            request.scope[AUDITED] = {}  # before the key is checked: refusals are audited too
         request.scope[CALLER] = caller = self._identify(request)
+        request.scope[KEY_NAME] = caller.name
         if need == "admin":
-            must_be_admin(request)
+            require_admin(request)
             self._refuse_foreign_page(request)
         elif need == "metrics" and not (caller.admin or caller.metrics):
-            raise PermissionDenied("this needs an admin's API key, or one with `metrics` in its settings")
+            raise PermissionDenied("this route requires an admin API key, or a key with `metrics` in its settings")
         _take_place(request, need)
         if need == "admin":
             return
@@ -83,16 +90,16 @@ class Gate:
             meter.admit()
 
     def _refuse_foreign_page(self, request: Request) -> None:
-        """Pages that `cors_origins` names may ask models. To change things for others they have to know a key."""
+        """Pages of `cors_origins` may use models. Admin routes require a key, which a page does not know."""
         if not self._keys and FOREIGN in request.scope:
             raise OriginNotAllowed(
-                "pages from elsewhere may not use this route on a server without API keys, even if server.cors_origins "
-                "names them: set a key with --api-key"
+                "web pages of other origins may not use this route on a server without API keys, even if "
+                "server.cors_origins names them: set a key with --api-key"
             )
 
     def _identify(self, request: Request) -> Caller:
         if not self._keys:
-            return NOBODY
+            return ANONYMOUS_ADMIN
         address = request.client.host if request.client is not None else ""
         presented = request.headers.get("x-api-key") or ""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -103,8 +110,8 @@ class Gate:
         now = time.monotonic()
         if (wait := self._failures.wait(address, now)) > 0 and not self._failures.is_trusted(address):
             raise _too_many(wait)
-        shown = digest(presented.encode("latin-1"))  # of the bytes as they came
-        # Every key is compared, so that the time taken tells nothing about which one was near.
+        shown = digest(presented.encode("latin-1"))  # the bytes as they were sent
+        # All keys are compared, so that the time does not depend on which one matches.
         found = [key for key in self._keys if hmac.compare_digest(shown, key.digest)]
         if not found or found[0].is_expired(self._clock()):
             if wait > 0:
@@ -112,7 +119,7 @@ class Gate:
             self._failures.count(address, now)
             if found:
                 raise AuthenticationError(f"the API key {found[0].caller.name!r} has expired: use its replacement")
-            raise AuthenticationError("this API key is not known here")
+            raise AuthenticationError("this API key is not valid")
         self._failures.trust(address)
         return found[0].caller
 
@@ -124,15 +131,15 @@ class Gate:
 
 def _too_many(wait: float) -> TooManyFailures:
     return TooManyFailures(
-        f"too many wrong API keys came from this address: try again in {duration(wait)}", retry_after=wait
+        f"too many wrong API keys from this address: try again in {duration(wait)}", retry_after=wait
     )
 
 
 def _take_place(request: Request, need: Need) -> None:
-    """Raises where there are too many requests under way for one more of this kind."""
+    """Count the request. Raises if too many requests of its kind are running."""
     place: Place | None = request.scope.get(PLACE)
-    if place is None:  # nobody counts
+    if place is None:  # requests are not counted
         return
     route = route_of(request.scope)
-    use: Use = "health" if route in _HEALTH else "watch" if route in _WATCHED else "request"
+    use: Use = "health" if route in HEALTH_PATHS else "watch" if route in _WATCHED else "request"
     place.take("admin" if need == "admin" else use, owner_of(request), has_key=bool(caller_of(request).name))

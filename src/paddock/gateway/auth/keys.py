@@ -1,4 +1,4 @@
-"""The API keys of the settings, and what each of them may do."""
+"""Reads the API keys from the settings, with their permissions and limits."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from paddock.types import Origin
 @dataclass(frozen=True, slots=True)
 class Key:
     digest: bytes
-    """All that is kept of it."""
+    """SHA-256. The key itself is not kept."""
     caller: Caller
     rates: Rates
     expires_at: float | None = None
-    """Seconds since 1970."""
+    """Unix time."""
 
     def is_expired(self, now: float) -> bool:
         return self.expires_at is not None and now >= self.expires_at
 
 
 def read_keys(settings: ServerSettings, *, gateways: int = 1) -> list[Key]:
-    """All keys of the settings and of the file they name, with one gateway's share of their limits where several
-    gateways serve them. Raises `StartupError`.
+    """All keys of the settings and of the API key file. With several gateways the limits are one gateway's share.
+    Raises `StartupError`.
     """
     plain = dict(_plain_keys(settings))
     for name in plain.keys() & settings.keys.keys():
-        raise StartupError(f"two API keys are called {name!r}")
+        raise StartupError(f"two API keys are named {name!r}")
     keys = [
         *(Key(known, Caller(name, admin=True, origin=Origin(key=name)), Rates()) for name, known in plain.items()),
-        *(key for name, said in settings.keys.items() for key in _keys(name, said)),
+        *(key for name, entry in settings.keys.items() for key in _keys(name, entry)),
     ]
     keys = [replace(key, rates=key.rates.divided(gateways)) for key in keys]
     owners: dict[bytes, str] = {}
@@ -49,14 +49,14 @@ def read_keys(settings: ServerSettings, *, gateways: int = 1) -> list[Key]:
 
 
 def hashed_keys(settings: ServerSettings) -> dict[str, KeySettings]:
-    """The same keys as hashes only, for places where others may read them. Raises `StartupError`."""
-    found = {name: KeySettings(hash=_written(known), admin=True) for name, known in _plain_keys(settings)}
-    for name, said in settings.keys.items():
-        data = said.model_dump(exclude_unset=True, exclude={"key", "previous"})
-        data["hash"] = _written(_digest_of_entry(said, name))
-        if said.previous:
+    """The same keys as hashes, for places that others can read. Raises `StartupError`."""
+    found = {name: KeySettings(hash=_hex(known), admin=True) for name, known in _plain_keys(settings)}
+    for name, entry in settings.keys.items():
+        data = entry.model_dump(exclude_unset=True, exclude={"key", "previous"})
+        data["hash"] = _hex(_digest_of_entry(entry, name))
+        if entry.previous:
             data["previous"] = [
-                {"hash": _written(_digest_of_entry(old, name)), "expires_at": old.expires_at} for old in said.previous
+                {"hash": _hex(_digest_of_entry(old, name)), "expires_at": old.expires_at} for old in entry.previous
             ]
         found[name] = KeySettings.model_validate(data)
     return found
@@ -67,7 +67,7 @@ def digest(key: bytes) -> bytes:
 
 
 def _plain_keys(settings: ServerSettings) -> Iterator[tuple[str, bytes]]:
-    """Those without a name are called by their number. As with llama-server each of them may do everything."""
+    """Keys without a name are numbered. As in llama-server each of them has all permissions."""
     keys = list(settings.api_keys)
     if settings.api_key_file is not None:
         keys += _lines(settings.api_key_file)
@@ -83,26 +83,26 @@ def _lines(file: Path) -> list[str]:
         raise StartupError(f"cannot read the API key file {file}: {error}") from None
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
-        raise StartupError(f"there is no key in the API key file {file}: it would lock nobody out")
+        raise StartupError(f"there is no key in the API key file {file}: add one key per line, or remove the setting")
     return keys
 
 
-def _keys(name: str, said: KeySettings) -> Iterator[Key]:
-    """The newest key of a name, then those that it replaces. They have the same rights, limits and account."""
-    tenant = said.tenant or ""
+def _keys(name: str, entry: KeySettings) -> Iterator[Key]:
+    """The current key of a name, then its previous keys. They share permissions, limits and usage."""
+    tenant = entry.tenant or ""
     origin = Origin(
         key=name,
-        # No tenant is called like that: names have no slash.
-        tenant=tenant if said.share_prefixes else f"{tenant}/{name}",
-        weight=said.weight,
-        batch=said.priority == "batch",
+        # Unique, because names of tenants have no slash.
+        tenant=tenant if entry.share_prefixes else f"{tenant}/{name}",
+        weight=entry.weight,
+        batch=entry.priority == "batch",
     )
-    models = None if said.models is None else tuple(said.models)
-    caller, rates = Caller(name, said.admin, origin, models, said.metrics), Rates.of(said)
-    entries: list[KeySettings | PreviousKey] = [said, *said.previous]
-    for entry in entries:
-        expires_at = entry.expires_at.timestamp() if entry.expires_at is not None else None
-        yield Key(_digest_of_entry(entry, name), caller, rates, expires_at)
+    models = None if entry.models is None else tuple(entry.models)
+    caller, rates = Caller(name, entry.admin, origin, models, entry.metrics), Rates.of(entry)
+    every: list[KeySettings | PreviousKey] = [entry, *entry.previous]
+    for each in every:
+        expires_at = each.expires_at.timestamp() if each.expires_at is not None else None
+        yield Key(_digest_of_entry(each, name), caller, rates, expires_at)
 
 
 def _digest_of_entry(entry: KeySettings | PreviousKey, name: str) -> bytes:
@@ -111,13 +111,13 @@ def _digest_of_entry(entry: KeySettings | PreviousKey, name: str) -> bytes:
     return _digest_of(entry.key or "", name)
 
 
-def _written(known: bytes) -> str:
+def _hex(known: bytes) -> str:
     return f"sha256:{known.hex()}"
 
 
 def _digest_of(key: str, name: str) -> bytes:
     if not key:
-        raise StartupError("an API key is empty: it would lock nobody out")
+        raise StartupError(f"the API key {name!r} is empty")
     if key != key.strip():
-        raise StartupError(f"the API key {name!r} begins or ends with a space, which no request can send")
+        raise StartupError(f"the API key {name!r} starts or ends with a space, which no request can send")
     return digest(key.encode("utf-8", "surrogateescape"))

@@ -1,10 +1,10 @@
-"""One request to a model, as its key is charged for it, however it ends."""
+"""The meter of one request to a model: it charges the API key, however the request ends."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from fastapi import Request
 
@@ -12,14 +12,12 @@ from paddock.errors import RateLimitExceeded
 from paddock.fleet import Generation
 from paddock.gateway.auth.limits import Limits
 from paddock.gateway.auth.usage import KeyUsage
+from paddock.gateway.http.scope import METER
 from paddock.types import Usage
-
-METER: Final = "paddock.meter"
-"""Where the scope of a request to a model has its meter."""
 
 
 class Meter:
-    """Made when the request comes and closed by the outermost layer, whoever ended it."""
+    """Created when the request arrives and closed by the outermost layer."""
 
     def __init__(self, limits: Limits, usage: KeyUsage) -> None:
         self._limits = limits
@@ -29,12 +27,12 @@ class Meter:
         self._unfinished = 0
         self._pooled: int | None = None
         self._answers = 0
-        """That are counted as running."""
+        """The number of answers that count as running."""
         self._reserved: int | None = None
-        """Tokens that were taken for it and are not settled yet."""
+        """Tokens that are reserved and not settled yet."""
 
     def admit(self) -> None:
-        """Raises `RateLimitExceeded` where the key has had enough for now."""
+        """Count the request. Raises `RateLimitExceeded` if the key has reached a limit."""
         self._usage.requests += 1
         try:
             self._limits.admit(time.monotonic())
@@ -48,7 +46,7 @@ class Meter:
         return self._limits.counts_tokens
 
     def reserve(self, answers: int, tokens: int) -> None:
-        """It is known now what was asked for. Raises `RateLimitExceeded` or `InvalidRequest` where that is too much."""
+        """Reserve what the request may use. Raises `RateLimitExceeded` or `InvalidRequest` if that is too much."""
         try:
             self._reserved = self._limits.reserve(answers, tokens, time.monotonic())
         except RateLimitExceeded:
@@ -57,36 +55,35 @@ class Meter:
         self._answers = answers
 
     def generating(self, generations: Sequence[Generation]) -> None:
-        """They are in the key's account as soon as they have ended: before anybody hears the last of them."""
+        """Charge the key for each generation when it ends, before the client receives its end."""
         self._generations = generations
         self._unfinished = len(generations)
         for generation in generations:
             generation.when_ended(self._account)
 
     def pooling(self, tokens: int) -> None:
-        """So many tokens of its inputs have been computed, or are about to be."""
+        """Set the number of input tokens that have been computed so far."""
         self._pooled = tokens
 
     def pooled(self, tokens: int) -> None:
-        """All of them have."""
+        """Set the number of input tokens when all have been computed."""
         self._pooled = tokens
         self._settle()
 
     def failed(self) -> None:
-        """It has, whatever status the client was told."""
+        """Count the request as failed, once."""
         self._usage.errors += not self._failed
         self._failed = True
 
     def answered(self, status: int) -> None:
-        """The client is about to be told this status."""
+        """Called when the status is about to be sent."""
         if status >= 400:
             self.failed()
 
     def headers(self) -> dict[str, str]:
         return self._limits.headers(time.monotonic())
 
-    def told(self) -> dict[str, Any]:
-        """What the log says of it."""
+    def log_fields(self) -> dict[str, Any]:
         if self._pooled is not None:
             return {"prompt_tokens": self._pooled}
         if not self._generations:
@@ -103,14 +100,14 @@ class Meter:
         }
 
     def close(self) -> None:
-        """The answer has ended."""
+        """Settle and release everything."""
         if any(generation.failed for generation in self._generations):
             self.failed()
         self._settle()
         self._limits.release(self._answers)
 
     def _settle(self) -> None:
-        """What was reserved becomes what was used; once."""
+        """Replace the reservation by what was used."""
         if self._reserved is None:
             return
         reserved, self._reserved = self._reserved, None

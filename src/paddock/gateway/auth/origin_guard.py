@@ -1,9 +1,9 @@
-"""Web pages that ask: from here, from where the operator allows it, and from nowhere else.
+"""Refuses requests that a browser sends for web pages of other origins, unless the settings allow the origin.
 
-A browser sends requests for any page, also to servers that only its own machine can reach. It says on whose behalf
-(`Origin`, `Sec-Fetch-Site`), so pages of strangers are refused, whether or not they could read the answer. A page can
-also have its own name resolve to this machine and so count as from here (DNS rebinding). No page knows a key; so on a
-server without keys, and on one that only this machine can reach, names that a stranger could own are refused.
+A browser sends requests for any page, also to servers that only its machine can reach. `Origin` and `Sec-Fetch-Site`
+name the page, so requests of other origins are refused, whether or not the page could read the answer. DNS rebinding
+makes a page look like one of this server: its host name resolves to this machine. A page knows no API key, so a server
+without keys, and a server that only its own machine can reach, refuses host names that somebody else could own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import socket
 import threading
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -22,17 +21,14 @@ from paddock.config import ServerSettings
 from paddock.errors import HostNotAllowed, OriginNotAllowed, PaddockError
 from paddock.gateway.auth.origins import Origins
 from paddock.gateway.http.responses import error_response
+from paddock.gateway.http.scope import FOREIGN
 from paddock.hosts import is_address, is_loopback
 
-FOREIGN: Final = "paddock.foreign_page"
-"""Set in the scope of a request that a page from elsewhere sends, which the settings allow to ask."""
 _AUTHORITY = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\[\]:]*)(?::(?P<port>\d*))?")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
-class Browsers:
-    """The layer that refuses them."""
-
+class OriginGuard:
     def __init__(self, app: ASGIApp, settings: ServerSettings, origins: Origins, has_keys: Callable[[], bool]) -> None:
         self._app = app
         self._allowed = origins
@@ -41,7 +37,7 @@ class Browsers:
         self._is_ours = lru_cache(maxsize=256)(self._answers_to)
         self._always_check = bool(self._hosts) or is_loopback(settings.host)
         self._has_keys = has_keys
-        # Asks DNS, which may take seconds where it does not answer.
+        # A DNS lookup may take seconds.
         threading.Thread(target=self._learn_full_name, daemon=True).start()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,7 +45,7 @@ class Browsers:
         if problem is None:
             await self._app(scope, receive, send)
         else:
-            await error_response(problem, scope["path"])(scope, receive, send)
+            await error_response(problem, scope)(scope, receive, send)
 
     @property
     def _origins(self) -> frozenset[str]:
@@ -60,8 +56,7 @@ class Browsers:
         host = headers.get("host")
         if self._checks_host() and host is not None and not self._is_ours(host):
             return HostNotAllowed(
-                f"this server does not answer to the name {host[:200]!r}: to change that, name it in "
-                "server.allowed_hosts (--allowed-hosts)"
+                f"the host name {host[:200]!r} is not allowed: add it to server.allowed_hosts (--allowed-hosts)"
             )
         origin = headers.get("origin")
         if origin is None:
@@ -72,8 +67,7 @@ class Browsers:
             scope[FOREIGN] = True
             return None
         return OriginNotAllowed(
-            f"pages of {origin[:200]} may not ask this server: to change that, name it in server.cors_origins "
-            "(--cors-origins)"
+            f"web pages of {origin[:200]} are not allowed: add the origin to server.cors_origins (--cors-origins)"
         )
 
     def _learn_full_name(self) -> None:
@@ -84,16 +78,16 @@ class Browsers:
         return "*" not in self._hosts and (self._always_check or not self._has_keys())
 
     def _refuse_without_origin(self, headers: Headers, method: str) -> PaddockError | None:
-        """What pages can send without saying whose they are: images, scripts, forms. A followed link is no harm."""
+        """Pages can send images, scripts and forms without an Origin header. Following a link is harmless."""
         site = headers.get("sec-fetch-site", "none")
         if site in ("none", "same-origin") or "*" in self._origins:
             return None
         if method in ("GET", "HEAD") and headers.get("sec-fetch-mode") == "navigate":
             return None
-        return OriginNotAllowed("a page from elsewhere may not ask this server")
+        return OriginNotAllowed("web pages of other origins are not allowed: see server.cors_origins (--cors-origins)")
 
     def _answers_to(self, authority: str) -> bool:
-        """Nobody can own an address, or a name without a dot, so whoever asks by one means this machine."""
+        """Whether the host is this machine. Nobody can own an address or a name without a dot."""
         match = _AUTHORITY.fullmatch(authority.lower())
         if match is None:
             return False
@@ -111,14 +105,14 @@ class Browsers:
 
 
 def own_names(host: str, machine: str) -> frozenset[str]:
-    """The names of this machine: where it listens, what it is called, and what it is called by multicast DNS."""
+    """The names of this machine: its listening address, its host name, and its multicast DNS name."""
     machine = machine.lower().rstrip(".")
     return frozenset({host.lower().rstrip("."), machine, f"{machine.partition('.')[0]}.local"} - {"", ".local"})
 
 
 def _same(origin: str, headers: Headers) -> bool:
-    """Whether a page comes from this server. Behind a proxy the name it is known by may be in another header, which a
-    page from elsewhere cannot set without asking first. The scheme may be the proxy's too.
+    """Whether a page comes from this server. Behind a proxy the public name may be in another header, which a page of
+    another origin cannot set without a preflight request. The scheme may be the proxy's too.
     """
     scheme, _, authority = origin.lower().partition("://")
     default = _DEFAULT_PORTS.get(scheme)

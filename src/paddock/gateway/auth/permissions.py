@@ -1,6 +1,6 @@
-"""What each route asks for: nothing, a key, or an admin's key. This table is all there is to say about it.
+"""The permission that each route requires: none, a key, or an admin key. Dialects declare those of their own routes.
 
-A route that is not in it keeps the server from starting. Without any key in the settings everybody is an admin.
+A route without one keeps the server from starting. On a server without keys every caller is an admin.
 """
 
 from __future__ import annotations
@@ -14,11 +14,14 @@ from starlette.routing import BaseRoute
 from paddock.config import ServerSettings
 
 Need = Literal["open", "key", "metrics", "admin"]
-"""`metrics`: an admin's key, or one that may read the metrics."""
+"""`metrics`: an admin key, or a key that may read the metrics."""
+
+Permissions = Mapping[Need, Sequence[str]]
+"""The routes that each permission opens, as `METHOD /path`."""
 
 _METRICS: Final = "GET /metrics"
-_ROUTES: Final[dict[Need, tuple[str, ...]]] = {
-    # Nothing here tells of anybody's requests.
+OPERATIONS: Final[Permissions] = {
+    # None of these shows anything about requests.
     "open": (
         "GET /health",
         "GET /v1/health",
@@ -30,74 +33,35 @@ _ROUTES: Final[dict[Need, tuple[str, ...]]] = {
         "GET /icon.svg",
         "GET /assets/{name}",
     ),
-    # The models that the key may ask, and its own doings. What is posted counts towards the key's limits.
-    "key": (
-        "GET /models",
-        "GET /v1/models",
-        "GET /v1/models/{id}",
-        "GET /models/sse",
-        "GET /live",
-        "GET /props",
-        "GET /lora-adapters",
-        "GET /v1/usage",
-        "POST /v1/chat/completions",
-        "POST /v1/completions",
-        "POST /v1/responses",
-        "POST /v1/responses/input_tokens",
-        "POST /v1/messages",
-        "POST /v1/messages/count_tokens",
-        "POST /v1/embeddings",
-        "POST /completion",
-        "POST /completions",
-        "POST /infill",
-        "POST /embedding",
-        "POST /embeddings",
-        "POST /rerank",
-        "POST /reranking",
-        "POST /v1/rerank",
-        "POST /v1/reranking",
-        "POST /tokenize",
-        "POST /detokenize",
-        "POST /apply-template",
-    ),
-    # What changes things for others, or shows what they do.
-    "admin": (
-        "GET /admin/status",
-        "GET /admin/usage",
-        "POST /admin/load",
-        "POST /admin/unload",
-        "POST /admin/reload",
-        "POST /admin/drain",
-        "POST /admin/undrain",
-        "POST /models",
-        "POST /v1/models",
-        "POST /models/load",
-        "POST /models/unload",
-        "GET /slots",
-        "POST /slots/{id_slot}",
-        "POST /props",
-        "POST /lora-adapters",
-    ),
+    # They show the caller's own requests only.
+    "key": ("GET /live", "GET /v1/usage"),
+    "admin": ("GET /admin/usage",),
 }
+"""The routes that belong to no dialect."""
 
 
-def needs_of_routes(settings: ServerSettings) -> dict[str, Need]:
-    """By method and path."""
-    needs = {route: need for need, routes in _ROUTES.items() for route in routes}
-    return needs | {_METRICS: "metrics" if settings.metrics_key else "open"}
+def needs_of_routes(settings: ServerSettings, declared: Sequence[Permissions]) -> dict[str, Need]:
+    """The permission of each route, as declared by the dialects."""
+    needs: dict[str, Need] = {_METRICS: "metrics" if settings.metrics_key else "open"}
+    for permissions in (OPERATIONS, *declared):
+        for need, routes in permissions.items():
+            for route in routes:
+                if needs.setdefault(route, need) != need:
+                    raise LookupError(f"{route} is declared with two permissions, {needs[route]} and {need}")
+    return needs
 
 
 def needs_of_endpoints(routes: Sequence[BaseRoute], needs: Mapping[str, Need]) -> dict[Any, Need]:
-    """By the function that answers. Raises for a route of which nothing is said, or that would not be guarded."""
+    """The permission of each handler. Raises for a route that has none, or that the gate would not see."""
     found: dict[Any, Need] = {}
     for route in iter_route_contexts(routes):
-        # Who may GET something may ask for its HEAD; what is mounted answers to any method.
+        # HEAD needs what GET needs. A mounted application answers to any method.
         for method in (route.methods or {"*"}) - {"HEAD"}:
             name = f"{method} {route.path_format}"
             if name not in needs:
-                raise LookupError(f"{name} is a route of which {__name__} does not say what it needs")
+                raise LookupError(f"no permission is declared for the route {name}")
             if needs[name] != "open" and not isinstance(route.original_route, APIRoute):
-                raise LookupError(f"{name} needs {needs[name]}, but FastAPI's dependencies do not reach it")
+                raise LookupError(f"{name} needs {needs[name]}, but FastAPI's dependencies do not apply to it")
             if found.setdefault(route.endpoint, needs[name]) != needs[name]:
-                raise LookupError(f"{name} needs another thing than a route with the same function")
+                raise LookupError(f"{name} and another route of the same handler need different permissions")
     return found

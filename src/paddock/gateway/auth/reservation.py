@@ -1,4 +1,4 @@
-"""What a request may use at most, as far as that can be said before it runs: answers at once, and tokens."""
+"""The most that a request may use, estimated before it runs: concurrent answers and tokens."""
 
 from __future__ import annotations
 
@@ -12,25 +12,23 @@ from paddock.gateway.http.sizes import MOST_ANSWERS_IN_ALL
 from paddock.types import GenerateRequest, MixedPrompt, PairPrompt, Prompt, TokenPrompt
 
 USUAL_ANSWER: Final = 1024
-"""Tokens that are reserved for a single answer whose length the request does not limit. It may become longer: what it
-then uses is a debt of its key. Each of several such answers reserves the model's whole context.
+"""Tokens that are reserved for a single answer without `max_tokens`. A longer answer puts its key into debt. Each of
+several such answers reserves the model's whole context.
 """
 _BYTES_PER_TOKEN = 4
 
 
 def answers_of(request: GenerateRequest, prompts: int) -> int:
-    """To all prompts of one HTTP request, each of which asks for as many as the others. Raises `InvalidRequest` where
-    there are too many.
-    """
+    """The number of answers to all prompts of one HTTP request. Raises `InvalidRequest` if there are too many."""
     answers = request.n * prompts
     if answers > MOST_ANSWERS_IN_ALL:
-        reason = f"{prompts} prompts with {answers} answers in all; {MOST_ANSWERS_IN_ALL} answers at most"
+        reason = f"{prompts} prompts with n={request.n} make {answers} answers; the limit is {MOST_ANSWERS_IN_ALL}"
         raise InvalidRequest(reason, param="n")
     return answers
 
 
 def tokens_of(requests: Sequence[GenerateRequest], n_ctx: int) -> int:
-    """That they may take: prompts as estimated, answers as long as they may become."""
+    """The estimated tokens of the prompts, and the most tokens of the answers."""
     usual = USUAL_ANSWER if sum(request.n for request in requests) == 1 else n_ctx
     return sum(
         rough_tokens(request.prompt) + request.n * (usual if request.max_tokens is None else request.max_tokens)
@@ -39,7 +37,7 @@ def tokens_of(requests: Sequence[GenerateRequest], n_ctx: int) -> int:
 
 
 def rough_tokens(prompt: Prompt | PairPrompt) -> int:
-    """Before anybody has tokenised it: four bytes to a token."""
+    """An estimate without a tokenizer: four bytes per token."""
     match prompt:
         case TokenPrompt(tokens):
             return len(tokens)

@@ -1,4 +1,4 @@
-"""What each key has used since the server started, in one place for all dialects."""
+"""The usage of each key since the server started."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from paddock.gateway.http.responses import JSON
 
 
 class KeyUsage(msgspec.Struct, kw_only=True):
-    """Of requests to models, and of their answers once they have ended. No number ever becomes smaller."""
+    """Counts requests to models, and the tokens of answers when they end. No number ever decreases."""
 
     key: str
     """Its name; empty on a server without keys."""
     requests: int = 0
-    """That came, whatever became of them."""
+    """All requests, also those that failed."""
     errors: int = 0
-    """Of them: refused or failed, also in the middle of an answer."""
+    """Requests that were refused or failed, also in the middle of an answer."""
     rate_limited: int = 0
-    """Of the errors: a limit of the key was reached."""
+    """Errors because a limit of the key was reached."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    """Of the prompts': known before, and not computed again."""
+    """Prompt tokens that were in the cache."""
     completion_tokens: int = 0
 
 
 class UsageBook:
-    """An account for each name, from the first time it is asked for."""
+    """One account per key name, created on first use."""
 
     def __init__(self) -> None:
         self.since = int(time.time())
@@ -47,7 +47,7 @@ class UsageBook:
 
 class AllUsage(msgspec.Struct, kw_only=True):
     since: int
-    """Seconds since 1970, when the server started."""
+    """The Unix time at which the server started."""
     keys: list[KeyUsage]
 
 
@@ -60,12 +60,12 @@ def usage_routes(book: UsageBook) -> APIRouter:
 
     @router.get("/admin/usage", **describe(AllUsage))
     async def show_all_usage() -> Response:
-        """What every key has used since the server started."""
+        """The usage of every key since the server started."""
         return JSON(AllUsage(since=book.since, keys=list(book)))
 
     @router.get("/v1/usage", **describe(OwnUsage))
     async def show_usage(request: Request) -> Response:
-        """What the key that asks has used since the server started."""
+        """The usage of the caller's key since the server started."""
         own = book.of(caller_of(request).name)
         return JSON(OwnUsage(since=book.since, **msgspec.structs.asdict(own)))
 

@@ -1,67 +1,116 @@
-"""What every dialect's conversations have in common: tools that may or must be called, and thinking."""
+"""What the dialects with conversations share: tools, thinking, and messages as chat templates expect them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from pydantic import AfterValidator, StringConstraints
+from pydantic import AfterValidator, Discriminator, StringConstraints, model_validator
 
 from paddock.errors import InvalidRequest, PaddockError
+from paddock.gateway.generation.fields import GenerationFields
+from paddock.gateway.http.sizes import is_too_deep
 from paddock.types import ChatPrompt, Constraint, Tool
 
+# ── types of fields ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-def portable(value: Any) -> Any:
+
+def _encodable(value: Any) -> Any:
     """JSON that can be sent to a worker."""
     try:
         msgspec.msgpack.encode(value)
     except (OverflowError, ValueError, RecursionError):
-        raise ValueError("a number is too large, or a text is not valid") from None
+        raise ValueError("it contains a number that is too large, or text that is not valid Unicode") from None
     return value
 
 
-JSONObject = Annotated[dict[str, Any], AfterValidator(portable)]
+JSONObject = Annotated[dict[str, Any], AfterValidator(_encodable)]
 FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.:/-]{1,128}$")]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
-"""What a function takes of which nothing is said."""
+"""The parameters of a function that declares none."""
+
+# Unions are discriminated, so that an error is about the branch that the client meant. Tags become part of pydantic's
+# path; they are not identifiers, so that they are left out of the `param` of errors.
+TEXT_OR_LIST = Discriminator(lambda value: "(list)" if isinstance(value, list) else "(text)")
+WORD_OR_FUNCTION = Discriminator(lambda value: "(word)" if isinstance(value, str) else "(function)")
+
+
+def by_field(name: str, *known: str, default: str | None = None) -> Discriminator:
+    """Chooses the branch that is tagged with the value of a field in parentheses."""
+
+    def tag(value: Any) -> str | None:
+        found = (value.get(name) if isinstance(value, dict) else getattr(value, name, None)) or default
+        return f"({found})" if found in known else None
+
+    message = f"its {name} must be {', '.join(known[:-1])} or {known[-1]}"
+    return Discriminator(tag, custom_error_type=f"unknown_{name}", custom_error_message=message)
+
+
+# ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def call_arguments(text: str) -> dict[str, Any]:
+    """The arguments of an earlier tool call. Raises `ValueError`."""
+    try:
+        found = _encodable(msgspec.json.decode(text or "{}"))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or is_too_deep(found):
+        raise ValueError("arguments must be the JSON text of an object")
+    return found
+
+
+def tool_call(id: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """An earlier tool call, as chat templates expect it."""
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def is_unfinished(message: Mapping[str, Any]) -> bool:
+    """Whether a last message is one of the assistant's that the model can continue."""
+    return (
+        message["role"] == "assistant"
+        and not message.get("tool_calls")
+        and bool(message.get("content") or message.get("reasoning_content"))
+    )
+
+
+# ── tools and thinking ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class ToolUse:
-    """The tools of a request, and what it asks about calling them."""
+    """The tools of a request, and which of them may or must be called."""
 
     tools: Sequence[Tool] = ()
     choice: Literal["none", "auto", "required", "function"] = "auto"
     function: str = ""
-    """The one that must be called, where the choice is a function."""
+    """The function that must be called, if `choice` is `function`."""
     parallel: bool = True
 
-    def check(self, constraints: Sequence[Constraint], *, name_at: str) -> None:
-        """Refuse what contradicts itself. `name_at` is where the dialect has the name of the tool number `{}`."""
+    def check(self, constraints: Sequence[Constraint], *, name_path: str) -> None:
+        """Refuse contradictions. `name_path` is the path of the name of tool number `{}`."""
         names = [tool.name for tool in self.tools]
         for index, name in enumerate(names):
             if name in names[:index]:
-                raise InvalidRequest(f"there are two functions named {name}", param=name_at.format(index))
+                raise InvalidRequest(f"there are two functions named {name}", param=name_path.format(index))
         if self.choice == "required" and not names:
-            raise InvalidRequest("tool_choice asks for a call, but there are no tools", param="tool_choice")
+            raise InvalidRequest("tool_choice requires a call, but tools is empty", param="tool_choice")
         if self.choice == "function" and self.function not in names:
-            raise InvalidRequest(f"there is no tool named {self.function}", param="tool_choice")
-        # A schema says what content must look like, and a forced call has none: OpenAI's clients send both. A grammar
-        # or an expression is about the whole reply.
+            raise InvalidRequest(f"tool_choice names {self.function}, which is not in tools", param="tool_choice")
+        # A schema constrains the content, and a forced call has none: OpenAI's clients send both. A grammar or a
+        # regular expression constrains the whole reply.
         whole = [constraint for constraint in constraints if constraint.kind != "json_schema"]
         if self.choice in ("required", "function") and whole:
             raise InvalidRequest(
-                f"{whole[0].param} is about the whole reply, but tool_choice asks for a call: send one of them",
-                param="tool_choice",
+                f"{whole[0].param} and a tool_choice that requires a call are mutually exclusive", param="tool_choice"
             )
 
     def prompt(self, messages: list[dict[str, Any]], **more: Any) -> ChatPrompt:
-        """The conversation as the model's template will be given it."""
         return ChatPrompt(
             messages,
             tools=() if self.choice == "none" else tuple(self.tools),
@@ -72,14 +121,37 @@ class ToolUse:
         )
 
 
-def thinks(effort: Effort | None) -> bool | None:
-    """Whether an effort asks for thinking; None leaves it to the model."""
+class ConversationFields(GenerationFields):
+    """The fields of a conversation."""
+
+    tool_name_path: ClassVar[str] = "tools[{}].name"
+    chat_template_kwargs: JSONObject | None = None
+
+    @property
+    def tool_use(self) -> ToolUse:
+        raise NotImplementedError
+
+    def template_options(self, effort: str | None) -> dict[str, Any]:
+        """`chat_template_kwargs`, with the effort unless they have one."""
+        options = dict(self.chat_template_kwargs or {})
+        if effort is not None:
+            options.setdefault("reasoning_effort", effort)
+        return options
+
+    @model_validator(mode="after")
+    def _check_tools(self) -> ConversationFields:
+        self.tool_use.check(self.constraints(), name_path=self.tool_name_path)
+        return self
+
+
+def enables_thinking(effort: Effort | None) -> bool | None:
+    """Whether an effort enables thinking; None leaves it to the model."""
     return None if effort is None else effort != "none"
 
 
 @contextmanager
-def in_the_words_of(names: Mapping[str, str]) -> Iterator[None]:
-    """Errors name fields of chat completions; a dialect that calls them differently says how."""
+def renamed_params(names: Mapping[str, str]) -> Iterator[None]:
+    """Replace the field names in errors, which are those of chat completions, by the dialect's own names."""
     try:
         yield
     except PaddockError as error:

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Set
-from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from pydantic import (
-    AllowInfNan,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    StringConstraints,
-    model_validator,
-)
+from pydantic import AllowInfNan, BeforeValidator, Field, PlainValidator, StringConstraints, model_validator
 
 from paddock.config import LARGEST_SCALE, MOST_DRAFTED
 from paddock.errors import InvalidRequest, UnsupportedParameter
+from paddock.gateway.http.fields import BodyFields, Fields, Unsupported
+from paddock.gateway.http.request_ids import REQUEST_ID
 from paddock.gateway.http.sizes import (
     LARGEST_CONSTRAINT,
     LONGEST_BREAKER,
@@ -48,17 +40,6 @@ JOB_ID = r"[!-~]{1,256}"
 """What a job may be called: what can stand in a header and in a log."""
 LARGEST = 2**31 - 1
 """The largest number of anything. Larger ones could not be sent to a worker."""
-
-
-class Fields(BaseModel):
-    # Strict: "0.7" is not a temperature. No infinities: JSON has none, but some clients write them.
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-    token_lists: ClassVar[Set[str]] = frozenset()
-    """The fields that may hold whole contexts as lists of tokens."""
-
-    def ignored(self) -> list[str]:
-        """What is taken but has no effect."""
-        return []
 
 
 def _as_list(value: Any) -> Any:
@@ -150,8 +131,8 @@ Inputs = Annotated[
 """One input or several, as texts, token ids or both."""
 
 
-class SamplingFields(Fields):
-    """What llama-server and OpenAI's API let a request say about the choice of tokens."""
+class SamplingFields(BodyFields):
+    """The sampling parameters of llama-server and of OpenAI's API."""
 
     temperature: float | None = Field(None, ge=0)
     dynatemp_range: float | None = Field(None, ge=0)
@@ -195,44 +176,6 @@ class SamplingFields(Fields):
         return msgspec.convert(given, SamplingParams)
 
 
-# What changes an answer in other servers but cannot be had here, with the values that ask for nothing and so pass.
-_ELSEWHERE: dict[str, tuple[Any, ...]] = {
-    # llama-server's
-    "adaptive_decay": (),
-    "adaptive_target": (-1,),
-    "chat_format": (),
-    "generation_prompt": ("",),
-    "grammar_lazy": (False,),
-    "grammar_triggers": ([],),
-    "preserved_tokens": ([],),
-    "t_max_prompt_ms": (-1, 0),
-    # vLLM's and its relatives'
-    "allowed_token_ids": ([],),
-    "bad_words": ([],),
-    "guided_choice": (),
-    "guided_grammar": (),
-    "guided_json": (),
-    "guided_regex": (),
-    "include_stop_str_in_output": (False,),
-    "length_penalty": (1,),
-    "min_tokens": (0,),
-    "prompt_logprobs": (),
-    "repetition_penalty": (1,),
-    "skip_special_tokens": (True,),
-    "stop_token_ids": ([],),
-    "structured_outputs": (),
-    "truncate_prompt_tokens": (),
-    "use_beam_search": (False,),
-    # Ollama's
-    "format": ("",),
-    "options": ({},),
-    "think": (False,),
-}
-# Nothing is ever shifted out of a context here, so what to keep then and how to reuse the rest asks for nothing; nor
-# does anything else in this list change an answer.
-NO_EFFECT = ("backend_sampling", "keep_alive", "n_cache_reuse", "n_discard", "n_keep", "priority", "verbose")
-
-
 class LoraScale(Fields):
     """An adapter by its number, and how strongly it is to act."""
 
@@ -241,7 +184,44 @@ class LoraScale(Fields):
 
 
 class GenerationFields(SamplingFields):
-    """And about the generation itself."""
+    """The parameters that every endpoint that generates has."""
+
+    unsupported: ClassVar[Unsupported] = {
+        # llama-server's
+        "adaptive_decay": (),
+        "adaptive_target": (-1,),
+        "chat_format": (),
+        "generation_prompt": ("",),
+        "grammar_lazy": (False,),
+        "grammar_triggers": ([],),
+        "preserved_tokens": ([],),
+        "t_max_prompt_ms": (-1, 0),
+        # vLLM's and its relatives'
+        "allowed_token_ids": ([],),
+        "bad_words": ([],),
+        "guided_choice": (),
+        "guided_grammar": (),
+        "guided_json": (),
+        "guided_regex": (),
+        "include_stop_str_in_output": (False,),
+        "length_penalty": (1,),
+        "min_tokens": (0,),
+        "prompt_logprobs": (),
+        "repetition_penalty": (1,),
+        "skip_special_tokens": (True,),
+        "stop_token_ids": ([],),
+        "structured_outputs": (),
+        "truncate_prompt_tokens": (),
+        "use_beam_search": (False,),
+        # Ollama's
+        "format": ("",),
+        "options": ({},),
+        "think": (False,),
+    }
+    # The context is never shifted here, so the fields that control shifting have no effect.
+    without_effect = frozenset(
+        {"backend_sampling", "keep_alive", "n_cache_reuse", "n_discard", "n_keep", "priority", "verbose"}
+    )
 
     model: str | None = None
     stream: bool = False
@@ -267,8 +247,12 @@ class GenerationFields(SamplingFields):
     draft_n_min: int | None = Field(None, ge=0, le=MOST_DRAFTED, alias="speculative.n_min")
     draft_p_min: float | None = Field(None, ge=0, le=1, alias="speculative.p_min")
 
+    @property
+    def stop_strings(self) -> list[str]:
+        return self.stop or []
+
     def constraints(self) -> list[Constraint]:
-        """Everything that says what an answer must look like."""
+        """Everything that constrains the shape of the answer."""
         found: list[Constraint] = []
         if self.grammar:
             # As llama-server has it with llguidance: this mark tells the one kind of grammar from the other.
@@ -290,15 +274,17 @@ class GenerationFields(SamplingFields):
         return sorted({f"format:{name}" for schema in self.schemas for name in unknown_formats(schema)})
 
     def request(
-        self, request_id: int, prompt: Prompt, *, sampling: SamplingParams, max_tokens: int | None, **more: Any
+        self, prompt: Prompt, *, sampling: SamplingParams, max_tokens: int | None, **more: Any
     ) -> GenerateRequest:
+        """The one place where fields become a `GenerateRequest`."""
         constraints = self.constraints()
         return GenerateRequest(
-            id=request_id,
+            id=0,
+            request_id=REQUEST_ID.get(),
             prompt=prompt,
             sampling=sampling,
             max_tokens=None if max_tokens == -1 else max_tokens,
-            stop=tuple(self.stop or ()),
+            stop=tuple(self.stop_strings),
             constraint=constraints[0] if constraints else None,
             cache_prompt=self.cache_prompt is not False,
             id_slot=None if self.id_slot == -1 else self.id_slot,
@@ -314,50 +300,22 @@ class GenerationFields(SamplingFields):
             **more,
         )
 
-    @model_validator(mode="before")
     @classmethod
-    def _refuse_what_is_elsewhere(cls, data: Any) -> Any:
-        data = without_unsupported(data, _ELSEWHERE, NO_EFFECT)
-        if not isinstance(data, dict):
-            return data
-        known = cls.model_fields
-        others = {name for name in data if name not in known and name in _all_names()}
-        if asked := [name for name in others if data[name] is not None]:
-            raise UnsupportedParameter(f"{min(asked)!r} is no parameter of this endpoint", param=min(asked))
+    def without_other_fields(cls, data: dict[str, Any], generation_fields: Set[str]) -> dict[str, Any]:
+        """Refuse fields of other endpoints: the client expects an effect."""
+        others = (data.keys() & generation_fields) - cls.model_fields.keys()
+        for name in sorted(others):
+            if data[name] is not None:
+                raise UnsupportedParameter(f"{name!r} is not a parameter of this endpoint", param=name)
         return {name: value for name, value in data.items() if name not in others}
 
     @model_validator(mode="after")
     def _one_constraint(self) -> GenerationFields:
         names = [constraint.param for constraint in self.constraints()]
         if len(names) > 1:
-            raise InvalidRequest(f"{' and '.join(names)} cannot both be kept to: send one of them", param=names[1])
+            raise InvalidRequest(f"{' and '.join(names)} are mutually exclusive", param=names[1])
         return self
-
-
-@cache
-def _all_names() -> frozenset[str]:
-    """The fields of every endpoint that generates. One that means something elsewhere is not taken for unknown."""
-    found: set[str] = set()
-    pending = GenerationFields.__subclasses__()
-    while pending:
-        schema = pending.pop()
-        found |= schema.model_fields.keys()
-        pending += schema.__subclasses__()
-    return frozenset(found)
 
 
 def schema_constraint(schema: dict[str, Any] | bool, param: str) -> Constraint:
     return Constraint("json_schema", msgspec.json.encode(schema).decode(), param)
-
-
-def without_unsupported(data: Any, unsupported: dict[str, tuple[Any, ...]], ignored: tuple[str, ...]) -> Any:
-    """A body less what has no effect. `unsupported` names what cannot be honoured, with the values that ask for nothing
-    and therefore pass.
-    """
-    if not isinstance(data, dict):
-        return data
-    for name, neutral in unsupported.items():
-        value = data.get(name)
-        if value is not None and value not in neutral:
-            raise UnsupportedParameter(f"{name!r} is not supported yet", param=name)
-    return {name: value for name, value in data.items() if name not in unsupported and name not in ignored}

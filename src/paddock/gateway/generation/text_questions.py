@@ -11,13 +11,13 @@ from fastapi import Request
 from paddock.errors import InvalidRequest
 from paddock.fleet import Fleet, Model
 from paddock.gateway.auth.caller import caller_of
-from paddock.gateway.http.disconnect import while_listening
+from paddock.gateway.http.disconnect import until_disconnect
 from paddock.types import ChatPrompt
 from paddock.wire import ReadPrompt, Text, TextQuestion, Tokens
 
 
 async def ask(request: Request, fleet: Fleet, model: Model, question: Callable[[int], TextQuestion]) -> Tokens | Text:
-    return await while_listening(request, fleet.ask(model, question, caller_of(request).origin))
+    return await until_disconnect(request, fleet.ask(model, question, caller_of(request).origin))
 
 
 async def count_tokens(request: Request, fleet: Fleet, model: Model, prompt: ChatPrompt) -> int:

@@ -13,7 +13,7 @@ from paddock.fleet import Fleet, Model
 from paddock.gateway.auth.caller import caller_of
 from paddock.gateway.auth.metering import meter_of
 from paddock.gateway.auth.reservation import rough_tokens
-from paddock.gateway.http.disconnect import while_listening
+from paddock.gateway.http.disconnect import until_disconnect
 from paddock.types import ModelKind, PoolRequest
 from paddock.wire import Pooled
 
@@ -33,7 +33,7 @@ async def pool(
     if model.clustered:
         meter.pooling(estimate)  # nobody tells how far it has come there
     origin = caller_of(request).origin
-    pooled = await while_listening(
+    pooled = await until_disconnect(
         request, fleet.pool(model, kind, lambda id: msgspec.structs.replace(message, id=id), origin, meter.pooling)
     )
     meter.pooled(pooled.tokens)

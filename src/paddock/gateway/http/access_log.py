@@ -1,40 +1,56 @@
-"""The outermost layer: a request id, one log line per request, and no exception that reaches the client raw."""
+"""The outermost layer: request ids, one log line per request, and an error response for unhandled exceptions."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddock.errors import PaddockError
-from paddock.gateway.auth.audit import AUDITED, AuditLog, Record, detail_of, now, result_of
-from paddock.gateway.auth.caller import CALLER, MODEL, NOBODY
-from paddock.gateway.auth.metering import METER
-from paddock.gateway.generation.job_ids import HEADER, JOB
-from paddock.gateway.http.bodies import BODY, HELD, IGNORED
 from paddock.gateway.http.failure_log import FAILURE, Failure
 from paddock.gateway.http.request_ids import REQUEST_ID, request_id_from
-from paddock.gateway.http.responses import error_event, error_response
+from paddock.gateway.http.responses import ErrorFormats, error_event, error_response
+from paddock.gateway.http.scope import (
+    BODY,
+    ERROR_FORMAT,
+    HEALTH_PATHS,
+    HELD,
+    IGNORED,
+    JOB,
+    KEY_NAME,
+    METER,
+    MODEL,
+    SEND_EVENT,
+)
 
+JOB_HEADER: Final = "x-job-id"
 _log = structlog.get_logger(__name__)
-_QUIET = frozenset({"/health", "/v1/health", "/metrics"})
 _LONGEST_PROMPT = 100_000
-_LONGEST_PATH = 200
 
 
 class AccessLog:
-    """`headers` are those that every response has. With `log_prompts` the bodies of requests are logged too."""
+    """`headers` are added to every response. `on_end` is called with the scope and the status of each request; a status
+    of 0 means that there was no response. With `log_prompts` the bodies of requests are logged too.
+    """
 
     def __init__(
-        self, app: ASGIApp, headers: dict[str, str], *, log_prompts: bool, audit: AuditLog | None = None
+        self,
+        app: ASGIApp,
+        headers: dict[str, str],
+        error_formats: ErrorFormats,
+        *,
+        log_prompts: bool,
+        on_end: Callable[[Scope, int], None] | None = None,
     ) -> None:
         self._app = app
         self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        self._error_formats = error_formats
         self._log_prompts = log_prompts
-        self._audit = audit
+        self._on_end = on_end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -43,6 +59,7 @@ class AccessLog:
         request_id = request_id_from(Headers(scope=scope).get("x-request-id"))
         REQUEST_ID.set(request_id)
         FAILURE.set(failure := Failure())
+        scope[ERROR_FORMAT] = self._error_formats.of(scope["path"])
         begun = time.perf_counter()
         status = 0
         finished = False
@@ -53,12 +70,12 @@ class AccessLog:
                 status = message["status"]
                 headers = MutableHeaders(scope=message)
                 headers["x-request-id"] = request_id
-                said = {name for name, _ in message["headers"]}
-                headers.raw.extend(header for header in self._headers if header[0] not in said)
+                present = {name for name, _ in message["headers"]}
+                headers.raw.extend(header for header in self._headers if header[0] not in present)
                 if ignored := scope.get(IGNORED):
                     headers["x-paddock-ignored-fields"] = ignored
                 if job := scope.get(JOB):
-                    headers[HEADER] = job
+                    headers[JOB_HEADER] = job
                 if METER in scope:
                     scope[METER].answered(status)
                     headers.update(scope[METER].headers())
@@ -66,30 +83,27 @@ class AccessLog:
                 finished = not message.get("more_body", False)
             await send(message)
 
-        # The parts of a stream need none of what the layers in between do for a response.
-        scope["paddock.send_part"] = send
+        scope[SEND_EVENT] = send
         if self._log_prompts:
             scope[BODY] = b""
         try:
             await self._app(scope, receive, watch)
         except Exception:
             _log.exception("unhandled error", request_id=request_id, path=scope["path"])
-            error = PaddockError(f"something went wrong inside the server; its log has it as {request_id}")
+            error = PaddockError(f"internal error; the server log has the details under {request_id}")
             if status == 0:
-                await error_response(error, scope["path"])(scope, receive, watch)
+                await error_response(error, scope)(scope, receive, watch)
             elif not finished:
-                await watch(
-                    {"type": "http.response.body", "body": error_event(error, scope["path"]), "more_body": False}
-                )
+                await watch({"type": "http.response.body", "body": error_event(error, scope), "more_body": False})
         finally:
             if METER in scope:
                 scope[METER].close()
             if HELD in scope:
                 scope[HELD].release()
-            if self._audit is not None and AUDITED in scope:
-                self._audit.record(_audited(scope, status, request_id))
+            if self._on_end is not None:
+                self._on_end(scope, status)
             level = failure.level
-            write = getattr(_log, "debug" if level != "error" and scope["path"] in _QUIET else level)
+            write = getattr(_log, "debug" if level != "error" and scope["path"] in HEALTH_PATHS else level)
             write(
                 "request",
                 method=scope["method"],
@@ -97,46 +111,31 @@ class AccessLog:
                 status=status or "client left",
                 duration_ms=round((time.perf_counter() - begun) * 1000, 1),
                 request_id=request_id,
-                **_told(failure),
-                **_more(scope),
+                **_error_fields(failure),
+                **_request_fields(scope),
             )
 
 
-def _audited(scope: Scope, status: int, request_id: str) -> Record:
-    client = scope.get("client")
-    return Record(
-        time=now(),
-        action=f"{scope['method']} {scope['path'][:_LONGEST_PATH]}",
-        key=scope.get(CALLER, NOBODY).name or None,
-        address=client[0] if client else "",
-        result=result_of(status),
-        status=status,
-        detail=detail_of(scope[AUDITED].get("body", b"")),
-        request_id=request_id,
-    )
-
-
-def _told(failure: Failure) -> dict[str, Any]:
-    """The error's code; and why, where it is the server's."""
+def _error_fields(failure: Failure) -> dict[str, Any]:
+    """The error's code, and its message unless the client caused the error."""
     if failure.error is None:
         return {}
     fields = {"error": failure.error.code}
     return fields if failure.level == "info" else fields | {"reason": failure.error.message}
 
 
-def _more(scope: Scope) -> dict[str, Any]:
-    """Who asked and what became of it, as far as it came to that."""
+def _request_fields(scope: Scope) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if client := scope.get("client"):
         fields["client"] = client[0]
-    if name := scope.get(CALLER, NOBODY).name:
+    if name := scope.get(KEY_NAME):
         fields["key"] = name
     if model := scope.get(MODEL):
         fields["model"] = model
     if job := scope.get(JOB):
         fields["job_id"] = job
     if METER in scope:
-        fields |= scope[METER].told()
+        fields |= scope[METER].log_fields()
     if body := scope.get(BODY):
         fields["body"] = body[:_LONGEST_PROMPT].decode("utf-8", "replace")
     return fields

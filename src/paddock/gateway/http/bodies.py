@@ -1,12 +1,13 @@
-"""Request bodies: read within a limit, parsed strictly, refused by naming the field.
+"""Request bodies: read within a limit and parsed strictly. Errors name the field.
 
-A field that nobody here has heard of is left out, and named in the response (see `docs/guides/http-api.md`).
+A field that no endpoint knows is ignored, and named in a header of the response (see `docs/guides/http-api.md`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -24,31 +25,24 @@ from paddock.errors import (
     RequestTooLarge,
     UnsupportedParameter,
 )
-from paddock.gateway.auth.audit import AUDITED
-from paddock.gateway.auth.caller import owner_of
-from paddock.gateway.generation.fields import Fields
 from paddock.gateway.http.body_budget import BodyBudget, Pace
+from paddock.gateway.http.fields import BodyFields
 from paddock.gateway.http.parse_turns import ParseTurns
+from paddock.gateway.http.scope import AUDITED, BODY, HELD, IGNORED, owner_of
 from paddock.gateway.http.sizes import MOST_MISTAKES, refuse_bulk, too_deep
 
 Body = TypeVar("Body", bound=BaseModel)
 
-IGNORED = "paddock.ignored_fields"
-"""Where the request's scope says, ready for a header, what was left out of its body."""
-BODY = "paddock.body"
-"""Where it has the body itself, if it is there already: somebody wants to log it."""
 _PIECE = 128 * 1024
 _MOST_NAMES, _LONGEST_NAME = 16, 80
-HELD = "paddock.held_body"
-"""Where it has what the body takes of the budget, to be given back when the request ends."""
 
 
 async def read_body(
     request: Request, schema: type[Body], *, limit: int, optional: bool = False, exact: bool = False
 ) -> Body:
-    """The body as its schema has it. An `optional` one may be left out, which says the same as an empty object.
+    """Read and validate the body. An `optional` body may be absent, which is the same as an empty object.
 
-    Fields that the schema does not know are ignored, by the path to them, unless it must be `exact`.
+    Fields that the schema does not know are ignored, unless the body must be `exact`.
     """
     data = await _read(request, limit)
     if BODY in request.scope:
@@ -57,19 +51,19 @@ async def read_body(
         request.scope[AUDITED]["body"] = data
     if optional and not data:
         data = b"{}"
-    turns: ParseTurns = request.app.state.body_rules.turns
-    async with turns.turn(owner_of(request), len(data)):
-        body, ignored = _parse(data, schema, exact=exact)
+    rules: BodyRules = request.app.state.body_rules
+    async with rules.turns.turn(owner_of(request), len(data)):
+        body, ignored = _parse(data, schema, rules.generation_fields, exact=exact)
     if ignored:
         request.scope[IGNORED] = _header(ignored)
     return body
 
 
-def _parse(data: bytes, schema: type[Body], *, exact: bool) -> tuple[Body, list[str]]:
+def _parse(data: bytes, schema: type[Body], generation_fields: Set[str], *, exact: bool) -> tuple[Body, list[str]]:
     """The body, and the paths of the fields that were ignored."""
     refuse_bulk(data, getattr(schema, "token_lists", frozenset()))
     try:
-        body = schema.model_validate_json(data)
+        body = schema.model_validate_json(data, context=generation_fields)
     except ValidationError as error:
         problems = _problems(error)
     else:
@@ -77,18 +71,18 @@ def _parse(data: bytes, schema: type[Body], *, exact: bool) -> tuple[Body, list[
     unknown = [problem["loc"] for problem in problems if problem["type"] == "extra_forbidden"]
     if exact or len(unknown) < len(problems):
         raise _explain(problems, schema)
-    # Validated again without them, which costs only those who send them.
+    # A second validation without them: only requests with unknown fields pay for it.
     content = json.loads(data)
     ignored = [_remove(content, place) for place in unknown]
     try:
-        body = schema.model_validate_json(json.dumps(content))
+        body = schema.model_validate_json(json.dumps(content), context=generation_fields)
     except ValidationError as error:
         raise _explain(_problems(error), schema) from None
     return body, [*ignored, *_ignored_by(body)]
 
 
 def _ignored_by(body: BaseModel) -> list[str]:
-    return body.ignored() if isinstance(body, Fields) else []
+    return body.ignored() if isinstance(body, BodyFields) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +91,17 @@ class BodyRules:
     rate: int
     budget: BodyBudget
     turns: ParseTurns
+    generation_fields: Set[str] = frozenset()
+    """The fields of all endpoints that generate. One endpoint's field is an error at another, not unknown."""
 
 
 async def _read(request: Request, limit: int) -> bytes:
     rules: BodyRules = request.app.state.body_rules
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
-        raise RequestTooLarge(f"the body has {declared} bytes; the limit is {limit}")
+        raise RequestTooLarge(f"the body has {declared} bytes; the limit is {limit} (server.max_body_bytes)")
     held = request.scope[HELD] = rules.budget.open(owner_of(request))
-    # In pieces: a large buffer that grows is moved again and again, and leaves holes of its size in the heap.
+    # In pieces: a large buffer that grows is copied again and again, and fragments the heap.
     pieces = [bytearray()]
     now = asyncio.get_running_loop().time
     begun = now()
@@ -114,7 +110,7 @@ async def _read(request: Request, limit: int) -> bytes:
         async with asyncio.timeout_at(pace.deadline) as deadline:
             async for chunk in request.stream():
                 if held.size + len(chunk) > limit:
-                    raise RequestTooLarge(f"the body has more than {limit} bytes")
+                    raise RequestTooLarge(f"the body has more than {limit} bytes (server.max_body_bytes)")
                 held.grow(len(chunk))
                 if len(pieces[-1]) >= _PIECE:
                     pieces.append(bytearray())
@@ -122,26 +118,26 @@ async def _read(request: Request, limit: int) -> bytes:
                 pace.received(len(chunk), now())
                 deadline.reschedule(pace.deadline)
     except ClientDisconnect:
-        raise InvalidRequest("the client went away while sending the body") from None
+        raise InvalidRequest("the client disconnected while it sent the body") from None
     except TimeoutError:
         raise RequestTimeout(
-            f"{held.size} bytes of the body came in {now() - begun:.1f} s, and the last of them too slowly: every "
-            f"{rules.timeout:g} s must bring {rules.rate * rules.timeout:.0f} bytes, or its end"
+            f"the body arrives too slowly: {held.size} bytes in {now() - begun:.1f} s; at least "
+            f"{rules.rate * rules.timeout:.0f} bytes are required every {rules.timeout:g} s"
         ) from None
     else:
         return b"".join(pieces)
     finally:
-        pieces.clear()  # what was raised refers to this frame, until the collector of cycles comes
+        pieces.clear()  # an exception keeps this frame alive until the garbage collector runs
 
 
 def _problems(error: ValidationError) -> list[Any]:
-    if error.error_count() > MOST_MISTAKES:  # each of which would have to be made a sentence of
-        raise InvalidRequest(f"{error.error_count()} values in the body are wrong or unknown: too many to name them")
+    if error.error_count() > MOST_MISTAKES:  # formatting them would take too long
+        raise InvalidRequest(f"{error.error_count()} values in the body are invalid or unknown")
     return error.errors(include_url=False, include_input=False)
 
 
 def _remove(content: Any, place: tuple[Any, ...]) -> str:
-    """Take the field there out of a body and return its path. Parts that only pydantic sees are passed over."""
+    """Remove the field from the body and return its path, without the parts that only pydantic adds."""
     *within, name = place
     path: list[str | int] = []
     for part in within:
@@ -154,7 +150,7 @@ def _remove(content: Any, place: tuple[Any, ...]) -> str:
 
 
 def _header(names: list[str]) -> str:
-    """The names as a header can hold them, and no more of them than anybody reads."""
+    """The names as a header value, shortened to a readable length."""
     shown = [quote(name[:_LONGEST_NAME], safe="[]:") for name in names[:_MOST_NAMES]]
     if len(names) > _MOST_NAMES:
         shown.append(f"and {len(names) - _MOST_NAMES} more")
@@ -162,9 +158,9 @@ def _header(names: list[str]) -> str:
 
 
 def _explain(problems: list[Any], schema: type[BaseModel]) -> PaddockError:
-    """The first problem, in a sentence, with the field as `messages[0].role`. Unknown fields are the least of them."""
+    """The first problem as an error, with the field as `messages[0].role`. Unknown fields come last."""
     problem = min(problems, key=lambda problem: problem["type"] == "extra_forbidden")
-    # Not the names that pydantic gives to the branches of a union.
+    # Without the names that pydantic gives to the branches of a union.
     param = _joined([part for part in problem["loc"] if isinstance(part, int) or _is_name(part)])
     message = problem["msg"].removeprefix("Value error, ")
     match problem["type"]:
@@ -184,7 +180,7 @@ def _explain(problems: list[Any], schema: type[BaseModel]) -> PaddockError:
 
 
 def _is_name(part: str) -> bool:
-    """Whether it can be a field's. Some of llama-server's have a dot in them."""
+    """Whether it can be the name of a field. Some of llama-server's names contain a dot."""
     return all(word.isidentifier() for word in part.split("."))
 
 

@@ -1,4 +1,4 @@
-"""Work for a client that may leave before it is done."""
+"""Work that stops when the client disconnects."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from paddock.errors import InvalidRequest
 T = TypeVar("T")
 
 
-async def while_listening(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """What the work results in. It is cancelled when the client goes away, which is noticed once its body is read."""
+async def until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of the work, which is cancelled when the client disconnects. The body must have been read."""
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(left(request.receive))
+    leaving = asyncio.ensure_future(disconnected(request.receive))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise InvalidRequest("the client went away before the answer was ready")
+            raise InvalidRequest("the client disconnected before the answer was ready")
         return working.result()
     finally:
         working.cancel()
@@ -29,7 +29,7 @@ async def while_listening(request: Request, work: Coroutine[Any, Any, T]) -> T:
         await asyncio.gather(working, leaving, return_exceptions=True)
 
 
-async def left(receive: Receive) -> None:
-    """Wait until the client has gone."""
+async def disconnected(receive: Receive) -> None:
+    """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,6 +1,6 @@
-"""What the routes tell OpenAPI: the bodies they read and the answers they give.
+"""The OpenAPI document, and what each route declares for it.
 
-Routes answer with bytes that msgspec has encoded, of which FastAPI knows nothing; so each says for itself.
+Routes answer with bytes that msgspec has encoded, so FastAPI cannot derive their schemas.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from fastapi.routing import APIRoute, iter_route_contexts
 from pydantic import BaseModel
 from starlette.routing import BaseRoute
 
-from paddock.gateway.auth.permissions import Need
+from paddock.gateway.http.framing import SSE, Framing
 
-_JSON, _EVENTS, _TEXT = "application/json", "text/event-stream", "text/plain"
+_JSON, _TEXT = "application/json", "text/plain"
 _DEFINITIONS = "#/$defs/"
 
 
@@ -48,10 +48,13 @@ def describe(
     error: Any = Error,
     prefix: str = "",
     text: bool = False,
+    framing: Framing = SSE,
 ) -> dict[str, Any]:
-    """For the decorator of a route that answers with one of these and, where asked for a stream, with such events;
-    `done`: OpenAI's mark comes after them; `named`: each is called by its type. The `prefix` tells a dialect's schemas
-    from others of the same name. With `text` it answers with plain text.
+    """Arguments for the decorator of a route.
+
+    `answers` are the schemas of its bodies and `events` those of its stream. `done`: OpenAI's `[DONE]` ends the stream.
+    `named`: every event has its type as its name. `prefix` makes the names of a dialect's schemas unique. `text`: the
+    answer can be plain text.
     """
 
     def content() -> dict[str, Any]:
@@ -59,7 +62,7 @@ def describe(
         if text:
             made[_TEXT] = {"schema": {"type": "string"}}
         if events:
-            made[_EVENTS] = {"schema": _event_schema(events, error, done=done, named=named)}
+            made[framing.media_type] = {"schema": _event_schema((*events, error), framing, done=done, named=named)}
         return made
 
     def failure() -> dict[str, Any]:
@@ -93,8 +96,10 @@ class _Later(dict[str, Any]):
             self["content"] = _prefixed(self._content(), self._prefix) if self._prefix else self._content()
 
 
-def _event_schema(events: tuple[Any, ...], error: Any, *, done: bool, named: bool) -> dict[str, Any]:
-    data: dict[str, Any] = {"type": "string", "contentMediaType": _JSON, "contentSchema": _schema((*events, error))}
+def _event_schema(events: tuple[Any, ...], framing: Framing, *, done: bool, named: bool) -> dict[str, Any]:
+    if framing is not SSE:
+        return _schema(events)
+    data: dict[str, Any] = {"type": "string", "contentMediaType": _JSON, "contentSchema": _schema(events)}
     if done:
         data = {"anyOf": [data, {"const": "[DONE]"}]}
     event: dict[str, Any] = {"description": "An error ends a stream."}
@@ -108,7 +113,7 @@ def _event_schema(events: tuple[Any, ...], error: Any, *, done: bool, named: boo
 
 
 def _prefixed(part: Any, prefix: str) -> Any:
-    """The same with all definitions under longer names."""
+    """A copy with the prefix before the names of all definitions."""
     if isinstance(part, list):
         return [_prefixed(item, prefix) for item in part]
     if isinstance(part, str):
@@ -122,7 +127,7 @@ def _prefixed(part: Any, prefix: str) -> Any:
 
 
 def _referring(text: str, there: str) -> str:
-    """A text as it is; a reference as one to a definition there."""
+    """Plain text unchanged; a reference redirected."""
     return there + text.removeprefix(_DEFINITIONS) if text.startswith(_DEFINITIONS) else text
 
 
@@ -132,9 +137,9 @@ def _schema(alternatives: tuple[Any, ...]) -> dict[str, Any]:
 
 
 class OpenAPI:
-    """The application's description, made when it is first asked for."""
+    """The document of an application. It is built on the first request for it."""
 
-    def __init__(self, app: FastAPI, needs: Mapping[str, Need]) -> None:
+    def __init__(self, app: FastAPI, needs: Mapping[str, str]) -> None:
         self._app = app
         self._needs = needs
         self._document: dict[str, Any] | None = None
@@ -178,8 +183,8 @@ def _complete(route: BaseRoute) -> None:
                 part.complete()
 
 
-def _security(need: Need) -> list[dict[str, list[str]]]:
-    """One of the two ways to show a key; nothing, too, where the server has no keys."""
+def _security(need: str) -> list[dict[str, list[str]]]:
+    """Either of the two headers for a key, or none on a server without keys."""
     if need == "open":
         return []
     roles = ["admin"] if need == "admin" else []
@@ -187,7 +192,7 @@ def _security(need: Need) -> list[dict[str, list[str]]]:
 
 
 def _hoisted(part: Any, schemas: dict[str, Any]) -> Any:
-    """The same with all definitions in one place, where references from anywhere in a document can find them."""
+    """A copy with all definitions moved to the components of the document."""
     if isinstance(part, list):
         return [_hoisted(item, schemas) for item in part]
     if isinstance(part, str):

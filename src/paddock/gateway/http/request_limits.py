@@ -1,6 +1,6 @@
-"""The limits of `protocol.py` for a gateway that does not have the connections itself, as on a cluster.
+"""The limits of `connection.py` for a gateway behind Ray's HTTP proxies, which own the connections.
 
-There Ray's proxies have them, and pass on requests; so heads are measured and requests counted here.
+Request heads are measured and requests are counted here instead.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from paddock.errors import HeadersTooLarge, PaddockError, URITooLong
 from paddock.gateway.http.connection_limits import ConnectionLimits
 from paddock.gateway.http.connection_slots import PLACE, Place, Places
 from paddock.gateway.http.request_ids import REQUEST_ID, new_request_id
-from paddock.gateway.http.responses import error_response
+from paddock.gateway.http.responses import ErrorFormats, error_response
+from paddock.gateway.http.scope import ERROR_FORMAT
 
 _log = structlog.get_logger(__name__)
 
 
 class RequestLimits:
-    def __init__(self, app: ASGIApp, limits: ConnectionLimits) -> None:
+    def __init__(self, app: ASGIApp, limits: ConnectionLimits, error_formats: ErrorFormats | None = None) -> None:
         self._app = app
         self._limits = limits
+        self._error_formats = error_formats or ErrorFormats({})
         self._places = Places(limits.places)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -30,7 +32,8 @@ class RequestLimits:
         if (problem := too_large(scope, self._limits)) is not None:
             REQUEST_ID.set(request_id := new_request_id())
             _log.info("refused", status=problem.status, reason=problem.message, request_id=request_id)
-            await error_response(problem, scope["path"])(scope, receive, send)
+            scope[ERROR_FORMAT] = self._error_formats.of(scope["path"])
+            await error_response(problem, scope)(scope, receive, send)
             return
         scope[PLACE] = place = Place(self._places)
         try:
@@ -40,13 +43,13 @@ class RequestLimits:
 
 
 def too_large(scope: Scope, limits: ConnectionLimits) -> PaddockError | None:
-    """What is wrong with the size of a request's head."""
+    """The limit that the head of the request exceeds, if any."""
     url = len(scope.get("raw_path") or scope["path"].encode()) + len(scope.get("query_string", b""))
     if url > limits.url_bytes:
-        return URITooLong(f"the address has more than {limits.url_bytes} bytes")
+        return URITooLong(f"the URL has {url} bytes; the limit is {limits.url_bytes}")
     headers = scope["headers"]
     if len(headers) > limits.header_count:
-        return HeadersTooLarge(f"there are more than {limits.header_count} headers, which is the limit")
-    if sum(len(name) + len(value) for name, value in headers) > limits.header_bytes:
-        return HeadersTooLarge(f"the headers have more than {limits.header_bytes} bytes, which is the limit")
+        return HeadersTooLarge(f"the request has {len(headers)} headers; the limit is {limits.header_count}")
+    if (size := sum(len(name) + len(value) for name, value in headers)) > limits.header_bytes:
+        return HeadersTooLarge(f"the headers have {size} bytes; the limit is {limits.header_bytes}")
     return None

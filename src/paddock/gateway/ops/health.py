@@ -1,4 +1,4 @@
-"""`GET /health`: open to all, wakes nothing."""
+"""`GET /health`: needs no key and loads nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from paddock.errors import ModelLoading, ServerStopping
 from paddock.fleet import Fleet
 from paddock.gateway.http.openapi import describe
-from paddock.gateway.http.responses import JSON, error_response
+from paddock.gateway.http.responses import JSON
 
 
 class Health(msgspec.Struct, kw_only=True):
@@ -32,14 +32,14 @@ def health_routes(fleet: Fleet) -> APIRouter:
     @router.get("/v1/health", **describe(Health))
     async def health() -> Response:
         """200 when requests can be served. 503 while the only model is loading, as llama-server answers, and while
-        the server finishes its last requests (`server_stopping`). Once the model has left because it was idle it is
-        200 again: the next request loads it.
+        the server finishes its last requests (`server_stopping`). After an idle
+        timeout has unloaded the model it is 200 again: the next request loads it.
         """
         if fleet.stopping:
-            return error_response(ServerStopping("draining: the server finishes what it has and stops"), "/health")
+            raise ServerStopping("the server is stopping: it finishes its running requests")
         status = fleet.status()
         if len(status) == 1 and (status[0].state == "loading" or fleet.is_preloading(status[0].model)):
-            return error_response(ModelLoading("Loading model", retry_after=1), "/health")
+            raise ModelLoading("Loading model", retry_after=1)
         loaded = [item for item in status if item.state == "loaded"]
         total = sum(item.slots for item in loaded)
         busy = sum(min(item.running, item.slots) for item in loaded)

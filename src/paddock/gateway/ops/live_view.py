@@ -14,13 +14,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from paddock import __version__
-from paddock.errors import Unavailable
 from paddock.fleet import Fleet, FleetSnapshot, ModelRecord, ModelSnapshot, ModelStatus
 from paddock.gateway.auth.caller import Caller, caller_of
 from paddock.gateway.auth.gate import Gate
+from paddock.gateway.http.event_stream import EventStream
 from paddock.gateway.http.openapi import describe
-from paddock.gateway.http.responses import error_event
-from paddock.gateway.http.sse import EventStream
 from paddock.tally import Histogram
 from paddock.types import ModelKind, SlotView, SpanView, TreeView
 
@@ -161,23 +159,20 @@ def live_routes(fleet: Fleet, gate: Gate) -> APIRouter:
 
 async def _events(fleet: Fleet, gate: Gate, caller: Caller) -> AsyncGenerator[bytes]:
     shown: dict[str, _Seen] = {}
-    try:
-        async with aclosing(fleet.live_feed.snapshots()) as snapshots:
-            async for snapshot in snapshots:
-                if not gate.still_admits(caller):
-                    return
-                models = [model for model in snapshot.models if caller.may_ask(model.status.model)]
-                yield _event("state", _state(snapshot, models, caller))
-                for model in models:
-                    if model.tree is None:
-                        continue
-                    name, tally = model.status.model.name, (model.record or ModelRecord()).tally
-                    seen = _Seen(model.tree, tally.cache_hits, tally.cache_misses, tally.evictions)
-                    if shown.get(name) != seen:
-                        shown[name] = seen
-                        yield _event("tree", _tree(snapshot, name, seen, caller))
-    except Unavailable as error:
-        yield error_event(error)
+    async with aclosing(fleet.live_feed.snapshots()) as snapshots:
+        async for snapshot in snapshots:
+            if not gate.still_admits(caller):
+                return
+            models = [model for model in snapshot.models if caller.may_use(model.status.model)]
+            yield _event("state", _state(snapshot, models, caller))
+            for model in models:
+                if model.tree is None:
+                    continue
+                name, tally = model.status.model.name, (model.record or ModelRecord()).tally
+                seen = _Seen(model.tree, tally.cache_hits, tally.cache_misses, tally.evictions)
+                if shown.get(name) != seen:
+                    shown[name] = seen
+                    yield _event("tree", _tree(snapshot, name, seen, caller))
 
 
 def _event(name: str, data: LiveState | LiveTree) -> bytes:

@@ -20,11 +20,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddock import __version__
 from paddock.fleet import RequestRecord
-from paddock.gateway.ops.metrics import route_of
+from paddock.gateway.http.scope import HEALTH_PATHS, TRACE_KIND, route_of
 
-_QUIET = frozenset({"/health", "/v1/health", "/metrics"})
-_CHATS = ("/v1/chat/completions", "/v1/responses", "/v1/messages")
-_PATH = context.create_key("paddock.path")
+_SCOPE = context.create_key("paddock.scope")
 
 
 class Tracing:
@@ -50,7 +48,7 @@ class Tracing:
         return partial(self._trace, app)
 
     async def _trace(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in _QUIET:
+        if scope["type"] != "http" or scope["path"] in HEALTH_PATHS:
             return await app(scope, receive, send)
         parent = propagate.extract(
             {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
@@ -65,7 +63,7 @@ class Tracing:
                     span.set_status(Status(StatusCode.ERROR))
             await send(message)
 
-        within = context.set_value(_PATH, scope["path"], trace.set_span_in_context(span, parent))
+        within = context.set_value(_SCOPE, scope, trace.set_span_in_context(span, parent))
         token = context.attach(within)
         try:
             await app(scope, receive, watch)
@@ -139,4 +137,5 @@ def _stages(record: RequestRecord) -> Iterator[tuple[str, float]]:
 def _operation(record: RequestRecord) -> str:
     if record.kind != "generation":
         return "embeddings" if record.kind == "embedding" else "rerank"
-    return "chat" if str(context.get_value(_PATH)).startswith(_CHATS) else "text_completion"
+    scope = context.get_value(_SCOPE)
+    return str(scope.get(TRACE_KIND, "text_completion")) if isinstance(scope, dict) else "text_completion"

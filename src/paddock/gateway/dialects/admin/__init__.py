@@ -1,5 +1,20 @@
-"""The operator's requests: models loaded, unloaded and read again by hand, and how they all are."""
+"""The operator's API: load, unload, reload and drain models, and show their state."""
+
+from __future__ import annotations
+
+from typing import Final
 
 from paddock.gateway.dialects.admin.routes import admin_routes
+from paddock.gateway.dialects.dialect import Dialect
 
-__all__ = ["admin_routes"]
+ADMIN: Final = Dialect(
+    tag="admin",
+    routers=lambda services: [admin_routes(services)],
+    permissions={
+        "key": ["GET /models/sse"],
+        "admin": [
+            *("GET /admin/status", "POST /admin/load", "POST /admin/unload", "POST /admin/reload"),
+            *("POST /admin/drain", "POST /admin/undrain", "POST /models/load", "POST /models/unload"),
+        ],
+    },
+)

@@ -23,17 +23,17 @@ from paddock.gateway.dialects.admin.schema import (
     ModelStatusData,
     NamedModel,
     NamedReplica,
-    Nothing,
     ReloadDone,
     ReplicaDone,
     ReplicaState,
     UnloadRequest,
 )
+from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.http.bodies import read_body
+from paddock.gateway.http.event_stream import EventStream
+from paddock.gateway.http.fields import Nothing
 from paddock.gateway.http.openapi import Success, describe
 from paddock.gateway.http.responses import JSON
-from paddock.gateway.http.sse import EventStream
-from paddock.gateway.ops.reload import Reloader
 
 _log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -58,7 +58,8 @@ class _Background:
         task.add_done_callback(self._tasks.discard)
 
 
-def admin_routes(fleet: Fleet, reloader: Reloader, *, max_body: int) -> APIRouter:
+def admin_routes(services: Services) -> APIRouter:
+    fleet, max_body = services.fleet, services.settings.max_body_bytes
     router = APIRouter(tags=["admin"])
     background = _Background()
 
@@ -101,7 +102,7 @@ def admin_routes(fleet: Fleet, reloader: Reloader, *, max_body: int) -> APIRoute
         """Read the settings and the models' directory again. Only models that have changed are touched, and those
         finish what they are serving. If something is wrong, nothing changes.
         """
-        done = await reloader.reload()
+        done = await services.reloader.reload()
         names = [model.name for model in fleet.catalogue]
         return JSON(ReloadDone(models=names, changed=done.changed, restart_needed=done.restart_needed))
 
@@ -155,7 +156,7 @@ def admin_routes(fleet: Fleet, reloader: Reloader, *, max_body: int) -> APIRoute
 async def _events(fleet: Fleet, caller: Caller) -> AsyncGenerator[bytes]:
     async with aclosing(fleet.watch()) as watching:
         async for status in watching:
-            if caller.may_ask(status.model):
+            if caller.may_use(status.model):
                 yield _event(status)
 
 

@@ -4,11 +4,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from paddock.gateway.generation.fields import Fields
+from paddock.gateway.http.fields import BodyFields
 from paddock.types import SandboxState
 
 
-class NamedModel(Fields):
+class NamedModel(BodyFields):
     model: str
 
 
@@ -19,7 +19,7 @@ class UnloadRequest(NamedModel):
     """Whether to answer when they are gone, rather than when they are on their way."""
 
 
-class NamedReplica(Fields):
+class NamedReplica(BodyFields):
     model: str
     replica: str
 
@@ -27,10 +27,6 @@ class NamedReplica(Fields):
 class DrainRequest(NamedReplica):
     wait: bool = True
     """Whether to answer when it has finished what it has, rather than when it gets nothing new any more."""
-
-
-class Nothing(Fields):
-    pass
 
 
 class Done(msgspec.Struct, kw_only=True):

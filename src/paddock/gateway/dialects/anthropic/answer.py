@@ -1,14 +1,13 @@
-"""A message on its way out: one body, or the events that tell of it as it is written."""
+"""A message: one body, or a stream of events."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import closing
 
 import msgspec
 
-from paddock.errors import PaddockError
 from paddock.fleet import Generation
 from paddock.gateway.dialects.anthropic.request import MessagesRequest
 from paddock.gateway.dialects.anthropic.schema import (
@@ -36,21 +35,20 @@ from paddock.gateway.dialects.anthropic.schema import (
 from paddock.gateway.generation.generations import whole
 from paddock.gateway.generation.parts import Change, Part, Parts
 from paddock.gateway.generation.timings import timings_of
-from paddock.gateway.http.responses import error_event
+from paddock.gateway.http.framing import SSE
 from paddock.types import GenerateRequest, Usage
 from paddock.wire import Delta
 
-PATH = "/v1/messages"
 _encode = msgspec.json.Encoder().encode
 
 
-def to_generate(body: MessagesRequest, request_id: int) -> GenerateRequest:
-    request = body.request(request_id, body.prompt(), sampling=body.sampling(), max_tokens=body.max_tokens)
-    return msgspec.structs.replace(request, stop=tuple(body.stop_sequences)) if body.stop_sequences else request
+def parse(body: MessagesRequest) -> list[GenerateRequest]:
+    return [body.request(body.prompt(), sampling=body.sampling(), max_tokens=body.max_tokens)]
 
 
 class MessageAnswer:
-    def __init__(self, body: MessagesRequest, model: str, generation: Generation) -> None:
+    def __init__(self, body: MessagesRequest, model: str, generations: Sequence[Generation]) -> None:
+        (generation,) = generations
         self._generation = generation
         self._parts = Parts()
         self._hides_thoughts = body.thinking is not None and body.thinking.display == "omitted"
@@ -77,15 +75,12 @@ class MessageAnswer:
 
     async def events(self) -> AsyncGenerator[bytes]:
         with closing(self._generation) as generation:
-            try:
-                yield _written(MessageStart(self._message))
-                async for delta in generation:
-                    told = [self._told(change) for change in self._parts.feed(delta)]
-                    if delta.finish is not None:
-                        told += [self._ended(delta), MessageStop()]
-                    yield b"".join(_written(event) for event in told if event is not None)
-            except PaddockError as error:
-                yield error_event(error, path=PATH)
+            yield _written(MessageStart(self._message))
+            async for delta in generation:
+                events = [self._event(change) for change in self._parts.feed(delta)]
+                if delta.finish is not None:
+                    events += [self._ended(delta), MessageStop()]
+                yield b"".join(_written(event) for event in events if event is not None)
 
     def _ended(self, last: Delta) -> MessageDelta:
         assert last.usage is not None, "with the last delta"
@@ -115,7 +110,7 @@ class MessageAnswer:
             case "call":
                 return ToolUse(id=part.call_id, name=part.name, input=_object(part.text))
 
-    def _told(self, change: Change) -> Event | None:
+    def _event(self, change: Change) -> Event | None:
         part = change.part
         match change.kind:
             case "begins":
@@ -131,7 +126,7 @@ class MessageAnswer:
 
 
 def _object(text: str) -> object:
-    """A call's arguments. Those of an answer that was cut off need not be complete; they are then left out."""
+    """The arguments of a call; empty if the answer was cut off before they were complete."""
     try:
         return msgspec.json.decode(text or "{}")
     except msgspec.DecodeError:
@@ -148,7 +143,7 @@ def _usage(usage: Usage) -> MessageUsage:
 
 
 def _written(event: Event) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (str(event.__struct_config__.tag).encode(), _encode(event))
+    return SSE.event(_encode(event), str(event.__struct_config__.tag))
 
 
 PING = _written(Ping())

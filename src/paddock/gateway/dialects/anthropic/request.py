@@ -1,21 +1,24 @@
-"""What may be asked: messages of blocks, as a chat template will be told them."""
+"""The bodies of messages requests, and how they become the messages of a chat template."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Field, Tag, model_validator
 
 from paddock.errors import InvalidRequest
-from paddock.gateway.generation.conversation import FunctionName, JSONObject, ToolUse
-from paddock.gateway.generation.fields import (
-    LARGEST,
-    Fields,
-    GenerationFields,
-    StopStrings,
-    schema_constraint,
-    without_unsupported,
+from paddock.gateway.generation.conversation import (
+    TEXT_OR_LIST,
+    ConversationFields,
+    FunctionName,
+    JSONObject,
+    ToolUse,
+    by_field,
+    is_unfinished,
+    tool_call,
 )
+from paddock.gateway.generation.fields import LARGEST, StopStrings, schema_constraint
+from paddock.gateway.http.fields import Fields, Unsupported
 from paddock.gateway.http.sizes import MOST_MESSAGES, MOST_PARTS, MOST_TOOLS
 from paddock.types import ChatPrompt, Constraint, Tool
 
@@ -24,14 +27,14 @@ from paddock.types import ChatPrompt, Constraint, Tool
 
 class _Block(Fields):
     cache_control: dict[str, Any] | None = None
-    """Makes no difference: every prefix is kept for as long as there is room for it."""
+    """No effect: every prefix is cached while there is room."""
 
 
 class TextBlock(_Block):
     type: Literal["text"]
     text: str
     citations: list[Any] | None = None
-    """Of an earlier answer: they say nothing to the model."""
+    """From an earlier answer. Not part of the prompt."""
 
 
 class ThinkingBlock(_Block):
@@ -41,7 +44,7 @@ class ThinkingBlock(_Block):
 
 
 class RedactedThinkingBlock(_Block):
-    """Another server's thoughts; nobody here can read them."""
+    """Encrypted by another server, so it is left out of the prompt."""
 
     type: Literal["redacted_thinking"]
     data: str
@@ -54,12 +57,12 @@ class ToolUseBlock(_Block):
     input: JSONObject
 
     def rendered(self) -> dict[str, Any]:
-        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.input}}
+        return tool_call(self.id, self.name, self.input)
 
 
 _Texts = Annotated[
-    Annotated[str, Tag("(text)")] | Annotated[list[TextBlock], Tag("(blocks)"), Field(max_length=MOST_PARTS)],
-    Discriminator(lambda value: "(blocks)" if isinstance(value, list) else "(text)"),
+    Annotated[str, Tag("(text)")] | Annotated[list[TextBlock], Tag("(list)"), Field(max_length=MOST_PARTS)],
+    TEXT_OR_LIST,
 ]
 
 
@@ -78,23 +81,16 @@ class ToolResultBlock(_Block):
         }
 
 
-def _tag(*known: str) -> Discriminator:
-    def kind(block: Any) -> str | None:
-        found = block.get("type") if isinstance(block, dict) else getattr(block, "type", None)
-        return f"({found})" if found in known else None
-
-    message = f"its type must be {', '.join(known[:-1])} or {known[-1]}"
-    return Discriminator(kind, custom_error_type="block_type", custom_error_message=message)
-
-
 _Text = Annotated[TextBlock, Tag("(text)")]
-_UserBlock = Annotated[_Text | Annotated[ToolResultBlock, Tag("(tool_result)")], _tag("text", "tool_result")]
+_UserBlock = Annotated[
+    _Text | Annotated[ToolResultBlock, Tag("(tool_result)")], by_field("type", "text", "tool_result")
+]
 _AssistantBlock = Annotated[
     _Text
     | Annotated[ThinkingBlock, Tag("(thinking)")]
     | Annotated[RedactedThinkingBlock, Tag("(redacted_thinking)")]
     | Annotated[ToolUseBlock, Tag("(tool_use)")],
-    _tag("text", "thinking", "redacted_thinking", "tool_use"),
+    by_field("type", "text", "thinking", "redacted_thinking", "tool_use"),
 ]
 
 
@@ -105,12 +101,12 @@ def _joined(content: str | list[TextBlock]) -> str:
 class UserMessage(Fields):
     role: Literal["user"]
     content: Annotated[
-        Annotated[str, Tag("(words)")] | Annotated[list[_UserBlock], Tag("(blocks)"), Field(max_length=MOST_PARTS)],
-        Discriminator(lambda value: "(blocks)" if isinstance(value, list) else "(words)"),
+        Annotated[str, Tag("(text)")] | Annotated[list[_UserBlock], Tag("(list)"), Field(max_length=MOST_PARTS)],
+        TEXT_OR_LIST,
     ]
 
-    def told(self) -> list[dict[str, Any]]:
-        """Results are messages of their own, before what the user says to them."""
+    def rendered(self) -> list[dict[str, Any]]:
+        """Tool results become messages of their own, before the user's text."""
         if isinstance(self.content, str):
             return [{"role": "user", "content": self.content}]
         results = [block.rendered() for block in self.content if isinstance(block, ToolResultBlock)]
@@ -121,12 +117,11 @@ class UserMessage(Fields):
 class AssistantMessage(Fields):
     role: Literal["assistant"]
     content: Annotated[
-        Annotated[str, Tag("(words)")]
-        | Annotated[list[_AssistantBlock], Tag("(blocks)"), Field(max_length=MOST_PARTS)],
-        Discriminator(lambda value: "(blocks)" if isinstance(value, list) else "(words)"),
+        Annotated[str, Tag("(text)")] | Annotated[list[_AssistantBlock], Tag("(list)"), Field(max_length=MOST_PARTS)],
+        TEXT_OR_LIST,
     ]
 
-    def told(self) -> list[dict[str, Any]]:
+    def rendered(self) -> list[dict[str, Any]]:
         if isinstance(self.content, str):
             return [{"role": "assistant", "content": self.content}]
         texts = [block for block in self.content if isinstance(block, TextBlock)]
@@ -138,17 +133,12 @@ class AssistantMessage(Fields):
         return [message]
 
 
-def _role(message: Any) -> str | None:
-    role = message.get("role") if isinstance(message, dict) else getattr(message, "role", None)
-    return f"({role})" if role in ("user", "assistant") else None
-
-
 _Message = Annotated[
     Annotated[UserMessage, Tag("(user)")] | Annotated[AssistantMessage, Tag("(assistant)")],
-    Discriminator(_role, custom_error_type="role", custom_error_message="its role must be user or assistant"),
+    by_field("role", "user", "assistant"),
 ]
 
-# ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── other fields ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class ToolDefinition(_Block):
@@ -158,7 +148,7 @@ class ToolDefinition(_Block):
     description: str | None = None
     strict: bool | None = None
     eager_input_streaming: bool | None = None
-    """Makes no difference: arguments are streamed as they are written."""
+    """No effect: arguments are always streamed."""
 
     def tool(self) -> Tool:
         return Tool(self.name, self.input_schema, self.description or "", strict=bool(self.strict))
@@ -170,9 +160,9 @@ class ToolChoice(Fields):
     disable_parallel_tool_use: bool | None = None
 
     @model_validator(mode="after")
-    def _named_where_it_belongs(self) -> ToolChoice:
+    def _check_name(self) -> ToolChoice:
         if (self.type == "tool") != (self.name is not None):
-            raise ValueError("name belongs to the type tool, which needs it")
+            raise ValueError("name is required with type tool, and allowed only with it")
         return self
 
 
@@ -182,9 +172,9 @@ class Thinking(Fields):
     display: Literal["summarized", "omitted"] | None = None
 
     @model_validator(mode="after")
-    def _budget_where_it_belongs(self) -> Thinking:
+    def _check_budget(self) -> Thinking:
         if self.budget_tokens is not None and self.type != "enabled":
-            raise ValueError("budget_tokens belongs to the type enabled")
+            raise ValueError("budget_tokens is allowed with type enabled only")
         return self
 
 
@@ -198,27 +188,28 @@ class OutputConfig(Fields):
     format: OutputFormat | None = None
 
 
-# What would need a server that runs tools itself, or that edits what it is sent; with the values that ask for nothing.
-_ELSEWHERE: dict[str, tuple[Any, ...]] = {
-    "container": (),
-    # Sent by coding agents, to say that nothing is to be cleared.
-    "context_management": ({"edits": []}, {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}),
-    "mcp_servers": ([],),
-    "speed": ("standard",),
-}
-_LABELS = (
-    "cache_control",
-    "diagnostics",
-    "inference_geo",
-    "metadata",
-    "service_tier",
-    "user_profile_id",
-    "workspace_id",
-)
+class PromptFields(ConversationFields):
+    """The fields that make up the prompt."""
 
-
-class PromptFields(GenerationFields):
-    """What is read, as far as it can be counted without an answer."""
+    # These need a server that runs tools itself, or that edits the conversation.
+    unsupported: ClassVar[Unsupported] = {
+        "container": (),
+        # Coding agents send this; it clears nothing.
+        "context_management": ({"edits": []}, {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}),
+        "mcp_servers": ([],),
+        "speed": ("standard",),
+    }
+    without_effect = frozenset(
+        {
+            "cache_control",
+            "diagnostics",
+            "inference_geo",
+            "metadata",
+            "service_tier",
+            "user_profile_id",
+            "workspace_id",
+        }
+    )
 
     messages: list[_Message] = Field(min_length=1, max_length=MOST_MESSAGES)
     system: _Texts | None = None
@@ -227,7 +218,6 @@ class PromptFields(GenerationFields):
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
     output_format: OutputFormat | None = None
-    chat_template_kwargs: JSONObject | None = None
 
     @property
     def tool_use(self) -> ToolUse:
@@ -251,21 +241,17 @@ class PromptFields(GenerationFields):
         return found
 
     def prompt(self) -> ChatPrompt:
-        told = [message for turn in self.messages for message in turn.told()]
+        messages = [message for turn in self.messages for message in turn.rendered()]
         if system := _joined(self.system or ""):
-            told.insert(0, {"role": "system", "content": system})
-        effort = self.output_config.effort if self.output_config is not None else None
-        options = dict(self.chat_template_kwargs or {})
-        if effort is not None:
-            options.setdefault("reasoning_effort", effort)
-        last = told[-1]
-        begun = last["role"] == "assistant" and "tool_calls" not in last
+            messages.insert(0, {"role": "system", "content": system})
         return self.tool_use.prompt(
-            told,
-            ending="continue" if begun and (last["content"] or last.get("reasoning_content")) else "reply",
+            messages,
+            ending="continue" if is_unfinished(messages[-1]) else "reply",
             thinking=self._thinking(),
             thinking_budget=self.thinking.budget_tokens if self.thinking is not None else None,
-            template_options=options,
+            template_options=self.template_options(
+                self.output_config.effort if self.output_config is not None else None
+            ),
         )
 
     def _thinking(self) -> bool | None:
@@ -273,30 +259,24 @@ class PromptFields(GenerationFields):
             return None
         return self.thinking.type == "enabled"
 
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_what_is_not_there(cls, data: Any) -> Any:
-        return without_unsupported(data, _ELSEWHERE, _LABELS)
-
-    @model_validator(mode="after")
-    def _tools_to_choose_from(self) -> PromptFields:
-        self.tool_use.check(self.constraints(), name_at="tools[{}].name")
-        return self
-
 
 class MessagesRequest(PromptFields):
     max_tokens: int = Field(ge=1, le=LARGEST)
     stop_sequences: StopStrings | None = None
 
+    @property
+    def stop_strings(self) -> list[str]:
+        return self.stop_sequences or self.stop or []
+
     @model_validator(mode="after")
-    def _one_way_to_stop(self) -> MessagesRequest:
+    def _check_stop(self) -> MessagesRequest:
         if self.stop and self.stop_sequences:
-            raise InvalidRequest("stop and stop_sequences say the same: send one of them", param="stop")
+            raise InvalidRequest("stop and stop_sequences are mutually exclusive", param="stop")
         return self
 
 
 class CountTokensRequest(PromptFields):
-    """As a request for a message, of which it may have the rest as well."""
+    """It may have the other fields of a messages request as well."""
 
     max_tokens: int | None = Field(None, ge=1, le=LARGEST)
     stop_sequences: StopStrings | None = None

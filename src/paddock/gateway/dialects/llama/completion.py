@@ -1,4 +1,4 @@
-"""`POST /completion`, llama-server's own: prompts → generations → its answers, whole or as a stream."""
+"""`POST /completion` and `POST /infill`: llama-server's own completions."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import msgspec
-from fastapi import APIRouter, Request
-from fastapi.responses import Response
 
-from paddock.errors import PaddockError
-from paddock.fleet import Fleet, Generation
+from paddock.fleet import Generation
 from paddock.gateway.dialects.llama.schema import (
     InfillRequest,
     NativeCompletion,
@@ -26,55 +22,35 @@ from paddock.gateway.dialects.llama.schema import (
 )
 from paddock.gateway.dialects.llama.settings import lora_settings
 from paddock.gateway.generation.generations import Written, collect_all, merged
-from paddock.gateway.generation.job_ids import read_generation
-from paddock.gateway.generation.respond import respond
 from paddock.gateway.generation.timings import native_progress, timings_of
-from paddock.gateway.http.openapi import describe
-from paddock.gateway.http.responses import error_event
+from paddock.gateway.http.framing import SSE
 from paddock.types import GenerateRequest, InfillPrompt, Prompt, TextLogprobs
 from paddock.wire import Delta
 
 _encode = msgspec.json.Encoder().encode
 # How llama-server writes a seed that was not given.
 _ANY_SEED = 0xFFFFFFFF
-# One answer or several, whole or only the fields that were asked for.
-_ANSWERS = (NativeCompletion, list[NativeCompletion], dict[str, Any], list[dict[str, Any]])
-_EVENTS = (NativeCompletionPart, NativeCompletion, dict[str, Any])
+# One answer or several, with all fields or only with the requested ones.
+ANSWERS = (NativeCompletion, list[NativeCompletion], dict[str, Any], list[dict[str, Any]])
+EVENTS = (NativeCompletionPart, NativeCompletion, dict[str, Any])
 
 
-def completion_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
-    router = APIRouter(tags=["native"])
-
-    @router.post("/completion", **describe(*_ANSWERS, body=NativeCompletionRequest, events=_EVENTS))
-    @router.post("/completions", **describe(*_ANSWERS, body=NativeCompletionRequest, events=_EVENTS))
-    async def complete(request: Request) -> Response:
-        """How texts go on, as llama-server says it."""
-        body = await read_generation(request, NativeCompletionRequest, limit=max_body)
-        return await _answer(request, fleet, body, body.prompt)
-
-    @router.post("/infill", **describe(*_ANSWERS, body=InfillRequest, events=_EVENTS))
-    async def infill(request: Request) -> Response:
-        """What belongs between two texts, from a model that was made to fill gaps."""
-        body = await read_generation(request, InfillRequest, limit=max_body)
-        prompt = InfillPrompt(
-            body.input_prefix + body.prompt,
-            body.input_suffix,
-            [(file.filename, file.text) for file in body.input_extra],
-            ("input_prefix", "input_suffix"),
-        )
-        return await _answer(request, fleet, body, [prompt])
-
-    return router
+def parse_completion(body: NativeCompletionRequest) -> list[GenerateRequest]:
+    return [_request(body, prompt) for prompt in body.prompt]
 
 
-async def _answer(request: Request, fleet: Fleet, body: NativeFields, prompts: Sequence[Prompt]) -> Response:
-    requests = [partial(to_generate, body, prompt) for prompt in prompts]
-    return await respond(request, fleet, body, requests, partial(NativeAnswer, body))
+def parse_infill(body: InfillRequest) -> list[GenerateRequest]:
+    prompt = InfillPrompt(
+        body.input_prefix + body.prompt,
+        body.input_suffix,
+        [(file.filename, file.text) for file in body.input_extra],
+        ("input_prefix", "input_suffix"),
+    )
+    return [_request(body, prompt)]
 
 
-def to_generate(body: NativeFields, prompt: Prompt, request_id: int) -> GenerateRequest:
+def _request(body: NativeFields, prompt: Prompt) -> GenerateRequest:
     return body.request(
-        request_id,
         prompt,
         sampling=body.sampling(n_probs=body.n_probs or -1),
         max_tokens=body.limit,
@@ -115,20 +91,17 @@ class NativeAnswer:
         return bodies[0] if len(bodies) == 1 else bodies
 
     async def events(self) -> AsyncGenerator[bytes]:
-        """Server-sent events: the last of an answer has all that is known of it; an error event ends a broken one."""
+        """The last event of an answer has the fields of a whole answer."""
         streams: dict[tuple[int, int], _Streamed] = {}
-        try:
-            async with aclosing(merged(self._generations)) as coming:
-                async for place, delta in coming:
-                    streamed = streams.setdefault((place, delta.index), _Streamed())
-                    streamed.add(delta)
-                    if delta.finish is None or delta.text or delta.tokens:
-                        yield _event(self._part(place, delta, streamed.predicted))
-                    if delta.finish is not None:
-                        final = Written.of([delta])
-                        yield _event(self._final(place, delta.index, final, has_new_line=streamed.has_new_line))
-        except PaddockError as error:
-            yield error_event(error)
+        async with aclosing(merged(self._generations)) as coming:
+            async for place, delta in coming:
+                streamed = streams.setdefault((place, delta.index), _Streamed())
+                streamed.add(delta)
+                if delta.finish is None or delta.text or delta.tokens:
+                    yield _event(self._part(place, delta, streamed.predicted))
+                if delta.finish is not None:
+                    final = Written.of([delta])
+                    yield _event(self._final(place, delta.index, final, has_new_line=streamed.has_new_line))
 
     def _part(self, place: int, delta: Delta, predicted: int) -> NativeCompletionPart:
         part = NativeCompletionPart(
@@ -198,7 +171,7 @@ class NativeAnswer:
 
 
 def _event(content: Any) -> bytes:
-    return b"data: " + _encode(content) + b"\n\n"
+    return SSE.event(_encode(content))
 
 
 def _token_probabilities(item: TextLogprobs, *, after: bool) -> TokenProbabilities:

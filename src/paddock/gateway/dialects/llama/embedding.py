@@ -10,17 +10,18 @@ from fastapi.responses import Response
 from pydantic import Field, model_validator
 
 from paddock.errors import InvalidRequest
-from paddock.fleet import Fleet
 from paddock.gateway.auth.caller import model_for
-from paddock.gateway.generation.fields import Fields, Inputs
+from paddock.gateway.dialects.dialect import Services
+from paddock.gateway.generation.fields import Inputs
 from paddock.gateway.generation.vectors import floats, pool
 from paddock.gateway.http.bodies import read_body
+from paddock.gateway.http.fields import BodyFields
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON
 from paddock.types import PoolRequest
 
 
-class NativeEmbeddingRequest(Fields):
+class NativeEmbeddingRequest(BodyFields):
     token_lists = frozenset({"content", "input"})
 
     content: Inputs | None = None
@@ -43,7 +44,8 @@ class NativeEmbedding(msgspec.Struct, kw_only=True):
     """One vector, or without pooling one for each token."""
 
 
-def native_embedding_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
+def native_embedding_routes(services: Services) -> APIRouter:
+    fleet, max_body = services.fleet, services.settings.max_body_bytes
     router = APIRouter(tags=["native"])
 
     @router.post("/embedding", **describe(list[NativeEmbedding], body=NativeEmbeddingRequest))

@@ -7,8 +7,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import RootModel
 
-from paddock.fleet import Fleet
 from paddock.gateway.auth.caller import model_for
+from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.generation.fields import LoraScale
 from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.openapi import Success, describe
@@ -27,7 +27,8 @@ class LoraAdapter(msgspec.Struct):
     prompt_prefix: str
 
 
-def lora_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
+def lora_routes(services: Services) -> APIRouter:
+    fleet, max_body = services.fleet, services.settings.max_body_bytes
     router = APIRouter(tags=["native"])
 
     @router.get("/lora-adapters", **describe(list[LoraAdapter]))

@@ -12,8 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from paddock import __version__
 from paddock.config import ServerSettings
 from paddock.errors import InvalidRequest, NotSupported
-from paddock.fleet import Fleet, Model
+from paddock.fleet import Model
 from paddock.gateway.auth.caller import model_for
+from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.dialects.llama.settings import generation_settings
 from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.openapi import Success, describe
@@ -118,7 +119,8 @@ class Props(msgspec.Struct, kw_only=True):
     """As `system_fingerprint`; empty while the model is not loaded."""
 
 
-def props_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
+def props_routes(services: Services) -> APIRouter:
+    fleet, settings = services.fleet, services.settings
     router = APIRouter(tags=["native"])
 
     @router.get("/props", **describe(Props))

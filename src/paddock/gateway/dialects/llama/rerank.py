@@ -9,11 +9,12 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import Field, PlainValidator, StringConstraints
 
-from paddock.fleet import Fleet
 from paddock.gateway.auth.caller import model_for
-from paddock.gateway.generation.fields import LARGEST, Fields
+from paddock.gateway.dialects.dialect import Services
+from paddock.gateway.generation.fields import LARGEST
 from paddock.gateway.generation.vectors import PooledUsage, floats, pool, usage_of
 from paddock.gateway.http.bodies import read_body
+from paddock.gateway.http.fields import BodyFields
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON
 from paddock.gateway.http.sizes import MOST_DOCUMENTS
@@ -31,7 +32,7 @@ def _text(value: Any) -> str:
 Document = Annotated[str, PlainValidator(_text, json_schema_input_type=str | dict[Literal["text"], str])]
 
 
-class RerankRequest(Fields):
+class RerankRequest(BodyFields):
     query: Annotated[str, StringConstraints(min_length=1)]
     documents: list[Document] = Field(min_length=1, max_length=MOST_DOCUMENTS)
     model: str | None = None
@@ -56,7 +57,8 @@ class RankedList(msgspec.Struct, kw_only=True):
     results: list[Ranked]
 
 
-def rerank_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
+def rerank_routes(services: Services) -> APIRouter:
+    fleet, max_body = services.fleet, services.settings.max_body_bytes
     router = APIRouter(tags=["native"])
 
     @router.post("/rerank", **describe(RankedList, body=RerankRequest))

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 from pydantic import Field
 
-from paddock.gateway.generation.fields import LARGEST, Fields, GenerationFields, Prompts
+from paddock.gateway.generation.fields import LARGEST, GenerationFields, Prompts
 from paddock.gateway.generation.timings import NativeProgress, NativeTimings
+from paddock.gateway.http.fields import Fields
 from paddock.gateway.http.sizes import MOST_ANSWERS, MOST_FILES, MOST_RESPONSE_FIELDS
 
 # ── in ───────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,9 +9,8 @@ from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
-from paddock.config import ServerSettings
 from paddock.errors import InvalidRequest, NotSupported, Unavailable
-from paddock.fleet import Fleet
+from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.dialects.llama.settings import generation_settings
 from paddock.gateway.generation.timings import NativeTimings, native_timings
 from paddock.gateway.http.bodies import read_body
@@ -90,7 +89,8 @@ class ShownSlot(msgspec.Struct, kw_only=True):
     timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
 
 
-def slot_routes(fleet: Fleet, settings: ServerSettings) -> APIRouter:
+def slot_routes(services: Services) -> APIRouter:
+    fleet, settings = services.fleet, services.settings
     router = APIRouter(tags=["native"])
 
     @router.get("/slots", **describe(list[ShownSlot]))

@@ -9,17 +9,16 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import Field, PlainValidator
 
-from paddock.fleet import Fleet
 from paddock.gateway.auth.caller import model_for
-from paddock.gateway.dialects.openai.chat import to_generate
-from paddock.gateway.dialects.openai.schema import ChatCompletionRequest
-from paddock.gateway.generation.fields import LARGEST, Fields
+from paddock.gateway.dialects.dialect import Services
+from paddock.gateway.dialects.openai.requests import ChatCompletionRequest
+from paddock.gateway.generation.fields import LARGEST
 from paddock.gateway.generation.text_questions import ask, refuse_long, refuse_long_chat
 from paddock.gateway.http.bodies import read_body
+from paddock.gateway.http.fields import BodyFields
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON
 from paddock.gateway.http.sizes import MOST_TOKENS
-from paddock.types import ChatPrompt
 from paddock.wire import Detokenize, Render, Text, Tokenize, Tokens
 
 
@@ -35,7 +34,7 @@ def _parts(value: Any) -> list[str | int]:
     return parts
 
 
-class TokenizeRequest(Fields):
+class TokenizeRequest(BodyFields):
     token_lists = frozenset({"content"})
 
     content: Annotated[list[Any], PlainValidator(_parts, json_schema_input_type=str | list[str | int])]
@@ -45,7 +44,7 @@ class TokenizeRequest(Fields):
     model: str | None = None
 
 
-class DetokenizeRequest(Fields):
+class DetokenizeRequest(BodyFields):
     token_lists = frozenset({"tokens"})
 
     tokens: list[Annotated[int, Field(ge=0, le=LARGEST)]] = Field(max_length=MOST_TOKENS, fail_fast=True)
@@ -70,7 +69,8 @@ class Rendered(msgspec.Struct):
     prompt: str
 
 
-def text_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
+def text_routes(services: Services) -> APIRouter:
+    fleet, max_body = services.fleet, services.settings.max_body_bytes
     router = APIRouter(tags=["native"])
 
     @router.post("/tokenize", **describe(Tokenized, body=TokenizeRequest))
@@ -99,8 +99,7 @@ def text_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
     async def apply_template(request: Request) -> Response:
         """The prompt that a chat request would be answered from. Takes the body of one; generates nothing."""
         body = await read_body(request, ChatCompletionRequest, limit=max_body)
-        prompt = to_generate(body, 0).prompt
-        assert isinstance(prompt, ChatPrompt), "of a chat request"
+        prompt = body.prompt()
         refuse_long_chat(request, prompt)
         answer = await ask(request, fleet, model_for(request, fleet, body.model), lambda id: Render(id, prompt))
         return JSON(Rendered(_text(answer)))

@@ -1,7 +1,47 @@
-"""OpenAI's dialect."""
+"""OpenAI's API: chat completions, completions, embeddings and models."""
 
+from __future__ import annotations
+
+from typing import Final
+
+from paddock.gateway.dialects.dialect import Dialect
+from paddock.gateway.dialects.openai import chat, completions
+from paddock.gateway.dialects.openai.answers import ChatCompletion, ChatCompletionChunk, Completion
 from paddock.gateway.dialects.openai.embeddings import embedding_routes
-from paddock.gateway.dialects.openai.routes import openai_routes
-from paddock.gateway.dialects.responses import response_routes
+from paddock.gateway.dialects.openai.models import model_routes
+from paddock.gateway.dialects.openai.requests import ChatCompletionRequest, CompletionRequest
+from paddock.gateway.generation.endpoint import Endpoint
 
-__all__ = ["embedding_routes", "openai_routes", "response_routes"]
+_CHAT: Final = Endpoint(
+    paths=["/v1/chat/completions"],
+    name="create_chat_completion",
+    description="What the model says next in a conversation.",
+    body=ChatCompletionRequest,
+    parse=chat.parse,
+    answer=chat.ChatAnswer,
+    trace_kind="chat",
+    responses=(ChatCompletion,),
+    events=(ChatCompletionChunk,),
+    ends_with_done=True,
+)
+_COMPLETIONS: Final = Endpoint(
+    paths=["/v1/completions"],
+    name="create_completion",
+    description="How a text goes on.",
+    body=CompletionRequest,
+    parse=completions.parse,
+    answer=completions.CompletionAnswer,
+    trace_kind="text_completion",
+    responses=(Completion,),
+    events=(Completion,),
+    ends_with_done=True,
+)
+OPENAI: Final = Dialect(
+    tag="openai",
+    endpoints=[_CHAT, _COMPLETIONS],
+    routers=lambda services: [embedding_routes(services), model_routes(services)],
+    permissions={
+        "key": ["GET /models", "GET /v1/models", "GET /v1/models/{id}", "POST /v1/embeddings"],
+        "admin": ["POST /models", "POST /v1/models"],
+    },
+)

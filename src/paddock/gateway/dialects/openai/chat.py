@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import closing
 from functools import cache
 from typing import Any
 
 import msgspec
 
-from paddock.errors import PaddockError
 from paddock.fleet import Generation
-from paddock.gateway.dialects.openai.schema import (
+from paddock.gateway.dialects.openai.answers import (
     AssistantMessage,
     ChatCompletion,
     ChatCompletionChunk,
-    ChatCompletionRequest,
     Choice,
     ChoiceDelta,
     ChoiceLogprobs,
@@ -29,8 +27,9 @@ from paddock.gateway.dialects.openai.schema import (
     ToolCallDelta,
     ToolCallFunction,
     TopLogprob,
+    usage_of,
 )
-from paddock.gateway.dialects.openai.usage import usage_of
+from paddock.gateway.dialects.openai.requests import ChatCompletionRequest
 from paddock.gateway.generation.generations import Call, Written, collect
 from paddock.gateway.generation.timings import (
     NativeProgress,
@@ -39,28 +38,23 @@ from paddock.gateway.generation.timings import (
     timings_of,
     timings_of_all,
 )
-from paddock.gateway.http.responses import error_event
+from paddock.gateway.http.framing import SSE
 from paddock.types import CallDelta, FinishReason, GenerateRequest, TextLogprobs, Timings, Usage
 
 _encode = msgspec.json.Encoder().encode
-_PLACE = "\0text\0"
+_PLACEHOLDER = "\0text\0"
+DONE = SSE.event(b"[DONE]")
 
 
-def to_generate(body: ChatCompletionRequest, request_id: int) -> GenerateRequest:
+def parse(body: ChatCompletionRequest) -> list[GenerateRequest]:
     probabilities = {"n_probs": body.top_logprobs or 0} if body.logprobs else {}
-    return body.request(
-        request_id,
-        body.prompt(),
-        sampling=body.sampling(**probabilities),
-        max_tokens=body.limit,
-        n=body.n or 1,
-    )
+    sampling = body.sampling(**probabilities)
+    return [body.request(body.prompt(), sampling=sampling, max_tokens=body.limit, n=body.n or 1)]
 
 
 class ChatAnswer:
-    """One answer on its way out, under one id and one name."""
-
-    def __init__(self, body: ChatCompletionRequest, model: str, generation: Generation) -> None:
+    def __init__(self, body: ChatCompletionRequest, model: str, generations: Sequence[Generation]) -> None:
+        (generation,) = generations
         self._id = f"chatcmpl-{secrets.token_urlsafe(18)}"
         self._job_id = body.job_id or msgspec.UNSET
         self._created = int(time.time())
@@ -86,55 +80,52 @@ class ChatAnswer:
         )
 
     async def events(self) -> AsyncGenerator[bytes]:
-        """Server-sent events. `[DONE]` comes after a complete answer only; an error event ends a broken one."""
+        """`[DONE]` follows complete answers only."""
         ended: list[tuple[Timings | None, Usage]] = []
-        greeted: set[int] = set()
+        started: set[int] = set()
         calling: set[tuple[int, int]] = set()
         with closing(self._generation) as generation:
-            try:
-                async for delta in generation:
-                    event = b""
-                    if delta.index not in greeted:
-                        greeted.add(delta.index)
-                        event = self._event(delta.index, ChoiceDelta(role="assistant"))
-                    if delta.progress is not None:
-                        choice = ChunkChoice(index=delta.index, delta=ChoiceDelta())
-                        event += self._frame([choice], progress=native_progress(delta.progress))
-                    if delta.logprobs or (delta.text and self._timings_per_token):
-                        timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
-                        if self._timings_per_token and delta.usage is not None:
-                            timings = timings_of(delta.timings, delta.usage)
-                        event += self._event(
-                            delta.index, ChoiceDelta(content=delta.text), logprobs=delta.logprobs, timings=timings
-                        )
-                    elif delta.text:
-                        before, after = self._around_text(delta.index)
-                        event += before + _encode(delta.text) + after
-                    if delta.reasoning:
-                        event += self._event(delta.index, ChoiceDelta(reasoning_content=delta.reasoning))
-                    for part in delta.calls or ():
-                        (calling.discard if part.withdrawn else calling.add)((delta.index, part.index))
-                        if not part.withdrawn:
-                            event += self._event(delta.index, ChoiceDelta(tool_calls=[_call_delta(part)]))
-                    if delta.finish is not None and delta.usage is not None:
-                        ended.append((delta.timings, delta.usage))
-                        last = len(ended) == self._n
-                        timings = timings_of_all(ended) if last and not self._include_usage else msgspec.UNSET
-                        called = any(index == delta.index for index, _ in calling)
-                        event += self._event(
-                            delta.index,
-                            ChoiceDelta(malformed_tool_call=delta.malformed),
-                            finish=_finish_reason(delta.finish, called=called),
-                            timings=timings,
-                        )
-                        if last:
-                            if self._include_usage:
-                                usage = usage_of([[usage for _, usage in ended]])
-                                event += self._frame([], usage=usage, timings=timings_of_all(ended))
-                            event += b"data: [DONE]\n\n"
-                    yield event
-            except PaddockError as error:
-                yield error_event(error)
+            async for delta in generation:
+                event = b""
+                if delta.index not in started:
+                    started.add(delta.index)
+                    event = self._event(delta.index, ChoiceDelta(role="assistant"))
+                if delta.progress is not None:
+                    choice = ChunkChoice(index=delta.index, delta=ChoiceDelta())
+                    event += self._frame([choice], progress=native_progress(delta.progress))
+                if delta.logprobs or (delta.text and self._timings_per_token):
+                    timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
+                    if self._timings_per_token and delta.usage is not None:
+                        timings = timings_of(delta.timings, delta.usage)
+                    event += self._event(
+                        delta.index, ChoiceDelta(content=delta.text), logprobs=delta.logprobs, timings=timings
+                    )
+                elif delta.text:
+                    before, after = self._around_text(delta.index)
+                    event += before + _encode(delta.text) + after
+                if delta.reasoning:
+                    event += self._event(delta.index, ChoiceDelta(reasoning_content=delta.reasoning))
+                for part in delta.calls or ():
+                    (calling.discard if part.withdrawn else calling.add)((delta.index, part.index))
+                    if not part.withdrawn:
+                        event += self._event(delta.index, ChoiceDelta(tool_calls=[_call_delta(part)]))
+                if delta.finish is not None and delta.usage is not None:
+                    ended.append((delta.timings, delta.usage))
+                    last = len(ended) == self._n
+                    timings = timings_of_all(ended) if last and not self._include_usage else msgspec.UNSET
+                    called = any(index == delta.index for index, _ in calling)
+                    event += self._event(
+                        delta.index,
+                        ChoiceDelta(malformed_tool_call=delta.malformed),
+                        finish=_finish_reason(delta.finish, called=called),
+                        timings=timings,
+                    )
+                    if last:
+                        if self._include_usage:
+                            usage = usage_of([[usage for _, usage in ended]])
+                            event += self._frame([], usage=usage, timings=timings_of_all(ended))
+                        event += DONE
+                yield event
 
     def _event(
         self,
@@ -154,8 +145,8 @@ class ChatAnswer:
         return self._frame([choice], timings=timings)
 
     def _render_around_text(self, index: int) -> tuple[bytes, bytes]:
-        """What an event with text has before and after it: everything else is the same in each."""
-        before, _, after = self._event(index, ChoiceDelta(content=_PLACE)).partition(_encode(_PLACE))
+        """What surrounds the text in an event. It is the same in each, so it is encoded once."""
+        before, _, after = self._event(index, ChoiceDelta(content=_PLACEHOLDER)).partition(_encode(_PLACEHOLDER))
         return before, after
 
     def _frame(
@@ -177,7 +168,7 @@ class ChatAnswer:
             timings=timings,
             prompt_progress=progress,
         )
-        return b"data: " + _encode(chunk) + b"\n\n"
+        return SSE.event(_encode(chunk))
 
 
 def _choice(index: int, answer: Written) -> Choice:

@@ -11,16 +11,16 @@ from typing import Any
 
 import msgspec
 
-from paddock.errors import PaddockError
 from paddock.fleet import Generation
-from paddock.gateway.dialects.openai.schema import (
+from paddock.gateway.dialects.openai.answers import (
     Completion,
     CompletionChoice,
     CompletionLogprobs,
-    CompletionRequest,
     CompletionUsage,
+    usage_of,
 )
-from paddock.gateway.dialects.openai.usage import usage_of
+from paddock.gateway.dialects.openai.chat import DONE
+from paddock.gateway.dialects.openai.requests import CompletionRequest
 from paddock.gateway.generation.generations import Written, collect_all, merged
 from paddock.gateway.generation.timings import (
     NativeProgress,
@@ -29,20 +29,23 @@ from paddock.gateway.generation.timings import (
     timings_of,
     timings_of_all,
 )
-from paddock.gateway.http.responses import error_event
+from paddock.gateway.http.framing import SSE
 from paddock.types import GenerateRequest, InfillPrompt, Prompt, TextLogprobs, TextPrompt, Timings, Usage
 from paddock.wire import Delta
 
 _encode = msgspec.json.Encoder().encode
 
 
-def to_generate(body: CompletionRequest, prompt: Prompt, request_id: int) -> GenerateRequest:
+def parse(body: CompletionRequest) -> list[GenerateRequest]:
+    return [_request(body, prompt) for prompt in body.prompt]
+
+
+def _request(body: CompletionRequest, prompt: Prompt) -> GenerateRequest:
     if body.suffix and isinstance(prompt, TextPrompt):
         prompt = InfillPrompt(prompt.text, body.suffix)
     probs = -1 if body.logprobs is None else body.logprobs
     ranked = body.answers > (body.n or 1)
     return body.request(
-        request_id,
         prompt,
         sampling=body.sampling(n_probs=max(probs, 0) if ranked else probs),
         max_tokens=body.max_tokens,
@@ -53,7 +56,7 @@ def to_generate(body: CompletionRequest, prompt: Prompt, request_id: int) -> Gen
 
 
 class CompletionAnswer:
-    """One answer on its way out, under one id and one name: `n` choices for each prompt."""
+    """`n` choices for each prompt."""
 
     def __init__(self, body: CompletionRequest, model: str, generations: Sequence[Generation]) -> None:
         self._id = f"cmpl-{secrets.token_urlsafe(18)}"
@@ -76,32 +79,29 @@ class CompletionAnswer:
         return self._completion(choices, usage=usage, timings=timings_of_all(ended))
 
     async def events(self) -> AsyncGenerator[bytes]:
-        """Server-sent events. `[DONE]` comes after a complete answer only; an error event ends a broken one."""
+        """`[DONE]` follows complete answers only."""
         usages: list[list[Usage]] = [[] for _ in self._generations]
         ended: list[tuple[Timings | None, Usage]] = []
         texts: dict[int, _Text] = {}
         usage = None if self._body.include_usage else msgspec.UNSET
-        try:
-            async with aclosing(merged(self._generations)) as deltas:
-                async for place, delta in deltas:
-                    index = place * self._n + delta.index
-                    if delta.progress is not None:
-                        progress = native_progress(delta.progress)
-                        yield self._event([CompletionChoice(text="", index=index)], usage=usage, progress=progress)
-                        continue
-                    if index not in texts:
-                        texts[index] = self._begin(place, delta.prompt_logprobs or [])
-                    texts[index].add(delta.text, delta.logprobs or [])
-                    if delta.finish is not None and delta.usage is not None:
-                        usages[place].append(delta.usage)
-                        ended.append((delta.timings, delta.usage))
-                    choice = texts[index].take(index, delta.finish)
-                    yield self._event([choice], usage=usage, timings=self._timings(delta, ended))
-            if self._body.include_usage:
-                yield self._event([], usage=usage_of(usages), timings=timings_of_all(ended))
-            yield b"data: [DONE]\n\n"
-        except PaddockError as error:
-            yield error_event(error)
+        async with aclosing(merged(self._generations)) as deltas:
+            async for place, delta in deltas:
+                index = place * self._n + delta.index
+                if delta.progress is not None:
+                    progress = native_progress(delta.progress)
+                    yield self._event([CompletionChoice(text="", index=index)], usage=usage, progress=progress)
+                    continue
+                if index not in texts:
+                    texts[index] = self._begin(place, delta.prompt_logprobs or [])
+                texts[index].add(delta.text, delta.logprobs or [])
+                if delta.finish is not None and delta.usage is not None:
+                    usages[place].append(delta.usage)
+                    ended.append((delta.timings, delta.usage))
+                choice = texts[index].take(index, delta.finish)
+                yield self._event([choice], usage=usage, timings=self._timings(delta, ended))
+        if self._body.include_usage:
+            yield self._event([], usage=usage_of(usages), timings=timings_of_all(ended))
+        yield DONE
 
     def _timings(self, delta: Delta, ended: list[tuple[Timings | None, Usage]]) -> NativeTimings | msgspec.UnsetType:
         """With the last part of a stream, and with every part where asked for."""
@@ -119,7 +119,7 @@ class CompletionAnswer:
         return text
 
     def _event(self, choices: list[CompletionChoice], **more: Any) -> bytes:
-        return b"data: " + _encode(self._completion(choices, **more)) + b"\n\n"
+        return SSE.event(_encode(self._completion(choices, **more)))
 
     def _completion(
         self,

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from paddock.errors import InvalidRequest
-from paddock.fleet import Fleet
 from paddock.gateway.auth.caller import model_for
-from paddock.gateway.generation.fields import Fields, Inputs, without_unsupported
+from paddock.gateway.dialects.dialect import Services
+from paddock.gateway.generation.fields import Inputs
 from paddock.gateway.generation.vectors import PooledUsage, floats, pool, usage_of
 from paddock.gateway.http.bodies import read_body
+from paddock.gateway.http.fields import BodyFields
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON
 from paddock.types import PoolRequest
 
-# Accepted, because it asks for nothing that would change the answer.
-_LABELS = ("user",)
 
-
-class EmbeddingsRequest(Fields):
+class EmbeddingsRequest(BodyFields):
     token_lists = frozenset({"input"})
+    without_effect = frozenset({"user"})
 
     input: Inputs
     model: str | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = Field(None, ge=1, lt=2**31)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_labels(cls, data: Any) -> Any:
-        return without_unsupported(data, {}, _LABELS)
 
 
 class Embedding(msgspec.Struct, kw_only=True):
@@ -52,7 +46,8 @@ class EmbeddingList(msgspec.Struct, kw_only=True):
     usage: PooledUsage
 
 
-def embedding_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
+def embedding_routes(services: Services) -> APIRouter:
+    fleet, max_body = services.fleet, services.settings.max_body_bytes
     router = APIRouter(prefix="/v1", tags=["openai"])
 
     @router.post("/embeddings", **describe(EmbeddingList, body=EmbeddingsRequest))
@@ -61,9 +56,7 @@ def embedding_routes(fleet: Fleet, *, max_body: int) -> APIRouter:
         body = await read_body(request, EmbeddingsRequest, limit=max_body)
         model = model_for(request, fleet, body.model)
         if await fleet.pooling(model) == "none":
-            reason = (
-                "with the pooling 'none' every token has a vector, for which there is no room here: see /embeddings"
-            )
+            reason = "the model has pooling 'none' and returns a vector per token: use /embeddings instead"
             raise InvalidRequest(reason, param="model")
         pooled = await pool(
             request,

@@ -9,13 +9,13 @@ import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from paddock.fleet import Description, Fleet, ModelStatus
+from paddock.fleet import Description, ModelStatus
 from paddock.gateway.auth.caller import caller_of, model_for
-from paddock.gateway.dialects.admin.schema import Nothing
-from paddock.gateway.http.bodies import IGNORED
+from paddock.gateway.dialects.dialect import Services
+from paddock.gateway.http.fields import Nothing
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON
-from paddock.gateway.ops.reload import Reloader
+from paddock.gateway.http.scope import IGNORED
 from paddock.types import ModelInfo, ModelKind
 
 
@@ -63,7 +63,8 @@ class ModelList(msgspec.Struct, kw_only=True):
     data: list[ModelCard]
 
 
-def model_routes(fleet: Fleet, reloader: Reloader) -> APIRouter:
+def model_routes(services: Services) -> APIRouter:
+    fleet = services.fleet
     router = APIRouter(tags=["models"])
 
     async def cards(statuses: list[ModelStatus]) -> list[ModelCard]:
@@ -89,12 +90,12 @@ def model_routes(fleet: Fleet, reloader: Reloader) -> APIRouter:
     async def reload_models(request: Request, reload: bool = True) -> Response:
         """Read the settings and the models directory again, as `POST /admin/reload` does, and list the models."""
         if reload:
-            await reloader.reload()
+            await services.reloader.reload()
         return await listed(request)
 
     async def listed(request: Request) -> Response:
         caller = caller_of(request)
-        return JSON(ModelList(data=await cards([status for status in fleet.status() if caller.may_ask(status.model)])))
+        return JSON(ModelList(data=await cards([status for status in fleet.status() if caller.may_use(status.model)])))
 
     @router.get("/v1/models/{id:path}", **describe(ModelCard))
     async def show_model(request: Request, id: str) -> Response:

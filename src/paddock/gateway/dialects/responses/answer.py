@@ -1,10 +1,10 @@
-"""A response on its way out: one body, or the events that tell of it as it is written."""
+"""A response: one body, or a stream of events."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import closing
 from itertools import count
 from typing import Any
@@ -49,6 +49,7 @@ from paddock.gateway.generation.generations import whole
 from paddock.gateway.generation.parts import Change, Part, Parts
 from paddock.gateway.generation.timings import timings_of
 from paddock.gateway.http.failure_log import note_failure
+from paddock.gateway.http.framing import SSE
 from paddock.gateway.http.request_ids import REQUEST_ID
 from paddock.types import GenerateRequest, SamplingParams, Usage
 from paddock.wire import Delta
@@ -56,15 +57,15 @@ from paddock.wire import Delta
 _encode = msgspec.json.Encoder().encode
 
 
-def to_generate(body: ResponseRequest, request_id: int) -> GenerateRequest:
+def parse(body: ResponseRequest) -> list[GenerateRequest]:
     probabilities = {"n_probs": body.top_logprobs or 0} if body.with_logprobs else {}
-    return body.request(
-        request_id, body.prompt(), sampling=body.sampling(**probabilities), max_tokens=body.max_output_tokens
-    )
+    sampling = body.sampling(**probabilities)
+    return [body.request(body.prompt(), sampling=sampling, max_tokens=body.max_output_tokens)]
 
 
 class ResponseAnswer:
-    def __init__(self, body: ResponseRequest, model: str, generation: Generation) -> None:
+    def __init__(self, body: ResponseRequest, model: str, generations: Sequence[Generation]) -> None:
+        (generation,) = generations
         self._generation = generation
         self._mark = secrets.token_hex(16)
         self._numbers = count()
@@ -104,13 +105,13 @@ class ResponseAnswer:
                     ResponseCreated(response=self._response), ResponseInProgress(response=self._response)
                 )
                 async for delta in generation:
-                    told = [event for change in self._parts.feed(delta) for event in self._told(change)]
+                    events = [event for change in self._parts.feed(delta) for event in self._events(change)]
                     if delta.finish is not None:
                         response = self._ended(delta)
                         ended = ResponseCompleted if response.status == "completed" else ResponseIncomplete
-                        told.append(ended(response=response))
-                    yield self._written(*told)
-            except PaddockError as error:
+                        events.append(ended(response=response))
+                    yield self._written(*events)
+            except PaddockError as error:  # here, because the event has a sequence number
                 note_failure(error, in_stream=True)
                 body = error.body()["error"]
                 failure = ErrorEvent(
@@ -126,8 +127,7 @@ class ResponseAnswer:
         written = bytearray()
         for event in events:
             event.sequence_number = next(self._numbers)
-            name = str(event.__struct_config__.tag)
-            written += b"event: %b\ndata: %b\n\n" % (name.encode(), _encode(event))
+            written += SSE.event(_encode(event), str(event.__struct_config__.tag))
         return bytes(written)
 
     def _ended(self, last: Delta) -> Response:
@@ -163,7 +163,7 @@ class ResponseAnswer:
         prefix = {"text": "msg", "reasoning": "rs", "call": "fc"}[part.kind]
         return f"{prefix}_{self._mark}{part.index}"
 
-    def _told(self, change: Change) -> Iterator[Event]:
+    def _events(self, change: Change) -> Iterator[Event]:
         part = change.part
         at: dict[str, Any] = {"item_id": self._id(part), "output_index": part.index}
         match change.kind:

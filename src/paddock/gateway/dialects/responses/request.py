@@ -1,15 +1,28 @@
-"""What may be asked: items that are messages, calls, results and thoughts, as a chat template will be told them."""
+"""The body of a response request, and how its items become the messages of a chat template."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from paddock.gateway.dialects.openai.schema import LABELS
-from paddock.gateway.dialects.openai.tools import call_arguments
-from paddock.gateway.generation.conversation import NO_PARAMETERS, Effort, FunctionName, JSONObject, ToolUse, thinks
-from paddock.gateway.generation.fields import LARGEST, Fields, GenerationFields, schema_constraint, without_unsupported
+from paddock.gateway.dialects.openai.requests import LABELS
+from paddock.gateway.generation.conversation import (
+    NO_PARAMETERS,
+    TEXT_OR_LIST,
+    WORD_OR_FUNCTION,
+    ConversationFields,
+    Effort,
+    FunctionName,
+    JSONObject,
+    ToolUse,
+    by_field,
+    call_arguments,
+    enables_thinking,
+    tool_call,
+)
+from paddock.gateway.generation.fields import LARGEST, schema_constraint
+from paddock.gateway.http.fields import Fields, Unsupported
 from paddock.gateway.http.sizes import MOST_MESSAGES, MOST_PARTS, MOST_TOOLS
 from paddock.types import ChatPrompt, Constraint, Tool
 
@@ -21,7 +34,7 @@ class TextContent(Fields):
     text: str
     annotations: list[Any] | None = None
     logprobs: list[Any] | None = None
-    """Like the annotations of an earlier answer: they say nothing to the model."""
+    """From an earlier answer, as the annotations. Not part of the prompt."""
 
 
 class Refusal(Fields):
@@ -33,13 +46,18 @@ class Refusal(Fields):
         return self.refusal
 
 
+def _part_tag(part: Any) -> str:
+    kind = part.get("type") if isinstance(part, dict) else getattr(part, "type", None)
+    return "(refusal)" if kind == "refusal" else "(text)"
+
+
 _Part = Annotated[
     Annotated[TextContent, Tag("(text)")] | Annotated[Refusal, Tag("(refusal)")],
-    Discriminator(lambda part: "(refusal)" if _get(part, "type") == "refusal" else "(text)"),
+    Discriminator(_part_tag),
 ]
 _Content = Annotated[
-    Annotated[str, Tag("(text)")] | Annotated[list[_Part], Tag("(parts)"), Field(max_length=MOST_PARTS)],
-    Discriminator(lambda value: "(parts)" if isinstance(value, list) else "(text)"),
+    Annotated[str, Tag("(text)")] | Annotated[list[_Part], Tag("(list)"), Field(max_length=MOST_PARTS)],
+    TEXT_OR_LIST,
 ]
 Status = Literal["in_progress", "completed", "incomplete"]
 
@@ -66,14 +84,12 @@ class CallItem(Fields):
     status: Status | None = None
 
     @model_validator(mode="after")
-    def _is_an_object(self) -> CallItem:
-        if call_arguments(self.arguments) is None:
-            raise ValueError("arguments must be the JSON text of an object")
+    def _check_arguments(self) -> CallItem:
+        call_arguments(self.arguments)
         return self
 
     def rendered(self) -> dict[str, Any]:
-        function = {"name": self.name, "arguments": call_arguments(self.arguments)}
-        return {"id": self.call_id, "type": "function", "function": function}
+        return tool_call(self.call_id, self.name, call_arguments(self.arguments))
 
 
 class ResultItem(Fields):
@@ -94,7 +110,7 @@ class ReasoningItem(Fields):
     summary: list[ThoughtText] = Field([], max_length=MOST_PARTS)
     content: list[ThoughtText] | None = Field(None, max_length=MOST_PARTS)
     encrypted_content: str | None = None
-    """Another server's; nobody here can read it."""
+    """From another server. Left out of the prompt."""
     id: str | None = None
     status: Status | None = None
 
@@ -103,51 +119,37 @@ class ReasoningItem(Fields):
         return "\n".join(part.text for part in self.content or self.summary)
 
 
-def _kind(item: Any) -> str | None:
-    kind = _get(item, "type") or "message"
-    return f"({kind})" if kind in ("message", "function_call", "function_call_output", "reasoning") else None
-
-
 Item = Annotated[
     Annotated[MessageItem, Tag("(message)")]
     | Annotated[CallItem, Tag("(function_call)")]
     | Annotated[ResultItem, Tag("(function_call_output)")]
     | Annotated[ReasoningItem, Tag("(reasoning)")],
-    Discriminator(
-        _kind,
-        custom_error_type="item_type",
-        custom_error_message="its type must be message, function_call, function_call_output or reasoning",
-    ),
+    by_field("type", "message", "function_call", "function_call_output", "reasoning", default="message"),
 ]
 Input = Annotated[
-    Annotated[str, Tag("(text)")]
-    | Annotated[list[Item], Tag("(items)"), Field(min_length=1, max_length=MOST_MESSAGES)],
-    Discriminator(lambda value: "(items)" if isinstance(value, list) else "(text)"),
+    Annotated[str, Tag("(text)")] | Annotated[list[Item], Tag("(list)"), Field(min_length=1, max_length=MOST_MESSAGES)],
+    TEXT_OR_LIST,
 ]
-
-
-def _get(value: Any, name: str) -> Any:
-    return value.get(name) if isinstance(value, dict) else getattr(value, name, None)
 
 
 def _joined(content: str | list[TextContent | Refusal]) -> str:
     return content if isinstance(content, str) else "\n".join(part.text for part in content)
 
 
-def told(items: list[Any]) -> list[dict[str, Any]]:
-    """The items as messages. Thoughts, words and calls of one turn of the assistant's become one message, and system
-    texts that follow each other too: most templates know no other way.
+def rendered(items: list[Any]) -> list[dict[str, Any]]:
+    """The items as messages. Reasoning, text and calls of one assistant turn become one message, and so do adjacent
+    system texts: most templates support nothing else.
     """
     messages: list[dict[str, Any]] = []
     for item in items:
         last: dict[str, Any] = messages[-1] if messages else {}
         turn = last if last.get("role") == "assistant" else None
-        said = turn is not None and ("content" in turn or "tool_calls" in turn)
+        is_answered = turn is not None and ("content" in turn or "tool_calls" in turn)
         match item:
             case ReasoningItem() if item.text:
                 messages.append({"role": "assistant", "reasoning_content": item.text})
             case MessageItem(role="assistant"):
-                if turn is None or said:
+                if turn is None or is_answered:
                     turn = {"role": "assistant"}
                     messages.append(turn)
                 turn["content"] = item.text
@@ -168,7 +170,7 @@ def told(items: list[Any]) -> list[dict[str, Any]]:
     return messages
 
 
-# ── the rest ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── other fields ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class ResponseTool(Fields):
@@ -191,7 +193,7 @@ class ChosenTool(Fields):
 
 _Choice = Annotated[
     Annotated[Literal["none", "auto", "required"], Tag("(word)")] | Annotated[ChosenTool, Tag("(function)")],
-    Discriminator(lambda value: "(word)" if isinstance(value, str) else "(function)"),
+    WORD_OR_FUNCTION,
 ]
 
 
@@ -201,12 +203,12 @@ class TextFormat(Fields):
     description: str | None = None
     schema_: dict[str, Any] | None = Field(None, alias="schema")
     strict: bool | None = None
-    """Makes no difference: a schema that cannot be kept to strictly is refused."""
+    """No effect: a schema that cannot be enforced strictly is refused."""
 
     @model_validator(mode="after")
-    def _schema_where_it_belongs(self) -> TextFormat:
+    def _check_schema(self) -> TextFormat:
         if (self.type == "json_schema") != (self.schema_ is not None):
-            raise ValueError("schema belongs to the type json_schema, which needs it")
+            raise ValueError("schema is required with type json_schema, and allowed only with it")
         return self
 
     def constraint(self) -> Constraint | None:
@@ -223,29 +225,29 @@ class TextOptions(Fields):
 class ReasoningOptions(Fields):
     effort: Effort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
-    """Makes no difference: thoughts are given in full."""
+    """No effect: the reasoning is returned in full."""
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
 
 
 class StreamOptions(Fields):
     include_obfuscation: bool | None = None
-    """Makes no difference: nothing is added to events."""
+    """No effect: nothing is added to events."""
 
 
-# What would need a server that remembers, or that runs tools itself; with the values that ask for nothing.
-_ELSEWHERE: dict[str, tuple[Any, ...]] = {
-    "background": (False,),
-    "context_management": ([],),
-    "conversation": (),
-    "max_tool_calls": (),
-    "moderation": (),
-    "previous_response_id": (),
-    "prompt": (),
-    "truncation": ("disabled",),
-}
+class ResponseRequest(ConversationFields):
+    # These need a server that stores conversations, or that runs tools itself.
+    unsupported: ClassVar[Unsupported] = {
+        "background": (False,),
+        "context_management": ([],),
+        "conversation": (),
+        "max_tool_calls": (),
+        "moderation": (),
+        "previous_response_id": (),
+        "prompt": (),
+        "truncation": ("disabled",),
+    }
+    without_effect = LABELS
 
-
-class ResponseRequest(GenerationFields):
     input: Input
     instructions: str | None = None
     max_output_tokens: int | None = Field(None, ge=1, le=LARGEST)
@@ -255,11 +257,10 @@ class ResponseRequest(GenerationFields):
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
     include: list[str] | None = None
-    """`message.output_text.logprobs` is had here; the rest is about tools that a server runs itself."""
+    """`message.output_text.logprobs` is supported; the rest is about tools that the server runs itself."""
     top_logprobs: int | None = Field(None, ge=0, le=20)
     stream_options: StreamOptions | None = None
     metadata: dict[str, str] | None = None
-    chat_template_kwargs: JSONObject | None = None
 
     @property
     def tool_use(self) -> ToolUse:
@@ -270,8 +271,8 @@ class ResponseRequest(GenerationFields):
         return ToolUse(tools, self.tool_choice or "auto", parallel=parallel)
 
     def constraints(self) -> list[Constraint]:
-        asked = self.text.format.constraint() if self.text is not None and self.text.format is not None else None
-        return [*super().constraints(), *([asked] if asked is not None else [])]
+        form = self.text.format.constraint() if self.text is not None and self.text.format is not None else None
+        return [*super().constraints(), *([form] if form is not None else [])]
 
     @property
     def with_logprobs(self) -> bool:
@@ -282,17 +283,6 @@ class ResponseRequest(GenerationFields):
         if self.instructions:
             items.insert(0, MessageItem(role="system", content=self.instructions))
         effort = self.reasoning.effort if self.reasoning is not None else None
-        options = dict(self.chat_template_kwargs or {})
-        if effort is not None:
-            options.setdefault("reasoning_effort", effort)
-        return self.tool_use.prompt(told(items), thinking=thinks(effort), template_options=options)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_what_needs_a_memory(cls, data: Any) -> Any:
-        return without_unsupported(data, _ELSEWHERE, tuple(name for name in LABELS if name not in cls.model_fields))
-
-    @model_validator(mode="after")
-    def _tools_to_choose_from(self) -> ResponseRequest:
-        self.tool_use.check(self.constraints(), name_at="tools[{}].name")
-        return self
+        return self.tool_use.prompt(
+            rendered(items), thinking=enables_thinking(effort), template_options=self.template_options(effort)
+        )

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from paddock.gateway.dialects.openai.schema import TokenLogprob
+from paddock.gateway.dialects.openai.answers import TokenLogprob
 from paddock.gateway.generation.timings import NativeTimings
 
 Status = Literal["in_progress", "completed", "incomplete"]

@@ -1,7 +1,7 @@
 """`/metrics`: everything that is counted, in one scrape that wakes no model and waits for none."""
 
-from paddock.gateway.ops.metrics.http import HTTPCounts, route_of
+from paddock.gateway.ops.metrics.http import HTTPCounts
 from paddock.gateway.ops.metrics.page import MetricsPage
 from paddock.gateway.ops.metrics.routes import metrics_routes
 
-__all__ = ["HTTPCounts", "MetricsPage", "metrics_routes", "route_of"]
+__all__ = ["HTTPCounts", "MetricsPage", "metrics_routes"]

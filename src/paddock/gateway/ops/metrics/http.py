@@ -9,9 +9,8 @@ from functools import partial
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from paddock.gateway.auth.caller import MODEL
-from paddock.gateway.generation.job_ids import JOB
 from paddock.gateway.http.body_budget import BodyBudget
+from paddock.gateway.http.scope import IS_STREAM, JOB, MODEL, route_of
 from paddock.tally import WAITS, Histogram
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
@@ -45,7 +44,7 @@ class HTTPCounts:
             nonlocal status, streams
             if message["type"] == "http.response.start":
                 status = message["status"]
-                streams = any(value.startswith(b"text/event-stream") for _, value in message["headers"])
+                streams = IS_STREAM in scope
                 self.streams += streams
             await send(message)
 
@@ -67,9 +66,3 @@ class HTTPCounts:
         if model := scope.get(MODEL):
             self.for_models[route, model] += 1
             self.jobs[model] += JOB in scope
-
-
-def route_of(scope: Scope) -> str:
-    """The template of the route that a request has taken."""
-    path: str | None = getattr(scope.get("route"), "path", None)
-    return path or ("other" if "endpoint" in scope else "unknown")

@@ -1,0 +1,172 @@
+"""The answers of chat completions and completions: whole bodies, and the events of streams."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from paddock.gateway.generation.timings import NativeProgress, NativeTimings
+from paddock.types import Usage
+
+
+class PromptTokensDetails(msgspec.Struct, kw_only=True):
+    cached_tokens: int
+
+
+class CompletionTokensDetails(msgspec.Struct, kw_only=True):
+    reasoning_tokens: int
+
+
+class CompletionUsage(msgspec.Struct, kw_only=True):
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptTokensDetails
+    completion_tokens_details: CompletionTokensDetails
+
+
+class ToolCallFunction(msgspec.Struct, kw_only=True):
+    name: str
+    arguments: str
+
+
+class ToolCall(msgspec.Struct, kw_only=True):
+    id: str
+    type: Literal["function"] = "function"
+    function: ToolCallFunction
+
+
+class AssistantMessage(msgspec.Struct, kw_only=True):
+    role: Literal["assistant"] = "assistant"
+    content: str | None
+    reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
+    tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
+    malformed_tool_call: Literal[True] | msgspec.UnsetType = msgspec.UNSET
+    """Something in the content began like a tool call but could not be understood."""
+
+
+class TopLogprob(msgspec.Struct, kw_only=True):
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class TokenLogprob(TopLogprob, kw_only=True):
+    top_logprobs: list[TopLogprob]
+
+
+class ChoiceLogprobs(msgspec.Struct, kw_only=True):
+    content: list[TokenLogprob]
+    refusal: None = None
+
+
+class Choice(msgspec.Struct, kw_only=True):
+    index: int
+    message: AssistantMessage
+    logprobs: ChoiceLogprobs | None = None
+    finish_reason: str
+
+
+class ChatCompletion(msgspec.Struct, kw_only=True):
+    id: str
+    job_id: str | msgspec.UnsetType = msgspec.UNSET
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[Choice]
+    usage: CompletionUsage
+    timings: NativeTimings
+
+
+class FunctionDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class ToolCallDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The first of each call has its id, type and name; the others more of its arguments."""
+
+    index: int
+    id: str | None = None
+    type: str | None = None
+    function: FunctionDelta
+
+
+class ChoiceDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
+    role: Literal["assistant"] | None = None
+    content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolCallDelta] | None = None
+    malformed_tool_call: bool = False
+
+
+class ChunkChoice(msgspec.Struct, kw_only=True):
+    index: int
+    delta: ChoiceDelta
+    logprobs: ChoiceLogprobs | msgspec.UnsetType = msgspec.UNSET
+    finish_reason: str | None = None
+
+
+class ChatCompletionChunk(msgspec.Struct, kw_only=True):
+    id: str
+    job_id: str | msgspec.UnsetType = msgspec.UNSET
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[ChunkChoice]
+    usage: CompletionUsage | msgspec.UnsetType | None = msgspec.UNSET
+    """With `include_usage`: null in every chunk but the last, which has it and no choices. Otherwise absent."""
+    timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
+    """In the last chunk, and in every one with `timings_per_token`."""
+    prompt_progress: NativeProgress | msgspec.UnsetType = msgspec.UNSET
+
+
+class CompletionLogprobs(msgspec.Struct, kw_only=True):
+    """OpenAI's older shape: a list for each property instead of an object for each token."""
+
+    tokens: list[str]
+    token_logprobs: list[float | None]
+    top_logprobs: list[dict[str, float] | None]
+    text_offset: list[int]
+
+
+class CompletionChoice(msgspec.Struct, kw_only=True):
+    text: str
+    index: int
+    logprobs: CompletionLogprobs | None = None
+    finish_reason: str | None = None
+
+
+class Completion(msgspec.Struct, kw_only=True):
+    """A whole answer, or a part of one in a stream."""
+
+    id: str
+    job_id: str | msgspec.UnsetType = msgspec.UNSET
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    system_fingerprint: str
+    choices: list[CompletionChoice]
+    usage: CompletionUsage | msgspec.UnsetType | None = msgspec.UNSET
+    timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
+    """Of a whole answer; in a stream as with chat completions."""
+    prompt_progress: NativeProgress | msgspec.UnsetType = msgspec.UNSET
+
+
+def usage_of(prompts: Sequence[Sequence[Usage]]) -> CompletionUsage:
+    """Of the answers to each prompt. A prompt counts once, however many answers were given to it."""
+    prompt = sum(answers[0].prompt_tokens for answers in prompts)
+    completion = sum(usage.completion_tokens for answers in prompts for usage in answers)
+    reasoning = sum(usage.reasoning_tokens for answers in prompts for usage in answers)
+    cached = sum(min(usage.cached_tokens for usage in answers) for answers in prompts)
+    return CompletionUsage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        total_tokens=prompt + completion,
+        prompt_tokens_details=PromptTokensDetails(cached_tokens=cached),
+        completion_tokens_details=CompletionTokensDetails(reasoning_tokens=reasoning),
+    )

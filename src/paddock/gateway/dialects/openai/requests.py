@@ -1,0 +1,291 @@
+"""The bodies of chat completions and completions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AliasChoices, Field, Tag, model_validator
+
+from paddock.errors import InvalidRequest
+from paddock.gateway.dialects.openai.tools import EarlierCall, FunctionTool, NamedToolChoice, ToolChoice
+from paddock.gateway.generation.conversation import (
+    TEXT_OR_LIST,
+    ConversationFields,
+    Effort,
+    ToolUse,
+    enables_thinking,
+    is_unfinished,
+)
+from paddock.gateway.generation.fields import LARGEST, GenerationFields, Prompts, schema_constraint
+from paddock.gateway.http.fields import Fields, Unsupported
+from paddock.gateway.http.sizes import MOST_ANSWERS, MOST_CALLS, MOST_MESSAGES, MOST_PARTS, MOST_TOOLS
+from paddock.types import ChatPrompt, Constraint, TextPrompt
+
+
+class TextPart(Fields):
+    type: Literal["text"]
+    text: str
+
+
+Content = Annotated[
+    Annotated[str, Tag("(text)")] | Annotated[list[TextPart], Tag("(list)"), Field(max_length=MOST_PARTS)], TEXT_OR_LIST
+]
+
+
+class Message(Fields):
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Content | None = None
+    name: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[EarlierCall] | None = Field(None, max_length=MOST_CALLS)
+    tool_call_id: str | None = None
+    refusal: str | None = None
+
+    @model_validator(mode="after")
+    def _check_role(self) -> Message:
+        if self.content is None and self.role != "assistant":
+            raise ValueError(f"a {self.role} message must have content")
+        for name in ("tool_calls", "reasoning_content", "refusal"):
+            if getattr(self, name) and self.role != "assistant":
+                raise ValueError(f"{name} is allowed in assistant messages only")
+        if self.tool_call_id is not None and self.role != "tool":
+            raise ValueError("tool_call_id is allowed in tool messages only")
+        return self
+
+    def rendered(self) -> dict[str, Any]:
+        """As chat templates expect it."""
+        message = self.model_dump(exclude_none=True, exclude={"tool_calls", "refusal"})
+        if self.role == "developer":  # OpenAI's newer name; templates know the older one
+            message["role"] = "system"
+        if self.refusal and not self.content:
+            message["content"] = self.refusal
+        if self.tool_calls:
+            message["tool_calls"] = [call.rendered() for call in self.tool_calls]
+        return message
+
+
+class StreamOptions(Fields):
+    include_usage: bool = False
+
+
+class NamedSchema(Fields):
+    schema_: dict[str, Any] = Field(alias="schema")
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+    """No effect: a schema that cannot be enforced strictly is refused."""
+
+
+class ResponseFormat(Fields):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: NamedSchema | None = None
+    schema_: dict[str, Any] | None = Field(None, alias="schema")
+    """llama-server's: the schema of the JSON object."""
+
+    @model_validator(mode="after")
+    def _check_schema(self) -> ResponseFormat:
+        if (self.type == "json_schema") != (self.json_schema is not None):
+            raise ValueError("json_schema is required with type json_schema, and allowed only with it")
+        if self.schema_ is not None and self.type != "json_object":
+            raise ValueError("schema is allowed with type json_object only")
+        return self
+
+    def constraint(self) -> Constraint | None:
+        if self.type == "text":
+            return None
+        schema = self.json_schema.schema_ if self.json_schema is not None else self.schema_
+        return schema_constraint({"type": "object"} if schema is None else schema, "response_format")
+
+
+# Accepted, because they do not change the answer.
+LABELS = frozenset(
+    {
+        "metadata",
+        "prediction",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "user",
+    }
+)
+
+
+class OpenAIFields(GenerationFields):
+    """The fields that both endpoints have."""
+
+    unsupported: ClassVar[Unsupported] = {
+        "add_generation_prompt": (True,),
+        "audio": (),
+        "chat_template": (),
+        "chat_template_kwargs": ({},),
+        "continue_final_message": (False,),
+        "enable_thinking": (False,),
+        "function_call": ("none",),
+        "functions": ([],),
+        "modalities": (["text"],),
+        "parallel_tool_calls": (True, False),
+        "parse_tool_calls": (True, False),
+        "reasoning_budget_message": ("",),
+        "reasoning_control": (False,),
+        "reasoning_effort": (),
+        "reasoning_format": ("none",),
+        "thinking": (),
+        "tool_choice": ("none", "auto"),
+        "tools": ([],),
+        "verbosity": ("medium",),
+        "web_search_options": (),
+    }
+    without_effect = LABELS
+
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = Field(None, ge=-1, le=LARGEST)
+    n: int | None = Field(None, ge=1, le=MOST_ANSWERS)
+    response_format: ResponseFormat | None = None
+
+    def constraints(self) -> list[Constraint]:
+        form = self.response_format.constraint() if self.response_format is not None else None
+        return [*super().constraints(), *([form] if form is not None else [])]
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options is not None and self.stream_options.include_usage
+
+    @model_validator(mode="after")
+    def _check_stream_options(self) -> OpenAIFields:
+        if self.stream_options is not None and not self.stream:
+            raise ValueError("stream_options requires stream: true")
+        return self
+
+
+class ChatCompletionRequest(OpenAIFields, ConversationFields):
+    tool_name_path = "tools[{}].function.name"
+
+    messages: list[Message] = Field(min_length=1, max_length=MOST_MESSAGES)
+    max_completion_tokens: int | None = Field(None, ge=-1, le=LARGEST)
+    logprobs: bool | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=20)
+    tools: list[FunctionTool] | None = Field(None, max_length=MOST_TOOLS)
+    tool_choice: ToolChoice | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Effort | None = None
+    enable_thinking: bool | None = None
+    reasoning_format: Literal["auto", "deepseek", "none"] | None = None
+    """As in llama-server: `none` leaves the reasoning in the content."""
+    thinking_budget_tokens: int | None = Field(
+        None,
+        ge=-1,
+        le=LARGEST,
+        validation_alias=AliasChoices("thinking_budget_tokens", "reasoning_budget_tokens", "reasoning_budget"),
+    )
+    """The most tokens of reasoning; -1: unlimited, 0: no reasoning."""
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+
+    @property
+    def tool_use(self) -> ToolUse:
+        tools = [tool.tool() for tool in self.tools or ()]
+        parallel = self.parallel_tool_calls is not False
+        if isinstance(self.tool_choice, NamedToolChoice):
+            return ToolUse(tools, "function", self.tool_choice.function.name, parallel)
+        return ToolUse(tools, self.tool_choice or "auto", parallel=parallel)
+
+    def prompt(self) -> ChatPrompt:
+        options = self.template_options(self.reasoning_effort)
+        return self.tool_use.prompt(
+            [message.rendered() for message in self.messages],
+            ending=self._ending(),
+            thinking=False if self.thinking_budget_tokens == 0 else self._thinking(options),
+            thinking_budget=self.thinking_budget_tokens if self.thinking_budget_tokens != -1 else None,
+            split_reasoning=self.reasoning_format != "none",
+            template_options=options,
+        )
+
+    def _thinking(self, options: dict[str, Any]) -> bool | None:
+        """Whether the request enables thinking, by any of the fields that can; None leaves it to the model."""
+        if self.enable_thinking is not None:
+            return self.enable_thinking
+        for name in ("enable_thinking", "thinking"):
+            if isinstance(options.get(name), bool):
+                return bool(options[name])
+        return enables_thinking(self.reasoning_effort)
+
+    def _ending(self) -> Literal["reply", "continue", "none"]:
+        """A last message of the assistant is continued, unless the request starts a new reply after it."""
+        if self.continue_final_message or (
+            self.continue_final_message is None
+            and self.add_generation_prompt is not True
+            and is_unfinished(self.messages[-1].model_dump(exclude={"refusal"}))
+        ):
+            return "continue"
+        return "none" if self.add_generation_prompt is False else "reply"
+
+    @model_validator(mode="after")
+    def _check_ending(self) -> ChatCompletionRequest:
+        last = self.messages[-1]
+        if self.continue_final_message and (last.role != "assistant" or last.tool_calls):
+            raise InvalidRequest(
+                "the last message is not an assistant message that can be continued", param="continue_final_message"
+            )
+        if self.continue_final_message and self.add_generation_prompt:
+            raise InvalidRequest(
+                "continue_final_message and add_generation_prompt are mutually exclusive",
+                param="continue_final_message",
+            )
+        reserved = {"messages", "tools", "add_generation_prompt"} & (self.chat_template_kwargs or {}).keys()
+        if reserved:
+            raise InvalidRequest(
+                f"chat_template_kwargs must not contain {min(reserved)}: send it as a field",
+                param="chat_template_kwargs",
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_consistency(self) -> ChatCompletionRequest:
+        for name in ("max_tokens", "max_completion_tokens"):
+            if getattr(self, name) == 0:
+                raise ValueError(f"{name} must be at least 1")
+        if (self.thinking_budget_tokens or -1) > 0 and self.reasoning_format == "none":
+            raise InvalidRequest(
+                "thinking_budget_tokens requires reasoning_format auto or deepseek", param="thinking_budget_tokens"
+            )
+        if self.top_logprobs and not self.logprobs:
+            raise ValueError("top_logprobs requires logprobs: true")
+        return self
+
+    @property
+    def limit(self) -> int | None:
+        """The most tokens of the answer; None or -1: up to the end of the context."""
+        return self.max_completion_tokens if self.max_completion_tokens is not None else self.max_tokens
+
+
+class CompletionRequest(OpenAIFields):
+    token_lists = frozenset({"prompt"})
+
+    prompt: Prompts
+    suffix: str | None = None
+    echo: bool | None = None
+    logprobs: int | None = Field(None, ge=0, le=5)
+    best_of: int | None = Field(None, ge=1, le=MOST_ANSWERS)
+
+    @property
+    def answers(self) -> int:
+        """The number of answers to generate; the best `n` are returned."""
+        return self.best_of or self.n or 1
+
+    @model_validator(mode="after")
+    def _check_consistency(self) -> CompletionRequest:
+        if self.answers < (self.n or 1):
+            raise InvalidRequest(
+                f"best_of is {self.answers}; it must be at least n, which is {self.n}", param="best_of"
+            )
+        if self.stream and self.answers > (self.n or 1):
+            raise InvalidRequest("best_of cannot be streamed", param="best_of")
+        if self.post_sampling_probs and self.answers > (self.n or 1):
+            raise InvalidRequest("post_sampling_probs and best_of are mutually exclusive", param="post_sampling_probs")
+        if self.suffix and not all(isinstance(prompt, TextPrompt) for prompt in self.prompt):
+            raise InvalidRequest("suffix requires prompts that are texts, not token ids", param="suffix")
+        if self.suffix and self.echo:
+            raise InvalidRequest("echo and suffix are mutually exclusive", param="echo")
+        return self
