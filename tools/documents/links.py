@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from documents.markdown import ROOT, all_documents, anchors, code_spans, link_targets, prose
 
 # The documents that name files of the source tree. The notebook is dated: it names files as they were.
 _NAMES_FILES = ("docs/explanation", "docs/guides", "docs/tutorials", "CONTRIBUTING.md", "SECURITY.md", "README.md")
+_NAMES_CODE = ("docs/explanation",)
 _FOLDERS = ("src", "lab/src", "web/src", "tests", "tools", "docs", "deploy", "scenarios")
 _IGNORED = {"node_modules", "__pycache__", ".venv", ".git"}
 _PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)*(?:\.\w+|/)")
+_CLASS = re.compile(r"[A-Z][a-z]+\w*(?:\.\w+)?")
 _BUILT = {"dist/"}
 _SUFFIXES = (".py", ".ts", ".tsx", ".toml", ".jinja")
 
@@ -27,6 +30,9 @@ def problems() -> Iterator[str]:
         if str(name).startswith(_NAMES_FILES):
             for path in missing_paths(document):
                 yield f"{name}: there is no file {path}"
+        if str(name).startswith(_NAMES_CODE):
+            for identifier in missing_names(document):
+                yield f"{name}: the code has no name {identifier}"
 
 
 def dead_links(document: Path) -> list[str]:
@@ -52,6 +58,19 @@ def named_paths(document: Path) -> set[str]:
     """`fleet/process.py`, `scheduling/` or, with a name in it, `errors.py: PaddockError`."""
     names = {code.split(":")[0].strip() for code in code_spans(document)}
     return {name for name in names if _PATH.fullmatch(name) and name.endswith((*_SUFFIXES, "/"))}
+
+
+def missing_names(document: Path) -> list[str]:
+    """Classes, and attributes of classes, that the document names and that the code does not have."""
+    named = {code for code in code_spans(document) if _CLASS.fullmatch(code)}
+    return sorted(name for name in named if not _words().issuperset(name.split(".")))
+
+
+@cache
+def _words() -> frozenset[str]:
+    """Every word of the Python code."""
+    files = [path for folder in ("src", "lab/src") for path in (ROOT / folder).rglob("*.py")]
+    return frozenset(word for path in files for word in re.findall(r"\w+", path.read_text("utf-8")))
 
 
 def _known_paths() -> set[str]:
