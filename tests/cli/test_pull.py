@@ -16,6 +16,7 @@ from paddock.fleet import open_catalogue
 from paddock.fleet.catalogue.hub import Source, pulled
 from tests.hub import REVISION, Hub, Repository
 from tests.server import Server
+from tests.tiers import full
 
 # More than one chunk of the client's, so that a part of it arrives when the rest does not.
 _LARGE = os.urandom(1 << 20) * 24
@@ -59,6 +60,7 @@ def test_a_model_comes_whole_and_once(tmp_path: Path, tiny_models: dict[str, Pat
     assert sorted(_listed(tmp_path)) == ["tiny-Q4_K_M", "tiny-Q8_0"]
 
 
+@full
 def test_all_parts_of_a_split_model_or_none(tmp_path: Path) -> None:
     parts = {f"big-Q8_0-0000{number}-of-00002.gguf": _LARGE[number:] for number in (1, 2)}
     repository = Repository(parts, cut_after=None)
@@ -74,6 +76,7 @@ def test_all_parts_of_a_split_model_or_none(tmp_path: Path) -> None:
     assert [Path(file.path).read_bytes() for file in model.files] == list(parts.values())
 
 
+@full
 def test_a_connection_that_breaks_is_made_again(tmp_path: Path) -> None:
     repository = Repository({"m-Q4_K_M.gguf": _LARGE}, cut_after=20 << 20)
     with Hub(house__m=repository) as hub:
@@ -84,6 +87,7 @@ def test_a_connection_that_breaks_is_made_again(tmp_path: Path) -> None:
     assert first == "" and 0 < int(second.removeprefix("bytes=").removesuffix("-")) <= 20 << 20
 
 
+@full
 def test_what_was_begun_is_gone_on_with_by_the_next_process(tmp_path: Path) -> None:
     repository = Repository({"m-Q4_K_M.gguf": _LARGE}, cut_after=20 << 20, down=True)
     with Hub(house__m=repository) as hub:
@@ -107,6 +111,7 @@ def test_a_file_that_is_not_what_was_promised_is_removed(tmp_path: Path) -> None
     assert _listed(tmp_path) == []
 
 
+@full
 def test_a_file_of_the_same_size_with_another_content_is_pulled_again(tmp_path: Path) -> None:
     data = b"GGUF and more"
     path = tmp_path / "house" / "m" / "m-Q4_K_M.gguf"
@@ -142,6 +147,7 @@ def test_a_revision_can_be_pinned(tmp_path: Path, tiny_models: dict[str, Path]) 
     assert pulled(Source.parse(f"house/m@{REVISION}"), tmp_path).name == "m-Q4_K_M.gguf"
 
 
+@full
 def test_every_failure_is_one_line(tmp_path: Path) -> None:
     with Hub(
         house__gated=Repository({}, gated=True),

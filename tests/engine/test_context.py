@@ -9,6 +9,7 @@ from paddock.engine.context import clamped_context
 from paddock.types import EngineOptions
 from tests.engine.harness import Harness
 from tests.server import Server
+from tests.tiers import full
 
 
 @given(st.integers(0, 1 << 20), st.integers(1, 64), st.integers(1, 1 << 20), st.booleans())
@@ -20,6 +21,7 @@ def test_it_is_said_whenever_a_request_gets_less_than_was_asked_for(
     assert not said or (str(n_ctx) in said and f"at most {trained}" in said)
 
 
+@full
 def test_a_context_beyond_the_trained_one_is_clamped_aloud(tiny_models: dict[str, Path]) -> None:
     harness = Harness(tiny_models["llama"])
     trained = harness.engine.info.n_ctx_train

@@ -18,6 +18,7 @@ import pytest
 from documents import snippets
 from documents.markdown import ROOT, Block
 from tests.server import Server
+from tests.tiers import full
 
 # Snippets that the real model answers too; tests/test_documents.py runs all of them against the fake one.
 _GUIDES = ("clients", "completions", "structured-output", "tools")
@@ -36,6 +37,7 @@ def _at(code: str, server: Server) -> str:
     return re.sub(r"(localhost|127\.0\.0\.1):8080", rf"\1:{port}", code)
 
 
+@full
 @pytest.mark.parametrize("block", _blocks("python", "javascript"))
 def test_documented_programs(demo_server: Server, block: Block, tmp_path: Path) -> None:
     interpreter = sys.executable if block.language == "python" else shutil.which("node")
@@ -48,6 +50,7 @@ def test_documented_programs(demo_server: Server, block: Block, tmp_path: Path) 
     assert len(done.stdout.strip()) > 5
 
 
+@full
 @pytest.mark.parametrize("block", _blocks("sh"))
 def test_documented_curl_commands(demo_server: Server, block: Block) -> None:
     done = subprocess.run(["sh", "-c", _at(block.code, demo_server)], capture_output=True, text=True, timeout=250)

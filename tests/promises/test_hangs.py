@@ -54,7 +54,7 @@ def test_a_worker_that_is_stopped_is_ended_also_when_its_client_has_left(tmp_pat
 @pytest.mark.parametrize("kind", ["generation", "embedding"])
 def test_a_step_that_does_not_end_is_ended_and_the_worker_comes_back(tmp_path: Path, kind: str) -> None:
     vectors = kind == "embedding"
-    config = _settings(tmp_path, model="fake:hang=1", hang_timeout=3, embedding=vectors)
+    config = _settings(tmp_path, model="fake:hang=1", silence_timeout=5, hang_timeout=3, embedding=vectors)
     path = "/v1/embeddings" if vectors else CHAT
     with Server("--config", config) as server:
 

@@ -19,6 +19,7 @@ import pytest
 
 from tests.replicas.llama_server import LlamaServer, free_port, llama_server_binary
 from tests.server import Server, chat_body, events, wait_for
+from tests.tiers import full
 
 CHAT = "/v1/chat/completions"
 LONG = "say: " + " ".join(f"word{number}" for number in range(60))
@@ -110,6 +111,7 @@ def test_a_worker_killed_takes_only_the_streams_that_had_begun_on_it(tmp_path: P
         assert more.endings() == ["[DONE]"] * 4
 
 
+@full
 def test_a_server_killed_takes_only_the_streams_that_had_begun_on_it(tmp_path: Path) -> None:
     ports = {"a": free_port(), "b": free_port()}
     args = ("-m", "fake:delay=0.02", "-np", "2", "--port")
@@ -254,6 +256,7 @@ def test_a_deterministic_pool_leaves_out_who_differs(tmp_path: Path, tiny_models
         assert ask(server, "and now?", max_tokens=4).status_code == 200  # it is like itself
 
 
+@full
 @pytest.mark.parametrize("kind", ["workers", "paddocks", "llama-server"])
 def test_a_hundred_jobs_have_the_same_bytes_on_either_replica(
     kind: str, tmp_path: Path, tiny_models: dict[str, Path]

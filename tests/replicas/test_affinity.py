@@ -12,6 +12,9 @@ from typing import Any
 
 from tests.replicas.test_conformance import settings
 from tests.server import Server, wait_for
+from tests.tiers import full
+
+pytestmark = full
 
 CONVERSATIONS, TURNS, REPLICAS = 40, 5, 4
 
