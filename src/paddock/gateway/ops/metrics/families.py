@@ -1,4 +1,4 @@
-"""Every metric there is. docs/reference/metrics.md is made of this table, and nothing else is ever shown."""
+"""Every metric. docs/reference/metrics.md is generated from this table."""
 
 from __future__ import annotations
 
@@ -42,184 +42,192 @@ def _histogram(name: str, help: str, *labels: str) -> Family:
 
 SECTIONS: Final = (
     Section(
-        "llama-server's",
-        "The names and meanings that llama-server has, and two that it had (`kv_cache_*`).",
+        "llama-server",
+        "The names and meanings of llama-server, and two that it had in the past (`kv_cache_*`).",
         (
-            _counter("llamacpp:prompt_tokens_total", "Prompt tokens processed, without those known already.", *_ENGINE),
+            _counter("llamacpp:prompt_tokens_total", "Prompt tokens computed, without cached ones.", *_ENGINE),
             _counter("llamacpp:prompt_tokens_cached_total", "Prompt tokens reused from the cache.", *_ENGINE),
-            _counter("llamacpp:prompt_seconds_total", "Time that requests' prompts took.", *_ENGINE),
+            _counter("llamacpp:prompt_seconds_total", "Time spent on prompts.", *_ENGINE),
             _counter("llamacpp:tokens_predicted_total", "Tokens generated.", *_ENGINE),
-            _counter("llamacpp:tokens_predicted_seconds_total", "Time that requests' answers took.", *_ENGINE),
-            _counter("llamacpp:n_decode_total", "Calls of llama_decode, or of what takes its place.", *_ENGINE),
+            _counter("llamacpp:tokens_predicted_seconds_total", "Time spent on answers.", *_ENGINE),
+            _counter("llamacpp:n_decode_total", "Calls of llama_decode.", *_ENGINE),
             _gauge("llamacpp:n_tokens_max", "The longest sequence so far, prompt and answer.", *_ENGINE),
-            _counter("llamacpp:spec_decode_num_draft_tokens_total", "Tokens that a draft model guessed.", *_ENGINE),
-            _counter("llamacpp:spec_decode_num_accepted_tokens_total", "Guessed tokens that were right.", *_ENGINE),
-            _counter("llamacpp:spec_decode_num_drafts_total", "Times that an answer was guessed ahead.", *_ENGINE),
+            _counter("llamacpp:spec_decode_num_draft_tokens_total", "Tokens that a draft model proposed.", *_ENGINE),
+            _counter("llamacpp:spec_decode_num_accepted_tokens_total", "Proposed tokens that were accepted.", *_ENGINE),
+            _counter("llamacpp:spec_decode_num_drafts_total", "Drafts.", *_ENGINE),
             _gauge(
                 "llamacpp:prompt_tokens_seconds",
-                "Prompt tokens a second of a request, on average over the last minute.",
+                "Prompt tokens per second of a request, average of the last minute.",
                 *_ENGINE,
             ),
             _gauge(
                 "llamacpp:predicted_tokens_seconds",
-                "Tokens generated a second for a request, on average over the last minute.",
+                "Generated tokens per second of a request, average of the last minute.",
                 *_ENGINE,
             ),
             _gauge("llamacpp:requests_processing", "Requests being processed.", *_ENGINE),
-            _gauge("llamacpp:requests_deferred", "Requests that wait, for a slot or for the model.", *_ENGINE),
-            _gauge("llamacpp:n_busy_slots_per_decode", "Slots in use per step, on average.", *_ENGINE),
+            _gauge("llamacpp:requests_deferred", "Requests that wait for a slot or for the model.", *_ENGINE),
+            _gauge("llamacpp:n_busy_slots_per_decode", "Average number of slots in use per step.", *_ENGINE),
             _gauge("llamacpp:kv_cache_usage_ratio", "Share of the cache's cells in use.", *_ENGINE),
             _gauge("llamacpp:kv_cache_tokens", "Tokens in the cache's cells.", *_ENGINE),
         ),
     ),
     Section(
-        "By their short names",
-        "The same, as documents about llama-server's architecture have it.",
+        "Short names",
+        "The same figures under the names of other documents about llama-server.",
         (
-            _counter("llama_requests_total", "Requests that named, or meant, this model.", "endpoint", *_ENGINE),
-            _histogram("llama_request_duration_seconds", "From a request's arrival to its end.", *_ENGINE),
+            _counter("llama_requests_total", "Requests to this model.", "endpoint", *_ENGINE),
+            _histogram("llama_request_duration_seconds", "Time from the arrival of a request to its end.", *_ENGINE),
             _counter("llama_tokens_generated_total", "Tokens generated.", *_ENGINE),
             _gauge("llama_slots_processing", "Slots in use.", *_ENGINE),
         ),
     ),
     Section(
         "Requests",
-        "As the gateway saw them. A request with several prompts counts for each of them. `key` is the name of an API "
-        "key, or `anonymous`; `outcome` is `ok`, `left` (the client did not wait for the end) or the code of an error.",
+        "Counted by the gateway. A request with several prompts counts once per prompt. `key` is the name of an API "
+        "key, or `anonymous`; `outcome` is `ok`, `left` (the client disconnected) or the code of an error.",
         (
             _counter(
                 "paddock_requests_total",
-                "Generations, embeddings and rankings that ended.",
+                "Generations, embeddings and rerankings that ended.",
                 "model_id",
                 "key",
                 "outcome",
             ),
-            _counter("paddock_prompt_tokens_total", "Prompt tokens of these, known before or not.", "model_id", "key"),
-            _counter("paddock_cached_prompt_tokens_total", "Those of them that were known.", "model_id", "key"),
+            _counter(
+                "paddock_prompt_tokens_total", "Prompt tokens of these requests, cached or not.", "model_id", "key"
+            ),
+            _counter(
+                "paddock_cached_prompt_tokens_total", "Cached prompt tokens of these requests.", "model_id", "key"
+            ),
             _counter(
                 "paddock_generated_tokens_total",
-                "Tokens generated for these; of answers that were broken off, those that were heard of.",
+                "Tokens generated for these requests, also for answers that were cancelled.",
                 "model_id",
                 "key",
             ),
-            _counter("paddock_jobs_total", "Requests that named a job which they are part of.", "model_id"),
-            _histogram("paddock_model_wait_seconds", "From a request's arrival until its model was there.", *_REQUEST),
+            _counter("paddock_jobs_total", "Requests with a job id.", "model_id"),
+            _histogram(
+                "paddock_model_wait_seconds", "Time from the arrival of a request until its model is loaded.", *_REQUEST
+            ),
             _histogram(
                 "paddock_time_to_first_token_seconds",
-                "From a request's arrival to the first of its answer, loading and waiting included.",
+                "Time from the arrival of a request to its first token, including loading and waiting.",
                 *_REQUEST,
             ),
-            _histogram("paddock_request_duration_seconds", "From a request's arrival to its end.", *_REQUEST),
+            _histogram("paddock_request_duration_seconds", "Time from the arrival of a request to its end.", *_REQUEST),
         ),
     ),
     Section(
         "Steps",
-        "As the workers counted them; told about once a second. `pool` and `replica` are `default` and `0` where one "
-        "worker serves a model, and else the model's and the replica's name.",
+        "Counted by the workers and sent once a second. `pool` and `replica` are `default` and `0` if one worker "
+        "serves a model, otherwise the names of the model and the replica.",
         (
-            _histogram("paddock_queue_seconds", "From when a request was accepted to its first step.", *_WORKER),
-            _histogram("paddock_inter_token_seconds", "Between two tokens of an answer.", *_WORKER),
+            _histogram("paddock_queue_seconds", "Time from the acceptance of a request to its first step.", *_WORKER),
+            _histogram("paddock_inter_token_seconds", "Time between two tokens of an answer.", *_WORKER),
             _histogram(
-                "paddock_step_duration_seconds", "Time of a step, waiting for its turn on the CPU included.", *_WORKER
+                "paddock_step_duration_seconds", "Time of a step, including the wait for the CPU lock.", *_WORKER
             ),
             _histogram("paddock_step_sequences", "Requests that shared a step.", *_WORKER),
             _histogram("paddock_step_tokens", "Tokens in a step, of prompts and answers.", *_WORKER),
-            _counter("paddock_preemptions_total", "Requests that had to step back for want of cells.", *_WORKER),
+            _counter("paddock_preemptions_total", "Requests that were preempted because the cache was full.", *_WORKER),
             _gauge("paddock_slots", "Requests that can run at once.", *_WORKER),
             _gauge("paddock_running_requests", "Requests in a slot, after the last step.", *_WORKER),
-            _gauge("paddock_queued_requests", "Requests without one, after the last step.", *_WORKER),
+            _gauge("paddock_queued_requests", "Requests without a slot, after the last step.", *_WORKER),
         ),
     ),
     Section(
         "Prefixes",
-        "What need not be computed again.",
+        "The prefix cache.",
         (
             _counter(
                 "paddock_prefix_tokens_total",
-                "Prompt tokens by where they came from: `reused` or `computed`.",
+                "Prompt tokens by source: `reused` or `computed`.",
                 *_WORKER,
                 "source",
             ),
             _counter(
                 "paddock_prefix_lookups_total",
-                "Requests by whether a beginning of their prompt was known: `hit` or `miss`.",
+                "Requests by whether a prefix of the prompt was cached: `hit` or `miss`.",
                 *_WORKER,
                 "result",
             ),
-            _counter("paddock_prefix_evictions_total", "Prefixes dropped from host memory for others.", *_WORKER),
-            _gauge("paddock_prefix_memory_bytes", "Host memory that prefixes take.", *_WORKER),
+            _counter("paddock_prefix_evictions_total", "Prefixes evicted from host memory.", *_WORKER),
+            _gauge("paddock_prefix_memory_bytes", "Host memory used by prefixes.", *_WORKER),
             _gauge(
                 "paddock_prefix_memory_limit_bytes",
-                "Host memory that prefixes may take: the worker's share of `cache_ram`.",
+                "Limit of the host memory for prefixes: the worker's share of `cache_ram`.",
                 *_WORKER,
             ),
-            _gauge("paddock_prefix_memory_tokens", "Tokens of the prefixes there.", *_WORKER),
+            _gauge("paddock_prefix_memory_tokens", "Tokens of the prefixes in host memory.", *_WORKER),
             _gauge("paddock_cache_cells", "Cells of the cache.", *_WORKER),
-            _gauge("paddock_cache_cells_used", "Those in use.", *_WORKER),
+            _gauge("paddock_cache_cells_used", "Cells in use.", *_WORKER),
         ),
     ),
     Section(
         "Models",
         "`state` is `unloaded`, `loading`, `loaded` or `unloading`, of which one is 1. Crashes are counted by the "
-        "signal that ended the worker, or `exit`, `hang` or `protocol`; failed loads by the code of their error.",
+        "signal that ended the worker, or `exit`, `hang` or `protocol`; failed loads by their error code.",
         (
             _gauge("paddock_model_state", "Whether a model is in this state.", *_WORKER, "state"),
             _gauge("paddock_model_waiting_requests", "Requests that wait for the model to be loaded.", *_WORKER),
-            _counter("paddock_model_loads_total", "Times that it was loaded.", *_WORKER),
-            _counter("paddock_model_load_failures_total", "Times that it could not be.", *_WORKER, "reason"),
-            _counter("paddock_model_unloads_total", "Times that it left.", *_WORKER),
-            _counter("paddock_model_crashes_total", "Times that its worker ended by itself.", *_WORKER, "reason"),
+            _counter("paddock_model_loads_total", "Loads of the model.", *_WORKER),
+            _counter("paddock_model_load_failures_total", "Failed loads of the model.", *_WORKER, "reason"),
+            _counter("paddock_model_unloads_total", "Unloads of the model.", *_WORKER),
+            _counter("paddock_model_crashes_total", "Crashes of the worker.", *_WORKER, "reason"),
             _histogram("paddock_model_load_seconds", "Time of a load.", *_WORKER),
             _gauge(
                 "paddock_model_memory_bytes",
-                "What it takes: estimated, corrected by what was seen, and with its prefixes in host memory.",
+                "Memory of the model: estimated, corrected by measurements, including prefixes in host memory.",
                 *_WORKER,
                 "device",
             ),
             _gauge(
                 "paddock_worker_resident_memory_bytes",
-                "What its process has in memory, mapped files included.",
+                "Resident memory of the worker, including mapped files.",
                 *_WORKER,
             ),
-            _gauge("paddock_worker_own_memory_bytes", "The same without pages of files.", *_WORKER),
-            _gauge("paddock_worker_open_fds", "File descriptors its process has open.", *_WORKER),
-            _counter("paddock_worker_cpu_seconds_total", "CPU time of its processes.", *_WORKER),
-            _gauge("paddock_memory_limit_bytes", "What all models together may take, where a limit is set.", "device"),
-            _gauge("paddock_memory_available_bytes", "What could be allocated without swapping.", "device"),
+            _gauge("paddock_worker_own_memory_bytes", "Resident memory of the worker without mapped files.", *_WORKER),
+            _gauge("paddock_worker_open_fds", "Open file descriptors of the worker.", *_WORKER),
+            _counter("paddock_worker_cpu_seconds_total", "CPU time of the workers.", *_WORKER),
+            _gauge("paddock_memory_limit_bytes", "Memory limit of all models together, where one is set.", "device"),
+            _gauge("paddock_memory_available_bytes", "Memory that can be allocated without swapping.", "device"),
         ),
     ),
     Section(
         "GPUs",
-        "Of every NVIDIA GPU that the driver shows, whoever uses it. Absent where there is no NVIDIA driver. Sampled "
-        "when scraped, at most once a second. `gpu` is its number, `name` its model.",
+        "Every NVIDIA GPU that the driver reports, whatever process uses it. Absent without an NVIDIA driver. Sampled "
+        "on a scrape, at most once a second. `gpu` is its number, `name` its model.",
         (
-            _gauge(
-                "paddock_gpu_utilization_ratio", "Share of the last moments in which it computed, from 0 to 1.", *_GPU
-            ),
-            _gauge("paddock_gpu_memory_used_bytes", "Memory in use, by all processes.", *_GPU),
-            _gauge("paddock_gpu_memory_total_bytes", "Memory that it has.", *_GPU),
+            _gauge("paddock_gpu_utilization_ratio", "Utilisation, from 0 to 1.", *_GPU),
+            _gauge("paddock_gpu_memory_used_bytes", "Memory used by all processes.", *_GPU),
+            _gauge("paddock_gpu_memory_total_bytes", "Total memory.", *_GPU),
         ),
     ),
     Section(
         "Replicas",
-        "Of models that several serve together. `health` is `ready`, `unready` (loading) or `down`; one of them is 1. "
-        "A request is sent to a replica that likely holds its `prefix`, to another because of the `load`, or is `new` "
-        "to all; a `retry` goes to the one that crashed. What a server elsewhere counts itself is among llama-server's "
-        "metrics, with its labels.",
+        "Models with several replicas. `health` is `ready`, `unready` (loading) or `down`; one of them is 1. "
+        "A request goes to a replica that likely has its `prefix` cached, to another because of the `load`, or is "
+        "`new` to all; a `retry` goes to the one that crashed. The metrics of a remote server are in the "
+        "section of llama-server, with its labels.",
         (
-            _gauge("paddock_replica_health", "Whether a replica is so.", *_WORKER, "health"),
-            _gauge("paddock_replica_drained", "Whether it gets nothing new.", *_WORKER),
-            _gauge("paddock_replica_running_requests", "Requests it has, as far as is known here.", *_WORKER),
-            _counter("paddock_replica_requests_total", "Requests sent to it, by the reason.", *_WORKER, "reason"),
-            _counter(
-                "paddock_replica_retries_total",
-                "Those that failed there before anything was told, so that another one was asked.",
+            _gauge("paddock_replica_health", "Whether the replica has this health.", *_WORKER, "health"),
+            _gauge("paddock_replica_drained", "Whether the replica is drained.", *_WORKER),
+            _gauge(
+                "paddock_replica_running_requests",
+                "Running requests of the replica, as known to this server.",
                 *_WORKER,
             ),
-            _counter("paddock_replica_tokens_total", "Tokens that came from a server elsewhere.", *_WORKER),
+            _counter("paddock_replica_requests_total", "Requests sent to the replica, by reason.", *_WORKER, "reason"),
+            _counter(
+                "paddock_replica_retries_total",
+                "Requests that failed on the replica before any output and were sent to another.",
+                *_WORKER,
+            ),
+            _counter("paddock_replica_tokens_total", "Tokens from a remote replica.", *_WORKER),
             _counter(
                 "paddock_replica_answers_total",
-                "Requests to a server elsewhere that ended, by their outcome, as of `paddock_requests_total`.",
+                "Requests to a remote replica that ended, by outcome as in `paddock_requests_total`.",
                 *_WORKER,
                 "outcome",
             ),
@@ -227,27 +235,31 @@ SECTIONS: Final = (
     ),
     Section(
         "HTTP",
-        "`route` is a route's template, `other` for what only exists as documentation, `unknown` for paths that do not "
-        "exist; the `status` is 499 where the client left before there was one.",
+        "`route` is a route's template, `other` for pages of documentation, `unknown` for paths that do not exist; "
+        "`status` is 499 if the client disconnected before the response.",
         (
             _counter("paddock_http_requests_total", "HTTP requests that ended.", "method", "route", "status"),
-            _histogram("paddock_http_request_duration_seconds", "From the first byte to the last.", "route"),
-            _gauge("paddock_http_requests_in_progress", "HTTP requests under way."),
-            _gauge("paddock_http_streams", "Those of them that are answered by a stream of events."),
+            _histogram(
+                "paddock_http_request_duration_seconds",
+                "Time from the first byte of the request to the last of the response.",
+                "route",
+            ),
+            _gauge("paddock_http_requests_in_progress", "HTTP requests in progress."),
+            _gauge("paddock_http_streams", "HTTP requests in progress that are answered by a stream."),
             _gauge("paddock_http_connections", "Open connections."),
-            _counter("paddock_log_lines_dropped_total", "Log lines that were dropped because nobody read the log."),
+            _counter("paddock_log_lines_dropped_total", "Log lines dropped because the log was not read fast enough."),
             _gauge("paddock_http_buffered_body_bytes", "Bytes of request bodies that are held in memory."),
         ),
     ),
     Section(
         "The server",
-        "Beside it there are the usual `process_*` of the gateway's own process. On a cluster the page shows all "
-        "gateways: what each counts for itself, here and above, has one more label, `gateway`.",
+        "The standard `process_*` metrics of the gateway process are exported too. On a cluster a scrape covers all "
+        "gateways: what each counts itself, here and above, has the additional label `gateway`.",
         (
             _gauge("paddock_build_info", "Always 1.", "version", "python", "engine", "engine_version"),
             _gauge(
                 "paddock_engine_info",
-                "Always 1, for each model that was loaded: what computes it, and the version of the samplers.",
+                "Always 1, for each model that was loaded: its engine, and the version of the samplers.",
                 *_ENGINE,
                 "llama_cpp_commit",
                 "sampler_profile",
