@@ -204,7 +204,7 @@ def test_what_is_said_of_one_model_is_checked_as_strictly(tmp_path: Path) -> Non
     assert unknown.endswith("did you mean 'n_ctx'?")
     assert "unknown setting 'draft_model' of the model 'A.Q4_1'" in said(draft_model="b")
     assert "n_ctx of the model 'A.Q4_1' in" in said(n_ctx=-1)
-    assert "the text of a template is wanted" in said(chat_template="chatml")
+    assert "expected the text of a template" in said(chat_template="chatml")
     environ = {"PADDOCK_MODEL_MANAGER__MODELS": '{"a": {"n_ctx": 7}}'}
     assert load(tmp_path, environ=environ).model_manager.models["a"].n_ctx == 7
     assert "not a JSON object" in problem(tmp_path, environ={"PADDOCK_MODEL_MANAGER__MODELS": "{"})
@@ -228,10 +228,10 @@ def test_replicas_are_a_number_or_named(tmp_path: Path) -> None:
     [
         (0, "replicas of the model 'm'"),
         ({"a": {"url": "10.0.0.2"}}, "url of the replica 'a' of the model 'm'"),
-        ({"a": {"api_key": "secret"}}, "the replica 'a' of the model 'm' in .*: api_key is for a server elsewhere"),
-        ({"a": {"url": "http://x", "api_key": "secret", "devices": "0"}}, "devices is for a worker of our own"),
+        ({"a": {"api_key": "secret"}}, "the replica 'a' of the model 'm' in .*: api_key is for another server"),
+        ({"a": {"url": "http://x", "api_key": "secret", "devices": "0"}}, "devices is for a worker of this server"),
         ({"a": {"urll": "http://x", "api_key": "secret"}}, "unknown setting 'urll' of the replica 'a'.*'url'"),
-        ({"a b": {}}, "a name has letters"),
+        ({"a b": {}}, "a name has at most 64 letters"),
     ],
 )
 def test_what_is_wrong_with_a_replica_is_named_without_its_key(tmp_path: Path, replicas: Any, problem: str) -> None:
@@ -314,10 +314,10 @@ def test_what_is_said_of_one_key(tmp_path: Path) -> None:
     assert "requests_per_minute of the key 'anna' in" in said(key="a", requests_per_minute=0)
     assert "priority of the key 'anna' in" in said(key="a", priority="high")
     assert "tenant of the key 'anna' in" in said(key="a", tenant="a/b")
-    assert "sha256: and 64 hexadecimal digits" in said(hash="sha256:12")
-    assert "either key or hash is needed" in said()
-    assert "either key or hash is needed" in said(key="a", hash="sha256:" + "0" * 64)
-    assert "an admin key may ask every model" in said(key="a", admin=True, models=["x"])
+    assert "expected sha256: and 64 hexadecimal digits" in said(hash="sha256:12")
+    assert "set either key or hash" in said()
+    assert "set either key or hash" in said(key="a", hash="sha256:" + "0" * 64)
+    assert "an admin key may use every model" in said(key="a", admin=True, models=["x"])
     environ = {"PADDOCK_SERVER__KEYS": '{"anna": {"key": "a", "tenant": "acme"}}'}
     assert load(tmp_path, environ=environ).server.keys["anna"].tenant == "acme"
 

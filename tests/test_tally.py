@@ -42,6 +42,6 @@ def test_a_tally_is_the_same_at_the_other_end_of_the_wire() -> None:
     assert Tally().queue_seconds.bounds == WAITS
 
 
-def test_different_things_cannot_be_added() -> None:
-    with pytest.raises(AssertionError, match="different things"):
+def test_histograms_with_different_bounds_cannot_be_added() -> None:
+    with pytest.raises(AssertionError, match="different bounds"):
         Histogram.of(MOMENTS).add(Histogram.of(WAITS))

@@ -1,4 +1,4 @@
-"""Leaving alone what keeps failing, for longer each time. No clock: the time is told."""
+"""Exponential backoff after failures. Pure: the caller passes the time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Failures:
-    """Recent failures of one thing, and how long it is left alone after them.
+    """Consecutive failures, and the pause before the next attempt.
 
-    The first is forgiven. After each further one without a success in between the pause doubles.
+    The first failure causes no pause. Each further one without a success in between doubles the pause.
     """
 
     count: int = 0
@@ -28,5 +28,5 @@ class Failures:
         self.count, self.until, self.reason = 0, 0.0, ""
 
     def pause(self, now: float) -> float:
-        """Seconds for which it is left alone yet."""
+        """Seconds until the next attempt is allowed."""
         return max(0.0, self.until - now)

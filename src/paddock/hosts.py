@@ -1,4 +1,4 @@
-"""Names and addresses of hosts."""
+"""Host names and addresses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach a server that listens there."""
+    """Whether only this machine can reach a server on this host."""
     if is_address(host):
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     return host == "localhost" or host.endswith(".localhost")

@@ -1,6 +1,6 @@
-"""Writes lines on a thread of its own, so that whoever logs never waits for whoever reads the log.
+"""Writes log lines on its own thread, so that logging never waits for the reader of the log.
 
-What is not taken is kept up to a limit. Lines beyond it are dropped and counted, and a line says how many.
+Lines are buffered up to a limit. Further lines are dropped and counted, and a line reports their number.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from typing import Final
 
 MOST_BYTES: Final = 4 * 1024 * 1024
 _AT_EXIT: Final = 2.0
-"""Seconds for what is left when the process ends."""
+"""Seconds to write the buffered lines when the process ends."""
 
 
 class LogWriter:
-    """`tell_dropped` makes the line about dropped lines."""
+    """`report_dropped` makes the line about dropped lines."""
 
-    def __init__(self, descriptor: int, tell_dropped: Callable[[int], bytes], most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, descriptor: int, report_dropped: Callable[[int], bytes], most_bytes: int = MOST_BYTES) -> None:
         self.dropped = 0
-        """Lines, since the start."""
+        """Dropped lines since the start."""
         self._descriptor = descriptor
-        self._tell_dropped = tell_dropped
+        self._report_dropped = report_dropped
         self._most_bytes = most_bytes
         self._lines: deque[bytes] = deque()
         self._held = 0
-        """Bytes that are not written yet, those that are being written among them."""
-        self._untold = 0
+        """Bytes that are not written yet, including those that are being written."""
+        self._unreported = 0
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
     def write(self, line: bytes) -> None:
-        """Never waits for the reader."""
+        """Does not wait for the reader."""
         with self._changed:
             if self._held + len(line) > self._most_bytes:
                 self.dropped += 1
-                self._untold += 1
+                self._unreported += 1
                 return
             self._lines.append(line)
             self._held += len(line)
@@ -50,7 +50,7 @@ class LogWriter:
             self._changed.notify_all()
 
     def flush(self, seconds: float) -> None:
-        """Wait until all is written, so long at most."""
+        """Wait until all lines are written, at most this long."""
         deadline = time.monotonic() + seconds
         with self._changed:
             while self._held and (left := deadline - time.monotonic()) > 0:
@@ -59,12 +59,12 @@ class LogWriter:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not (self._lines or self._untold):
+                while not (self._lines or self._unreported):
                     self._changed.wait()
-                lines, untold = list(self._lines), self._untold
+                lines, unreported = list(self._lines), self._unreported
                 self._lines.clear()
-                self._untold = 0
-            self._put(b"".join(lines) + (self._tell_dropped(untold) if untold else b""))
+                self._unreported = 0
+            self._put(b"".join(lines) + (self._report_dropped(unreported) if unreported else b""))
             with self._changed:
                 self._held -= sum(map(len, lines))
                 self._changed.notify_all()
@@ -75,4 +75,4 @@ class LogWriter:
             while view:
                 view = view[os.write(self._descriptor, view) :]
         except OSError:
-            pass  # a log that nobody takes any more, as of a pipe that broke, stops no server
+            pass  # a broken pipe of the log does not stop the server

@@ -1,4 +1,4 @@
-"""How the log looks: lines for people on stderr, JSON objects for machines on stdout."""
+"""The log: text lines on stderr, or JSON objects on stdout."""
 
 from __future__ import annotations
 
@@ -12,17 +12,15 @@ import structlog
 
 from paddock.log_writer import LogWriter
 
-_MOMENT = 1.0
+_FLUSH_SECONDS = 1.0
 _writer: LogWriter | None = None
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def configure(*, level: str, form: Literal["text", "json"], disabled: bool) -> None:
-    """Everything logs through structlog; this decides once, at start-up, what becomes of it. What libraries log by
-    Python's own means, and what nobody caught, goes the same way.
-    """
+    """Configure structlog once, at start-up. Python's own logging and uncaught exceptions are forwarded to it."""
     logging.basicConfig(handlers=[logging.NullHandler() if disabled else _Forward()], level=level, force=True)
-    logging.getLogger("httpcore").setLevel(logging.INFO)  # else it tells of every chunk that is received
+    logging.getLogger("httpcore").setLevel(logging.INFO)  # at DEBUG it logs every received chunk
     logging.captureWarnings(True)
     set_level(level)
     if disabled:
@@ -45,37 +43,39 @@ def configure(*, level: str, form: Literal["text", "json"], disabled: bool) -> N
         ]
     processors = [*shared, *finish]
 
-    def tell_dropped(count: int) -> bytes:
-        event: Any = {"event": "log lines were dropped because nobody read them", "dropped": count}
+    def report_dropped(count: int) -> bytes:
+        event: Any = {"event": "log lines were dropped because the log was not read", "dropped": count}
         for processor in processors:
             event = processor(None, "warning", event)
         return _encoded(event)
 
-    global _writer  # as the configuration of structlog is
+    global _writer  # like the configuration of structlog
     flush()
-    _writer = LogWriter(_descriptor(form), tell_dropped)
+    _writer = LogWriter(_descriptor(form), report_dropped)
     structlog.configure(
         processors=[_threshold, *processors],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),  # `_threshold` can change, this cannot
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.DEBUG
+        ),  # `_threshold` filters, because it can change
         logger_factory=_Lines(_writer),
         cache_logger_on_first_use=True,
     )
 
 
 def flush() -> None:
-    """Wait, for a moment at most, until what was logged is written."""
+    """Wait, at most one second, until all lines are written."""
     if _writer is not None:
-        _writer.flush(_MOMENT)
+        _writer.flush(_FLUSH_SECONDS)
 
 
 def set_level(level: str) -> None:
-    """From now on leave out what is less important."""
+    """Drop lines below this level from now on."""
     _threshold.level = logging.getLevelName(level)
     logging.getLogger().setLevel(level)
 
 
 class _Threshold:
-    """Drops what is below the level. Loggers are kept once made, so the level cannot be theirs."""
+    """Drops events below the level. Loggers are cached, so they cannot hold the level themselves."""
 
     level = logging.INFO
 
@@ -89,12 +89,12 @@ _threshold = _Threshold()
 
 
 def dropped_lines() -> int:
-    """How many lines were not logged, because nobody read the log."""
+    """The number of lines that were dropped because the log was not read."""
     return _writer.dropped if _writer is not None else 0
 
 
 def _descriptor(form: Literal["text", "json"]) -> int:
-    """Where stdout or stderr goes, also where something without a descriptor has taken its place."""
+    """The descriptor of stdout or stderr, also if it was replaced by an object without a descriptor."""
     try:
         return (sys.stdout if form == "json" else sys.stderr).fileno()
     except (AttributeError, OSError, ValueError):
@@ -106,7 +106,7 @@ def _encoded(line: str) -> bytes:
 
 
 class _Lines:
-    """Makes the one logger that writes."""
+    """The logger that writes, and the factory that returns it."""
 
     def __init__(self, writer: LogWriter) -> None:
         self._writer = writer
@@ -121,7 +121,7 @@ class _Lines:
 
 
 class _Forward(logging.Handler):
-    """What libraries log. uvicorn and httpx tell at `INFO` what happens each time: for us that is detail."""
+    """Forwards the logs of libraries. Routine messages of uvicorn and httpx at INFO become DEBUG."""
 
     def emit(self, record: logging.LogRecord) -> None:
         routine = record.levelno == logging.INFO and record.name.startswith(("uvicorn", "httpx"))
@@ -138,7 +138,7 @@ def _log_uncaught(kind: type[BaseException], error: BaseException, at: Traceback
 
 
 def _one_line(_logger: object, _name: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Nobody can write a line of his own into the log by what he asks for."""
+    """Escape control characters, so that a request cannot forge log lines."""
     return {key: _UNPRINTABLE.sub(_escaped, value) if isinstance(value, str) else value for key, value in event.items()}
 
 

@@ -1,4 +1,4 @@
-"""Seeds made from names, so that a job draws the same numbers wherever and whenever it runs."""
+"""Seeds made from job ids, so that a job always uses the same seed."""
 
 from __future__ import annotations
 

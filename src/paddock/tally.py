@@ -1,4 +1,4 @@
-"""What workers count, and both sides can add up: sums that only grow, and how things stand."""
+"""Counters of workers: sums that only grow (`Tally`), and gauges (`Levels`)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Final
 import msgspec
 
 MOMENTS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Bounds, in seconds, for what happens with every token: a small model on a GPU and a large one on a CPU."""
+"""Bucket bounds, in seconds, of times per token, for small models on a GPU to large ones on a CPU."""
 WAITS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-"""Bounds, in seconds, for what happens once in a request."""
+"""Bucket bounds, in seconds, of times per request."""
 SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
 class Histogram(msgspec.Struct, array_like=True):
-    """How many values there were, by size, and their sum."""
+    """Counts of values by bucket, and their sum."""
 
     bounds: tuple[float, ...]
     counts: list[int]
-    """How many were at most as large as each bound, and larger than the one before; then those larger than all."""
+    """Values up to each bound and above the one before; the last count is of values above all bounds."""
     sum: float = 0.0
 
     @classmethod
@@ -39,7 +39,7 @@ class Histogram(msgspec.Struct, array_like=True):
         return Histogram(self.bounds, list(self.counts), self.sum)
 
     def add(self, other: Histogram) -> None:
-        assert self.bounds == other.bounds, "histograms of different things cannot be added"
+        assert self.bounds == other.bounds, "histograms with different bounds cannot be added"
         self.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
         self.sum += other.sum
 
@@ -50,34 +50,34 @@ _sizes = partial(Histogram.of, SIZES)
 
 
 class Tally(msgspec.Struct, array_like=True):
-    """What a worker did in some time. What several did, or one did in several times, can be added."""
+    """The work of a worker in an interval. Tallies of several intervals or workers can be added."""
 
     prompt_tokens: int = 0
-    """Computed, again where a request had to step back."""
+    """Computed prompt tokens, counted again after a preemption."""
     prompt_seconds: float = 0.0
-    """From a request's first step with a part of its prompt to its first token, added up."""
+    """Sum over requests: from the first prefill step to the first token."""
     generated_tokens: int = 0
     cached_tokens: int = 0
-    """Of prompts, that need not be computed."""
+    """Prompt tokens from the cache."""
     cache_hits: int = 0
-    """Requests that found a beginning of their prompt."""
+    """Requests whose prompt had a cached prefix."""
     cache_misses: int = 0
     evictions: int = 0
     preemptions: int = 0
     cpu_seconds: float = 0.0
-    """Of the whole process."""
+    """CPU time of the whole process."""
     queue_seconds: Histogram = msgspec.field(default_factory=_waits)
-    """From when a request was accepted to its first step."""
+    """From the acceptance of a request to its first step."""
     inter_token_seconds: Histogram = msgspec.field(default_factory=_moments)
     step_seconds: Histogram = msgspec.field(default_factory=_moments)
     step_sequences: Histogram = msgspec.field(default_factory=_sizes)
-    """How many requests, or inputs, shared a step."""
+    """Requests, or inputs, per step."""
     step_tokens: Histogram = msgspec.field(default_factory=_sizes)
     drafts: int = 0
-    """How often an answer was guessed ahead."""
+    """Drafts of the draft model."""
     drafted_tokens: int = 0
     accepted_tokens: int = 0
-    """Of those, that were guessed right."""
+    """Draft tokens that the model accepted."""
 
     def add(self, other: Tally) -> None:
         for name in self.__struct_fields__:
@@ -89,14 +89,14 @@ class Tally(msgspec.Struct, array_like=True):
 
 
 class Levels(msgspec.Struct, frozen=True, array_like=True):
-    """How things stand in a worker, after its last step."""
+    """Gauges of a worker after its last step."""
 
     running: int = 0
     queued: int = 0
     cells: int = 0
     cells_used: int = 0
     stored_tokens: int = 0
-    """In host memory, for those who come later."""
+    """Cached tokens in host memory."""
     stored_bytes: int = 0
     longest: int = 0
-    """The most tokens that a sequence has had so far."""
+    """The most tokens of any sequence so far."""

@@ -31,13 +31,16 @@ def test_a_new_key_opens_the_server_that_knows_its_hash(tmp_path: Path) -> None:
             assert server.client.get("/admin/status", headers=headers).status_code == status
 
 
-def test_a_name_that_cannot_be() -> None:
+def test_an_invalid_name() -> None:
     done = _keys("new", "an na")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "paddock: 'an na': a name has letters, digits and . _ @ - only, at most 64 of them\n"
+    assert (
+        done.stderr
+        == "paddock: 'an na': a name has at most 64 letters, digits and . _ @ -, and begins with a letter or digit\n"
+    )
 
 
-def test_rotating_a_key_keeps_the_present_one_for_a_while(tmp_path: Path) -> None:
+def test_rotating_a_key_keeps_the_current_one_until_it_expires(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps({"server": {"keys": {"anna": {"key": "anna-key", "models": ["x"]}}}}))
     done = _keys("rotate", "anna", "--config", str(file), "--days", "30")
@@ -51,4 +54,4 @@ def test_rotating_a_key_keeps_the_present_one_for_a_while(tmp_path: Path) -> Non
     assert keys["anna"]["previous"][0]["expires_at"] < keys["anna"]["expires_at"]
     wrong = _keys("rotate", "ben", "--config", str(file))
     assert wrong.returncode == 1
-    assert "there are: anna" in wrong.stderr
+    assert "known keys: anna" in wrong.stderr

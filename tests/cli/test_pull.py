@@ -178,7 +178,7 @@ def test_serving_from_the_hub_and_again_without_it(tmp_path: Path, tiny_models: 
         assert [model["id"] for model in server.client.get("/v1/models").json()["data"]] == ["tiny-Q4_K_M"]
     assert (tmp_path / "cache" / "paddock" / "models" / "house" / "tiny" / "tiny-Q4_K_M.gguf").is_file()
     with Server("-hf", "house/tiny", env=_environment(_nobody(), tmp_path)) as server:
-        assert any("serving what was pulled before" in line for line in server.output)
+        assert any("serving the model that was downloaded earlier" in line for line in server.output)
     with (
         pytest.raises(AssertionError, match="cannot reach"),
         Server("-hf", "house/other", env=_environment(_nobody(), tmp_path)),

@@ -196,7 +196,7 @@ def _said(*args: str) -> list[str]:
 
 def test_a_server_that_anybody_can_reach_says_so() -> None:
     warned = _said("--host", "0.0.0.0")
-    assert any("WARNING: no API key is asked for" in line for line in warned)
+    assert any("WARNING: no API key is required" in line for line in warned)
     assert any("--api-key" in line for line in warned)
     assert len(warned) >= 5, "it cannot be missed"
     assert any("WARNING" in line for line in _said("--host", "::"))
@@ -207,5 +207,5 @@ def test_a_server_that_anybody_can_reach_says_so() -> None:
 def test_so_does_its_json_log() -> None:
     lines = [json.loads(line) for line in _said("--host", "0.0.0.0", "--log-format", "json") if line.startswith("{")]
     (warning,) = [line for line in lines if line["level"] == "warning"]
-    assert warning["message"] == "no API key is asked for"
+    assert warning["message"] == "no API key is required"
     assert "--api-key" in warning["cure"]

@@ -91,39 +91,39 @@ def test_printing_changes_nothing(machine: _Machine) -> None:
     assert not machine.unit.exists()
 
 
-def test_what_cannot_be_is_one_line(machine: _Machine) -> None:
+def test_an_error_is_one_line(machine: _Machine) -> None:
     (machine.home / "bad.json").write_text('{"server": {"prot": 1}}')
     (machine.home / "none.json").write_text('{"model_manager": {"models_directory": "nowhere"}}')
     for args, why in (
         (("install", "--config", "bad.json"), "did you mean"),
         (("install", "--config", "none.json"), "nowhere does not exist"),
-        (("install", "--config", "my config.json", "--name", "a/b"), "cannot be a service's name"),
-        (("install", "--config", "my config.json", "--account", "me"), "with --system"),
+        (("install", "--config", "my config.json", "--name", "a/b"), "is not a valid service name"),
+        (("install", "--config", "my config.json", "--account", "me"), "--account needs --system"),
         (("install", "--config", "my config.json", "--name", "fails"), "enable --now fails failed with status 5"),
-        (("uninstall",), "not a unit of ours, or not there"),
+        (("uninstall",), "does not exist, or was not written by"),
     ):
         done = machine.service(*args)
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith("paddock: ") and why in done.stderr and done.stderr.count("\n") == 1
     done = machine.service("install", "--config", "my config.json", PATH=str(machine.home))
-    assert "there is no systemctl here" in done.stderr
+    assert "systemctl was not found" in done.stderr
     assert not machine.unit.exists()
 
 
-def test_somebody_elses_unit_is_left_alone(machine: _Machine) -> None:
+def test_a_foreign_unit_is_not_changed(machine: _Machine) -> None:
     machine.unit.parent.mkdir(parents=True)
     machine.unit.write_text("[Service]\nExecStart=/usr/bin/something-else\n")
     for args in (("install", "--config", "my config.json"), ("uninstall",)):
         done = machine.service(*args)
-        assert done.returncode == 1 and "not a unit of ours" in done.stderr
+        assert done.returncode == 1 and "was not written by" in done.stderr
     assert "something-else" in machine.unit.read_text()
     assert machine.asked() == []
 
 
-def test_a_user_that_is_made_up_must_get_at_everything(machine: _Machine) -> None:
+def test_a_dynamic_user_must_be_able_to_read_all_paths(machine: _Machine) -> None:
     machine.config.chmod(0o600)
     done = machine.service("install", "--system", "--print", "--config", "my config.json")
-    assert done.returncode == 1 and "is closed to the user" in done.stderr
+    assert done.returncode == 1 and "cannot read" in done.stderr
     done = machine.service("install", "--system", "--print", "--config", "my config.json", "--account", "me")
     assert done.returncode == 0, done.stderr
     assert "User=me\n" in done.stdout and "DynamicUser" not in done.stdout
@@ -156,7 +156,7 @@ def test_what_a_gpu_needs_is_left_open() -> None:
             assert closed not in text
 
 
-@pytest.mark.skipif(shutil.which("systemctl") is None, reason="there is no systemctl here")
+@pytest.mark.skipif(shutil.which("systemctl") is None, reason="systemctl was not found")
 @pytest.mark.parametrize(("system", "target"), [(True, "multi-user.target"), (False, "default.target")])
 def test_it_can_be_enabled_and_disabled(tmp_path: Path, system: bool, target: str) -> None:
     """By systemctl itself, on files alone: `--root` asks no systemd that runs."""

@@ -1,4 +1,4 @@
-"""The command line. Each command's code is imported when it runs, so that `--help` answers at once."""
+"""The command line. A command is imported when it runs, so that `--help` is fast."""
 
 from paddock.cli.app import main
 

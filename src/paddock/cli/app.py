@@ -8,14 +8,14 @@ from paddock.cli.lazy import LazyGroup
 _COMMANDS = {
     "serve": "Serve models over HTTP (OpenAI- and llama.cpp-compatible).",
     "pull": "Download a model from the Hugging Face hub.",
-    "keys": "Make API keys.",
+    "keys": "Create API keys.",
     "config": "Show the configuration and where each value comes from, or check it.",
-    "models": "List the models that would be served, and the memory they would take.",
-    "doctor": "Find what is wrong here, and what helps.",
-    "service": "Run it as a systemd service: install, uninstall, status.",
-    "bench": "Put this and other servers under load, and compare them.",
+    "models": "List the models that would be served, and the memory they need.",
+    "doctor": "Find problems of the machine and the configuration, and how to solve them.",
+    "service": "Run Paddock as a systemd service: install, uninstall, status.",
+    "bench": "Measure this and other servers under load, and compare them.",
     "cluster": "Serve models on a Ray cluster: deploy, status, delete, config.",
-    "lab": "Experiments with this and other servers.",
+    "lab": "Run experiments with this and other servers.",
 }
 
 
@@ -32,4 +32,4 @@ _PLUGINS = {"bench": "paddock-lab", "lab": "paddock-lab"}
 )
 @click.version_option(__version__, prog_name="paddock")
 def main() -> None:
-    """One server for every GGUF model on a machine."""
+    """Serve every GGUF model on a machine from one server."""

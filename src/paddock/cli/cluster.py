@@ -1,4 +1,4 @@
-"""`paddock cluster`: pools on Ray Serve."""
+"""`paddock cluster`: models on Ray Serve."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import click
 from paddock.errors import PaddockError, StartupError
 
 _CONFIG = click.option(
-    "--config", type=click.Path(path_type=Path), metavar="FILE", help="Configuration file (JSON), as of `serve`."
+    "--config", type=click.Path(path_type=Path), metavar="FILE", help="The configuration file (JSON), as for `serve`."
 )
 _ADDRESS = click.option(
-    "--address", metavar="HOST:PORT", envvar="RAY_ADDRESS", help="A node of the cluster. [the one this machine is in]"
+    "--address", metavar="HOST:PORT", envvar="RAY_ADDRESS", help="A node of the cluster. [the cluster of this machine]"
 )
 
 
@@ -25,7 +25,7 @@ def command() -> None:
     """Serve models on a Ray cluster: replicas on many nodes behind one address (needs `paddock-llm[cluster]`)."""
 
 
-def _told(run: Callable[[], None]) -> None:
+def _or_exit(run: Callable[[], None]) -> None:
     try:
         run()
     except PaddockError as error:
@@ -36,15 +36,15 @@ def _told(run: Callable[[], None]) -> None:
 @command.command()
 @_CONFIG
 @_ADDRESS
-@click.option("-m", "--model", metavar="FILE", help="Serve this model alone.")
-@click.option("--host", metavar="ADDRESS", help="Address that the nodes listen on for HTTP. [127.0.0.1]")
-@click.option("--port", type=int, metavar="N", help="Port that they listen on. [8080]")
-@click.option("--local", is_flag=True, help="Start a cluster on this machine, and end it with Ctrl-C.")
+@click.option("-m", "--model", metavar="FILE", help="Serve only this model.")
+@click.option("--host", metavar="ADDRESS", help="The address that the nodes listen on for HTTP. [127.0.0.1]")
+@click.option("--port", type=int, metavar="N", help="The port that the nodes listen on. [8080]")
+@click.option("--local", is_flag=True, help="Start a cluster on this machine. Ctrl-C stops it.")
 def deploy(
     config: Path | None, address: str | None, model: str | None, host: str | None, port: int | None,
     local: bool,
 ) -> None:  # fmt: skip
-    """Deploy the configured models, or what has changed of them since; replicas are exchanged a few at a time."""
+    """Deploy the configured models, or update those that changed. A few replicas are replaced at a time."""
 
     def run() -> None:
         from paddock.config import load_settings
@@ -59,7 +59,7 @@ def deploy(
             if local:
                 operations.wait_for_interrupt()
 
-    _told(run)
+    _or_exit(run)
 
 
 @command.command()
@@ -67,7 +67,7 @@ def deploy(
 @_ADDRESS
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def status(config: Path | None, address: str | None, as_json: bool) -> None:
-    """How the applications and their replicas are."""
+    """Show the state of the applications and their replicas."""
 
     def run() -> None:
         from paddock.config import load_settings
@@ -87,14 +87,14 @@ def status(config: Path | None, address: str | None, as_json: bool) -> None:
         if not found:
             click.echo("nothing is deployed")
 
-    _told(run)
+    _or_exit(run)
 
 
 @command.command()
 @_CONFIG
 @_ADDRESS
 def delete(config: Path | None, address: str | None) -> None:
-    """Take the applications away; what runs is finished first."""
+    """Delete the applications. Running requests finish first."""
 
     def run() -> None:
         from paddock.config import load_settings
@@ -105,12 +105,12 @@ def delete(config: Path | None, address: str | None) -> None:
             for application in operations.delete(settings):
                 click.echo(f"{application}: deleted")
 
-    _told(run)
+    _or_exit(run)
 
 
 @command.command("config")
 @click.argument("config", type=click.Path(path_type=Path, exists=True))
-@click.option("--at", metavar="PATH", help="Where the nodes have that file. [the same path]")
+@click.option("--at", metavar="PATH", help="The path of that file on the nodes. [the same path]")
 def write_config(config: Path, at: str | None) -> None:
     """Print a Serve configuration for CONFIG: for `serve deploy`, or as serveConfigV2 of a KubeRay RayService."""
 
@@ -121,7 +121,7 @@ def write_config(config: Path, at: str | None) -> None:
             json.dumps(_operating().serve_config(load_settings(file=config), at or str(config.absolute())), indent=2)
         )
 
-    _told(run)
+    _or_exit(run)
 
 
 def _operating() -> Any:
@@ -130,5 +130,5 @@ def _operating() -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "ray":
             raise
-        raise StartupError("a cluster needs Ray, which is not installed: pip install 'paddock-llm[cluster]'") from None
+        raise StartupError("Ray is not installed: pip install 'paddock-llm[cluster]'") from None
     return operations

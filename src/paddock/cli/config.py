@@ -22,7 +22,7 @@ _CONFIG = click.Option(["--config"], type=click.Path(path_type=Path), metavar="F
 
 @click.group("config", context_settings=_CONTEXT)
 def command() -> None:
-    """Show the configuration, or check it. Both take the flags of `paddock serve`."""
+    """Show or check the configuration. Both commands take the flags of `paddock serve`."""
 
 
 def show(config: Path | None, as_json: bool, **flags: Any) -> None:
@@ -46,7 +46,7 @@ def show(config: Path | None, as_json: bool, **flags: Any) -> None:
 
 
 def check(config: Path | None, **flags: Any) -> None:
-    """Read the configuration as `paddock serve` would, and say what is wrong with it. The exit status is 1 then."""
+    """Check the configuration that `paddock serve` would use. The exit status is 1 if it is invalid."""
     _load(config, flags)
     click.echo("The configuration is valid.")
 

@@ -1,4 +1,4 @@
-"""`paddock keys`: make a key that only its owner knows."""
+"""`paddock keys`: create API keys. The configuration gets only their hashes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 @click.group("keys", context_settings=_CONTEXT)
 def command() -> None:
-    """Make API keys."""
+    """Create API keys."""
 
 
 @command.command("new", context_settings=_CONTEXT)
 @click.argument("name")
-@click.option("--admin", is_flag=True, help="It may also load and unload models, reload the settings …")
-@click.option("--days", type=click.IntRange(min=1), metavar="N", help="It expires after N days. [never]")
+@click.option("--admin", is_flag=True, help="The key may also load and unload models and reload the settings.")
+@click.option("--days", type=click.IntRange(min=1), metavar="N", help="The key expires after N days. [never]")
 def new(name: str, admin: bool, days: int | None) -> None:
-    """Make a key for NAME. It is printed once; the configuration gets its hash.
+    """Create a key for NAME. It prints the key, and an entry with its hash for the configuration.
 
-    Nothing is written to any file. Add the entry to `server` in the configuration, beside those of others, and have it
-    read by POST /admin/reload or SIGHUP.
+    It writes no file. Add the entry to `server` in the configuration and reload it: POST /admin/reload or SIGHUP.
     """
     from paddock.config import checked_name
 
@@ -37,31 +36,35 @@ def new(name: str, admin: bool, days: int | None) -> None:
     except ValueError as error:
         click.echo(f"paddock: {name!r}: {error}", err=True)
         sys.exit(1)
-    key, entry = _made(days)
+    key, entry = _new_key(days)
     if admin:
         entry["admin"] = True
     click.echo(key)
     click.echo(f'"keys": {json.dumps({name: entry})}')
-    click.echo("The first line is the key, for its owner; the second is for `server` in the configuration.", err=True)
+    click.echo(
+        "The first line is the key for its owner, the second is the entry for `server` in the configuration.", err=True
+    )
 
 
 @command.command("rotate", context_settings=_CONTEXT)
 @click.argument("name")
-@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The configuration.")
+@click.option(
+    "--config", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The configuration file."
+)
 @click.option(
     "--grace-days",
     type=click.IntRange(min=0),
     default=7,
     show_default=True,
     metavar="N",
-    help="The present key works for N more days.",
+    help="The current key works for N more days.",
 )
 @click.option("--days", type=click.IntRange(min=1), metavar="N", help="The new key expires after N days. [never]")
 def rotate(name: str, config: Path, grace_days: int, days: int | None) -> None:
-    """Make a new key for NAME, with the present one beside it until it expires.
+    """Create a new key for NAME. The current key works until it expires.
 
-    Nothing is written to any file: the entry that is printed takes the place of NAME's in `server.keys`. Have it read
-    by POST /admin/reload or SIGHUP, and give the new key to its owner.
+    It writes no file. Replace the entry of NAME in `server.keys` with the printed one, reload the configuration (POST
+    /admin/reload or SIGHUP), and give the new key to its owner.
     """
     from paddock.config import load_settings
     from paddock.errors import PaddockError
@@ -75,20 +78,20 @@ def rotate(name: str, config: Path, grace_days: int, days: int | None) -> None:
         sys.exit(1)
     if name not in keys:
         known = ", ".join(keys) or "none"
-        click.echo(f"paddock: there is no key {name!r} in server.keys of {config}; there are: {known}", err=True)
+        click.echo(f"paddock: no key {name!r} in server.keys of {config}; known keys: {known}", err=True)
         sys.exit(1)
     entry = keys[name].model_dump(mode="json", exclude_unset=True)
-    present = {key: entry.pop(key) for key in ("hash", "expires_at") if entry.get(key) is not None}
+    current = {key: entry.pop(key) for key in ("hash", "expires_at") if entry.get(key) is not None}
     until = _from_now(grace_days)
-    present["expires_at"] = min(present.get("expires_at", until), until)
-    key, made = _made(days)
-    entry = made | entry | {"previous": [present, *entry.get("previous", [])]}
+    current["expires_at"] = min(current.get("expires_at", until), until)
+    key, new = _new_key(days)
+    entry = new | entry | {"previous": [current, *entry.get("previous", [])]}
     click.echo(key)
     click.echo(f'"keys": {json.dumps({name: entry})}')
-    click.echo(f"The first line is the new key; the old one works until {present['expires_at']}.", err=True)
+    click.echo(f"The first line is the new key; the old one works until {current['expires_at']}.", err=True)
 
 
-def _made(days: int | None) -> tuple[str, dict[str, Any]]:
+def _new_key(days: int | None) -> tuple[str, dict[str, Any]]:
     key = f"sk-paddock-{secrets.token_urlsafe(32)}"
     entry: dict[str, Any] = {"hash": f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"}
     if days is not None:

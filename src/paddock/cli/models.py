@@ -1,4 +1,4 @@
-"""`paddock models`: what could be served from here, without serving or loading any of it."""
+"""`paddock models`: lists the models that would be served, without loading them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from paddock.types import ModelKind
 
 _COLUMNS = ("NAME", "ARCHITECTURE", "PARAMETERS", "QUANTISATION", "CONTEXT", "SIZE", "MEMORY", "PREFIXES")
-_WORDS = 2  # so many columns are words; the others are numbers, and end below each other
+_WORDS = 2  # the first two columns are words, aligned left; the others are numbers, aligned right
 
 _NO_LIMIT = 1 << 60
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -40,15 +40,15 @@ class _Listed:
 
 
 @click.command("models", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--models-dir", metavar="DIR", help="Every .gguf file below this directory.")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Configuration file (JSON).")
-@click.option("--json", "as_json", is_flag=True, help="As JSON, in bytes and with all there is to know.")
+@click.option("--models-dir", metavar="DIR", help="List every .gguf file below this directory.")
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The configuration file (JSON).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all fields and sizes in bytes.")
 def command(models_dir: str | None, config: Path | None, as_json: bool) -> None:
     """List the models that `paddock serve` would serve with the same settings.
 
-    MEMORY is what weights, context, computation and the process itself would take together; PREFIXES what prompts that
-    may come again may take besides, at most. All models share that memory (`cache_ram`), and it yields to
-    `memory_limit`. Of a model that cannot be loaded, the reason is told.
+    MEMORY is the memory of weights, context, compute buffers and the process. PREFIXES is the most memory for cached
+    prompt prefixes besides; all models share it (`cache_ram`), within `memory_limit`. A model that cannot be loaded is
+    listed with the reason.
     """
     from paddock.config import load_settings
     from paddock.fleet import has_gpu, open_catalogue
@@ -61,26 +61,26 @@ def command(models_dir: str | None, config: Path | None, as_json: bool) -> None:
         sys.exit(1)
     for note in catalogue.notes:
         click.echo(f"paddock: {note}", err=True)
-    found = [_look(model, gpu=has_gpu()) for model in sorted(catalogue, key=lambda model: model.name)]
+    found = [_listed(model, gpu=has_gpu()) for model in sorted(catalogue, key=lambda model: model.name)]
     if as_json:
         click.echo(json.dumps([asdict(model) for model in found], indent=2))
     else:
         click.echo(_table(found))
 
 
-def _look(model: Model, *, gpu: bool) -> _Listed:
-    said = model.description()
+def _listed(model: Model, *, gpu: bool) -> _Listed:
+    described = model.description()
     return _Listed(
         name=model.name,
         aliases=model.aliases,
         path=model.path,
         projectors=model.projectors,
         kind=model.kind(),
-        architecture=said.architecture,
-        parameters=said.n_params,
-        quantization=said.quantization,
-        context=said.n_ctx_train,
-        size=said.size,
+        architecture=described.architecture,
+        parameters=described.n_params,
+        quantization=described.quantization,
+        context=described.n_ctx_train,
+        size=described.size,
         memory=model.estimate(gpu=gpu),
         problem=model.problem(),
     )
@@ -121,7 +121,7 @@ def _line(row: tuple[str, ...], widths: list[int]) -> str:
 
 
 def _short(value: int | None, step: int, units: tuple[str, ...]) -> str:
-    """A number with three digits at least, and the unit in which it has no more than are of interest."""
+    """A short number with its unit: `980 M`, `1.2 GiB`."""
     if value is None:
         return ""
     number, unit = float(value), 0

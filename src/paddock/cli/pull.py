@@ -1,4 +1,4 @@
-"""`paddock pull`: a model from the Hugging Face hub."""
+"""`paddock pull`: downloads a model from the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from paddock.errors import StartupError
 
 @click.command("pull", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.argument("model", metavar="REPO[@REVISION][:QUANT]")
-@click.option("--models-dir", metavar="DIR", help="Put it here. [the configured directory, or a cache folder]")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Configuration file (JSON).")
-@click.option("--token", metavar="TOKEN", help="For repositories that want one. [HF_TOKEN]")
+@click.option(
+    "--models-dir", metavar="DIR", help="The folder for the model. [the configured directory, or a cache folder]"
+)
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The configuration file (JSON).")
+@click.option("--token", metavar="TOKEN", help="The token for repositories that require one. [HF_TOKEN]")
 def command(model: str, models_dir: str | None, config: Path | None, token: str | None) -> None:
-    """Download a GGUF model from the Hugging Face hub (or HF_ENDPOINT) and print where it is.
+    """Download a GGUF model from the Hugging Face hub (or HF_ENDPOINT) and print its path.
 
-    QUANT is a quantisation such as Q8_0; Q4_K_M unless given, or else what the repository has. A download that was
-    cut off goes on where it ended. REVISION is a commit, a branch or a tag of the repository; with a commit, what is
-    pulled is the same for ever. Files are compared with the SHA-256 that the hub tells, also those that are there.
+    QUANT is a quantisation such as Q8_0. By default it is Q4_K_M, or another one that the repository has. REVISION is a
+    commit, a branch or a tag of the repository; a commit always gives the same files. An interrupted download is
+    continued. All files, also existing ones, are checked against the SHA-256 of the hub.
     """
     from paddock.config import load_settings
     from paddock.fleet.catalogue.hub import Source, default_folder, pull

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from paddock.fleet import Fleet
     from paddock.types import ModelKind
 
-# What to try, by what a model is for.
+# An example request for each kind of model.
 _EXAMPLES: dict[ModelKind, tuple[str, str]] = {
     "generation": ("/v1/chat/completions", '"messages":[{"role":"user","content":"Say hello"}]'),
     "embedding": ("/v1/embeddings", '"input":"Say hello"'),
@@ -69,7 +69,7 @@ command.params += setting_options()
 
 
 def _with_pulled(settings: Settings, name: str, token: str | None) -> Settings:
-    """The same with a model from the hub as the one that is served; without a network, with what was pulled before."""
+    """The settings with a model from the hub as the one to serve. Without a network, an earlier download is used."""
     import structlog
 
     from paddock.errors import HubUnreachable, PullFailed
@@ -78,7 +78,7 @@ def _with_pulled(settings: Settings, name: str, token: str | None) -> Settings:
     log = structlog.get_logger(__name__)
     manager = settings.model_manager
     if manager.model is not None:
-        raise StartupError("-hf and a model file exclude each other")
+        raise StartupError("-hf and -m are mutually exclusive: give one of them")
     source, folder = Source.parse(name), manager.models_directory or default_folder()
     try:
         path = pull(source, folder, token=token, say=log.info)
@@ -87,12 +87,12 @@ def _with_pulled(settings: Settings, name: str, token: str | None) -> Settings:
             path = pulled(source, folder)
         except PullFailed:
             raise error from None
-        log.warning("serving what was pulled before", problem=error.message, path=str(path))
+        log.warning("serving the model that was downloaded earlier", problem=error.message, path=str(path))
     return settings.model_copy(update={"model_manager": manager.model_copy(update={"model": path})})
 
 
 def _announce(settings: Settings, url: str, fleet: Fleet) -> None:
-    """One line that says what is served where, with a command to try."""
+    """Print one line with the models, the address and an example command."""
     import structlog
 
     from paddock import logs
@@ -102,8 +102,8 @@ def _announce(settings: Settings, url: str, fleet: Fleet) -> None:
     what = names[0] if len(names) == 1 else f"{len(names)} models"
     named = "" if len(names) == 1 else f'"model":"{names[0]}",' if names else ""
     server = settings.server
-    locked = bool(server.api_keys or server.api_key_file or server.keys)
-    key = ' -H "Authorization: Bearer $KEY"' if locked else ""
+    has_keys = bool(server.api_keys or server.api_key_file or server.keys)
+    key = ' -H "Authorization: Bearer $KEY"' if has_keys else ""
     kind = models[0].kind() if models else None
     path, example = _EXAMPLES[kind or "generation"]
     page = f"  page: {url}/" if server.webui else ""
@@ -111,14 +111,14 @@ def _announce(settings: Settings, url: str, fleet: Fleet) -> None:
     if settings.server.log_format == "json":
         structlog.get_logger(__name__).info(line, url=url, models=names)
     elif not settings.server.log_disable:
-        logs.flush()  # what came before it stands before it
+        logs.flush()  # earlier log lines come first
         click.echo(line)
-    if not locked:
+    if not has_keys:
         _warn_if_exposed(settings, url)
 
 
 def _warn_if_exposed(settings: Settings, url: str) -> None:
-    """Without keys only this machine should get through. Said even where nothing is logged: it can be fatal."""
+    """Warn about a server without keys that other machines can reach, also if the log is disabled."""
     from urllib.parse import urlsplit
 
     import structlog
@@ -127,9 +127,9 @@ def _warn_if_exposed(settings: Settings, url: str) -> None:
 
     if is_loopback(urlsplit(url).hostname or ""):
         return
-    problem = f"whoever reaches {url} may use this server, stop its models and change its settings"
-    cure = "set a key with --api-key, or one for each user with `paddock keys new`, or listen on 127.0.0.1"
+    problem = f"everybody who can reach {url} may use this server, unload its models and change its settings"
+    cure = "set a key with --api-key, create one for each user with `paddock keys new`, or listen on 127.0.0.1"
     if settings.server.log_format == "json":
-        structlog.get_logger(__name__).warning("no API key is asked for", problem=problem, cure=cure, url=url)
+        structlog.get_logger(__name__).warning("no API key is required", problem=problem, cure=cure, url=url)
     rule = "!" * 100
-    click.echo(f"{rule}\n  WARNING: no API key is asked for:\n  {problem}.\n  Cure: {cure}.\n{rule}", err=True)
+    click.echo(f"{rule}\n  WARNING: no API key is required:\n  {problem}.\n  Cure: {cure}.\n{rule}", err=True)

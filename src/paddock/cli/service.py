@@ -1,4 +1,4 @@
-"""`paddock service`: Paddock as a systemd service, of a user or of the machine."""
+"""`paddock service`: Paddock as a systemd service of the user or of the system."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ if TYPE_CHECKING:
 
 _SYSTEM_UNITS = Path("/etc/systemd/system")
 _NAME = re.compile(r"[A-Za-z0-9:_.\-]{1,200}")
-# Who may use a GPU of AMD's or Intel's; NVIDIA's are everybody's.
+# Groups that may use GPUs of AMD and Intel. NVIDIA's need no group.
 _GPU_GROUPS = ("render", "video")
 
 
 class _Service:
-    """A unit by its name, and the systemd that it belongs to."""
+    """A unit by name, of the user's or the system's systemd."""
 
     def __init__(self, name: str, *, system: bool) -> None:
         if not _NAME.fullmatch(name):
-            raise StartupError(f"{name!r} cannot be a service's name: letters, digits and :_.- are allowed")
+            raise StartupError(f"{name!r} is not a valid service name: use letters, digits and :_.-")
         self.name = name.removesuffix(".service")
         self._scope = () if system else ("--user",)
         user_units = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd" / "user"
         self.file = (_SYSTEM_UNITS if system else user_units) / f"{self.name}.service"
 
     def control(self, *words: str) -> str:
-        """How a person would ask systemd for it."""
+        """The systemctl command for a person."""
         return " ".join(("systemctl", *self._scope, *words))
 
     def journal(self) -> str:
         return " ".join(("journalctl", *self._scope, "-u", self.name, "-f"))
 
-    def ask(self, *words: str) -> int:
-        """Ask systemd; what it says is seen."""
+    def run(self, *words: str) -> int:
+        """Run systemctl, with its output on the terminal."""
         return subprocess.run([_systemctl(), *self._scope, *words], check=False).returncode
 
-    def must(self, *words: str) -> None:
-        status = self.ask(*words)
+    def run_checked(self, *words: str) -> None:
+        status = self.run(*words)
         if status != 0:
-            raise StartupError(f"{self.control(*words)} failed with status {status}; {self.file} stays as it is")
+            raise StartupError(f"{self.control(*words)} failed with status {status}; {self.file} is unchanged")
 
     @property
     def is_ours(self) -> bool:
@@ -64,25 +64,25 @@ class _Service:
 
 @click.group("service", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 def command() -> None:
-    """Run Paddock as a systemd service: of yours, or with --system of the machine."""
+    """Run Paddock as a systemd service of this user, or of the system with --system."""
 
 
-_NAMED = click.option("--name", default="paddock", metavar="NAME", help="The service's name. [paddock]")
-_SYSTEM = click.option("--system", is_flag=True, help="A service of the machine (wants root), not of this user.")
+_NAMED = click.option("--name", default="paddock", metavar="NAME", help="The name of the service. [paddock]")
+_SYSTEM = click.option("--system", is_flag=True, help="A service of the system (needs root), not of this user.")
 
 
 @command.command("install")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="Configuration file (JSON).")
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The configuration file (JSON).")
 @_NAMED
 @_SYSTEM
-@click.option("--account", metavar="USER", help="Who runs a system service. [a user that systemd makes up for it]")
-@click.option("--print", "only_print", is_flag=True, help="Show the unit and change nothing.")
+@click.option("--account", metavar="USER", help="The user of a system service. [a dynamic user of systemd]")
+@click.option("--print", "only_print", is_flag=True, help="Print the unit and change nothing.")
 def install(config: Path | None, name: str, system: bool, account: str | None, only_print: bool) -> None:
-    """Write the unit, start it, and have it started with the machine or at login."""
+    """Write the unit, start it, and enable it at boot or login."""
     try:
         service = _Service(name, system=system)
         if account is not None and not system:
-            raise StartupError("--account is for a service of the machine: with --system")
+            raise StartupError("--account needs --system")
         unit = _unit(config, system=system, account=account)
         if only_print:
             click.echo(unit.text(), nl=False)
@@ -90,57 +90,61 @@ def install(config: Path | None, name: str, system: bool, account: str | None, o
         _install(service, unit)
     except (StartupError, OSError) as error:
         _fail(error)
-    click.echo(f"{service.name} is running, by {service.file}")
-    click.echo(f"  its state  {service.control('status', service.name)}")
-    click.echo(f"  its log    {service.journal()}")
+    click.echo(f"{service.name} is running; its unit is {service.file}")
+    click.echo(f"  status  {service.control('status', service.name)}")
+    click.echo(f"  log     {service.journal()}")
     if not system:
-        click.echo("  to have it run while you are not logged in: loginctl enable-linger")
+        click.echo("  to run it while you are not logged in: loginctl enable-linger")
 
 
 @command.command("uninstall")
 @_NAMED
 @_SYSTEM
 def uninstall(name: str, system: bool) -> None:
-    """Stop the service and remove its unit. Settings and models stay."""
+    """Stop the service and remove its unit. Settings and models are kept."""
     try:
         service = _Service(name, system=system)
         if not service.is_ours:
-            raise StartupError(f"{service.file} is not a unit of ours, or not there: nothing was changed")
-        service.must("disable", "--now", service.name)
+            raise StartupError(
+                f"{service.file} does not exist, or was not written by `paddock service install`: nothing was changed"
+            )
+        service.run_checked("disable", "--now", service.name)
         service.file.unlink()
-        service.must("daemon-reload")
+        service.run_checked("daemon-reload")
     except (StartupError, OSError) as error:
         _fail(error)
-    click.echo(f"{service.name} is stopped, and {service.file} removed")
+    click.echo(f"{service.name} is stopped, and {service.file} is removed")
 
 
 @command.command("status")
 @_NAMED
 @_SYSTEM
 def status(name: str, system: bool) -> None:
-    """Show what systemd knows of the service; the exit status is systemctl's."""
+    """Show the status of the service. The exit status is that of systemctl."""
     try:
         service = _Service(name, system=system)
-        sys.exit(service.ask("--no-pager", "status", service.name))
+        sys.exit(service.run("--no-pager", "status", service.name))
     except StartupError as error:
         _fail(error)
 
 
 def _install(service: _Service, unit: Unit) -> None:
-    known = service.file.exists()
-    if known and not service.is_ours:
-        raise StartupError(f"{service.file} is not a unit of ours: remove it, or choose another --name")
-    _systemctl()  # before anything is written
+    existed = service.file.exists()
+    if existed and not service.is_ours:
+        raise StartupError(
+            f"{service.file} was not written by `paddock service install`: remove it, or choose another --name"
+        )
+    _systemctl()  # fails before anything is written
     service.file.parent.mkdir(parents=True, exist_ok=True)
     service.file.write_text(unit.text(), "utf-8")
-    service.must("daemon-reload")
-    service.must("enable", "--now", service.name)
-    if known:
-        service.must("restart", service.name)
+    service.run_checked("daemon-reload")
+    service.run_checked("enable", "--now", service.name)
+    if existed:
+        service.run_checked("restart", service.name)
 
 
 def _unit(config: Path | None, *, system: bool, account: str | None) -> Unit:
-    """Made of settings that are known to be good: what could not start is not installed."""
+    """Validates the settings first: a service that cannot start is not installed."""
     from paddock.cli.unit import Unit
     from paddock.config import load_settings
     from paddock.fleet import open_catalogue
@@ -148,7 +152,7 @@ def _unit(config: Path | None, *, system: bool, account: str | None) -> Unit:
     given = config or (Path(named).expanduser() if (named := os.environ.get("PADDOCK_CONFIG")) else None)
     file = given.absolute() if given is not None else None
     folder = file.parent if file is not None else Path.home()
-    with contextlib.chdir(folder):  # as the service will be
+    with contextlib.chdir(folder):  # the working directory of the service
         settings = load_settings(file=file)
         open_catalogue(settings.model_manager)
         slots, models, audit = (
@@ -163,9 +167,9 @@ def _unit(config: Path | None, *, system: bool, account: str | None) -> Unit:
     needed = [path for path in (python, file, models, slots, audit) if path is not None]
     for path in needed:
         if not str(path).isprintable():
-            raise StartupError(f"{str(path)!r} cannot be written into a unit")
+            raise StartupError(f"{str(path)!r} cannot be written into a unit: it has unprintable characters")
     if system and account is None:
-        _require_open(*needed)
+        _require_readable(*needed)
     return Unit(
         command=(str(python), "-m", "paddock", "serve", *(("--config", str(file)) if file is not None else ())),
         folder=folder if file is not None or not system else None,
@@ -178,8 +182,8 @@ def _unit(config: Path | None, *, system: bool, account: str | None) -> Unit:
 
 
 def current_python(python: Path) -> Path:
-    """Of a version that `make install` made and its `current` link means, the path through that link: the unit then
-    runs whatever version is current.
+    """The path through the `current` link of `make install`, if it points to this version. The unit then always runs
+    the current version.
     """
     place = python.parent.parent
     through = place.parent.parent / "current" / "bin" / python.name
@@ -188,21 +192,21 @@ def current_python(python: Path) -> Path:
     return python
 
 
-def _require_open(*paths: Path) -> None:
-    """A user that is made up owns nothing, so everybody must be able to get at these."""
+def _require_readable(*paths: Path) -> None:
+    """A dynamic user owns no files, so these paths must be readable by everybody."""
     for path in paths:
         for part in (path, *path.parents, path.resolve(), *path.resolve().parents):
             if part.exists() and not part.stat().st_mode & (0o001 if part.is_dir() else 0o004):
                 raise StartupError(
-                    f"{part} is closed to the user that systemd makes up for the service: open it, or name a user with "
-                    "--account (a key need not stand in the configuration: systemd reads /etc/paddock/environment)"
+                    f"the dynamic user of the service cannot read {part}: change its permissions, or set a user with "
+                    "--account (keys can be set in /etc/paddock/environment instead of the configuration)"
                 )
 
 
 def _systemctl() -> str:
     found = shutil.which("systemctl")
     if found is None:
-        raise StartupError("there is no systemctl here: --print shows the unit, for where there is one")
+        raise StartupError("systemctl was not found: --print shows the unit, to install it elsewhere")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The systemd unit that serves Paddock, as text. Pure: nothing is written or asked here."""
+"""The text of the systemd unit. Pure functions."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 MARK = "# Written by `paddock service install`."
-"""How a unit of ours is known from somebody else's."""
+"""The first line of a unit that this command wrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
     command: tuple[str, ...]
-    """What is run, with absolute paths."""
+    """The command, with absolute paths."""
     folder: Path | None = None
-    """Where it runs: paths in the settings are meant from here, and a `.env` file is read."""
+    """The working directory, for relative paths in the settings and for the `.env` file."""
     system: bool = False
-    """For the machine, and not for the user who installs it."""
+    """A service of the system, not of the user who installs it."""
     account: str | None = None
-    """Who runs a system service; systemd makes up a user for it unless given."""
+    """The user of a system service. None: a dynamic user."""
     groups: tuple[str, ...] = field(default=())
-    """Further groups of that user: who may use the GPU."""
+    """More groups of that user, which may use the GPU."""
     writable: tuple[Path, ...] = field(default=())
     """Folders that a system service may write to besides its own."""
     stop_timeout: int = 150
@@ -34,7 +34,7 @@ class Unit:
             "[Unit]",
             "Description=Paddock, a server for GGUF models",
             *(["Wants=network-online.target", "After=network-online.target"] if self.system else []),
-            "# One that cannot start is not tried for ever.",
+            "# A service that cannot start is not restarted forever.",
             "StartLimitIntervalSec=300",
             "StartLimitBurst=5",
         ]
@@ -47,16 +47,16 @@ class Unit:
             "ExecReload=kill -HUP $MAINPID",
             *([f"WorkingDirectory={_literal(str(self.folder))}"] if self.folder else []),
             "EnvironmentFile=-%E/paddock/environment",
-            "# Silence means that the event loop stands still; workers are watched by the server itself.",
+            "# Without a notification the event loop hangs. The server itself watches its workers.",
             "WatchdogSec=60",
             "Restart=on-failure",
             "RestartSec=5",
-            "# The server alone is told to stop, so that answers under way are finished; it ends its workers.",
+            "# Only the server gets SIGTERM. It finishes running requests and stops its workers.",
             "KillMode=mixed",
             f"TimeoutStopSec={self.stop_timeout}",
-            "# A model that the kernel kills for its memory is loaded again; the others go on.",
+            "# If the kernel kills a worker for its memory, the server loads the model again.",
             "OOMPolicy=continue",
-            "# Models are bounded by memory_limit; this keeps the machine alive whatever happens.",
+            "# memory_limit limits the models; this limit protects the machine in any case.",
             "MemoryMax=90%",
             "LimitNOFILE=65536",
             *self._user(),
@@ -73,7 +73,7 @@ class Unit:
             "CacheDirectory=paddock",
             "Environment=HOME=%S/paddock XDG_CACHE_HOME=%C",
             *([f"ReadWritePaths={' '.join(_quoted(str(path)) for path in self.writable)}"] if self.writable else []),
-            "# CUDA asks this helper for its devices, which the service below may not do itself.",
+            "# CUDA uses this helper to create its devices; the service itself may not run it.",
             "ExecStartPre=+-/usr/bin/nvidia-modprobe -c0 -u",
             *_SYSTEM_HARDENING,
         ]
@@ -82,8 +82,8 @@ class Unit:
         return ["[Install]", f"WantedBy={'multi-user' if self.system else 'default'}.target", ""]
 
 
-# What no server of models needs. Not here, because GPUs would not work: PrivateDevices, and ProtectClock, which closes
-# all devices but the clock; MemoryDenyWriteExecute (drivers compile); ProtectKernelTunables (they write below /proc).
+# Not here, because GPUs would not work: PrivateDevices and ProtectClock (they hide devices), MemoryDenyWriteExecute
+# (drivers compile code), ProtectKernelTunables (drivers write below /proc).
 _HARDENING = (
     "NoNewPrivileges=yes",
     "LockPersonality=yes",
@@ -92,13 +92,13 @@ _HARDENING = (
     "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
     "RestrictRealtime=yes",
     "SystemCallArchitectures=native",
-    "# What services need, less what only root may; and what workers confine themselves with.",
+    "# The system calls of services, without those of root, and with those of the workers' sandbox.",
     "SystemCallFilter=@system-service seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self",
     "SystemCallFilter=~@privileged",
     "SystemCallErrorNumber=EPERM",
     "UMask=0077",
 )
-# These take namespaces, which a user's own systemd may not make everywhere.
+# These need namespaces, which the systemd of a user may not create on every machine.
 _SYSTEM_HARDENING = (
     "ProtectSystem=strict",
     "ProtectHome=read-only",
@@ -114,10 +114,10 @@ _SYSTEM_HARDENING = (
 
 
 def _quoted(word: str) -> str:
-    """One word of a list, whatever is in it."""
+    """One quoted word of a list."""
     return '"' + _literal(word).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _literal(text: str) -> str:
-    """With nothing in it that systemd would put something else in the place of."""
+    """Escapes the specifiers of systemd."""
     return text.replace("%", "%%")

@@ -1,4 +1,4 @@
-"""What `paddock cluster` is told: the section `cluster`, and what is said of one model there."""
+"""The section `cluster`, and the cluster settings of one model."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class PlacementSettings(Section):
     """How many replicas of a model `paddock cluster` starts, and what each takes of its node."""
 
     min_replicas: int = Field(1, ge=1)
-    """The least replicas of the model."""
+    """The fewest replicas of the model."""
     max_replicas: int | None = Field(None, ge=1)
     """The most replicas of the model. By default `min_replicas`."""
     target_requests: float | None = Field(None, gt=0)
     """Requests per replica, running and waiting, above which one more replica is started. By default as many as one
-    replica runs at once."""
+    replica runs in parallel."""
     upscale_delay: float = Field(10, ge=0)
     """Seconds that the load must stay above the target before a replica is added."""
     downscale_delay: float = Field(300, ge=0)
@@ -37,7 +37,7 @@ class PlacementSettings(Section):
     @model_validator(mode="after")
     def _consistent(self) -> PlacementSettings:
         if self.max_replicas is not None and self.max_replicas < self.min_replicas:
-            raise ValueError("max_replicas is less than min_replicas")
+            raise ValueError(f"max_replicas ({self.max_replicas}) is less than min_replicas ({self.min_replicas})")
         return self
 
     @property

@@ -18,16 +18,16 @@ _SECRET = re.compile(r"(^|_)(keys?|hash|token|secret|password)$")
 @dataclass(frozen=True, slots=True)
 class EffectiveValue:
     key: str
-    """Dotted; of a model, key or replica with its name: `model_manager.models.NAME.n_ctx`."""
+    """Dotted, with the name of a model, key or replica: `model_manager.models.NAME.n_ctx`."""
     value: Any
-    """As JSON has it, secrets masked."""
+    """A JSON value. Secrets are masked."""
     setting: str
     """The key of the setting that the value is a part of: `model_manager.models`."""
     given: Source | None
-    """None: it is the default."""
+    """None for a default."""
 
     def source(self, flags: Mapping[str, str]) -> dict[str, str]:
-        """`source` and, unless it is the default, `from`: the file, variable or flag. `flags` has the flag of each."""
+        """`source` and, except for a default, `from`: the file, variable or flag. `flags` maps settings to flags."""
         if self.given is None:
             return {"source": "default"}
         match self.given.kind:
@@ -58,7 +58,7 @@ def _section(name: str, section: Section) -> Iterator[tuple[str, str, Any]]:
 
 
 def _flat(key: str, name: str, value: Any, written: Any) -> Iterator[tuple[str, Any]]:
-    """One value, or those that lie in it. Of a named thing (a model, a key) only what is set is shown."""
+    """One value, or its inner values. For a model, key or replica only the fields that are set."""
     if isinstance(value, Section):
         for field in type(value).model_fields:
             if field in value.model_fields_set:

@@ -1,4 +1,4 @@
-"""What the value of a setting may be, and how it is written."""
+"""The types of settings, and how they are parsed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0"
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Expanded = Annotated[Path, AfterValidator(Path.expanduser)]
 MOST_DRAFTED = 64
-"""The most tokens that may be guessed ahead. A row of logits is computed for each."""
+"""The most draft tokens. The model computes a row of logits for each."""
 MOST_REPLICAS = 64
-"""Workers of one model that a single number can ask for."""
+"""The most workers that `replicas` as a number can start for one model."""
 LARGEST_SCALE = 100.0
-"""Of an adapter, either way. Far beyond it numbers overflow, and not only those of the request that wants it."""
+"""The largest scale of an adapter, positive or negative. Much larger ones overflow and disturb other requests."""
 
 
 def upper(value: Any) -> Any:
@@ -27,19 +27,21 @@ def upper(value: Any) -> Any:
 
 def template(value: str) -> str:
     if "{" not in value:
-        raise ValueError("the text of a template is wanted; the names of llama.cpp's own are not known here")
+        raise ValueError(
+            "expected the text of a template; the names of llama.cpp's built-in templates are not supported"
+        )
     return value
 
 
 def checked_name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}", value):
-        raise ValueError("a name has letters, digits and . _ @ - only, at most 64 of them")
+        raise ValueError("a name has at most 64 letters, digits and . _ @ -, and begins with a letter or digit")
     return value
 
 
 def hash_of_key(value: str) -> str:
     if not re.fullmatch(r"sha256:[0-9a-f]{64}", value):
-        raise ValueError("sha256: and 64 hexadecimal digits are expected, as `paddock keys new` writes them")
+        raise ValueError("expected sha256: and 64 hexadecimal digits, as `paddock keys new` prints them")
     return value
 
 
@@ -49,7 +51,7 @@ def size(value: Any) -> Any:
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(%|[kmgt]?(?:i?b)?)\s*", value, re.IGNORECASE)
     if match is None:
-        raise ValueError("a size is expected, such as 8GiB, 512M or 50%")
+        raise ValueError("expected a size, such as 8GiB, 512M or 50%")
     number, unit = float(match[1]), match[2].lower()
     if unit == "%":
         return int(number / 100 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -58,19 +60,19 @@ def size(value: Any) -> Any:
 
 def origin(value: str) -> str:
     if not re.fullmatch(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]*/?", value, re.IGNORECASE):
-        raise ValueError("an origin is expected, such as http://localhost:3000, without a path; or *")
+        raise ValueError("expected an origin without a path, such as http://localhost:3000, or *")
     return value.rstrip("/")
 
 
 Size = Annotated[int, BeforeValidator(size), Field(gt=0)]
-"""In bytes. As with memory in general, a G is 1024 M."""
+"""In bytes. 1 G is 1024 M."""
 
 
 def layers(value: Any) -> int | Literal["auto"]:
     if value == "auto":
         return "auto"
     if type(value) is not int or not -1 <= value < 10**9:
-        raise ValueError("a number of layers, -1 for all of them, or 'auto' is expected")
+        raise ValueError("expected a number of layers, -1 for all of them, or 'auto'")
     return value
 
 
@@ -85,25 +87,25 @@ def layers_from_text(text: str) -> int | str:
 
 
 GpuLayers = Annotated[int | Literal["auto"], PlainValidator(layers)]
-"""As one type, so that a mistake is told once."""
+"""One type with one validator, so that a wrong value gives one error."""
 
 
 def path_and_scale(value: Any) -> Any:
     if isinstance(value, tuple | list) and len(value) == 2:
-        return value  # as it is once it has been read
+        return value  # already parsed
     path, _, scale = value.rpartition(":") if isinstance(value, str) else ("", "", "")
     if not path:
-        raise ValueError("a path, a colon and a scale are expected")
+        raise ValueError("expected PATH:SCALE, a path, a colon and a scale")
     try:
         return path, float(scale)
     except ValueError:
-        raise ValueError(f"a path, a colon and a scale are expected; {scale!r} is no number") from None
+        raise ValueError(f"expected PATH:SCALE, but {scale!r} is not a number") from None
 
 
 ScaledPath = Annotated[
     tuple[Expanded, Annotated[float, Field(ge=-LARGEST_SCALE, le=LARGEST_SCALE)]], BeforeValidator(path_and_scale)
 ]
-"""Written as `PATH:SCALE`."""
+"""As text: `PATH:SCALE`."""
 
 
 def cores() -> int:

@@ -20,7 +20,7 @@ from paddock.errors import SettingsError
 class Loaded(NamedTuple):
     settings: Settings
     sources: Mapping[str, Source]
-    """Where each key (`server.port`) was set. A key that has its default value is missing here."""
+    """The source of each key (`server.port`). A key with its default value is missing."""
 
 
 def load_settings(
@@ -32,7 +32,7 @@ def load_settings(
 ) -> Settings:
     """Merge every source and validate once. `flags` maps dotted keys (`server.port`) to values.
 
-    Raises `SettingsError`, in one line that names the key and where it was set.
+    Raises `SettingsError` with one line that names the key and its source.
     """
     return load_with_sources(file=file, flags=flags, environ=environ, dotenv=dotenv).settings
 
@@ -60,7 +60,7 @@ def load_with_sources(
             _put(merged, key, value, source.where)
             sources[key] = source
     try:
-        # Strictly, as JSON: a text can be a path, `true` is no number. Text from the environment is converted already.
+        # Strict JSON mode: a text can be a path, but `true` is not a number.
         return Loaded(Settings.model_validate_json(_as_json(merged), strict=True), sources)
     except ValidationError as error:
         origin = {key: source.where for key, source in sources.items()}
@@ -71,7 +71,7 @@ def _as_json(merged: dict[str, Any]) -> bytes:
     try:
         return json.dumps(merged, default=str, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise SettingsError("the settings hold a text that is not valid Unicode") from None
+        raise SettingsError("a setting has a text that is not valid Unicode") from None
 
 
 def _put(merged: dict[str, Any], key: str, value: Any, where: str) -> None:

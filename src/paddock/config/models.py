@@ -1,4 +1,4 @@
-"""The section `model_manager`: what is said for all models, for one, and for one replica of one."""
+"""The section `model_manager`: settings of all models, of one model, and of one replica."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from paddock.config.fields import (
 )
 from paddock.types import Pooling, SandboxMode
 
-# Who says one of these of a model has said all of them.
+# If a model sets one of these, it inherits none of the others.
 _ALTERNATIVES = (frozenset({"chat_template", "chat_template_file"}), frozenset({"embedding", "reranking", "pooling"}))
 
 
@@ -36,14 +36,14 @@ class ModelSettings(Section):
     idle_timeout: Annotated[float, Flag("--idle-timeout", metavar="SECONDS")] = Field(300, ge=0)
     """Seconds without a request after which the model is unloaded. 0: never."""
     load_timeout: float = Field(600, gt=0)
-    """Seconds that loading may take before it is given up."""
+    """Seconds that loading may take before it fails."""
     silence_timeout: float = Field(30, gt=0)
-    """Seconds that a busy worker may leave health checks unanswered before it is killed and started again."""
+    """Seconds that a busy worker may leave health checks unanswered before it is killed and restarted."""
     hang_timeout: float = Field(600, gt=0)
-    """Seconds that one step of a worker may take before the worker is killed and started again."""
+    """Seconds that one step of a worker may take before the worker is killed and restarted."""
     sandbox: Annotated[SandboxMode, Flag("--sandbox"), Flag("--no-sandbox", value="off")] = "auto"
-    """Deny workers the network, other programs and other files (Landlock, seccomp). `auto`: as far as the kernel
-    supports it; `required`: load no model where a part of it is missing; `off`: no sandbox."""
+    """Deny workers the network, other programs and other files (Landlock, seccomp). `auto`: the parts that
+    the kernel supports; `required`: load no model if a part is missing; `off`: no sandbox."""
     n_ctx: Annotated[int, Flag("-c", "--ctx-size")] = Field(16384, ge=0)
     """Context size in tokens, for all requests of the model together (see `kv_unified`). 0: the trained length."""
     n_batch: Annotated[int, Flag("-b", "--batch-size")] = Field(2048, ge=1)
@@ -63,10 +63,10 @@ class ModelSettings(Section):
     cache_type_v: Annotated[CacheType, Flag("-ctv", "--cache-type-v")] = "f16"
     """The data type of cached values."""
     parallel: Annotated[int | None, Flag("-np", "--parallel")] = Field(None, ge=1, le=255)
-    """The most requests that run at once. By default chosen from the machine."""
+    """The most requests that run in parallel. By default four per core, from 4 to 64."""
     kv_unified: Annotated[bool | None, Flag("-kvu/-no-kvu", "--kv-unified/--no-kv-unified")] = None
-    """true: one context that all requests share; false: an equal part for each slot. By default true, unless `parallel`
-    is set."""
+    """true: all requests share one context; false: each slot has an equal part of it. By default true, unless
+    `parallel` is set."""
     cont_batching: Annotated[bool, Flag("-cb/-nocb", "--cont-batching/--no-cont-batching")] = True
     """Compute several requests in one step. If false, requests run one after another."""
     cache_ram: Annotated[int | None, Flag("-cram", "--cache-ram", metavar="MIB")] = Field(None, ge=-1)
@@ -80,7 +80,7 @@ class ModelSettings(Section):
     reranking: Annotated[bool, Flag("--reranking", "--rerank")] = False
     """Serve reranking."""
     pooling: Annotated[Pooling | None, Flag("--pooling")] = None
-    """How the vectors of an input's tokens become one. By default as the model's file says."""
+    """How the vectors of an input's tokens are pooled. By default as the model's file says."""
     lora: Annotated[list[Expanded], Flag("--lora", metavar="FILE,...")] = []
     """LoRA adapter files to load with the model. They are numbered from 0."""
     lora_scaled: Annotated[list[ScaledPath], Flag("--lora-scaled", metavar="FILE:SCALE,...")] = []
@@ -104,36 +104,34 @@ class ModelSettings(Section):
     )
     """Drafts of fewer tokens are not checked."""
     draft_p_min: Annotated[float, Flag("--draft-p-min", "--spec-draft-p-min", metavar="P")] = Field(0.75, ge=0, le=1)
-    """The draft ends before a token that the draft model thinks less likely than this."""
+    """The draft ends before a token whose probability in the draft model is lower than this."""
     deterministic: Annotated[bool | None, Flag("--deterministic")] = None
-    """The same request with the same seed gives the same bytes, whatever else runs. Slower. By default true with
+    """The same request with the same seed gives the same bytes, alone or in a batch. Slower. By default true with
     `parallel` 1 and `cont_batching` false, else false."""
     chat_template: Annotated[
         Annotated[str, AfterValidator(template)] | None, Flag("--chat-template", metavar="TEXT")
     ] = None
-    """The text of a Jinja chat template, in place of the model's own."""
+    """The text of a Jinja chat template that replaces the model's own."""
     chat_template_file: Annotated[Expanded | None, Flag("--chat-template-file")] = None
-    """The file of a Jinja chat template, in place of the model's own."""
+    """The file of a Jinja chat template that replaces the model's own."""
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether all requests are computed so that the same seed gives the same bytes. One slot without continuous
-        batching is how llama-server is asked for that (`--parallel 1 --no-cont-batching`), so it implies it.
-        """
+        """Whether the same seed gives the same bytes. As in llama-server, `-np 1 -nocb` implies it."""
         if self.deterministic is not None:
             return self.deterministic
         return self.parallel == 1 and not self.cont_batching
 
     @property
     def adapters(self) -> list[tuple[Path, float]]:
-        """In the order of their numbers, each with the scale it has at first."""
+        """In the order of their numbers, each with its initial scale."""
         given = [*((path, 1.0) for path in self.lora), *self.lora_scaled]
         return [(path, 0.0 if self.lora_init_without_apply else scale) for path, scale in given]
 
 
 def _url(value: str) -> str:
     if not re.fullmatch(r"https?://[^/\s?#@]+(/[^\s?#]*)?", value):
-        raise ValueError("the address of a server is expected, such as http://10.0.0.2:8080")
+        raise ValueError("expected the address of a server, such as http://10.0.0.2:8080")
     return value.rstrip("/")
 
 
@@ -160,22 +158,22 @@ class ReplicaSettings(Section):
         here, there = {"devices", "n_threads", "n_gpu_layers"}, {"api_key", "model", "engine_version"}
         wrong = (here if self.url is not None else there) & self.model_fields_set
         if wrong:
-            only = "a worker of our own" if self.url is not None else "a server elsewhere, which needs a url"
-            raise ValueError(f"{min(wrong)} is for {only}")
+            kind = "a worker of this server, not for a url" if self.url is not None else "another server: set url too"
+            raise ValueError(f"{min(wrong)} is for {kind}")
         return self
 
 
 def _replicas(value: Any) -> Any:
-    """A number of workers that are all alike is as good as their names."""
+    """A number stands for that many workers with default settings."""
     if type(value) is int:
         if not 1 <= value <= MOST_REPLICAS:
-            raise ValueError(f"from 1 to {MOST_REPLICAS} replicas can be had by their number")
+            raise ValueError(f"expected 1 to {MOST_REPLICAS} replicas, or an object of replicas by name")
         return {str(number): {} for number in range(value)}
     return value
 
 
 class NamedModel(ModelSettings):
-    """Settings of one model. What is not set here is as for all models."""
+    """Settings of one model. Settings that are missing here have the value for all models."""
 
     path: Expanded | None = None
     """The model's file. By default the file of that name below `models_directory`."""
@@ -201,17 +199,17 @@ class ModelManagerSettings(ModelSettings):
     models_directory: Annotated[Expanded | None, Flag("--models-dir", metavar="DIR")] = None
     """Serve every `.gguf` file below this folder."""
     alias: Annotated[list[str], Flag("-a", "--alias", metavar="NAME,...")] = []
-    """The name of `model`, then others that it answers to. It always answers to its file's name."""
+    """The name of `model`, then its aliases. The name of its file always works too."""
     default_model: Annotated[str | None, Flag("--default-model", metavar="NAME")] = None
     """The model for requests that name none."""
     lazy: Annotated[bool | None, Flag("--lazy/--preload")] = None
     """true: load a model at its first request. false: load it when the server starts; of several, `default_model`.
-    null: load the only model (`model`) at the start, and the models of a directory at their first request.
+    null: a single model (`model`) is loaded at the start, the models of a directory at their first request.
     """
     check_interval: float = Field(60, gt=0)
     """The most seconds between two checks for idle models."""
     watch_interval: float = Field(2, ge=0)
-    """Seconds between two looks for new, changed and removed files in `models_directory`. 0: only a reload looks."""
+    """Seconds between two scans of `models_directory` for new, changed and removed files. 0: only a reload scans."""
     memory_limit: Annotated[Size | None, Flag("--memory-limit", metavar="SIZE", convert=str)] = None
     """The most host memory that all models together may take. Without it: what is free."""
     gpu_memory_limit: Size | None = None
@@ -221,7 +219,7 @@ class ModelManagerSettings(ModelSettings):
     models_max: Annotated[int, Flag("--models-max")] = Field(0, ge=0)
     """The most models that are loaded at once. 0: as many as fit."""
     min_residence: float = Field(5, ge=0)
-    """Seconds that a model in use stays loaded when another model waits for its memory."""
+    """The least seconds that a model stays loaded while another model waits for its memory."""
     spare_worker: bool = True
     """Keep an empty worker process ready for the next load. It takes 40 MB and saves 0.4 s."""
     wait_timeout: float = Field(600, gt=0)
@@ -230,11 +228,11 @@ class ModelManagerSettings(ModelSettings):
     """Settings of single models, by name."""
 
     def settings_for(self, name: str) -> NamedModel:
-        """What holds for one model: what is said of it (`.gguf` optional), and for the rest what is said for all."""
+        """The settings of one model (`.gguf` is optional), completed by those of all models."""
         own = self.models.get(name) or self.models.get(f"{name}.gguf") or NamedModel()
         given = {key: getattr(own, key) for key in own.model_fields_set}
         general = {key: getattr(self, key) for key in ModelSettings.model_fields}
         for alternatives in _ALTERNATIVES:
             if alternatives & given.keys():
                 general = {key: value for key, value in general.items() if key not in alternatives}
-        return NamedModel.model_construct(**general | given)  # each value has been validated where it stands
+        return NamedModel.model_construct(**general | given)  # all values are validated already

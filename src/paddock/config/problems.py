@@ -1,4 +1,4 @@
-"""What is wrong with settings, in one line that names the key and where it was set."""
+"""Error messages about settings: one line that names the key and its source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paddock.config.settings import Settings, known_keys
 
 
 def nearest(name: str, known: Iterator[str] | list[str]) -> str:
-    """`; did you mean 'x'?`, or nothing where no known name is near."""
+    """`; did you mean 'x'?`, or an empty text if no known name is similar."""
     match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f"; did you mean {match[0]!r}?" if match else ""
 

@@ -11,7 +11,7 @@ from paddock.config.fields import Expanded, Flag, LogLevel, Section, Size, check
 
 
 class PreviousKey(Section):
-    """A key that still works beside the one that replaces it."""
+    """An older key that still works."""
 
     key: str | None = Field(None, min_length=1, repr=False)
     """The key in clear text. Set either `key` or `hash`."""
@@ -23,7 +23,7 @@ class PreviousKey(Section):
     @model_validator(mode="after")
     def _one_of_both(self) -> PreviousKey:
         if (self.key is None) == (self.hash is None):
-            raise ValueError("either key or hash is needed")
+            raise ValueError("set either key or hash")
         return self
 
 
@@ -50,7 +50,7 @@ class KeySettings(Section):
     share_prefixes: bool = True
     """If false, this key shares cached prefixes with no other key, not even of its own tenant."""
     priority: Literal["interactive", "batch"] = "interactive"
-    """Requests of `batch` keys give way to `interactive` ones that wait; one is let through now and then."""
+    """Waiting requests of `interactive` keys start before those of `batch` keys, which still make some progress."""
     weight: float = Field(1.0, gt=0, le=1000)
     """The key's share of the machine relative to other keys while several of them wait."""
     requests_per_minute: int | None = Field(None, ge=1)
@@ -63,9 +63,9 @@ class KeySettings(Section):
     @model_validator(mode="after")
     def _consistent(self) -> KeySettings:
         if (self.key is None) == (self.hash is None):
-            raise ValueError("either key or hash is needed")
+            raise ValueError("set either key or hash")
         if self.admin and self.models is not None:
-            raise ValueError("admin and models exclude each other: an admin key may ask every model")
+            raise ValueError("admin and models are mutually exclusive: an admin key may use every model")
         return self
 
 
@@ -98,7 +98,7 @@ class ServerSettings(Section):
     keys: dict[Annotated[str, AfterValidator(checked_name)], KeySettings] = {}
     """Named API keys, each with its own permissions and limits."""
     audit_log: Expanded | None = None
-    """A file that gets a line of JSON for each admin action: who, what, when, from which address, with which result. It
+    """A file that gets a line of JSON for each admin action: key, action, time, address and result. It
     is created with mode 600 and only appended to."""
     metrics_key: bool = False
     """`/metrics` requires an admin key, or a key with `metrics`, if there are any keys. It shows all keys' usage."""
@@ -123,7 +123,7 @@ class ServerSettings(Section):
     """The most connections from one address (IPv6: one /64 network), not counting those whose request has shown a key.
     If null, half of `max_connections`."""
     max_connections_per_key: int | None = Field(None, gt=0)
-    """The most connections with a request under way for one key or, without keys, one address. If null, half of
+    """The most connections with a running request for one key or, without keys, one address. If null, half of
     `max_connections`."""
     max_watchers_per_key: int = Field(16, gt=0)
     """The most streams of `/models/sse` and `/live` for one key or, without keys, one address."""
@@ -157,12 +157,12 @@ class ServerSettings(Section):
 
     @property
     def stop_timeout(self) -> int:
-        """Seconds after which the server has certainly ended by itself."""
+        """Seconds within which the server stops by itself."""
         return math.ceil(self.shutdown_grace) + 30
 
     @property
     def body_budget(self) -> int:
-        """Bytes that the bodies of all requests under way may take together."""
+        """The most bytes of request bodies of all running requests together."""
         return self.max_buffered_bytes or max(256 * 1024 * 1024, 4 * self.max_body_bytes)
 
     @model_validator(mode="after")

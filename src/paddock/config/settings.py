@@ -38,7 +38,7 @@ def container_of(key: str) -> Literal["list", "object"] | None:
 
 
 def scalar_types(key: str) -> frozenset[type]:
-    """The plain types that the value of a setting may have: {int, NoneType} of `int | None`."""
+    """The plain types of a setting: {int, NoneType} for `int | None`."""
     return frozenset(_leaves(_annotation(key)))
 
 

@@ -1,4 +1,4 @@
-"""What a file and the environment say, as dotted keys."""
+"""Reads settings from a file and from the environment, as dotted keys."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Source:
 
     kind: Literal["file", "dotenv", "environment", "flag"]
     where: str
-    """As an error message calls it."""
+    """Its name in error messages."""
 
 
 def read_json(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_text("utf-8"), object_pairs_hook=_without_repetition)
+        content = json.loads(file.read_text("utf-8"), object_pairs_hook=_unique_keys)
     except FileNotFoundError:
         raise SettingsError(f"the configuration file {file} does not exist") from None
     except OSError as error:
@@ -54,8 +54,8 @@ class _Repeated(Exception):
     pass
 
 
-def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object as JSON has it; of two values under one name Python would drop the first in silence."""
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse repeated keys. Python's parser would silently drop the first value."""
     content = dict(pairs)
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
@@ -64,7 +64,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def flatten(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested objects → dotted keys, one level deep: what a section holds is one value."""
+    """Nested objects → dotted keys, one level deep: a value of a section is not flattened."""
     flat: dict[str, Any] = {}
     for key, value in content.items():
         if prefix == "" and isinstance(value, dict) and value:
@@ -82,7 +82,7 @@ def variable_of(key: str) -> str:
 def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     """`PADDOCK_SERVER__PORT=9000` → `server.port`, a number.
 
-    A list is written with commas (a value that has one stands in double quotes) or as JSON, an object as JSON.
+    A list is separated by commas (put a value with a comma in double quotes) or is JSON. An object is JSON.
     """
     found: dict[str, Any] = {}
     for name, value in environ.items():
@@ -99,7 +99,7 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             found[key] = next(csv.reader([value])) or [""]
         else:
             try:
-                found[key] = json.loads(value, object_pairs_hook=_without_repetition)
+                found[key] = json.loads(value, object_pairs_hook=_unique_keys)
             except json.JSONDecodeError as error:
                 raise SettingsError(f"{name} is not a JSON {kind}: {error.msg}, column {error.colno}") from None
             except _Repeated as error:
@@ -108,7 +108,7 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def scalar(text: str, types: frozenset[type]) -> Any:
-    """The boolean or number that a text stands for, where the setting can be one; else the text."""
+    """The text as a boolean or number if the setting has such a type, else the text."""
     word = text.strip()
     if bool in types and word.lower() in _TRUE | _FALSE:
         return word.lower() in _TRUE
