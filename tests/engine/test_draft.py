@@ -121,7 +121,7 @@ def test_a_draft_model_without_room_for_all_guesses_for_some(tiny_models: dict[s
     harness.close()
 
 
-def test_what_does_not_go_with_a_model_is_refused(tiny_models: dict[str, Path]) -> None:
+def test_a_draft_model_that_does_not_fit_is_refused(tiny_models: dict[str, Path]) -> None:
     def refusal(draft: str) -> str:
         options = EngineOptions(n_ctx=256, n_threads=1, model_draft=str(tiny_models[draft]))
         with pytest.raises(ModelLoadFailed) as caught:
@@ -130,15 +130,15 @@ def test_what_does_not_go_with_a_model_is_refused(tiny_models: dict[str, Path]) 
 
     assert refusal("caller").startswith("caller.gguf cannot be the draft model: its token 5 is b'[THINK]' instead of")
     assert "its vocabulary is of another kind" in refusal("embedding")
-    assert "a part of its memory cannot be forgotten" in refusal("recurrent")
+    assert "its memory cannot be cut" in refusal("recurrent")
 
 
 @pytest.mark.parametrize("kind", ["sliding_window", "recurrent", "hybrid"])
-def test_where_nothing_could_be_forgotten_nothing_is_guessed_and_that_is_said(
+def test_a_model_whose_memory_cannot_be_cut_does_not_draft_and_logs_it(
     tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     harness = Harness(tiny_models[kind], model_draft=str(tiny_models["draft"]))
-    assert capsys.readouterr().err.count("the draft model is not used: what was guessed wrong") == 1
+    assert capsys.readouterr().err.count("the draft model is not used: this model's memory cannot be cut") == 1
     request = harness.ask(1, "the horse ", draft=ALL)
     harness.run()
     assert (harness.engine.info.drafts_for, request.drafted, len(harness.answers[1])) == (0, 0, 12)

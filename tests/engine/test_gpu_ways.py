@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from paddock.engine.batch import padded_sizes
 from paddock.engine.llama import LlamaEngine
 from paddock.types import DraftParams, Span
 from tests.engine.harness import Harness
@@ -29,7 +30,7 @@ def _as_on_a_gpu(model: Path, **options: Any) -> Harness:
     engine = harness.engine
     assert isinstance(engine, LlamaEngine)
     engine._pads = True
-    engine._divisible._on_gpu = True
+    engine._prefix_memory._on_gpu = True
     return harness
 
 
@@ -62,13 +63,9 @@ def test_guesses_of_different_lengths_are_filled_up_and_change_no_answer(tiny_mo
     harness.close()
 
 
-def test_prompts_of_about_the_same_length_are_computed_in_one_go(tiny_models: dict[str, Path]) -> None:
-    harness = _as_on_a_gpu(tiny_models["llama"])
-    engine = harness.engine
-    assert isinstance(engine, LlamaEngine)
+def test_prompts_of_about_the_same_length_are_padded_to_one_length() -> None:
     answer, *prompts = [Span(id, 0, [5] * size) for id, size in enumerate((1, 90, 100, 30))]
-    assert engine._padded(prompts) == [100, 100, 30], "a round more is worth less than 70 tokens"
-    assert engine._padded([answer, *prompts]) == [1, 100, 100, 30], "the next token of an answer stays alone"
+    assert padded_sizes(prompts, capacity=512, n_ctx=256) == [100, 100, 30], "70 tokens cost more than a pass"
+    assert padded_sizes([answer, *prompts], capacity=512, n_ctx=256) == [1, 100, 100, 30], "a decode is not padded"
     late = Span(1, 256 - 95, [5] * 90)
-    assert engine._padded([late, prompts[1]]) == [90, 100], "there is no room for more at the end of a context"
-    harness.close()
+    assert padded_sizes([late, prompts[1]], capacity=512, n_ctx=256) == [90, 100], "the context is full"

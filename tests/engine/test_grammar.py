@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from llguidance import LLTokenizer
 
 from paddock.engine import grammar as module
-from paddock.engine.fake import FakeVocab
+from paddock.engine.batch_sampler import choose_all
+from paddock.engine.fake_vocab import FakeVocab
 from paddock.engine.grammar import Grammar, GrammarSource
-from paddock.engine.sampler import Sampler, choose_all
+from paddock.engine.sampler import Sampler
 from paddock.errors import InvalidRequest
 from paddock.types import Constraint, SamplingParams
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paddock.engine.batch_sampler import choose_all
 from paddock.engine.candidates import Logits
-from paddock.engine.sampler import Sampler, choose_all
+from paddock.engine.sampler import Sampler
 from paddock.types import SamplingParams
 
 _N_VOCAB = 24
@@ -90,5 +91,5 @@ def test_what_breaks_the_rows_together_is_done_again_one_by_one(monkeypatch: pyt
     def fail(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("paddock.engine.sampler.Crowd._choose_usual", fail)
+    monkeypatch.setattr("paddock.engine.batch_sampler.BatchSampler._filter_and_draw", fail)
     assert choose_all(rows, [Sampler(p) for p in params]) == expected

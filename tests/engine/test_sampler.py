@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from paddock.engine.batch_sampler import BatchSampler, choose_all
 from paddock.engine.candidates import Candidates, Logits, softmax, top_k
-from paddock.engine.sampler import Crowd, Sampler, choose_all, logprobs_of, uniform
+from paddock.engine.sampler import Sampler, logprobs_of, uniform
 from paddock.types import SamplerName, SamplingParams
 
 _NAMES: tuple[SamplerName, ...] = get_args(SamplerName)
@@ -106,13 +107,13 @@ def test_top_k_of_a_large_vocabulary_is_exact_too(k: int, more: int, levels: int
 def test_rows_done_together_come_out_as_they_do_one_by_one(data: st.DataObject, params: list[SamplingParams]) -> None:
     drawn = data.draw(_rows(len(params)))
     together, apart = ([Sampler(p) for p in params] for _ in range(2))
-    alone = [Crowd([Sampler(p)]) for p in params]
-    assert all(sampler.usual for sampler in together)
-    crowd = Crowd(together)
+    alone = [BatchSampler([Sampler(p)]) for p in params]
+    assert all(sampler.is_batchable for sampler in together)
+    batch = BatchSampler(together)
     for rows in _steps(drawn):
-        tokens = [sampled.token for sampled in crowd.choose(rows)]
+        tokens = [sampled.token for sampled in batch.choose(rows)]
         assert tokens == [sampler.choose(row).token for row, sampler in zip(rows, apart, strict=True)]
-        assert tokens == [crowd.choose(row[None])[0].token for row, crowd in zip(rows, alone, strict=True)]
+        assert tokens == [batch.choose(row[None])[0].token for row, batch in zip(rows, alone, strict=True)]
 
 
 @given(
@@ -245,7 +246,7 @@ def _assert_like_llama_cpp(row: Logits, params: SamplingParams, history: Sequenc
     expected, _ = _apply(row, chain)
     for sampler in chain:
         lib.llama_sampler_free(sampler)
-    left = _left(ours._chain(ours._adjusted(row)))
+    left = _left(ours._filtered(ours._adjusted(row)))
     assert sorted(left) == sorted(expected)
     assert left == pytest.approx(expected, rel=1e-3, abs=1e-6)
 
@@ -340,7 +341,7 @@ def test_the_order_of_the_samplers_matters() -> None:
 
     def left(*samplers: SamplerName, **changes: Any) -> list[int]:
         sampler = Sampler(_but(samplers=samplers, **changes), [0, 0, 0])
-        return sorted(_left(sampler._chain(sampler._adjusted(row))))
+        return sorted(_left(sampler._filtered(sampler._adjusted(row))))
 
     # Heat flattens, so more are needed to make 0.7.
     assert left("top_p", "temperature", top_p=0.7, temperature=3) == [0, 1]
@@ -359,15 +360,15 @@ def test_the_order_of_the_samplers_matters() -> None:
 
 def test_min_keep_holds_back_what_would_cut_further_but_not_top_k() -> None:
     row, params = np.array([0, 9, 1, 2], np.float32), _but(top_p=0.1, min_p=1.0, typical_p=0.1, min_keep=3)
-    assert sorted(Sampler(params)._chain(row).ids) == [1, 2, 3]
-    assert Sampler(_but(params, top_k=1))._chain(row).ids.tolist() == [1]
+    assert sorted(Sampler(params)._filtered(row).ids) == [1, 2, 3]
+    assert Sampler(_but(params, top_k=1))._filtered(row).ids.tolist() == [1]
 
 
 def test_the_dynamic_temperature_goes_with_the_flatness() -> None:
     params = _but(temperature=1, dynatemp_range=0.5)
 
     def temperature(row: Logits) -> float:
-        after = Sampler(params)._chain(row).logits
+        after = Sampler(params)._filtered(row).logits
         return float((row.max() - row.min()) / (after.max() - after.min()))
 
     assert temperature(np.array([0, 1e-3, 0, 0], np.float32)) == pytest.approx(1.5, abs=0.01)

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.server import Server, chat_body, events
-from tests.tiers import full
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 
@@ -112,7 +111,6 @@ def test_deterministic_answers_are_not_guessed(guessing: Server) -> None:
 # ── models of files ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@full
 def test_the_demo_model_as_its_own_draft_says_what_it_says(demo_model: Path) -> None:
     with Server("-m", str(demo_model), "-md", str(demo_model), "-c", "2048", "--draft-p-min", "0.5") as server:
         props = server.client.get("/props").json()["draft"]

@@ -133,7 +133,7 @@ def _requests(schemas: list[tuple[str, Any]], max_tokens: int) -> list[dict[str,
 @pytest.mark.parametrize(
     "own",
     [
-        pytest.param(HAND_WRITTEN[::8], id="some written"),
+        pytest.param(HAND_WRITTEN[::4], id="some written"),
         pytest.param(HAND_WRITTEN, id="written", marks=full),
         pytest.param(generated(60), id="generated", marks=full),
     ],

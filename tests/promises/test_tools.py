@@ -14,7 +14,6 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
 from tests.server import Server, chat_body, events
-from tests.tiers import full
 
 CHAT = "/v1/chat/completions"
 WEATHER: Any = {
@@ -45,7 +44,7 @@ SCHEMAS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module", params=[pytest.param("demo", marks=full), "caller"])
+@pytest.fixture(scope="module", params=["demo", "caller"])
 def server(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Iterator[Server]:
     """A model whose template knows no tools, and one that writes calls with tokens that no text can spell."""
     if request.param == "demo":

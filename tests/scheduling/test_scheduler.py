@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.engine.fake import opinion
+from paddock.engine.fake_text import fake_logprobs
 from tests.scheduling.harness import Harness, Texts, answer_alone
 
 
@@ -151,7 +151,7 @@ def test_every_prompt_token_gets_its_probability_exactly_once(
     harness.run()
     for id, (request, (text, probs, max_tokens)) in enumerate(zip(asked, requests, strict=True)):
         prompt = request.tokens[: request.prompt_size]
-        expected = [opinion(prompt[:at], prompt[at], probs) for at in range(1, len(prompt))] if probs >= 0 else []
+        expected = [fake_logprobs(prompt[:at], prompt[at], probs) for at in range(1, len(prompt))] if probs >= 0 else []
         assert harness.prompt_probs[id, 0] == expected
         assert probs < 0 or request.cached == 0
         assert (harness.text(id), harness.finished[id, 0]) == answer_alone(text, max_tokens, n_ctx)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from paddock.engine.fake import FakeVocab
+from paddock.engine.fake_vocab import FakeVocab
 from paddock.scheduling import Progress, Request
 from paddock.types import FinishReason, GenerateRequest, TextPrompt, Timings, TokenLogprobs
 from paddock.wire import Delta

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from paddock.engine.fake import FakeVocab
+from paddock.engine.fake_vocab import FakeVocab
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.errors import InvalidRequest
 from paddock.text import Chat, ReplyParser

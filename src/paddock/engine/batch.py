@@ -1,4 +1,4 @@
-"""What one step computes, laid out as libllama wants it."""
+"""The batch of one step, as libllama expects it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ import numpy.typing as npt
 from paddock.errors import DecodeFailed
 from paddock.types import Span
 
+# Reading all weights once more takes a GPU as long as computing about this many tokens.
+_MAX_PADDING = 64
+
 
 class Batch:
     """A llama_batch allocated once and filled through numpy views of its arrays."""
@@ -24,7 +27,7 @@ class Batch:
         self._position = _view(self.struct.pos, capacity)
         self._output = _view(self.struct.logits, capacity)
         _view(self.struct.n_seq_id, capacity)[:] = 1
-        # libllama reaches each token's sequence through a pointer of its own: aim them all at one array.
+        # libllama reads each token's sequence through its own pointer. All point into one array.
         self._sequence = np.zeros(capacity, np.int32)
         begin = self._sequence.ctypes.data
         for index in range(capacity):
@@ -32,9 +35,7 @@ class Batch:
             self.struct.seq_id[index] = ctypes.cast(address, ctypes.POINTER(ctypes.c_int32))
 
     def fill(self, spans: Sequence[Span], *, n_vocab: int, sizes: Sequence[int] = ()) -> None:
-        """Lay the spans and what is guessed of them out one after another, each filled up to its size where that is
-        more than it has tokens.
-        """
+        """Write the spans and their drafts one after another, each padded to its size."""
         sizes = sizes or [len(span.tokens) + len(span.draft) for span in spans]
         total = sum(sizes)
         if not 0 < total <= self.capacity:
@@ -63,10 +64,37 @@ class Batch:
         self._token[:total] = tokens
         self.struct.n_tokens = total
 
-    def want_all(self) -> None:
-        """Have an output for every token, as pooling needs it."""
+    def output_all(self) -> None:
+        """Request an output for every token, as pooling needs it."""
         self._output[: self.struct.n_tokens] = 1
 
 
 def _view(pointer: Any, size: int) -> npt.NDArray[Any]:
     return np.ctypeslib.as_array(pointer, shape=(size,))
+
+
+def paired_sizes(spans: Sequence[Span]) -> list[int]:
+    """How many tokens to compute for each span, so that no token is computed alone: see `max_exact_batch`."""
+    sequences = {span.sequence for span in spans}
+    return [
+        len(span.tokens) + (len(span.tokens) == 1 and not sequences & {span.sequence - 1, span.sequence + 1})
+        for span in spans
+    ]
+
+
+def padded_sizes(spans: Sequence[Span], *, capacity: int, n_ctx: int) -> list[int]:
+    """How many tokens to compute for each span. libllama computes streams of equal length in one pass. On a GPU a few
+    padding tokens, forgotten afterwards, cost less than one more pass.
+    """
+    sizes = [len(span.tokens) + len(span.draft) for span in spans]
+    room = capacity - sum(sizes)
+    longest = max(sizes)
+    for index in sorted(range(len(spans)), key=lambda index: -sizes[index]):
+        size = sizes[index]
+        more = longest - size
+        if size == 1 or more > _MAX_PADDING or spans[index].start + longest > n_ctx:
+            longest = size
+        elif 0 < more <= room:
+            sizes[index] = longest
+            room -= more
+    return sizes

@@ -1,7 +1,7 @@
-"""A draft model: a small one that guesses what a large one with the same vocabulary will say.
+"""Speculative decoding: a small draft model proposes tokens, and the large model verifies them in one step.
 
-To check a few guesses takes the large one less time than to compute as many tokens one by one, because it reads its
-weights only once for all of them.
+Verifying a few tokens takes less time than computing them one by one, because the weights are read only once. Both
+models need the same vocabulary.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from paddock.engine.vocab import LlamaVocab
 from paddock.errors import DecodeFailed
 from paddock.types import DraftParams, EngineOptions, Span
 
-# While more answers than this are under way, a step with guesses for all of them costs more than it saves: a CPU soon
-# has more to compute than to read (docs/lab.md).
-_ANSWERS_ON_CPU, _ANSWERS_ON_GPU = 2, 8
-# The most tokens of texts new to it that are read in one step: answers wait for it.
-_READ_ON_CPU, _READ_ON_GPU = 64, 512
-# Vocabularies of one family are filled up to round numbers, and not always to the same one.
-_LARGEST_DIFFERENCE = 128
-# The first tokens have a special meaning and often another name; what they mean is compared by itself.
+# With more generating requests than this, drafts cost more than they save: a CPU soon becomes compute-bound
+# (docs/lab.md).
+_REQUESTS_ON_CPU, _REQUESTS_ON_GPU = 2, 8
+# Prompt tokens that the draft model computes per step, while the requests wait.
+_PREFILL_ON_CPU, _PREFILL_ON_GPU = 64, 512
+# Vocabularies of one model family are padded to different sizes.
+_MAX_SIZE_DIFFERENCE = 128
+# The first tokens are special tokens, whose names often differ. `kind` compares them.
 _FIRST_TEXT = 5
 
 
 def draft_options(options: EngineOptions, *, on_gpu: bool) -> EngineOptions:
-    """What a draft model is opened with: as much context, but no more sequences and no larger steps than it needs."""
-    read = _READ_ON_GPU if on_gpu else _READ_ON_CPU
+    """The options of a draft model: the same context, with as many sequences and as large a batch as it needs."""
+    n_batch = _PREFILL_ON_GPU if on_gpu else _PREFILL_ON_CPU
     return msgspec.structs.replace(
         options,
-        parallel=min(options.parallel, _ANSWERS_ON_GPU if on_gpu else _ANSWERS_ON_CPU),
+        parallel=min(options.parallel, _REQUESTS_ON_GPU if on_gpu else _REQUESTS_ON_CPU),
         n_gpu_layers=options.n_gpu_layers_draft,
-        n_batch=read,
-        n_ubatch=read,
+        n_batch=n_batch,
+        n_ubatch=n_batch,
     )
 
 
 def why_unfit(target: LlamaVocab, draft: LlamaVocab) -> str:
-    """Why the tokens of the one are not those of the other; empty if they are."""
+    """Why the two vocabularies differ. Empty: they are the same."""
     if (ours := target.kind()) != (theirs := draft.kind()):
         return f"its vocabulary is of another kind ({theirs} instead of {ours})"
-    if abs(target.size - draft.size) > _LARGEST_DIFFERENCE:
+    if abs(target.size - draft.size) > _MAX_SIZE_DIFFERENCE:
         return f"its vocabulary has {draft.size} tokens instead of {target.size}"
     for token in range(_FIRST_TEXT, min(target.size, draft.size)):
         if target.text(token) != draft.text(token):
@@ -56,97 +56,97 @@ def why_unfit(target: LlamaVocab, draft: LlamaVocab) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class _Place:
-    """A sequence of the draft model's, and what it holds."""
+class _Slot:
+    """A sequence of the draft model, and its tokens."""
 
     sequence: int
     tokens: list[int] = field(default_factory=list)
-    """A request's own list, which only grows; its first `held` tokens are in cells."""
+    """The request's own list, which only grows. Its first `held` tokens are in cells."""
     held: int = 0
-    guessed: list[int] = field(default_factory=list)
-    """What is in cells after them: perhaps what the answer went on with."""
+    drafted: list[int] = field(default_factory=list)
+    """Drafted tokens in the cells after them."""
 
     @property
     def cells(self) -> int:
-        return self.held + len(self.guessed)
+        return self.held + len(self.drafted)
 
 
 @dataclass(slots=True, frozen=True)
-class _Answer:
-    """An answer that is to be guessed at, and where it is read for that."""
+class _Target:
+    """A request to draft for, and its slot in the draft model."""
 
     span: Span
     tokens: list[int]
     params: DraftParams
-    place: _Place
+    slot: _Slot
 
     @property
     def new(self) -> int:
-        return len(self.tokens) - self.place.held
+        return len(self.tokens) - self.slot.held
 
     @property
     def grows(self) -> int:
-        """How many cells more it may take."""
+        """How many more cells it may take."""
         return self.new + self.params.n_max
 
 
 class Drafter:
-    """The small model with a context of its own, in which it reads every answer that it is to guess at. Belongs to the
-    engine thread. Adapters do not act on it.
+    """The draft model and its context, which holds the tokens of every request it drafts for. Belongs to the engine
+    thread. Adapters do not apply to it.
     """
 
-    def __init__(self, model: Any, context: Any, *, places: int, n_vocab: int, end_tokens: frozenset[int]) -> None:
+    def __init__(self, model: Any, context: Any, *, slots: int, n_vocab: int, end_tokens: frozenset[int]) -> None:
         self._model = model
         self._context = context
         self._memory = lib.llama_get_memory(context)
         self._n_vocab = int(lib.llama_vocab_n_tokens(lib.llama_model_get_vocab(model)))
-        self._known = min(n_vocab, self._n_vocab)
-        """From here on, only one of the two models has a token."""
+        self._shared_vocab = min(n_vocab, self._n_vocab)
+        """Only one of the models has the token ids from here on."""
         self._end_tokens = end_tokens
         self._cells = int(lib.llama_n_ctx(context))
         self._longest = min(self._cells, int(lib.llama_model_n_ctx_train(model)))
         self._batch = Batch(int(lib.llama_n_batch(context)))
-        self._places = [_Place(sequence) for sequence in range(places)]
-        """The one that was used last comes last."""
-        self._decode([Span(0, 0, [0])])  # what this build cannot do dies here, while loading
+        self._slots = [_Slot(sequence) for sequence in range(slots)]
+        """The most recently used comes last."""
+        self._decode([Span(0, 0, [0])])  # a build that does not work on this machine dies here, while loading
         lib.llama_memory_clear(self._memory, True)
 
     @property
-    def places(self) -> int:
-        """How many answers it can guess at."""
-        return len(self._places)
+    def slots(self) -> int:
+        """How many requests it can draft for."""
+        return len(self._slots)
 
     def propose(self, spans: Sequence[Span]) -> None:
-        """Guess what comes after the spans that may be guessed ahead: the likeliest token, then the next one, of all
-        of them at once. A text that is new to it is read first, over several steps if it is long.
+        """Draft tokens for the spans that allow it, greedily, one token of all spans per pass. A new prompt is computed
+        first, over several steps if it is long.
         """
-        going = self._catch_up(spans)
-        while going:
-            for answer, row in zip(going, self._logits(len(going)), strict=True):
-                answer.span.draft += self._guess(row, answer.params.p_min)
-            # It goes on where the last row had a guess, and until there are enough.
-            going = [
-                answer for answer in going if len(answer.place.guessed) < len(answer.span.draft) < answer.params.n_max
+        active = self._catch_up(spans)
+        while active:
+            for target, row in zip(active, self._logits(len(active)), strict=True):
+                target.span.draft += self._next_token(row, target.params.p_min)
+            # Continue where the last row gave a token, until there are enough.
+            active = [
+                target for target in active if len(target.slot.drafted) < len(target.span.draft) < target.params.n_max
             ]
-            if going:
-                newest = [answer.span.draft[-1:] for answer in going]
+            if active:
+                newest = [target.span.draft[-1:] for target in active]
                 self._decode(
                     [
-                        Span(answer.place.sequence, answer.place.cells, guess, True)
-                        for answer, guess in zip(going, newest, strict=True)
+                        Span(target.slot.sequence, target.slot.cells, token, True)
+                        for target, token in zip(active, newest, strict=True)
                     ]
                 )
-                for answer, guess in zip(going, newest, strict=True):
-                    answer.place.guessed += guess
+                for target, token in zip(active, newest, strict=True):
+                    target.slot.drafted += token
         for span in spans:
             if span.drafting is not None and len(span.draft) < span.drafting.params.n_min:
                 span.draft = []
 
-    def forget_all(self) -> None:
-        """After a failure: nothing that is in its cells is sure any more."""
+    def clear(self) -> None:
+        """Drop all cells after a failure."""
         lib.llama_memory_clear(self._memory, True)
-        for place in self._places:
-            place.held, place.guessed = 0, []
+        for slot in self._slots:
+            slot.held, slot.drafted = 0, []
 
     def close(self) -> None:
         lib.llama_free(self._context)
@@ -154,70 +154,70 @@ class Drafter:
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _catch_up(self, spans: Sequence[Span]) -> list[_Answer]:
-        """Read what is new in each answer, as far as one step goes: those with little of it first. Returns those that
-        have been read to their end, in the order of the outputs.
+    def _catch_up(self, spans: Sequence[Span]) -> list[_Target]:
+        """Compute the new tokens of each request, the shortest first, as far as one batch goes. Returns the requests
+        that are complete, in the order of the outputs.
         """
         wanted = [(span, span.drafting) for span in spans if span.drafting is not None]
         lists = [drafting.tokens for _, drafting in wanted]
-        answers = [
-            _Answer(span, drafting.tokens, drafting.params, self._place(drafting.tokens, lists))
+        targets = [
+            _Target(span, drafting.tokens, drafting.params, self._slot(drafting.tokens, lists))
             for span, drafting in wanted
         ]
-        idle = [place for place in self._places if not any(place is answer.place for answer in answers)]
+        idle = [slot for slot in self._slots if not any(slot is target.slot for target in targets)]
         room = self._batch.capacity
-        reading: list[Span] = []
-        complete: list[_Answer] = []
+        prefill: list[Span] = []
+        complete: list[_Target] = []
         promised = 0
-        for answer in sorted(answers, key=lambda answer: answer.new):
-            place, tokens = answer.place, answer.tokens
-            new = tokens[place.held : place.held + room]
-            if not new or max(new) >= self._known or not self._has_room(answer, promised, idle):
+        for target in sorted(targets, key=lambda target: target.new):
+            slot, tokens = target.slot, target.tokens
+            new = tokens[slot.held : slot.held + room]
+            if not new or max(new) >= self._shared_vocab or not self._has_room(target, promised, idle):
                 continue
-            promised += answer.grows - len(new)
-            is_all = len(new) == answer.new
-            reading.append(Span(place.sequence, place.held, new, True if is_all else None))
-            place.held += len(new)
+            promised += target.grows - len(new)
+            is_all = len(new) == target.new
+            prefill.append(Span(slot.sequence, slot.held, new, True if is_all else None))
+            slot.held += len(new)
             room -= len(new)
             if is_all:
-                complete.append(answer)
-        if reading:
-            self._decode(reading)
+                complete.append(target)
+        if prefill:
+            self._decode(prefill)
         return complete
 
-    def _place(self, tokens: list[int], wanted: list[list[int]]) -> _Place:
-        """Where these tokens are held; or, of those places that nobody in this step has, the one that holds the most
-        of them. Nothing is left there that is not one of them. The last token is always new: what follows it is asked.
+    def _slot(self, tokens: list[int], wanted: list[list[int]]) -> _Slot:
+        """The slot that holds these tokens or, of the slots that no request of this step has, the one with the longest
+        common prefix. Other tokens are removed from it. The last token is always computed: its logits are needed.
         """
-        place = next((place for place in self._places if place.tokens is tokens), None)
-        if place is not None:
-            known = place.held + _common(place.guessed, tokens[place.held : -1])
+        slot = next((slot for slot in self._slots if slot.tokens is tokens), None)
+        if slot is not None:
+            cached = slot.held + _common(slot.drafted, tokens[slot.held : -1])
         else:
-            free = [place for place in self._places if not any(place.tokens is other for other in wanted)]
-            known, place = max(
-                ((_common(place.tokens[: place.held], tokens[:-1]), place) for place in free), key=lambda pair: pair[0]
+            free = [slot for slot in self._slots if not any(slot.tokens is other for other in wanted)]
+            cached, slot = max(
+                ((_common(slot.tokens[: slot.held], tokens[:-1]), slot) for slot in free), key=lambda pair: pair[0]
             )
-        self._forget(place, known)
-        place.tokens = tokens
-        self._places.remove(place)
-        self._places.append(place)
-        return place
+        self._forget(slot, cached)
+        slot.tokens = tokens
+        self._slots.remove(slot)
+        self._slots.append(slot)
+        return slot
 
-    def _has_room(self, answer: _Answer, promised: int, idle: list[_Place]) -> bool:
-        """Whether the answer can be held as far as it may grow, if need be in the room of what nobody asks about."""
-        if len(answer.tokens) + answer.params.n_max > self._longest:
+    def _has_room(self, target: _Target, promised: int, idle: list[_Slot]) -> bool:
+        """Whether there are cells for the request and its drafts. Clears idle slots if needed."""
+        if len(target.tokens) + target.params.n_max > self._longest:
             return False
-        for place in (*idle, None):
-            if sum(place.cells for place in self._places) + promised + answer.grows <= self._cells:
+        for slot in (*idle, None):
+            if sum(slot.cells for slot in self._slots) + promised + target.grows <= self._cells:
                 return True
-            if place is not None:
-                self._forget(place, 0)
+            if slot is not None:
+                self._forget(slot, 0)
         return False
 
-    def _guess(self, row: npt.NDArray[np.float32], p_min: float) -> list[int]:
-        """The likeliest token; nothing if it is not likely enough, or ends the answer."""
+    def _next_token(self, row: npt.NDArray[np.float32], p_min: float) -> list[int]:
+        """The most likely token. Empty if its probability is below `p_min` or it is an end token."""
         token = int(row.argmax())
-        if token >= self._known or token in self._end_tokens:
+        if token >= self._shared_vocab or token in self._end_tokens:
             return []
         likely = p_min <= 0 or 1 / float(np.exp(row - row[token]).sum()) >= p_min
         return [token] if likely else []
@@ -231,14 +231,14 @@ class Drafter:
     def _logits(self, rows: int) -> npt.NDArray[np.float32]:
         return np.ctypeslib.as_array(lib.llama_get_logits(self._context), shape=(rows, self._n_vocab))
 
-    def _forget(self, place: _Place, start: int) -> None:
-        """All that it holds but the first tokens, which are those of its request."""
-        if start < place.cells:
-            lib.llama_memory_seq_rm(self._memory, place.sequence, start, -1)
-        place.held, place.guessed = start, []
+    def _forget(self, slot: _Slot, start: int) -> None:
+        """Drop all but the first `start` tokens."""
+        if start < slot.cells:
+            lib.llama_memory_seq_rm(self._memory, slot.sequence, start, -1)
+        slot.held, slot.drafted = start, []
 
 
-def _common(these: Sequence[int], those: Sequence[int]) -> int:
-    """How many of the first tokens are the same."""
-    pairs = zip(these, those, strict=False)
-    return next((place for place, (one, other) in enumerate(pairs) if one != other), min(len(these), len(those)))
+def _common(a: Sequence[int], b: Sequence[int]) -> int:
+    """The length of the common prefix."""
+    pairs = zip(a, b, strict=False)
+    return next((index for index, (one, other) in enumerate(pairs) if one != other), min(len(a), len(b)))

@@ -1,8 +1,8 @@
-"""A model without weights that makes vectors: `paddock serve -m fake: --embedding`, or `--reranking`.
+"""The fake engine for embeddings and reranking: `paddock serve -m fake: --embedding`, or `--reranking`.
 
-A vector counts an input's letters, so texts with the same letters are near each other; a score tells how many of the
-query's letters the document has. It takes the fake engine's options, and a text with `crash:` in it aborts the process,
-as one with `hang:` hangs where `hang=1` allows it.
+A vector counts the letters of an input, so texts with the same letters are similar. A score is the number of different
+letters that query and document have in common. The options are those of the fake engine. An input that contains
+`crash:` aborts the process, and one that contains `hang:` hangs if the option `hang=1` is set.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from paddock.engine.fake import FakeVocab, hang, parse
+from paddock.engine.fake import parse
+from paddock.engine.fake_text import hang
+from paddock.engine.fake_vocab import EOS, N_VOCAB, FakeVocab
 from paddock.types import EngineOptions, ModelInfo
 
 _N_CTX = 512
-_N_VOCAB = 260
 _WIDTH = 26
-_SEPARATOR = 257
 
 
 class FakePooledEngine:
@@ -41,7 +41,7 @@ class FakePooledEngine:
             description="fake",
             n_ctx=int(settings.get("n_ctx", _N_CTX)),
             n_ctx_train=_N_CTX,
-            n_vocab=_N_VOCAB,
+            n_vocab=N_VOCAB,
             n_params=0,
             size_bytes=0,
             fingerprint="fp_fake",
@@ -54,12 +54,12 @@ class FakePooledEngine:
         )
 
     def pair(self, query: str, document: str) -> list[int]:
-        return [*query.encode(), _SEPARATOR, *document.encode()]
+        return [*query.encode(), EOS, *document.encode()]
 
     def pool(self, inputs: Sequence[Sequence[int]]) -> list[npt.NDArray[np.float32]]:
         fits = len(inputs) == 1 or sum(map(len, inputs)) <= self.n_batch
         if len(inputs) > self.n_sequences or not fits or not all(inputs):
-            raise AssertionError("a step that libllama would abort on")
+            raise AssertionError("libllama would abort on this step")
         time.sleep(self._delay)
         return [self._vectors(list(tokens)) for tokens in inputs]
 
@@ -72,7 +72,7 @@ class FakePooledEngine:
         if self._hangs and b"hang:" in text:
             hang()
         if self._pooling == "rank":
-            middle = tokens.index(_SEPARATOR)
+            middle = tokens.index(EOS)
             return np.array([[len({*tokens[:middle]} & {*tokens[middle + 1 :]})]], np.float32)
         rows = np.zeros((len(tokens), _WIDTH), np.float32)
         for row, token in enumerate(tokens):

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from paddock.engine import library
 from paddock.engine.batch import Batch
 from paddock.engine.fingerprint import ENGINE, fingerprint
-from paddock.engine.llama import context_params, description, load_model, new_context
+from paddock.engine.loading import context_params, description, load_model, new_context
 from paddock.engine.offloading import computes_on_cpu
 from paddock.engine.vocab import LlamaVocab
 from paddock.errors import DecodeFailed
@@ -90,7 +90,7 @@ class LlamaPooledEngine:
             raise DecodeFailed(f"an input has no tokens, or more than {self.info.n_ctx}")
         spans = [Span(sequence, 0, list(tokens)) for sequence, tokens in enumerate(inputs)]
         self._batch.fill(spans, n_vocab=self.vocab.size)
-        self._batch.want_all()
+        self._batch.output_all()
         if self._memory:
             lib.llama_memory_clear(self._memory, False)
         status = int(self._compute(self._context, self._batch.struct))

@@ -1,4 +1,4 @@
-"""Why no token could be chosen for one request. Such an error ends that request alone, never the worker."""
+"""Errors of sampling. Each fails one request and never the worker."""
 
 from __future__ import annotations
 
@@ -9,28 +9,26 @@ from paddock.types import SamplingParams
 
 
 def no_token_left(params: SamplingParams, constraint: str) -> PaddockError:
-    """Every token is forbidden. `constraint` is the request's field that names a grammar or schema, or empty."""
+    """The error where every token is forbidden. `constraint` is the field of the grammar or schema, or empty."""
     banned = any(amount == -math.inf for _, amount in params.logit_bias)
     forbidding = ["logit_bias"] * banned + ["ignore_eos"] * params.ignore_eos
     if constraint and forbidding:
         return ConstraintFailed(
-            f"no token is left to continue with: {constraint} allows only tokens that {' and '.join(forbidding)} "
+            f"no token is allowed: {constraint} allows only tokens that {' and '.join(forbidding)} "
             f"forbids; remove {constraint} or {forbidding[0]}",
             param=constraint,
         )
     if constraint:
-        return ConstraintFailed(
-            f"the answer could not be kept within {constraint}: no token is left that it allows", param=constraint
-        )
+        return ConstraintFailed(f"the answer cannot match {constraint}: it allows no token here", param=constraint)
     if forbidding:
         return ConstraintFailed(
-            f"no token is left to continue with: {' and '.join(forbidding)} forbids every one", param=forbidding[0]
+            f"no token is allowed: {' and '.join(forbidding)} forbids every token", param=forbidding[0]
         )
-    return DecodeFailed("the model gave no token a probability: all its logits are -inf or not a number")
+    return DecodeFailed("the model gave no token a probability: all logits are -inf or NaN")
 
 
 def sampling_failed(error: Exception) -> PaddockError:
-    """A defect of ours, met in one request. The cause is kept for the log."""
-    failure = PaddockError(f"the next token could not be chosen: {type(error).__name__}: {error}")
+    """The error for a bug in Paddock. The cause is kept for the log."""
+    failure = PaddockError(f"sampling the next token failed: {type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure

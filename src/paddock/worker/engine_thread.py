@@ -236,7 +236,7 @@ class EngineThread(NativeThread[Command]):
             if delta is not None:
                 deltas.append(delta)
             if dictated:
-                request.sampler.dictate(dictated)
+                request.sampler.force(dictated)
             if answer.stopped and progress.finish is None:
                 scheduler.remove(request.id, request.index)
             if answer.stopped or progress.finish is not None:

@@ -1,4 +1,4 @@
-"""The context's cells, and the spans of keys and values that were copied out of them into host memory."""
+"""The cells of the context, and spans of keys and values in host memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from paddock.errors import DecodeFailed
 from paddock.types import Adopt, Drop, Forget, Fork, Operation, Piece, Restore, Reuse, Save, SnapshotSize
 
 
-class Memory:
-    """Carries out what the scheduler decided about the cache. Belongs to the engine thread."""
+class PrefixMemory:
+    """Carries out the cache operations of the scheduler. Belongs to the engine thread."""
 
     reuse: Reuse = "prefix"
     snapshot = SnapshotSize()
@@ -30,11 +30,11 @@ class Memory:
         self._scratch = scratch
         self._format: StateFormat | None = None
         self._spans: dict[int, Span] = {}
-        # Spans that share one piece of memory: how many they were, and which are left.
-        self._together: dict[int, tuple[int, set[int]]] = {}
+        # Spans that are views of one buffer: how many there were, and which are left.
+        self._shared: dict[int, tuple[int, set[int]]] = {}
         self._buffer: Bytes = np.empty(0, np.uint8)
         self._overwritten: set[int] = set()
-        """Sequences that get something else before the next step begins."""
+        """Sequences that another operation writes before the next step."""
 
     @property
     def bytes_per_token(self) -> int:
@@ -42,24 +42,24 @@ class Memory:
 
     @property
     def transposed(self) -> bool:
-        """Whether values are written by element, as they are without flash attention."""
+        """Whether values are stored transposed, as they are without flash attention."""
         return self._format is not None and self._format.transposed
 
     def learn(self, sequence: int, tokens: int) -> None:
-        """Find out how this model's state is written, and trust it only if a round trip gives the same bytes."""
+        """Detect the format of this model's state. It is used only if a round trip gives the same bytes."""
         size = int(lib.llama_state_seq_get_size(self._context, sequence))
         try:
             before = self._read_whole(sequence, np.empty(size, np.uint8))
-            known = StateFormat.learn(before.tobytes(), tokens)
-            halves = [known.take(before, 0, tokens // 2), known.take(before, tokens // 2, tokens)]
+            format = StateFormat.learn(before.tobytes(), tokens)
+            halves = [format.take(before, 0, tokens // 2), format.take(before, tokens // 2, tokens)]
             pieces = [(halves[0], 0, tokens // 2), (halves[1], 0, tokens - tokens // 2)]
-            buffer = np.empty(known.size(tokens), np.uint8)
-            written = known.join(pieces, 0, buffer)
+            buffer = np.empty(format.size(tokens), np.uint8)
+            written = format.join(pieces, 0, buffer)
             self._forget(sequence, 0)
             if self._write(sequence, buffer[:written]) and bytes(self._read_whole(sequence, self._room(size))) == bytes(
                 before
             ):
-                self._format = known
+                self._format = format
         except UnknownFormat:
             pass
 
@@ -84,25 +84,25 @@ class Memory:
                         self._drop(span)
 
     def repeated(self, sequence: int, tokens: int, length: int) -> Bytes:
-        """A state of `length` tokens made of the sequence's first ones, over and over."""
+        """A state of `length` tokens that repeats the first tokens of the sequence."""
         data = self._read(sequence, 0, tokens, np.empty(self._read_size(sequence, 0, tokens), np.uint8))
-        state = np.empty(self._known.size(length), np.uint8)
-        self._known.join([(self._known.take(data, 0, tokens), 0, tokens)] * (length // tokens), 0, state)
+        state = np.empty(self._state_format.size(length), np.uint8)
+        self._state_format.join([(self._state_format.take(data, 0, tokens), 0, tokens)] * (length // tokens), 0, state)
         return state
 
     def put(self, sequence: int, state: Bytes) -> None:
         """Give an empty sequence a whole state."""
         if not self._write(sequence, state):
-            raise DecodeFailed(f"could not give sequence {sequence} its state")
+            raise DecodeFailed(f"libllama did not accept the state of sequence {sequence}")
 
     def lend(self, pieces: Sequence[Piece]) -> list[tuple[Span, int, int]]:
         return [(self._spans[piece.span], piece.offset, piece.length) for piece in pieces]
 
     def pack(self, lent: list[tuple[Span, int, int]]) -> Iterator[memoryview]:
-        return self._known.pack(lent)
+        return self._state_format.pack(lent)
 
     def unpack(self, data: memoryview, tokens: int) -> Span:
-        return self._known.unpack(data, tokens)
+        return self._state_format.unpack(data, tokens)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -115,26 +115,28 @@ class Memory:
         if self._unified:
             lib.llama_memory_seq_cp(self._memory, source, target, start, length)
         elif self._on_gpu and source not in self._overwritten:
-            # All of the stream, when the next step begins: more than needed, and late, but it never leaves the GPU.
+            # Copies the whole stream when the next step begins. More than needed, but it stays on the GPU.
             lib.llama_memory_seq_cp(self._memory, source, target, 0, -1)
             self._forget(target, length)
         else:
             data = self._read(source, 0, length, np.empty(self._read_size(source, 0, length), np.uint8))
-            self._put(target, [(self._known.take(data, 0, length), 0, length)], 0)
+            self._put(target, [(self._state_format.take(data, 0, length), 0, length)], 0)
 
     def _save(self, saves: list[Save]) -> None:
-        """Neighbouring spans are read at once, into memory that they then share, or out of a buffer that is reused if
-        they are the smaller part of what must be read.
+        """Adjacent spans are read at once, into a buffer that they share. If they are the smaller part of what must be
+        read, they are copied out of a reused buffer.
         """
         for run in _runs(saves):
             first, last = run[0].start, run[-1].end
             size = self._read_size(run[0].sequence, first, last)
-            kept = 2 * self._known.size(last - first) > size
+            kept = 2 * self._state_format.size(last - first) > size
             data = self._read(run[0].sequence, first, last, np.empty(size, np.uint8) if kept else self._room(size))
-            self._hold({save.span: self._known.take(data, save.start, save.end) for save in run}, copied=not kept)
+            self._hold(
+                {save.span: self._state_format.take(data, save.start, save.end) for save in run}, copied=not kept
+            )
 
     def _adopt(self, adopts: list[Adopt]) -> None:
-        """Spans of one state share the memory it came in, or are copied if they are the smaller part of it."""
+        """Spans of one state share its buffer, or are copied if they are the smaller part of it."""
         for _, group in groupby(adopts, lambda adopt: id(adopt.state)):
             run = list(group)
             parts: Span = run[0].state
@@ -142,37 +144,37 @@ class Memory:
             self._hold(spans, copied=2 * sum(adopt.end - adopt.start for adopt in run) <= parts[0].shape[1])
 
     def _hold(self, spans: dict[int, Span], *, copied: bool) -> None:
-        """Keep spans that are views of one piece of memory."""
+        """Keep spans that are views of one buffer."""
         self._spans |= {name: _copy(span) for name, span in spans.items()} if copied else spans
         if not copied:
-            together = set(spans)
-            self._together |= dict.fromkeys(together, (len(together), together))
+            shared = set(spans)
+            self._shared |= dict.fromkeys(shared, (len(shared), shared))
 
     def _drop(self, span: int) -> None:
         del self._spans[span]
-        size, together = self._together.pop(span, (0, set()))
-        together.discard(span)
-        if 0 < len(together) <= size // 2:
-            # Memory that several spans share is free only when all are gone: copy the last ones out of it.
-            for left in together:
+        size, shared = self._shared.pop(span, (0, set()))
+        shared.discard(span)
+        if 0 < len(shared) <= size // 2:
+            # A shared buffer is freed only when all its spans are gone, so copy the last ones.
+            for left in shared:
                 self._spans[left] = _copy(self._spans[left])
-                del self._together[left]
+                del self._shared[left]
 
     def _restore(self, restore: Restore) -> None:
         self._put(restore.sequence, self.lend(restore.pieces), restore.start)
 
     @property
-    def _known(self) -> StateFormat:
-        assert self._format is not None, "nothing is copied where the format is unknown"
+    def _state_format(self) -> StateFormat:
+        assert self._format is not None, "nothing is copied if the format is unknown"
         return self._format
 
     def _read_size(self, sequence: int, first: int, last: int) -> int:
-        """Of the blob that `_read` makes: a stream is always read from its beginning."""
+        """The size of what `_read` returns. A stream is always read from its start."""
         tokens = last - first if self._unified else int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
-        return self._known.size(tokens)
+        return self._state_format.size(tokens)
 
     def _read(self, sequence: int, first: int, last: int, into: Bytes) -> Bytes:
-        """A blob that holds these tokens of a sequence."""
+        """The state of these tokens of a sequence."""
         if not self._unified:
             return self._read_whole(sequence, into)
         self._forget(self._scratch, 0)
@@ -183,13 +185,13 @@ class Memory:
 
     def _put(self, sequence: int, pieces: list[tuple[Span, int, int]], start: int) -> None:
         tokens = sum(length for _, _, length in pieces)
-        buffer = self._room(self._known.size(tokens))
-        size = self._known.join(pieces, start, buffer)
+        buffer = self._room(self._state_format.size(tokens))
+        size = self._state_format.join(pieces, start, buffer)
         target = self._scratch if start else sequence
         if not self._write(target, buffer[:size]):
-            raise DecodeFailed(f"could not put {tokens} tokens back into the cache")
+            raise DecodeFailed(f"libllama could not restore {tokens} tokens into the cache")
         if start:
-            assert self._unified, "a stream is restored in one go"
+            assert self._unified, "a stream is restored at once"
             lib.llama_memory_seq_cp(self._memory, target, sequence, start, start + tokens)
             self._forget(target, 0)
 
@@ -203,7 +205,7 @@ class Memory:
         return int(lib.llama_state_seq_set_data(self._context, _pointer(data), len(data), sequence)) == len(data)
 
     def _room(self, size: int) -> Bytes:
-        """One buffer, reused: fresh pages cost more than the copy into them."""
+        """A reused buffer: fresh pages cost more than the copy into them."""
         if len(self._buffer) < size:
             self._buffer = np.empty(size * 5 // 4, np.uint8)
         return self._buffer[:size]

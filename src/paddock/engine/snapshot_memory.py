@@ -1,7 +1,7 @@
-"""The context's memory where a sequence's state cannot be taken apart: sliding windows, recurrent and hybrid models.
+"""The memory of models whose state cannot be cut: sliding windows, recurrent and hybrid models.
 
-libllama does not refuse to copy a part of such a state, it answers wrongly afterwards. So everything here takes a
-sequence as it stands, and what asks for less is a mistake of ours that must not go unnoticed.
+libllama does not refuse to copy a part of such a state, but the answers are wrong afterwards. So everything here copies
+whole sequences, and an operation on a part raises an error.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from paddock.engine.state import Bytes
 from paddock.errors import DecodeFailed
 from paddock.types import Drop, Forget, Fork, Operation, Restore, Reuse, Save, SnapshotSize
 
-# Of a state, only the part that cannot be cut: windowed and recurrent layers.
+# libllama's flag for only the part of a state that cannot be cut: windowed and recurrent layers.
 _PARTIAL_ONLY = 1
 
 
-class WholeMemory:
-    """Carries out what the scheduler decided about the cache. Belongs to the engine thread."""
+class SnapshotMemory:
+    """Carries out the cache operations of the scheduler. Belongs to the engine thread."""
 
     bytes_per_token = 0
-    """Tokens cannot be kept one by one."""
+    """Tokens cannot be stored one by one."""
     transposed = False
 
     def __init__(self, context: Any, *, unified: bool, window: int) -> None:
@@ -36,11 +36,11 @@ class WholeMemory:
         self._snapshots: dict[int, Bytes] = {}
         self.reuse: Reuse = "none"
         self.snapshot = SnapshotSize()
-        # What has left a window is not copied, so a copy lies in other cells, where the last bits come out differently.
+        # Tokens outside the window are not copied, so a copy is in other cells and its last bits differ.
         self.exact = window == 0
 
     def learn(self, sequence: int, decode: Callable[[int], object]) -> None:
-        """Find out what a state takes, from its first tokens, and trust copies only if one gives the same bytes again.
+        """Measure the size of a state with its first tokens. Copies are used only if a round trip gives the same bytes.
 
         `decode` computes the token at a position of the empty sequence.
         """
@@ -48,7 +48,7 @@ class WholeMemory:
         whole, partial = self._size(sequence), self._size(sequence, _PARTIAL_ONLY)
         decode(1)
         per_token = self._size(sequence) - whole
-        # A memory of one kind writes all of itself even when asked for a part.
+        # A memory of one kind returns all of its state even if only this part is requested.
         per_window_token = self._size(sequence, _PARTIAL_ONLY) - partial if self._window and partial < whole else 0
         self.snapshot = SnapshotSize(whole - per_token, per_token - per_window_token, per_window_token, self._window)
         try:
@@ -57,7 +57,7 @@ class WholeMemory:
             if self._write(sequence, before) and np.array_equal(self._read(sequence), before):
                 self.reuse = "snapshot"
         except DecodeFailed:
-            pass  # nothing will be copied then
+            pass  # nothing is copied
 
     def apply(self, operations: Sequence[Operation]) -> None:
         for operation in operations:
@@ -72,12 +72,12 @@ class WholeMemory:
                     self._snapshots[snapshot] = self._read(sequence)
                 case Restore(sequence, 0, [piece]):
                     if not self._write(sequence, self._snapshots[piece.span]):
-                        raise DecodeFailed(f"could not put {piece.length} tokens back into the cache")
+                        raise DecodeFailed(f"libllama could not restore {piece.length} tokens into the cache")
                     self._expect(sequence, piece.length)
                 case Drop(snapshot):
                     del self._snapshots[snapshot]
                 case _:
-                    raise DecodeFailed(f"{operation} takes a part of what can only be had as a whole")
+                    raise DecodeFailed(f"{operation} uses a part of a state that can only be copied as a whole")
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -90,7 +90,7 @@ class WholeMemory:
         if self._unified:
             lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)
         elif not self._write(target, self._read(source)):
-            raise DecodeFailed(f"could not copy sequence {source} to {target}")
+            raise DecodeFailed(f"libllama could not copy sequence {source} to {target}")
 
     def _expect(self, sequence: int, tokens: int) -> None:
         held = int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
@@ -103,7 +103,7 @@ class WholeMemory:
     def _read(self, sequence: int) -> Bytes:
         data = np.empty(self._size(sequence), np.uint8)
         if int(lib.llama_state_seq_get_data(self._context, _pointer(data), len(data), sequence)) != len(data):
-            raise DecodeFailed(f"could not copy the state of sequence {sequence}")
+            raise DecodeFailed(f"libllama could not copy the state of sequence {sequence}")
         return data
 
     def _write(self, sequence: int, data: Bytes) -> bool:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from paddock.engine import open_engine
 from paddock.engine.llama import LlamaEngine
+from paddock.engine.snapshot_memory import SnapshotMemory
 from paddock.engine.state import StateFormat, UnknownFormat
-from paddock.engine.whole import WholeMemory
 from paddock.errors import DecodeFailed
 from paddock.scheduling import Request
 from paddock.scheduling.prefix_tree import common_prefix
@@ -177,7 +177,7 @@ def test_a_crowd_that_comes_and_goes_changes_nobodys_text(
         assert cancelled or len(seen) == size
     cache, engine = harness.scheduler.cache, harness.engine
     assert isinstance(cache, SnapshotCache) and isinstance(engine, LlamaEngine)
-    assert isinstance(engine._memory, WholeMemory)
+    assert isinstance(engine._memory, SnapshotMemory)
     assert cache.running == 0
     assert sum(map(len, engine._memory._snapshots.values())) == cache.stored_bytes <= 400_000
 
@@ -210,7 +210,7 @@ def test_deterministic_requests_reuse_what_goes_on_to_the_last_bit(
 def test_a_snapshot_takes_what_was_foretold(model: tuple[Path, bool]) -> None:
     engine = LlamaEngine(model[0], EngineOptions(n_ctx=1024, parallel=2, kv_unified=model[1]), lambda _: None)
     memory = engine._memory
-    assert isinstance(memory, WholeMemory)
+    assert isinstance(memory, SnapshotMemory)
     at = 0
     for end in (1, WINDOW - 1, WINDOW, WINDOW + 1, 200):
         engine.decode([Span(0, at, [5] * (end - at))])
@@ -239,7 +239,7 @@ def test_a_part_of_a_state_is_refused(tiny_models: dict[str, Path], operation: O
 def test_a_model_whose_copies_come_out_differently_shares_nothing(
     tiny_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(WholeMemory, "_write", lambda *_: False)
+    monkeypatch.setattr(SnapshotMemory, "_write", lambda *_: False)
     harness = _harness(tiny_models["hybrid"])
     assert harness.engine.shape.reuse == "none"
     first = harness.alone(1, PROMPTS[0], namespace=None)

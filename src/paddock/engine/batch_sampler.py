@@ -1,0 +1,166 @@
+"""Logits → tokens, for all requests of a step. Rows with common samplers are computed at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+import numpy as np
+
+from paddock.engine.candidates import Ids, Logits, repair, top_k_rows
+from paddock.engine.grammar import Grammar
+from paddock.engine.sampler import Sampler
+from paddock.engine.sampling_errors import no_token_left, sampling_failed
+from paddock.errors import ConstraintFailed, PaddockError
+from paddock.types import Sampled
+
+_LARGEST_LOGIT = float(np.finfo(np.float32).max)
+_NO_IDS = np.empty(0, np.int64)
+_NO_BIAS = np.empty(0, np.float32)
+
+
+class BatchSampler:
+    """The samplers of one step. Their parameters are collected once, and reused while the same requests run."""
+
+    def __init__(self, samplers: Sequence[Sampler]) -> None:
+        self.samplers = list(samplers)
+        self._greedy = [index for index, sampler in enumerate(samplers) if sampler.is_greedy]
+        self._batched = [index for index, sampler in enumerate(samplers) if sampler.is_batchable]
+        self._single = sorted({*range(len(samplers))} - {*self._greedy, *self._batched})
+        biased = [index for index in (*self._greedy, *self._batched) if samplers[index].has_bias]
+        sizes = [len(samplers[index].bias_ids) for index in biased]
+        self._biased_rows = np.repeat(np.array(biased, np.int64), sizes)
+        self._biased_ids = np.concatenate([_NO_IDS, *(samplers[index].bias_ids for index in biased)])
+        self._bias = np.concatenate([_NO_BIAS, *(samplers[index].bias for index in biased)])
+        params = [samplers[index].params for index in self._batched]
+        self._top_k = np.array([[p.top_k] for p in params])
+        self._top_p = np.array([[p.top_p if p.top_p < 1 else 2.0] for p in params])
+        self._min_p = np.array([[p.min_p] for p in params])
+        self._temperature = np.array([[p.temperature] for p in params])
+        self._width = max((p.top_k for p in params), default=0)
+        self._constrained = [(index, s, s.grammar) for index, s in enumerate(samplers) if s.grammar is not None]
+
+    def choose(self, rows: Logits) -> list[Sampled]:
+        """Choose a token for each row with its own sampler and grammar. A failure in one row affects no other."""
+        failed: dict[int, Sampled] = {}
+        for index, sampler, grammar in self._constrained:
+            try:
+                sampler.constrain(rows[index], grammar)
+            except Exception as error:
+                failed[index] = Sampled(None, error=sampling_failed(error))
+        chosen = self._choose_unconstrained(rows)
+        for index, sampler in enumerate(self.samplers):
+            try:
+                chosen[index] = failed.get(index) or _finish(sampler, rows[index], chosen[index])
+            except Exception as error:
+                chosen[index] = Sampled(None, error=sampling_failed(error))
+        return chosen
+
+    def _choose_unconstrained(self, rows: Logits) -> list[Sampled]:
+        before = [self.samplers[index].drawn for index in self._batched]
+        try:
+            with self._with_bias(rows):
+                results = self._choose_batched(rows)
+        except Exception:
+            # Repeat row by row, so that only the row that failed has an error.
+            for index, drawn in zip(self._batched, before, strict=True):
+                self.samplers[index].drawn = drawn
+            return [_choose_single(sampler, row) for sampler, row in zip(self.samplers, rows, strict=True)]
+        for index in self._single:
+            results[index] = _choose_single(self.samplers[index], rows[index])
+        return results
+
+    def _choose_batched(self, rows: Logits) -> list[Sampled]:
+        """Choose for the greedy and batched rows. The others get a placeholder."""
+        if len(self._greedy) == len(rows):
+            tokens = rows.argmax(axis=1)
+            batched_ids = _NO_IDS
+        else:
+            tokens = np.zeros(len(rows), np.int64)
+            for index in self._greedy:
+                tokens[index] = rows[index].argmax()
+            batched_ids = np.asarray(self._batched, np.int64)
+            if self._batched:
+                tokens[batched_ids] = self._filter_and_draw(rows)
+        results = [Sampled(token) for token in tokens.tolist()]
+        for index in (*self._greedy, *batched_ids.tolist()):
+            if not rows[index, tokens[index]] > -np.inf:  # forbidden or NaN
+                results[index] = self._choose_invalid(index, rows[index])
+        return results
+
+    def _choose_invalid(self, index: int, row: Logits) -> Sampled:
+        """Choose from a row whose best logit is NaN, or in which no token is left. The row includes its bias."""
+        sampler, repaired = self.samplers[index], repair(row)
+        if repaired is None:
+            return sampler.no_token()
+        if sampler.is_greedy:
+            return Sampled(int(repaired.argmax()))
+        raise FloatingPointError("the chosen logit is not a number")
+
+    @contextmanager
+    def _with_bias(self, rows: Logits) -> Iterator[None]:
+        """Add the biases to the rows and remove them afterwards. This avoids a copy of the rows."""
+        if not len(self._bias):
+            yield
+            return
+        before = rows[self._biased_rows, self._biased_ids]
+        rows[self._biased_rows, self._biased_ids] = before + self._bias
+        try:
+            yield
+        finally:
+            rows[self._biased_rows, self._biased_ids] = before
+
+    def _filter_and_draw(self, rows: Logits) -> Ids:
+        """Top-k, top-p, min-p, temperature and the draw, as matrices with one row per request."""
+        which, width = self._batched, min(self._width, rows.shape[1])
+        ids = top_k_rows(rows, which, width)
+        logits = rows[np.asarray(which)[:, None], ids].astype(np.float64)
+        if not np.isfinite(logits[:, 0]).all() or np.isnan(logits).any():
+            # The caller finds empty rows. NaN must not spread over the row.
+            logits = np.nan_to_num(logits, nan=-np.inf, posinf=_LARGEST_LOGIT, neginf=-np.inf)
+            logits[~np.isfinite(logits[:, 0])] = 0.0
+        logits -= logits[:, :1]
+        logits[np.arange(width) >= self._top_k] = -np.inf
+        weights = np.exp(logits)
+        # cumsum, not sum: the rounding of a sum depends on the width, which depends on the other requests.
+        total = weights.cumsum(axis=1)
+        # Keep a token if those before it add up to less than top_p and it has at least min_p of the best probability.
+        kept = (total - weights < self._top_p * total[:, -1:]) & (weights >= self._min_p)
+        kept[:, 0] = True
+        weights = np.where(kept, np.exp(logits / self._temperature), 0.0)
+        total = weights.cumsum(axis=1)
+        points = np.array([[self.samplers[index].next_uniform()] for index in which]) * total[:, -1:]
+        at = np.minimum((total <= points).sum(axis=1), kept.cumsum(axis=1).argmax(axis=1))
+        chosen: Ids = ids[np.arange(len(which)), at]
+        return chosen
+
+
+def _choose_single(sampler: Sampler, row: Logits) -> Sampled:
+    try:
+        return sampler.choose(row)
+    except Exception as error:
+        return Sampled(None, error=sampling_failed(error))
+
+
+def _finish(sampler: Sampler, row: Logits, chosen: Sampled) -> Sampled:
+    """Apply forced tokens, then advance the grammar."""
+    chosen = sampler.apply_forced(row, chosen)
+    grammar = sampler.grammar
+    if grammar is None or chosen.error is not None:
+        return chosen
+    if chosen.token is None or not grammar.consume(chosen.token):
+        return Sampled(None, error=_constraint_failed(sampler, grammar))
+    return msgspec.structs.replace(chosen, last=True) if grammar.complete else chosen
+
+
+def _constraint_failed(sampler: Sampler, grammar: Grammar) -> PaddockError:
+    if not grammar.problem:
+        return no_token_left(sampler.params, grammar.param)
+    reason = f"the answer cannot match {grammar.param or 'its grammar'}: {grammar.problem}"
+    return ConstraintFailed(reason, param=grammar.param or None)
+
+
+def choose_all(rows: Logits, samplers: Sequence[Sampler]) -> list[Sampled]:
+    """Choose a token for each row with its own sampler."""
+    return BatchSampler(samplers).choose(rows)

@@ -1,0 +1,77 @@
+"""Loading a model and creating a context with libllama."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+
+from paddock.engine import library
+from paddock.types import EngineOptions
+
+_FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}
+_CACHE_TYPES = {
+    "f32": lib.GGML_TYPE_F32,
+    "f16": lib.GGML_TYPE_F16,
+    "bf16": 30,  # GGML_TYPE_BF16, which the bindings do not have
+    "q8_0": lib.GGML_TYPE_Q8_0,
+    "q5_1": lib.GGML_TYPE_Q5_1,
+    "q5_0": lib.GGML_TYPE_Q5_0,
+    "q4_1": lib.GGML_TYPE_Q4_1,
+    "q4_0": lib.GGML_TYPE_Q4_0,
+    "iq4_nl": lib.GGML_TYPE_IQ4_NL,
+}
+
+
+def load_model(path: Path, options: EngineOptions, on_progress: Callable[[float], None]) -> Any:
+    params = lib.llama_model_default_params()
+    params.n_gpu_layers = options.n_gpu_layers
+    params.use_extra_bufts = options.repack
+
+    def report(progress: float, _data: Any) -> bool:
+        on_progress(progress)
+        return True
+
+    callback = lib.llama_progress_callback(report)
+    params.progress_callback = callback
+    model = lib.llama_model_load_from_file(str(path).encode(), params)
+    if not model:
+        raise library.load_failure(f"cannot load {path.name}")
+    return model
+
+
+def context_params(options: EngineOptions, *, n_ctx: int, n_batch: int, unified: bool) -> Any:
+    params = lib.llama_context_default_params()
+    params.n_ctx = n_ctx
+    params.n_batch = n_batch
+    params.n_ubatch = min(options.n_ubatch, n_batch)
+    # With unified cells one more sequence costs nothing. It is the scratch sequence.
+    params.n_seq_max = options.parallel + 1 if unified else options.parallel
+    params.kv_unified = unified
+    params.n_threads = params.n_threads_batch = options.n_threads
+    params.flash_attn_type = _FLASH_ATTENTION[options.flash_attn]
+    params.type_k = _CACHE_TYPES[options.cache_type_k]
+    params.type_v = _CACHE_TYPES[options.cache_type_v]
+    params.no_perf = True
+    return params
+
+
+def new_context(model: Any, params: Any) -> Any:
+    context = lib.llama_init_from_model(model, params)
+    if not context:
+        raise library.load_failure(f"cannot create a context of {params.n_ctx} tokens")
+    return context
+
+
+def description(model: Any) -> str:
+    buffer = ctypes.create_string_buffer(256)
+    lib.llama_model_desc(model, buffer, len(buffer))
+    return buffer.value.decode("utf-8", "replace")
+
+
+def has_indivisible_state(model: Any) -> bool:
+    """Whether the state of a sequence is more than keys and values by position, so that it cannot be cut."""
+    return bool(lib.llama_model_is_recurrent(model) or lib.llama_model_is_hybrid(model) or lib.llama_model_n_swa(model))
