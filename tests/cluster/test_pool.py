@@ -80,13 +80,12 @@ class Heard:
         self._cancelled.set()
 
 
-def _request(id: int) -> GenerateRequest:
-    return GenerateRequest(id, TextPrompt("Say hello"), max_tokens=8)
+REQUEST = GenerateRequest(TextPrompt("Say hello"), max_tokens=8)
 
 
 def _generation(pool: ClusterPool, told: list[RequestRecord]) -> Generation:
     journey = RequestRecord("m", "generation", Origin(), told.append)
-    return Generation(_request, pool.entrance(_request(0)), journey)
+    return Generation(REQUEST, pool.entrance(REQUEST), journey)
 
 
 def _run(check: Callable[[ClusterPool, list[RequestRecord]], Any], line: Line, wait_timeout: float = 60) -> None:

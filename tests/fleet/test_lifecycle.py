@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
 
 from paddock.errors import (
@@ -64,7 +63,7 @@ async def _fleet(*models: Model, rules: Rules = NO_LIMIT) -> AsyncIterator[Fleet
 
 async def _begin(fleet: Fleet, name: str, text: str = "hello") -> Generation:
     prompt = ChatPrompt([{"role": "user", "content": text}])
-    return await fleet.generate(fleet.catalogue.find(name), lambda id: GenerateRequest(id, prompt, SEEDED))
+    return await fleet.generate(fleet.catalogue.find(name), GenerateRequest(prompt, SEEDED))
 
 
 async def _text(fleet: Fleet, name: str, text: str = "hello") -> str:
@@ -446,10 +445,8 @@ def test_a_crash_over_a_question_goes_unnoticed() -> None:
         async with _fleet(model("a", "delay=0.5", requested=vectors)) as fleet:
             found = fleet.catalogue.find("a")
             await fleet.load(found)
-            inputs = PoolRequest(0, [TextPrompt("hello")], "input")
-            asking = asyncio.ensure_future(
-                fleet.pool(found, "embedding", lambda id: msgspec.structs.replace(inputs, id=id))
-            )
+            inputs = PoolRequest([TextPrompt("hello")], "input")
+            asking = asyncio.ensure_future(fleet.pool(found, "embedding", inputs))
             await _until(lambda: fleet.status()[0].running == 1, "it to be computed")
             os.kill(_pid(fleet, "a"), signal.SIGKILL)
             assert len((await asking).vectors) == 1

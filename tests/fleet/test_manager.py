@@ -15,8 +15,7 @@ import pytest
 from paddock.errors import ContextLengthExceeded, ModelLoadFailed, ServerStopping, WorkerCrashed
 from paddock.fleet import Catalogue, Fleet, Model
 from paddock.fleet.process.environment import environment
-from paddock.types import EngineOptions, GenerateRequest, TextPrompt
-from paddock.wire import SlotAction
+from paddock.types import EngineOptions, GenerateRequest, SlotAction, TextPrompt
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -33,7 +32,7 @@ async def _fleet(*paths: str, load_timeout: float = 30) -> AsyncIterator[Fleet]:
 
 
 async def _text(fleet: Fleet, path: str, text: str = "hello") -> str:
-    generation = await fleet.generate(fleet.catalogue.find(path), lambda id: GenerateRequest(id, TextPrompt(text)))
+    generation = await fleet.generate(fleet.catalogue.find(path), GenerateRequest(TextPrompt(text)))
     return "".join([delta.text async for delta in generation])
 
 
@@ -63,7 +62,7 @@ def test_a_killed_worker_fails_its_own_and_comes_back() -> None:
     async def scenario() -> None:
         async with _fleet("fake:delay=0.05", "fake:") as fleet:
             model = fleet.catalogue.find("fake:delay=0.05")
-            generation = await fleet.generate(model, lambda id: GenerateRequest(id, TextPrompt("hello")))
+            generation = await fleet.generate(model, GenerateRequest(TextPrompt("hello")))
             other = await _text(fleet, "fake:")
             pid = fleet.status()[0].pid
             assert pid is not None
@@ -110,7 +109,7 @@ def test_stopping_ends_what_runs_with_an_error_and_takes_nothing_new() -> None:
     async def scenario() -> None:
         async with _fleet("fake:delay=0.05") as fleet:
             model = fleet.catalogue.find("fake:delay=0.05")
-            generation = await fleet.generate(model, lambda id: GenerateRequest(id, TextPrompt("hello")))
+            generation = await fleet.generate(model, GenerateRequest(TextPrompt("hello")))
             await fleet.drain(0.1)
             with pytest.raises(ServerStopping):
                 async for _ in generation:
@@ -131,8 +130,8 @@ def test_stopping_lets_an_action_on_a_busy_slot_wait_as_long_as_its_grace(grace:
     async def scenario() -> None:
         async with _fleet("fake:delay=0.02") as fleet:
             model = fleet.catalogue.find("fake:delay=0.02")
-            await fleet.generate(model, lambda id: GenerateRequest(id, TextPrompt("hello"), id_slot=0))
-            erasing = asyncio.ensure_future(fleet.act_on_slot(model, lambda id: SlotAction(id, 0, "erase")))
+            await fleet.generate(model, GenerateRequest(TextPrompt("hello"), id_slot=0))
+            erasing = asyncio.ensure_future(fleet.act_on_slot(model, SlotAction(0, "erase")))
             await asyncio.sleep(0)  # it has been sent
             assert not erasing.done()
             await fleet.drain(grace)

@@ -180,7 +180,7 @@ def test_usage_is_by_the_name_of_the_key() -> None:
             model = fleet.catalogue.find("m")
             prompt = ChatPrompt([{"role": "user", "content": "say: hello"}])
             for key in ("alice", "bob", "alice"):
-                started = await fleet.generate(model, lambda id: GenerateRequest(id, prompt), Origin(key=key))
+                started = await fleet.generate(model, GenerateRequest(prompt, origin=Origin(key=key)))
                 assert [delta async for delta in started]
             return render(collect(fleet, HTTPCounts(), Processes(0, {}))).decode()
         finally:

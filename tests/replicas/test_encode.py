@@ -48,7 +48,7 @@ def body(request: GenerateRequest, **options: Any) -> dict[str, Any]:
 )
 def test_every_way_to_choose_a_token_is_said(params: SamplingParams) -> None:
     for prompt in (TextPrompt("x"), ChatPrompt(_HELLO)):
-        content = body(GenerateRequest(1, prompt, params))
+        content = body(GenerateRequest(prompt, params))
         for name in params.__struct_fields__:
             value = msgspec.to_builtins(getattr(params, name))
             match name:
@@ -86,7 +86,7 @@ def test_every_way_to_choose_a_token_is_said(params: SamplingParams) -> None:
     ],
 )
 def test_each_prompt_has_its_route(prompt: Prompt, path: str, content: dict[str, Any]) -> None:
-    route, sent = encode_request(GenerateRequest(1, prompt), "m", paddock=False, n_ctx=512, deterministic=False)
+    route, sent = encode_request(GenerateRequest(prompt), "m", paddock=False, n_ctx=512, deterministic=False)
     assert route == path
     assert sent.items() >= (content | {"model": "m", "stream": True}).items()
 
@@ -99,12 +99,12 @@ def test_a_conversation_with_tools() -> None:
         {"role": "tool", "content": "2"},
     ]
     prompt = ChatPrompt(messages, tools=(Tool("add", {"type": "object"}, "Adds.", strict=True),), must_call=True)
-    sent = body(GenerateRequest(1, prompt))
+    sent = body(GenerateRequest(prompt))
     assert sent["messages"][1]["tool_calls"][0]["function"] == {"name": "add", "arguments": '{"a":1}'}
     function = {"name": "add", "parameters": {"type": "object"}, "description": "Adds.", "strict": True}
     assert sent["tools"] == [{"type": "function", "function": function}]
     assert sent["tool_choice"] == "required"
-    named = body(GenerateRequest(1, msgspec.structs.replace(prompt, function="add")))
+    named = body(GenerateRequest(msgspec.structs.replace(prompt, function="add")))
     assert named["tool_choice"] == {"type": "function", "function": {"name": "add"}}
 
 
@@ -120,12 +120,11 @@ def test_a_conversation_with_tools() -> None:
     ],
 )
 def test_how_a_reply_is_to_begin(prompt: ChatPrompt, sent: dict[str, Any]) -> None:
-    assert body(GenerateRequest(1, prompt)).items() >= sent.items()
+    assert body(GenerateRequest(prompt)).items() >= sent.items()
 
 
 def test_the_rest_of_a_generation() -> None:
     request = GenerateRequest(
-        1,
         TextPrompt("x"),
         max_tokens=9,
         stop=("end",),
@@ -158,7 +157,7 @@ def test_the_rest_of_a_generation() -> None:
 
 
 def test_what_must_be_exact_is_asked_of_each_in_its_way() -> None:
-    request = GenerateRequest(1, TextPrompt("x"), deterministic=True)
+    request = GenerateRequest(TextPrompt("x"), deterministic=True)
     assert body(request, deterministic=True, paddock=True)["deterministic"] is True
     llama_server = body(request, deterministic=True)
     assert "deterministic" not in llama_server and llama_server["cache_prompt"] is False
@@ -167,11 +166,11 @@ def test_what_must_be_exact_is_asked_of_each_in_its_way() -> None:
 @pytest.mark.parametrize(
     ("request_", "param"),
     [
-        (GenerateRequest(1, TextPrompt("x"), adapters=((0, 1.0),)), "lora"),
-        (GenerateRequest(1, TextPrompt("x"), prompt_probs=1), "echo"),
-        (GenerateRequest(1, TextPrompt("x"), constraint=Constraint("regex", "a", "regex")), "regex"),
-        (GenerateRequest(1, ChatPrompt(_HELLO, tools=(Tool("f", {}),), must_call=True, function="f")), "tool_choice"),
-        (GenerateRequest(1, ChatPrompt([{"role": "assistant", "content": "x"}])), "add_generation_prompt"),
+        (GenerateRequest(TextPrompt("x"), adapters=((0, 1.0),)), "lora"),
+        (GenerateRequest(TextPrompt("x"), prompt_probs=1), "echo"),
+        (GenerateRequest(TextPrompt("x"), constraint=Constraint("regex", "a", "regex")), "regex"),
+        (GenerateRequest(ChatPrompt(_HELLO, tools=(Tool("f", {}),), must_call=True, function="f")), "tool_choice"),
+        (GenerateRequest(ChatPrompt([{"role": "assistant", "content": "x"}])), "add_generation_prompt"),
     ],
 )
 def test_what_a_llama_server_would_drop_is_known_beforehand(request_: GenerateRequest, param: str) -> None:
@@ -180,7 +179,7 @@ def test_what_a_llama_server_would_drop_is_known_beforehand(request_: GenerateRe
 
 
 def test_exactness_needs_a_single_slot() -> None:
-    request = GenerateRequest(1, TextPrompt("x"))
+    request = GenerateRequest(TextPrompt("x"))
     assert unsupported(request, paddock=False, slots=1, deterministic=True) is None
     assert unsupported(request, paddock=True, slots=4, deterministic=True) is None
     refusal = unsupported(request, paddock=False, slots=4, deterministic=True)

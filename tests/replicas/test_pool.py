@@ -81,7 +81,7 @@ class StandIn:
 
 
 def request(text: str = "hello", **more: Any) -> GenerateRequest:
-    return GenerateRequest(1, TextPrompt(text), **more)
+    return GenerateRequest(TextPrompt(text), **more)
 
 
 def entered(entrance: Entrance) -> str:
@@ -104,7 +104,7 @@ def test_a_conversation_is_known_by_how_it_begins() -> None:
     messages = [{"role": "system", "content": "Be kind. " * 50}, {"role": "user", "content": "Hello!"}]
 
     def chat(*more: dict[str, Any]) -> GenerateRequest:
-        return GenerateRequest(1, ChatPrompt([*messages, *more]))
+        return GenerateRequest(ChatPrompt([*messages, *more]))
 
     first = entered(pool.entrance(chat()))
     assert entered(pool.entrance(chat({"role": "assistant", "content": [{"type": "text", "text": "Hi."}]}))) == first

@@ -9,14 +9,18 @@ from paddock.types import (
     ChatPrompt,
     GenerateRequest,
     SamplingParams,
+    SlotAction,
     SlotView,
     SpanView,
+    Tokenize,
     TreeView,
     Usage,
 )
 from paddock.wire import (
     Abort,
     Accepted,
+    ActOnSlot,
+    Ask,
     Delta,
     FrameError,
     Generate,
@@ -69,8 +73,9 @@ def test_messages_arrive_whole_however_the_bytes_are_cut(sent: list[ToGateway], 
 
 
 def test_both_directions() -> None:
-    request = GenerateRequest(7, ChatPrompt([{"role": "user", "content": "hi"}]), SamplingParams(seed=3), 9, ("x",))
-    sent: list[ToWorker] = [Generate(request), Abort(7), Watch(True), Watch(False)]
+    request = GenerateRequest(ChatPrompt([{"role": "user", "content": "hi"}]), SamplingParams(seed=3), 9, ("x",))
+    question = Ask(8, Tokenize(["a", 1], True, False, False))
+    sent: list[ToWorker] = [Generate(7, request), question, ActOnSlot(9, SlotAction(0, "erase")), Abort(7), Watch(True)]
     assert reader_for_worker().feed(b"".join(map(encode, sent))) == sent
 
 

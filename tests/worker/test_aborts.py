@@ -36,7 +36,7 @@ def test_an_aborted_request_is_not_rendered() -> None:
         worker._live.max_queue = 8
         worker._preparation.preparer = preparer
         for id in range(1, 5):
-            worker._on_message(Generate(GenerateRequest(id, TextPrompt(f"prompt {id}"))))
+            worker._on_message(Generate(id, GenerateRequest(TextPrompt(f"prompt {id}"))))
         assert preparer.started.wait(60)
         for id in (2, 4):
             worker._on_message(Abort(id))

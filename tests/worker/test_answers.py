@@ -14,7 +14,7 @@ from paddock.worker.answers import Answer
 class _Speaker:
     def __init__(self, **fields: Any) -> None:
         self.request = Request(1, list(b"hello"), None, 100)
-        self.answer = Answer(GenerateRequest(1, TextPrompt("hello"), **fields), FakeVocab())
+        self.answer = Answer(GenerateRequest(TextPrompt("hello"), **fields), FakeVocab())
 
     def say(self, letter: str | None, now: float, finish: FinishReason | None = None, **more: Any) -> Delta | None:
         token = None if letter is None else ord(letter)

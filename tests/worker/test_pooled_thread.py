@@ -37,7 +37,7 @@ def test_what_waits_together_is_computed_together(tiny_models: dict[str, Path]) 
         thread = PooledThread(str(tiny_models["embedding"]), options, cpu_lock, posted.put, sent.put)
         for id in range(50):
             inputs = [[2, 5 + id, 3], [2, 6, 7, 3]]
-            thread.tell(AddJob(Job(id, inputs, Vectors(PoolRequest(id, [TextPrompt("x")] * 2, param="input")))))
+            thread.tell(AddJob(Job(id, inputs, Vectors(PoolRequest([TextPrompt("x")] * 2, "input")))))
         thread.tell(Remove(7))
         thread.start()
         messages = iter(lambda: sent.get(timeout=60), None)

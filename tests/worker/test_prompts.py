@@ -129,7 +129,7 @@ def _read(sign: str, *, controls: bool = False, **fields: Any) -> tuple[Read, Gr
     body = fields.pop("body", None)
     prompt = ChatPrompt([{"role": "user", "content": "hi"}], tools=fields.pop("tools", TOOLS), **fields)
     info = structs.replace(INFO, n_vocab=vocab.size)
-    read = PromptReader(vocab, info).read(GenerateRequest(1, prompt, constraint=body))
+    read = PromptReader(vocab, info).read(GenerateRequest(prompt, constraint=body))
     return read, GrammarSource(vocab, vocab.size).compile(read.constraint) if read.constraint is not None else None
 
 
@@ -304,7 +304,7 @@ def _goes_on(name: str, message: dict[str, Any], **fields: Any) -> tuple[str, Gr
         full = chat.render(ChatPrompt([USER, message], tools=tools, thinking=thinking, ending="none")).text
         if full.startswith(before):
             info = structs.replace(INFO, n_ctx=1 << 16)
-            read = PromptReader(vocab, info).read(GenerateRequest(1, prompt, constraint=fields.get("body")))
+            read = PromptReader(vocab, info).read(GenerateRequest(prompt, constraint=fields.get("body")))
             assert read.constraint is not None
             reply = before_end(full.removeprefix(before), chat.format).rstrip()
             reply = reply if chat.format.lead else reply.lstrip()

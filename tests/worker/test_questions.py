@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from paddock.engine.fake import FakeEngine
-from paddock.types import EngineOptions, Origin
-from paddock.wire import Refused, Tokenize, Tokens, TokensPart
+from paddock.types import EngineOptions, Origin, Tokenize
+from paddock.wire import Refused, Tokens, TokensPart
 from paddock.worker import questions
 from paddock.worker.prompts import PromptReader
 from paddock.worker.questions import Answer, TextQuestions
@@ -60,7 +60,7 @@ class Asked:
             self._changed.notify_all()
 
     def ask(self, id: int, text: str, origin: Origin, *, with_pieces: bool = False) -> None:
-        self.questions.begin(Tokenize(id, [text], False, False, with_pieces, origin))
+        self.questions.begin(id, Tokenize([text], False, False, with_pieces, origin))
 
     def answer(self, id: int) -> tuple[Answer, int]:
         """Wait for the last message about it."""

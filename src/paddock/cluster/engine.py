@@ -19,8 +19,8 @@ from paddock.errors import ModelLoadFailed, PaddockError
 from paddock.fleet import Lifecycle, Machine, Rules, has_gpu, llamacpp_levels, llamacpp_totals, open_catalogue
 from paddock.fleet.process.attempt import Attempt
 from paddock.fleet.process.worker import WorkerProcess
-from paddock.types import GenerateRequest, PoolRequest
-from paddock.wire import Delta, Problem, Slots, TextQuestion
+from paddock.types import GenerateRequest, PoolRequest, TextQuestion
+from paddock.wire import Delta, Problem, Slots
 
 _MOST_FAILURES = 3
 _MESSAGES = 100
@@ -59,11 +59,10 @@ class Engine:
 
     async def generate(self, chain: tuple[int, ...], request: bytes) -> AsyncGenerator[bytes]:
         """`chain` is for the router, which has chosen this replica by it."""
-        message = _request.decode(request)
         attempt = None
         try:
             worker = await self._worker()
-            attempt = worker.generate(lambda id: msgspec.structs.replace(message, id=id))
+            attempt = worker.generate(_request.decode(request))
             await attempt.accepted()
             yield encode(
                 Taken(self.replica, attempt.fingerprint, attempt.n_ctx, attempt.prompt_tokens, attempt.prompt or None)
@@ -92,18 +91,16 @@ class Engine:
             self._answering -= 1
 
     async def ask(self, question: bytes) -> bytes:
-        message = _question.decode(question)
         try:
             worker = await self._worker()
-            return encode(await worker.ask(lambda id: msgspec.structs.replace(message, id=id)))
+            return encode(await worker.ask(_question.decode(question)))
         except PaddockError as error:
             return encode(Failed(Problem.of(error)))
 
     async def pool(self, request: bytes) -> bytes:
-        message = _pool_request.decode(request)
         try:
             worker = await self._worker()
-            return encode(await worker.pool(lambda id: msgspec.structs.replace(message, id=id), lambda _: None))
+            return encode(await worker.pool(_pool_request.decode(request), lambda _: None))
         except PaddockError as error:
             return encode(Failed(Problem.of(error)))
 

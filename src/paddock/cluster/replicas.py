@@ -17,8 +17,8 @@ from paddock.errors import ModelUnloaded, NoReplica, NotSupported, PaddockError,
 from paddock.replicas.prompts import chain_for
 from paddock.replicas.replica import ReplicaStatus
 from paddock.replicas.retries import Retries
-from paddock.types import Adapters, GenerateRequest, ModelInfo, PoolRequest, SlotState
-from paddock.wire import Delta, Pooled, Problem, Slots, Text, TextQuestion, Tokens
+from paddock.types import Adapters, GenerateRequest, ModelInfo, PoolRequest, SlotState, TextQuestion
+from paddock.wire import Delta, Pooled, Problem, Slots, Text, Tokens
 
 _ATTEMPTS = 3
 _LOOK_WAIT = 10.0
@@ -212,18 +212,17 @@ class ClusterEntrance:
         self._pool.retried[self.replica] += 1
         return True
 
-    def generate(self, request: Callable[[int], GenerateRequest]) -> ClusterAttempt:
-        message = request(0)
-        stream = self._pool.link.generate(self._chain, encode(message))
-        return ClusterAttempt(self._pool, self, stream, message)
+    def generate(self, request: GenerateRequest) -> ClusterAttempt:
+        stream = self._pool.link.generate(self._chain, encode(request))
+        return ClusterAttempt(self._pool, self, stream, request)
 
-    async def ask(self, question: Callable[[int], TextQuestion]) -> Tokens | Text:
-        answer = await self._called("ask", encode(question(0)))
+    async def ask(self, question: TextQuestion) -> Tokens | Text:
+        answer = await self._called("ask", encode(question))
         assert isinstance(answer, Tokens | Text), "a question about text has such an answer"
         return answer
 
-    async def pool(self, request: Callable[[int], PoolRequest], begun: Callable[[int], None]) -> Pooled:
-        answer = await self._called("pool", encode(request(0)))
+    async def pool(self, request: PoolRequest, begun: Callable[[int], None]) -> Pooled:
+        answer = await self._called("pool", encode(request))
         assert isinstance(answer, Pooled), "vectors were asked for"
         return answer
 
@@ -246,7 +245,7 @@ class ClusterAttempt:
         self._entrance = entrance
         self._stream = stream
         self.answers = self._unread = request.n
-        self.adapters: Adapters = request.adapters or ()
+        self.adapters: Adapters = request.adapters
         self.prompt_tokens = 0
         self.prompt: list[tuple[int, bytes]] = []
         self.fingerprint = ""

@@ -39,7 +39,7 @@ class Generation:
 
     def __init__(
         self,
-        request: Callable[[int], GenerateRequest],
+        request: GenerateRequest,
         entrance: Entrance,
         record: RequestRecord,
         quarantine: asyncio.Lock | None = None,

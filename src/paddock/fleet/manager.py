@@ -31,12 +31,20 @@ from paddock.fleet.process.environment import has_gpu
 from paddock.fleet.requests.request_record import CANCELLED, OK, RequestRecord
 from paddock.replicas.replica import Entrance, MakesVectors, Replicas, ReplicaStatus, Serving
 from paddock.replicas.retries import MOST_RESTARTS
-from paddock.types import Adapters, GenerateRequest, ModelInfo, ModelKind, Origin, Pooling, PoolRequest, SlotState
-from paddock.wire import Pooled, SlotAction, SlotDone, Text, TextQuestion, Tokens
+from paddock.types import (
+    Adapters,
+    GenerateRequest,
+    ModelInfo,
+    ModelKind,
+    Pooling,
+    PoolRequest,
+    SlotAction,
+    SlotState,
+    TextQuestion,
+)
+from paddock.wire import Pooled, SlotDone, Text, Tokens
 
 _log = structlog.get_logger(__name__)
-
-NOBODY = Origin()
 
 T = TypeVar("T")
 
@@ -98,23 +106,14 @@ class Fleet:
         """Be told of every request when it has ended, in the context of whoever made it."""
         self._observers.append(told)
 
-    async def generate(
-        self, model: Model, request: Callable[[int], GenerateRequest], origin: Origin = NOBODY
-    ) -> Generation:
+    async def generate(self, model: Model, request: GenerateRequest) -> Generation:
         """Have the model loaded if need be, and the request accepted by its worker."""
-        usual = self.adapters(model)
         if (kind := kind_of(await self.pooling(model))) != "generation":
             raise InvalidRequest(f"{model.name} is served for {kind}: it does not generate text", param="model")
 
-        def completed(id: int) -> GenerateRequest:
-            message = request(id)
-            listed = message.adapters
-            adapters = usual if listed is None else parse_adapters(model.adapters, listed, param="lora")
-            return msgspec.structs.replace(message, adapters=adapters, origin=origin)
-
-        record = RequestRecord(model.name, "generation", origin, self._ended)
+        record = RequestRecord(model.name, "generation", request.origin, self._ended)
         quarantine = self._quarantines.setdefault(model.name, asyncio.Lock())
-        generation = Generation(completed, self._entrance(model, completed), record, quarantine)
+        generation = Generation(request, self._entrance(model, request), record, quarantine)
         try:
             await generation.begin()
         except BaseException:
@@ -141,8 +140,7 @@ class Fleet:
         self,
         model: Model,
         kind: ModelKind,
-        request: Callable[[int], PoolRequest],
-        origin: Origin = NOBODY,
+        request: PoolRequest,
         begun: Callable[[int], None] = lambda _: None,
     ) -> Pooled:
         """Have vectors made, or scores given, by a model of that kind. Who stops waiting is not computed for.
@@ -155,7 +153,7 @@ class Fleet:
                 f"or with --{kind}",
                 param="model",
             )
-        record = RequestRecord(model.name, kind, origin, self._ended)
+        record = RequestRecord(model.name, kind, request.origin, self._ended)
 
         def computed(tokens: int) -> None:
             record.prompt_tokens = tokens
@@ -165,7 +163,7 @@ class Fleet:
             if not isinstance(worker, MakesVectors):
                 raise NotSupported(f"{model.name} is served elsewhere, where only text is generated", param="model")
             record.model_ready()
-            return await worker.pool(lambda id: msgspec.structs.replace(request(id), origin=origin), computed)
+            return await worker.pool(request, computed)
 
         try:
             answer = await self._answered(model, pooled)
@@ -197,7 +195,7 @@ class Fleet:
         worker = self._lifecycle.worker(model.name)
         return [] if worker is None else await worker.slots()
 
-    async def act_on_slot(self, model: Model, action: Callable[[int], SlotAction]) -> SlotDone:
+    async def act_on_slot(self, model: Model, action: SlotAction) -> SlotDone:
         """Save, restore or erase what a slot remembers, as soon as the slot is free."""
         if (kind := kind_of(await self.pooling(model))) != "generation":
             raise NotSupported(f"{model.name} is served for {kind}: its slot remembers nothing", param="model")
@@ -208,20 +206,18 @@ class Fleet:
         worker = await self._lifecycle.ensure_loaded(model.name)
         return await worker.act(action)
 
-    async def ask(
-        self, model: Model, question: Callable[[int], TextQuestion], origin: Origin = NOBODY
-    ) -> Tokens | Text:
+    async def ask(self, model: Model, question: TextQuestion) -> Tokens | Text:
         """What only a model's vocabulary or template can tell; it is loaded if need be."""
-
-        def asked(id: int) -> TextQuestion:
-            return msgspec.structs.replace(question(id), origin=origin)
-
-        return await self._answered(model, lambda serving: serving.ask(asked))
+        return await self._answered(model, lambda serving: serving.ask(question))
 
     def adapters(self, model: Model) -> Adapters:
         """Those that act on requests which do not say so themselves, whether the model is loaded or not."""
         chosen = self._adapters.get(model.name)
         return default_adapters(model.adapters) if chosen is None else chosen
+
+    def adapters_for(self, model: Model, listed: Sequence[tuple[int, float]] | None) -> Adapters:
+        """The active adapters of a request that lists these; None: it lists none. Raises `InvalidRequest`."""
+        return self.adapters(model) if listed is None else parse_adapters(model.adapters, listed, param="lora")
 
     def set_adapters(self, model: Model, listed: Sequence[tuple[int, float]]) -> None:
         """From now on just these act, for requests that come later. Raises `InvalidRequest`."""
@@ -352,11 +348,11 @@ class Fleet:
         members = [self._lifecycle.status(member.name) for member in model.worker_models().values()]
         return combined_status(model, members, pool.status())
 
-    def _entrance(self, model: Model, request: Callable[[int], GenerateRequest] | None = None) -> Entrance:
+    def _entrance(self, model: Model, request: GenerateRequest | None = None) -> Entrance:
         if (pool := self._replica_sets.of(model)) is None:
             restarts = 1 if request is None else MOST_RESTARTS
             return OneWorker(lambda: self._lifecycle.ensure_loaded(model.name), restarts=restarts)
-        return pool.entrance(None if request is None else request(0))
+        return pool.entrance(request)
 
     def _replicas_of(self, model: Model) -> Replicas:
         pool = self._replica_sets.of(model)

@@ -1,13 +1,12 @@
-"""A replica that is a llama.cpp-compatible server elsewhere: looked after and asked."""
+"""A replica that is a llama.cpp-compatible server elsewhere: looked after and question."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -30,8 +29,18 @@ from paddock.replicas.routing import Load
 from paddock.replicas.scraping import PROCESSING, busy, scraped
 from paddock.replicas.shapes import Content, Models, Props, Rendered, Slot, TokenIds, TokenPieces, engine_of
 from paddock.replicas.upstream import Upstream
-from paddock.types import ChatPrompt, GenerateRequest, ModelInfo, SlotState
-from paddock.wire import Detokenize, ReadPrompt, Render, Text, TextQuestion, Tokenize, Tokens
+from paddock.types import (
+    ChatPrompt,
+    CountTokens,
+    Detokenize,
+    GenerateRequest,
+    ModelInfo,
+    Render,
+    SlotState,
+    TextQuestion,
+    Tokenize,
+)
+from paddock.wire import Text, Tokens
 
 _log = structlog.get_logger(__name__)
 
@@ -70,7 +79,6 @@ class RemoteReplica:
         self._attempts: set[RemoteAttempt] = set()
         self._unused = asyncio.Event()
         self._unused.set()
-        self._ids = itertools.count(1)
         self._looks = 0
         self._looking: asyncio.Lock = asyncio.Lock()
         self._watching: asyncio.Task[None] | None = None
@@ -242,8 +250,8 @@ class RemoteReplica:
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def generate(self, request: Callable[[int], GenerateRequest]) -> RemoteAttempt:
-        attempt = RemoteAttempt(self, request(next(self._ids)))
+    def generate(self, request: GenerateRequest) -> RemoteAttempt:
+        attempt = RemoteAttempt(self, request)
         self._attempts.add(attempt)
         self._unused.clear()
         return attempt
@@ -269,22 +277,21 @@ class RemoteReplica:
         for attempt in list(self._attempts):
             attempt.fail(error)
 
-    async def ask(self, question: Callable[[int], TextQuestion]) -> Tokens | Text:
-        asked = question(0)
-        match asked:
+    async def ask(self, question: TextQuestion) -> Tokens | Text:
+        match question:
             case Tokenize():
                 return await self._tokenize(
-                    asked.parts[0] if len(asked.parts) == 1 else asked.parts,
-                    add_special=asked.add_special,
-                    parse_special=asked.parse_special,
-                    with_pieces=asked.with_pieces,
+                    question.parts[0] if len(question.parts) == 1 else question.parts,
+                    add_special=question.add_special,
+                    parse_special=question.parse_special,
+                    with_pieces=question.with_pieces,
                 )
-            case Detokenize(_, tokens):
+            case Detokenize(tokens):
                 answer = await self.upstream.post("/detokenize", {"model": self._model, "tokens": tokens}, Content)
                 return Text(0, answer.content)
-            case Render(_, prompt):
+            case Render(prompt):
                 return Text(0, await self._render(prompt))
-            case ReadPrompt(_, prompt):
+            case CountTokens(prompt):
                 text = await self._render(prompt)
                 return await self._tokenize(text, add_special=True, parse_special=True, with_pieces=False)
 

@@ -8,8 +8,8 @@ from typing import Literal, Protocol, runtime_checkable
 
 from paddock.errors import PaddockError
 from paddock.replicas.routing import Load
-from paddock.types import Adapters, GenerateRequest, ModelInfo, PoolRequest, SlotState
-from paddock.wire import Delta, Pooled, Text, TextQuestion, Tokens
+from paddock.types import Adapters, GenerateRequest, ModelInfo, PoolRequest, SlotState, TextQuestion
+from paddock.wire import Delta, Pooled, Text, Tokens
 
 Health = Literal["ready", "unready", "down"]
 """It can be asked; not yet, because it is loading; or it does not answer, or only with failures."""
@@ -49,10 +49,10 @@ class Attempt(Protocol):
 class Serving(Protocol):
     """Somebody who answers requests now."""
 
-    def generate(self, request: Callable[[int], GenerateRequest]) -> Attempt:
-        """Send a request; `request` is given the id to build it with."""
+    def generate(self, request: GenerateRequest) -> Attempt:
+        """Send a request."""
 
-    async def ask(self, question: Callable[[int], TextQuestion]) -> Tokens | Text:
+    async def ask(self, question: TextQuestion) -> Tokens | Text:
         """Have a question about text answered."""
 
 
@@ -60,7 +60,7 @@ class Serving(Protocol):
 class MakesVectors(Serving, Protocol):
     """One that also makes vectors of texts, where its model is for that."""
 
-    async def pool(self, request: Callable[[int], PoolRequest], begun: Callable[[int], None]) -> Pooled:
+    async def pool(self, request: PoolRequest, begun: Callable[[int], None]) -> Pooled:
         """`begun` is told how many tokens are computed so far, where that is known."""
 
 

@@ -28,7 +28,17 @@ from paddock.types.prompts import (
     TokenPrompt,
     Tool,
 )
-from paddock.types.requests import GenerateRequest, Origin, PoolRequest
+from paddock.types.requests import (
+    CountTokens,
+    Detokenize,
+    GenerateRequest,
+    Origin,
+    PoolRequest,
+    Render,
+    SlotAction,
+    TextQuestion,
+    Tokenize,
+)
 from paddock.types.sampling import Constraint, DraftParams, SamplerName, SamplingParams
 from paddock.types.sandbox import Sandbox, SandboxMode, SandboxState
 from paddock.types.step import Drafting, Sampled, Span
@@ -42,6 +52,8 @@ __all__ = [
     "CallDelta",
     "ChatPrompt",
     "Constraint",
+    "CountTokens",
+    "Detokenize",
     "DraftParams",
     "Drafting",
     "Drop",
@@ -63,6 +75,7 @@ __all__ = [
     "Pooling",
     "Prompt",
     "PromptProgress",
+    "Render",
     "Restore",
     "Reuse",
     "Sampled",
@@ -72,6 +85,7 @@ __all__ = [
     "SandboxMode",
     "SandboxState",
     "Save",
+    "SlotAction",
     "SlotPrefix",
     "SlotState",
     "SlotView",
@@ -81,9 +95,11 @@ __all__ = [
     "StateOrigin",
     "TextLogprobs",
     "TextPrompt",
+    "TextQuestion",
     "Timings",
     "TokenLogprobs",
     "TokenPrompt",
+    "Tokenize",
     "Tool",
     "TreeView",
     "Usage",

@@ -1,78 +1,122 @@
-"""What is asked of a worker, and for whom."""
+"""Requests to a worker. The process that sends one puts it into a message with an id (`paddock.wire`)."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import msgspec
 
 from paddock.types.models import Adapters
-from paddock.types.prompts import MixedPrompt, PairPrompt, Prompt, TextPrompt, TokenPrompt
+from paddock.types.prompts import ChatPrompt, MixedPrompt, PairPrompt, Prompt, TextPrompt, TokenPrompt
 from paddock.types.sampling import Constraint, SamplingParams
 
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """For whom a request is, as far as that matters to those who share a model with them."""
+    """The API key that a request belongs to, as far as the scheduler needs it."""
 
     key: str = ""
-    """The name of their API key; empty where none is asked for."""
+    """The key's name; empty on a server without keys."""
     tenant: str = ""
-    """Prefixes are shared within a tenant only."""
+    """Requests share cached prefixes only within a tenant."""
     weight: float = 1.0
-    """How large their share is beside others'."""
+    """The key's share of a busy model, relative to the weights of other keys."""
     batch: bool = False
-    """Nobody waits for the answer: others go first."""
+    """Low priority: interactive requests go first."""
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One generation as a worker receives it."""
+    """One generation, complete: a dialect builds it, and nothing on the way to the engine changes it."""
 
-    id: int
     prompt: Prompt
     sampling: SamplingParams = SamplingParams()
     max_tokens: int | None = None
-    """0: only read the prompt."""
+    """None: as many as fit into the context. 0: evaluate the prompt only."""
     stop: tuple[str, ...] = ()
     constraint: Constraint | None = None
     n: int = 1
-    """How many answers to the one prompt."""
+    """The number of answers."""
     cache_prompt: bool = True
     id_slot: int | None = None
     deterministic: bool = False
-    adapters: Adapters | None = None
-    """As the client lists them, or None for those of the model. The fleet makes a set of either, and tells a worker."""
+    adapters: Adapters = ()
+    """The LoRA adapters that are active, and their scales."""
     prompt_probs: int = -1
-    """How many of the likeliest tokens to report beside each of the prompt's own; -1: report nothing."""
+    """The number of top tokens to report for each prompt token; -1: report nothing."""
     echo: bool = False
-    """Say which tokens the prompt was read as."""
+    """Return the tokens of the prompt."""
     return_tokens: bool = False
     timings_per_token: bool = False
     return_progress: bool = False
-    """Say after each step how much of the prompt has been read."""
+    """Report the progress of the prefill after each step."""
     min_indent: int = 0
-    """The answer ends before a line that is indented by less; its first line is free."""
+    """The answer ends before a line with less indentation. The first line is exempt."""
     max_seconds: float = 0.0
-    """After so long an answer ends with its next line; 0: it may take as long as it takes."""
+    """After this time the answer ends at the next line break; 0: no limit."""
     draft_n_max: int | None = None
-    """As of `DraftParams`, and so are the next two; what is None is as the model's operator set it."""
+    """This field and the next two override `DraftParams`; None: the model's setting."""
     draft_n_min: int | None = None
     draft_p_min: float | None = None
     origin: Origin = Origin()
     request_id: str = ""
-    """What the log calls it."""
+    """The id in logs and headers."""
     job_id: str = ""
-    """What its client calls the job that it belongs to."""
+    """The client's id for the job that the request belongs to."""
 
 
 class PoolRequest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Inputs of which a model that does not generate makes vectors, or of pairs a score each."""
+    """Inputs for an embedding model, or query-document pairs for a reranking model."""
 
-    id: int
     inputs: list[TextPrompt | TokenPrompt | MixedPrompt | PairPrompt]
     param: str
-    """The field of the request that holds them, to be named should one be refused."""
+    """The field of the HTTP request that holds the inputs, for error messages."""
     normalize: int | None = None
-    """The p of the norm that vectors are divided by; 0: scaled to 16-bit integers, -1: as they are. Unless given,
-    pooled ones are divided by their length.
+    """The p of the norm to divide vectors by; 0: scale to 16-bit integers, -1: do not normalize. None: divide pooled
+    vectors by their Euclidean length.
     """
     dimensions: int | None = None
-    """Only so many of each vector's numbers, cut off before it is normalised."""
+    """Truncate each vector to this many numbers before it is normalized."""
     origin: Origin = Origin()
+
+
+class Tokenize(msgspec.Struct, frozen=True, omit_defaults=True, tag="tokenize"):
+    """Tokenize texts. Token ids among the texts are kept as they are."""
+
+    parts: list[str | int]
+    add_special: bool
+    parse_special: bool
+    with_pieces: bool
+    origin: Origin = Origin()
+
+
+class Detokenize(msgspec.Struct, frozen=True, omit_defaults=True, tag="detokenize"):
+    """Return the text of these tokens."""
+
+    tokens: list[int]
+    origin: Origin = Origin()
+
+
+class Render(msgspec.Struct, frozen=True, omit_defaults=True, tag="render"):
+    """Render messages with the model's chat template."""
+
+    prompt: ChatPrompt
+    origin: Origin = Origin()
+
+
+class CountTokens(msgspec.Struct, frozen=True, omit_defaults=True, tag="count_tokens"):
+    """Count the tokens of a conversation."""
+
+    prompt: ChatPrompt
+    origin: Origin = Origin()
+
+
+TextQuestion = Tokenize | Detokenize | Render | CountTokens
+"""Requests that need a model's vocabulary or chat template, but not the engine."""
+
+
+class SlotAction(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Save the tokens of a slot's last request to a file, restore them from a file, or erase them."""
+
+    slot: int
+    action: Literal["save", "restore", "erase"]
+    folder: str = ""
+    filename: str = ""

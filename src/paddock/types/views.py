@@ -24,8 +24,8 @@ class SlotState(msgspec.Struct, frozen=True):
     n_computed_tokens: int = 0
     """Of the prompt, so far."""
     n_decoded: int = 0
-    max_tokens: int = -1
-    """-1: as many as the context has room for."""
+    max_tokens: int | None = None
+    """None: as many as fit into the context."""
     sampling: SamplingParams | None = None
     adapters: Adapters = ()
     timings: Timings = Timings()

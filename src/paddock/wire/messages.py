@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 from paddock.errors import PaddockError
 from paddock.tally import Levels, Tally
 from paddock.types import (
     CallDelta,
-    ChatPrompt,
     EngineOptions,
     FinishReason,
     GenerateRequest,
     ModelInfo,
-    Origin,
     PoolRequest,
     PromptProgress,
     Sandbox,
     SandboxState,
+    SlotAction,
     SlotState,
     SlotView,
     TextLogprobs,
+    TextQuestion,
     Timings,
     TreeView,
     Usage,
 )
 
-PROTOCOL_VERSION = 9
+PROTOCOL_VERSION = 10
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -60,11 +58,27 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
+    """`id` is chosen by the sender, in this message and the next ones; all replies carry it."""
+
+    id: int
     request: GenerateRequest
 
 
 class Pool(msgspec.Struct, frozen=True, tag="pool"):
+    id: int
     request: PoolRequest
+
+
+class Ask(msgspec.Struct, frozen=True, tag="ask"):
+    id: int
+    question: TextQuestion
+
+
+class ActOnSlot(msgspec.Struct, frozen=True, tag="act_on_slot"):
+    """The worker acts as soon as the slot is free."""
+
+    id: int
+    action: SlotAction
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
@@ -91,55 +105,6 @@ class LimitCache(msgspec.Struct, frozen=True, tag="limit_cache"):
     ram_bytes: int
 
 
-class SlotAction(msgspec.Struct, frozen=True, omit_defaults=True, tag="slot_action"):
-    """Save what a slot remembers to a file, restore it from one, or erase it: as soon as the slot is free."""
-
-    id: int
-    slot: int
-    action: Literal["save", "restore", "erase"]
-    folder: str = ""
-    filename: str = ""
-
-
-class Tokenize(msgspec.Struct, frozen=True, omit_defaults=True, tag="tokenize"):
-    """As which tokens is this read? Token ids among the texts stand for themselves."""
-
-    id: int
-    parts: list[str | int]
-    add_special: bool
-    parse_special: bool
-    with_pieces: bool
-    origin: Origin = Origin()
-
-
-class Detokenize(msgspec.Struct, frozen=True, omit_defaults=True, tag="detokenize"):
-    """What do these tokens say?"""
-
-    id: int
-    tokens: list[int]
-    origin: Origin = Origin()
-
-
-class Render(msgspec.Struct, frozen=True, omit_defaults=True, tag="render"):
-    """What does the model's template make of these messages?"""
-
-    id: int
-    prompt: ChatPrompt
-    origin: Origin = Origin()
-
-
-class ReadPrompt(msgspec.Struct, frozen=True, omit_defaults=True, tag="read_prompt"):
-    """As how many tokens is this conversation read?"""
-
-    id: int
-    prompt: ChatPrompt
-    origin: Origin = Origin()
-
-
-TextQuestion = Tokenize | Detokenize | Render | ReadPrompt
-"""What only a loaded model's vocabulary and template can answer. None of them needs the engine."""
-
-
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
     """Are you still there? Answered at once, whatever the engine is doing."""
 
@@ -148,22 +113,7 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """Exit now; what is still running has already been answered by the gateway."""
 
 
-ToWorker = (
-    Load
-    | Generate
-    | Pool
-    | Abort
-    | Look
-    | Watch
-    | LimitCache
-    | SlotAction
-    | Tokenize
-    | Detokenize
-    | Render
-    | ReadPrompt
-    | Ping
-    | Stop
-)
+ToWorker = Load | Generate | Pool | Ask | ActOnSlot | Abort | Look | Watch | LimitCache | Ping | Stop
 
 
 # ── worker → gateway ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -267,7 +217,7 @@ class View(msgspec.Struct, frozen=True, tag="view"):
 
 
 class SlotDone(msgspec.Struct, frozen=True, tag="slot_done"):
-    """A `SlotAction` is complete: how many tokens it was about, the file's bytes, and the time without the waiting."""
+    """An `ActOnSlot` is complete: how many tokens it was about, the file's bytes, and the time without the waiting."""
 
     id: int
     tokens: int
@@ -283,7 +233,7 @@ class TokensPart(msgspec.Struct, frozen=True, tag="tokens_part"):
 
 
 class Tokens(msgspec.Struct, frozen=True, omit_defaults=True, tag="tokens"):
-    """The answer to `Tokenize` and `ReadPrompt`."""
+    """The answer to `Tokenize` and `CountTokens`."""
 
     id: int
     count: int

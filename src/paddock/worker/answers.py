@@ -117,6 +117,10 @@ class Answer:
         return self._request.sampling
 
     @property
+    def max_tokens(self) -> int | None:
+        return self._request.max_tokens
+
+    @property
     def stopped(self) -> bool:
         """A stop string or a limit was met: the answer ends here, whatever the scheduler thinks."""
         return self._failed or self._stream.stopped or self._late or self._outdented

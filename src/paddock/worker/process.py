@@ -19,8 +19,9 @@ from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
     Accepted,
+    ActOnSlot,
+    Ask,
     Beat,
-    Detokenize,
     Generate,
     LimitCache,
     Load,
@@ -30,13 +31,9 @@ from paddock.wire import (
     Ping,
     Pool,
     Problem,
-    ReadPrompt,
     Ready,
     Refused,
-    Render,
-    SlotAction,
     Stop,
-    Tokenize,
     ToWorker,
     Watch,
 )
@@ -108,9 +105,9 @@ class Worker:
         match message:
             case Load():
                 self._load(message)
-            case Generate(request) | Pool(request):
+            case Generate(id, request) | Pool(id, request):
                 self._io.handle_events()  # a client that has just received its last delta has left its place
-                self._receive(request.id, request)
+                self._receive(id, request)
             case Abort(id):
                 self._abort(id)
             case Look(id):
@@ -122,12 +119,12 @@ class Worker:
                 if self._slot_actions is not None:
                     self._slot_actions.ram_bytes = ram_bytes
                 self._tell_engine(Resize(ram_bytes))
-            case SlotAction():
+            case ActOnSlot():
                 assert self._slot_actions is not None, "the gateway sends nothing before Ready"
                 self._slot_actions.begin(message)
-            case Tokenize() | Detokenize() | Render() | ReadPrompt():
+            case Ask(id, question):
                 assert self._questions is not None, "the gateway sends nothing before Ready"
-                self._questions.begin(message)
+                self._questions.begin(id, question)
             case Ping():
                 self._outbox.send(Beat(self._thread.in_step if self._thread is not None else 0.0))
             case Stop():

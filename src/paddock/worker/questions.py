@@ -13,19 +13,8 @@ import msgspec
 
 from paddock.engine import Engine
 from paddock.errors import InvalidRequest, PaddockError, QueueFull
-from paddock.types import ChatPrompt
-from paddock.wire import (
-    Detokenize,
-    Problem,
-    ReadPrompt,
-    Refused,
-    Render,
-    Text,
-    TextQuestion,
-    Tokenize,
-    Tokens,
-    TokensPart,
-)
+from paddock.types import ChatPrompt, CountTokens, Detokenize, Render, TextQuestion, Tokenize
+from paddock.wire import Problem, Refused, Text, Tokens, TokensPart
 from paddock.worker.fair_thread import FairThread
 from paddock.worker.prompts import PromptReader
 
@@ -72,7 +61,7 @@ class TextQuestions:
         self._names: dict[int, bytes] = {}
         self._entries: dict[int, bytes] = {}
 
-    def begin(self, question: TextQuestion) -> None:
+    def begin(self, id: int, question: TextQuestion) -> None:
         size = _size(question)
         thread = self._long if size > _LONG else self._short
         count, held = map(sum, zip(*(thread.held_by(question.origin.key) for thread in self._threads), strict=True))
@@ -82,9 +71,9 @@ class TextQuestions:
                 f"{_MOST_QUESTIONS} questions and {_MOST_SIZE} characters may",
                 retry_after=1,
             )
-            self._send(Refused(question.id, Problem.of(full)))
+            self._send(Refused(id, Problem.of(full)))
             return
-        thread.add(question.id, question.origin, size, self._answer(question))
+        thread.add(id, question.origin, size, self._answer(id, question))
 
     def abort(self, id: int) -> None:
         for thread in self._threads:
@@ -94,29 +83,29 @@ class TextQuestions:
     def _threads(self) -> tuple[FairThread, FairThread]:
         return self._short, self._long
 
-    def _answer(self, question: TextQuestion) -> Iterator[int]:
+    def _answer(self, id: int, question: TextQuestion) -> Iterator[int]:
         try:
             match question:
                 case Tokenize():
-                    yield from self._tokenize(question)
-                case Detokenize(id, tokens):
+                    yield from self._tokenize(id, question)
+                case Detokenize(tokens):
                     yield from self._detokenize(id, tokens)
-                case Render(id, prompt):
+                case Render(prompt):
                     text = self._render(prompt)
                     yield len(text)
                     self._send_text(id, text)
-                case ReadPrompt(id, prompt):
+                case CountTokens(prompt):
                     text = self._render(prompt)
                     yield len(text)
                     self._send(Tokens(id, len(self._prompts.rendered_tokens(prompt, text))))
         except PaddockError as error:
-            self._send(Refused(question.id, Problem.of(error)))
+            self._send(Refused(id, Problem.of(error)))
         except Exception as error:
             traceback.print_exc()
             failed = PaddockError(f"the text could not be read: {type(error).__name__}: {error}")
-            self._send(Refused(question.id, Problem.of(failed)))
+            self._send(Refused(id, Problem.of(failed)))
 
-    def _tokenize(self, question: Tokenize) -> Iterator[int]:
+    def _tokenize(self, id: int, question: Tokenize) -> Iterator[int]:
         self._refuse_unknown([part for part in question.parts if isinstance(part, int)], "content")
         tokens: list[int] = []
         done = 0
@@ -140,10 +129,10 @@ class TextQuestions:
             else:
                 listed += msgspec.json.encode(some)[1:-1]
             while len(listed) > _PART:
-                self._send_behind(TokensPart(question.id, bytes(listed[:_PART])))
+                self._send_behind(TokensPart(id, bytes(listed[:_PART])))
                 del listed[:_PART]
             yield len(some)
-        self._send(Tokens(question.id, len(tokens), bytes(listed + b"]")))
+        self._send(Tokens(id, len(tokens), bytes(listed + b"]")))
 
     def _detokenize(self, id: int, tokens: list[int]) -> Iterator[int]:
         self._refuse_unknown(tokens, "tokens")
@@ -192,7 +181,7 @@ def _size(question: TextQuestion) -> int:
             return sum(len(part) if isinstance(part, str) else 1 for part in question.parts)
         case Detokenize():
             return len(question.tokens)
-        case Render() | ReadPrompt():
+        case Render() | CountTokens():
             return len(msgspec.msgpack.encode(question.prompt))
 
 

@@ -45,7 +45,7 @@ def scheduler_requests(
             namespace=request.origin.tenant if request.cache_prompt else None,
             wanted_slot=request.id_slot,
             deterministic=request.deterministic or options.deterministic,
-            adapters=request.adapters or (),
+            adapters=request.adapters,
             prompt_probs=request.prompt_probs,
             key=request.origin.key,
             weight=request.origin.weight,

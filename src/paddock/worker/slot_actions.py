@@ -17,7 +17,7 @@ from paddock.engine import Engine
 from paddock.errors import InvalidRequest, NotSupported, PaddockError, Unavailable
 from paddock.scheduling import Scheduler
 from paddock.types import SlotPrefix
-from paddock.wire import Problem, Refused, SlotAction, SlotDone
+from paddock.wire import ActOnSlot, Problem, Refused, SlotDone
 from paddock.worker import slot_files
 from paddock.worker.engine_thread import Visit
 
@@ -36,20 +36,20 @@ class SlotActions:
         # One thread: the disk does not get faster by two, and one file at a time is held in memory.
         self._files = ThreadPoolExecutor(1, thread_name_prefix="files")
 
-    def begin(self, action: SlotAction) -> None:
+    def begin(self, message: ActOnSlot) -> None:
         try:
-            self._refuse_impossible(action)
+            self._refuse_impossible(message)
         except PaddockError as error:
-            self._send(Refused(action.id, Problem.of(error)))
+            self._send(Refused(message.id, Problem.of(error)))
             return
-        errand = {"save": self._lend, "restore": self._fetch, "erase": self._erase}[action.action]
-        self._visit(Visit(action.slot, lambda engine, scheduler: errand(action, engine, scheduler)))
+        errand = {"save": self._lend, "restore": self._fetch, "erase": self._erase}[message.action.action]
+        self._visit(Visit(message.action.slot, lambda engine, scheduler: errand(message, engine, scheduler)))
 
-    def _refuse_impossible(self, action: SlotAction) -> None:
+    def _refuse_impossible(self, message: ActOnSlot) -> None:
         count = self._engine.info.n_slots
-        if action.slot >= count:
+        if message.action.slot >= count:
             raise InvalidRequest(f"there are {count} slots, from 0 to {count - 1}", param="id_slot")
-        if action.action == "erase":
+        if message.action.action == "erase":
             return
         if self._engine.shape.reuse != "prefix":
             raise NotSupported(
@@ -63,61 +63,63 @@ class SlotActions:
 
     # ── on the engine thread ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _erase(self, action: SlotAction, _engine: Engine, scheduler: Scheduler) -> None:
-        self._send(SlotDone(action.id, scheduler.slots.erase(action.slot)))
+    def _erase(self, message: ActOnSlot, _engine: Engine, scheduler: Scheduler) -> None:
+        self._send(SlotDone(message.id, scheduler.slots.erase(message.action.slot)))
 
-    def _lend(self, action: SlotAction, engine: Engine, scheduler: Scheduler) -> None:
+    def _lend(self, message: ActOnSlot, engine: Engine, scheduler: Scheduler) -> None:
         begun = time.perf_counter()
-        prefix, pieces = scheduler.slots.recall(action.slot)
+        prefix, pieces = scheduler.slots.recall(message.action.slot)
         lent = engine.lend(pieces)
-        self._with_files(action, lambda: self._write(action, prefix, lent, begun))
+        self._with_files(message, lambda: self._write(message, prefix, lent, begun))
 
-    def _fetch(self, action: SlotAction, _engine: Engine, _scheduler: Scheduler) -> None:
-        self._with_files(action, lambda: self._read(action))
+    def _fetch(self, message: ActOnSlot, _engine: Engine, _scheduler: Scheduler) -> None:
+        self._with_files(message, lambda: self._read(message))
 
-    def _adopt(self, action: SlotAction, file: _File, scheduler: Scheduler) -> None:
-        known = scheduler.slots.adopt(action.slot, file.prefix, file.state)
+    def _adopt(self, message: ActOnSlot, file: _File, scheduler: Scheduler) -> None:
+        known = scheduler.slots.adopt(message.action.slot, file.prefix, file.state)
         if known:
-            self._send(SlotDone(action.id, known, file.size, time.perf_counter() - file.begun))
+            self._send(SlotDone(message.id, known, file.size, time.perf_counter() - file.begun))
         else:
             error = Unavailable("all host memory for prefixes is in use by running requests", retry_after=1)
-            self._send(Refused(action.id, Problem.of(error)))
+            self._send(Refused(message.id, Problem.of(error)))
 
     # ── on the file thread ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _with_files(self, action: SlotAction, work: Callable[[], None]) -> None:
+    def _with_files(self, message: ActOnSlot, work: Callable[[], None]) -> None:
         def run() -> None:
             try:
                 work()
             except PaddockError as error:
-                self._send(Refused(action.id, Problem.of(error)))
+                self._send(Refused(message.id, Problem.of(error)))
             except Exception as error:
                 traceback.print_exc()
                 failed = PaddockError(f"the slot's file could not be handled: {type(error).__name__}: {error}")
-                self._send(Refused(action.id, Problem.of(failed)))
+                self._send(Refused(message.id, Problem.of(failed)))
 
         self._files.submit(run)
 
-    def _write(self, action: SlotAction, prefix: SlotPrefix, lent: Any, begun: float) -> None:
+    def _write(self, message: ActOnSlot, prefix: SlotPrefix, lent: Any, begun: float) -> None:
         if not prefix.tokens:
-            raise InvalidRequest(f"slot {action.slot} remembers nothing that could be saved", param="id_slot")
+            raise InvalidRequest(f"slot {message.action.slot} remembers nothing that could be saved", param="id_slot")
         header = slot_files.Header(self._engine.origin, prefix)
-        size = slot_files.write(action.folder, action.filename, header, self._engine.pack(lent))
-        self._send(SlotDone(action.id, len(prefix.tokens), size, time.perf_counter() - begun))
+        size = slot_files.write(message.action.folder, message.action.filename, header, self._engine.pack(lent))
+        self._send(SlotDone(message.id, len(prefix.tokens), size, time.perf_counter() - begun))
 
-    def _read(self, action: SlotAction) -> None:
+    def _read(self, message: ActOnSlot) -> None:
         begun = time.perf_counter()
         limit = self.ram_bytes
-        prefix, packed, size = slot_files.read(action.folder, action.filename, self._engine.origin, limit=limit)
+        prefix, packed, size = slot_files.read(
+            message.action.folder, message.action.filename, self._engine.origin, limit=limit
+        )
         try:
             state = self._engine.unpack(packed, len(prefix.tokens))
         except ValueError as error:
-            raise InvalidRequest(f"{action.filename!r} is damaged: {error}", param="filename") from None
+            raise InvalidRequest(f"{message.action.filename!r} is damaged: {error}", param="filename") from None
         file = _File(prefix, state, size, begun)
         taken = threading.Event()
 
         def take(_engine: Engine, scheduler: Scheduler) -> None:
-            self._adopt(action, file, scheduler)
+            self._adopt(message, file, scheduler)
             taken.set()
 
         # At once, whoever may be in the slot by now; and no other file is read before.

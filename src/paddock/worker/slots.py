@@ -46,7 +46,7 @@ def _state(slot: Slot, n_ctx: int, now: float) -> SlotState:
         n_cached_tokens=request.cached,
         n_computed_tokens=max(min(request.computed, request.prompt_size) - request.cached, 0),
         n_decoded=request.produced,
-        max_tokens=request.max_tokens if request.max_tokens < n_ctx else -1,
+        max_tokens=request.answer.max_tokens,
         sampling=request.answer.sampling,
         adapters=request.adapters,
         timings=request.answer.timings(request, now),

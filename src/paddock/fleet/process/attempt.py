@@ -17,7 +17,7 @@ _MOST_UNREAD = 65536
 class Worker(Protocol):
     @property
     def info(self) -> ModelInfo | None: ...
-    def forget(self, request_id: int) -> None:
+    def forget(self, id: int) -> None:
         """Nobody wants this request's answer any more."""
 
 
@@ -27,10 +27,10 @@ class Attempt(Deltas):
     Deltas that nobody reads are kept up to a limit; there the request ends with `ReadTooSlowly`, after all of them.
     """
 
-    def __init__(self, worker: Worker, request_id: int, answers: int = 1, adapters: Adapters = ()) -> None:
+    def __init__(self, worker: Worker, id: int, answers: int = 1, adapters: Adapters = ()) -> None:
         super().__init__(answers)
         self._worker = worker
-        self._id = request_id
+        self._id = id
         self.unfinished = answers
         self._behind = 0
         self.adapters = adapters

@@ -36,13 +36,17 @@ from paddock.types import (
     PoolRequest,
     Sandbox,
     SandboxState,
+    SlotAction,
     SlotState,
+    TextQuestion,
     TreeView,
 )
 from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
     Accepted,
+    ActOnSlot,
+    Ask,
     Beat,
     FrameError,
     Generate,
@@ -57,14 +61,12 @@ from paddock.wire import (
     Pooling,
     Ready,
     Refused,
-    SlotAction,
     SlotDone,
     Slots,
     Stats,
     Step,
     Stop,
     Text,
-    TextQuestion,
     ToGateway,
     Tokens,
     TokensPart,
@@ -197,48 +199,38 @@ class WorkerProcess(asyncio.Protocol):
         except TimeoutError:
             raise ModelLoadFailed(f"{self.model} was not loaded within {within:g} s", retry_after=within) from None
 
-    def generate(self, request: Callable[[int], GenerateRequest]) -> Attempt:
-        """Send a request; `request` is given the id to build it with."""
-        request_id = next(self._ids)
-        message = request(request_id)
-        attempt = Attempt(self, request_id, message.n, message.adapters or ())
+    def generate(self, request: GenerateRequest) -> Attempt:
+        """Send a request."""
+        id = next(self._ids)
+        attempt = Attempt(self, id, request.n, request.adapters)
         if not self.alive:
             attempt.put(self._problem or WorkerCrashed(f"the worker of {self.model} is gone", retry_after=1))
             return attempt
-        self._attempts[request_id] = attempt
+        self._attempts[id] = attempt
         self._unused.clear()
         self._keep_vigil()
-        self._send(Generate(message))
+        self._send(Generate(id, request))
         return attempt
 
-    async def pool(self, request: Callable[[int], PoolRequest], begun: Callable[[int], None]) -> Pooled:
-        """Send inputs and wait for what becomes of them; `request` is given the id to build it with.
-
-        `begun` is told how many of their tokens are computed so far.
-        """
-        told: list[int] = []
-
-        def message(id: int) -> Pool:
-            told.append(id)
-            self._begun[id] = begun
-            return Pool(request(id))
-
+    async def pool(self, request: PoolRequest, begun: Callable[[int], None]) -> Pooled:
+        """Send inputs and wait for their vectors. `begun` receives the number of tokens computed so far."""
+        id = next(self._ids)
+        self._begun[id] = begun
         self._pooling += 1
         try:
-            return cast(Pooled, await self._use(message))
+            return cast(Pooled, await self._use(Pool(id, request)))
         finally:
             self._pooling -= 1
-            for id in told:
-                del self._begun[id]
+            del self._begun[id]
 
-    def forget(self, request_id: int) -> None:
-        if self._take(request_id) is not None:
-            self._send(Abort(request_id))
+    def forget(self, id: int) -> None:
+        if self._take(id) is not None:
+            self._send(Abort(id))
 
     async def slots(self) -> list[SlotState]:
         """How the running places are, between two steps of the engine."""
         try:
-            return cast(Slots, await asyncio.wait_for(self._ask(Look), _LOOK_WAIT)).slots
+            return cast(Slots, await asyncio.wait_for(self._ask(Look(next(self._ids))), _LOOK_WAIT)).slots
         except TimeoutError:
             raise Unavailable(f"the worker of {self.model} is in the middle of a long step", retry_after=1) from None
 
@@ -257,13 +249,13 @@ class WorkerProcess(asyncio.Protocol):
         """Wait until it has shown itself."""
         await self._shown.wait()
 
-    async def act(self, action: Callable[[int], SlotAction]) -> SlotDone:
+    async def act(self, action: SlotAction) -> SlotDone:
         """Have something done to a slot, however long it takes until that is free."""
-        return cast(SlotDone, await self._use(action))
+        return cast(SlotDone, await self._use(ActOnSlot(next(self._ids), action)))
 
-    async def ask(self, question: Callable[[int], TextQuestion]) -> Tokens | Text:
+    async def ask(self, question: TextQuestion) -> Tokens | Text:
         """Have a question about text answered."""
-        return cast(Tokens | Text, await self._use(question))
+        return cast(Tokens | Text, await self._use(Ask(next(self._ids), question)))
 
     async def unused(self) -> None:
         """Wait until nobody uses it."""
@@ -271,9 +263,9 @@ class WorkerProcess(asyncio.Protocol):
 
     def fail_all(self, error: PaddockError) -> None:
         """End everything under way with this error."""
-        for request_id, attempt in list(self._attempts.items()):
+        for id, attempt in list(self._attempts.items()):
             attempt.put(error)
-            self.forget(request_id)
+            self.forget(id)
         for question in self._questions.values():
             if not question.done():
                 question.set_exception(error)
@@ -379,12 +371,12 @@ class WorkerProcess(asyncio.Protocol):
         """Whatever ends the worker of a loaded model is a crash."""
         return WorkerCrashed(f"the worker of {self.model} ended: {reason}", retry_after=1)
 
-    def _take(self, request_id: int) -> Attempt | None:
-        attempt = self._attempts.pop(request_id, None)
+    def _take(self, id: int) -> Attempt | None:
+        attempt = self._attempts.pop(id, None)
         self._settle()
         return attempt
 
-    async def _use(self, message: Callable[[int], SlotAction | Pool | TextQuestion]) -> Any:
+    async def _use(self, message: ActOnSlot | Pool | Ask) -> Any:
         """A question that counts as use."""
         self._asking += 1
         self._unused.clear()
@@ -396,22 +388,21 @@ class WorkerProcess(asyncio.Protocol):
             self._asking -= 1
             self._settle()
 
-    async def _ask(self, message: Callable[[int], Look | SlotAction | Pool | TextQuestion]) -> Any:
-        """Send a question, built with the id it is given, and wait for the message that answers it."""
+    async def _ask(self, message: Look | ActOnSlot | Pool | Ask) -> Any:
+        """Send a message and wait for the reply to it."""
         if not self.alive:
             raise self._problem or WorkerCrashed(f"the worker of {self.model} is gone", retry_after=1)
-        question_id = next(self._ids)
-        question = self._questions[question_id] = asyncio.get_running_loop().create_future()
+        question = self._questions[message.id] = asyncio.get_running_loop().create_future()
         self._keep_vigil()
-        self._send(message(question_id))
+        self._send(message)
         try:
             return await question
         except asyncio.CancelledError:
-            self._send(Abort(question_id))
+            self._send(Abort(message.id))
             raise
         finally:
-            del self._questions[question_id]
-            self._parts.pop(question_id, None)
+            del self._questions[message.id]
+            self._parts.pop(message.id, None)
 
     def _settle(self) -> None:
         if not self.busy and not self._unused.is_set():

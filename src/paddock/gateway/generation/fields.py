@@ -279,7 +279,6 @@ class GenerationFields(SamplingFields):
         """The one place where fields become a `GenerateRequest`."""
         constraints = self.constraints()
         return GenerateRequest(
-            id=0,
             request_id=REQUEST_ID.get(),
             prompt=prompt,
             sampling=sampling,
@@ -289,7 +288,6 @@ class GenerationFields(SamplingFields):
             cache_prompt=self.cache_prompt is not False,
             id_slot=None if self.id_slot == -1 else self.id_slot,
             deterministic=bool(self.deterministic),
-            adapters=tuple((item.id, item.scale) for item in self.lora) if self.lora else None,
             timings_per_token=bool(self.timings_per_token),
             return_progress=bool(self.return_progress and self.stream),
             min_indent=self.n_indent or 0,

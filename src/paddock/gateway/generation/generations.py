@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
 from paddock.errors import PaddockError
 from paddock.fleet import Fleet, Generation, Model
-from paddock.types import CallDelta, FinishReason, GenerateRequest, Origin, TextLogprobs, Usage
+from paddock.types import CallDelta, FinishReason, GenerateRequest, TextLogprobs, Usage
 from paddock.wire import Delta
 
 
@@ -64,13 +64,11 @@ def _calls(parts: Iterable[CallDelta]) -> list[Call]:
     return list(calls.values())
 
 
-async def start_all(
-    fleet: Fleet, model: Model, requests: Sequence[Callable[[int], GenerateRequest]], origin: Origin
-) -> list[Generation]:
+async def start_all(fleet: Fleet, model: Model, requests: Sequence[GenerateRequest]) -> list[Generation]:
     """Have every request accepted, or none: the first refusal ends them all."""
     if len(requests) == 1:
-        return [await fleet.generate(model, requests[0], origin)]
-    starting = [asyncio.ensure_future(fleet.generate(model, request, origin)) for request in requests]
+        return [await fleet.generate(model, requests[0])]
+    starting = [asyncio.ensure_future(fleet.generate(model, request)) for request in requests]
     try:
         return list(await asyncio.gather(*starting))
     except BaseException:

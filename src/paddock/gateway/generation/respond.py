@@ -25,7 +25,6 @@ from paddock.gateway.http.event_stream import EventStream
 from paddock.gateway.http.framing import Framing
 from paddock.gateway.http.responses import JSON
 from paddock.gateway.http.scope import TRACE_KIND
-from paddock.types import GenerateRequest
 
 _HOLD_SECONDS = 2.0
 """A stream is held back for so long, so that an early refusal has a status of its own."""
@@ -53,8 +52,11 @@ async def respond(
     model = model_for(request, fleet, body.model)
     origin, meter = caller_of(request).origin, meter_of(request)
     with renamed_params(field_names):
-        requests = endpoint.parse(body)
-        answers = answers_of(requests[0], len(requests))
+        listed = [(item.id, item.scale) for item in body.lora] if body.lora else None
+        adapters = fleet.adapters_for(model, listed)
+        parsed = endpoint.parse(body)
+        answers = answers_of(parsed[0], len(parsed))
+        requests = [msgspec.structs.replace(message, origin=origin, adapters=adapters) for message in parsed]
         meter.reserve(answers, tokens_of(requests, _n_ctx(fleet, model)) if meter.counts_tokens else 0)
 
     answer = partial(endpoint.answer, body, model.name)
@@ -62,7 +64,7 @@ async def respond(
     async def start() -> Sequence[Generation]:
         try:
             with renamed_params(field_names):
-                generations = await start_all(fleet, model, [_with_id(message) for message in requests], origin)
+                generations = await start_all(fleet, model, requests)
         except PaddockError:
             meter.failed()
             raise
@@ -91,10 +93,6 @@ async def respond(
 def _n_ctx(fleet: Fleet, model: Model) -> int:
     info = fleet.info(model)
     return info.n_ctx if info is not None else model.options.n_ctx or _USUAL_CONTEXT
-
-
-def _with_id(message: GenerateRequest) -> Callable[[int], GenerateRequest]:
-    return lambda id: msgspec.structs.replace(message, id=id)
 
 
 async def _after_loading(

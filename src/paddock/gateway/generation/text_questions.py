@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -12,18 +11,18 @@ from paddock.errors import InvalidRequest
 from paddock.fleet import Fleet, Model
 from paddock.gateway.auth.caller import caller_of
 from paddock.gateway.http.disconnect import until_disconnect
-from paddock.types import ChatPrompt
-from paddock.wire import ReadPrompt, Text, TextQuestion, Tokens
+from paddock.types import ChatPrompt, CountTokens, TextQuestion
+from paddock.wire import Text, Tokens
 
 
-async def ask(request: Request, fleet: Fleet, model: Model, question: Callable[[int], TextQuestion]) -> Tokens | Text:
-    return await until_disconnect(request, fleet.ask(model, question, caller_of(request).origin))
+async def ask(request: Request, fleet: Fleet, model: Model, question: TextQuestion) -> Tokens | Text:
+    return await until_disconnect(request, fleet.ask(model, question))
 
 
 async def count_tokens(request: Request, fleet: Fleet, model: Model, prompt: ChatPrompt) -> int:
     """How many tokens the model would read this as."""
     refuse_long_chat(request, prompt)
-    answer = await ask(request, fleet, model, lambda id: ReadPrompt(id, prompt))
+    answer = await ask(request, fleet, model, CountTokens(prompt, caller_of(request).origin))
     assert isinstance(answer, Tokens), "the answer to this question"
     return answer.count
 

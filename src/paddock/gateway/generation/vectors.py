@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Callable
 
 import msgspec
 from fastapi import Request
 
 from paddock.fleet import Fleet, Model
-from paddock.gateway.auth.caller import caller_of
 from paddock.gateway.auth.metering import meter_of
 from paddock.gateway.auth.reservation import rough_tokens
 from paddock.gateway.http.disconnect import until_disconnect
@@ -23,19 +21,14 @@ class PooledUsage(msgspec.Struct, kw_only=True):
     total_tokens: int
 
 
-async def pool(
-    request: Request, fleet: Fleet, model: Model, kind: ModelKind, build: Callable[[int], PoolRequest]
-) -> Pooled:
+async def pool(request: Request, fleet: Fleet, model: Model, kind: ModelKind, message: PoolRequest) -> Pooled:
     """Have vectors made, or scores given, for who asks, unless they leave before. Then what was computed is charged."""
-    meter, message = meter_of(request), build(0)
+    meter = meter_of(request)
     estimate = sum(map(rough_tokens, message.inputs)) if meter.counts_tokens or model.clustered else 0
     meter.reserve(1, estimate)
     if model.clustered:
         meter.pooling(estimate)  # nobody tells how far it has come there
-    origin = caller_of(request).origin
-    pooled = await until_disconnect(
-        request, fleet.pool(model, kind, lambda id: msgspec.structs.replace(message, id=id), origin, meter.pooling)
-    )
+    pooled = await until_disconnect(request, fleet.pool(model, kind, message, meter.pooling))
     meter.pooled(pooled.tokens)
     return pooled
 

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from pydantic import Field, model_validator
 
 from paddock.errors import InvalidRequest
-from paddock.gateway.auth.caller import model_for
+from paddock.gateway.auth.caller import caller_of, model_for
 from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.generation.fields import Inputs
 from paddock.gateway.generation.vectors import floats, pool
@@ -61,7 +61,7 @@ def native_embedding_routes(services: Services) -> APIRouter:
             fleet,
             model,
             "embedding",
-            lambda id: PoolRequest(id, inputs, param=param, normalize=body.embd_normalize),
+            PoolRequest(inputs, param, body.embd_normalize, origin=caller_of(request).origin),
         )
         return JSON(
             [

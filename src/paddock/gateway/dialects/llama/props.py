@@ -128,7 +128,7 @@ def props_routes(services: Services) -> APIRouter:
         """What a model is and how it is served. Of one that is not loaded, only what is known without loading it."""
         found = model_for(request, fleet, model)
         info = fleet.info(found)
-        usual = generation_settings(SamplingParams(), max_tokens=-1, adapters=fleet.adapters(found))
+        usual = generation_settings(SamplingParams(), max_tokens=None, adapters=fleet.adapters(found))
         return JSON(_props(found, info, await fleet.kind(found), usual, settings))
 
     @router.post("/props", **describe(Success, body=Changes, optional=True))

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import Field, PlainValidator, StringConstraints
 
-from paddock.gateway.auth.caller import model_for
+from paddock.gateway.auth.caller import caller_of, model_for
 from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.generation.fields import LARGEST
 from paddock.gateway.generation.vectors import PooledUsage, floats, pool, usage_of
@@ -70,7 +70,8 @@ def rerank_routes(services: Services) -> APIRouter:
         body = await read_body(request, RerankRequest, limit=max_body)
         model = model_for(request, fleet, body.model)
         pairs = [PairPrompt(body.query, document) for document in body.documents]
-        pooled = await pool(request, fleet, model, "reranking", lambda id: PoolRequest(id, [*pairs], param="documents"))
+        message = PoolRequest([*pairs], "documents", origin=caller_of(request).origin)
+        pooled = await pool(request, fleet, model, "reranking", message)
         results = [
             Ranked(
                 index=index,

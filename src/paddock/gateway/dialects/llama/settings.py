@@ -10,14 +10,15 @@ from paddock.types import Adapters, SamplingParams
 _RANDOM_SEED = 0xFFFFFFFF
 
 
-def generation_settings(sampling: SamplingParams, *, max_tokens: int, adapters: Adapters) -> dict[str, Any]:
+def generation_settings(sampling: SamplingParams, *, max_tokens: int | None, adapters: Adapters) -> dict[str, Any]:
     settings: dict[str, Any] = {name: getattr(sampling, name) for name in SamplingParams.__struct_fields__}
     if sampling.seed is None:
         settings["seed"] = _RANDOM_SEED
     settings["n_probs"] = max(sampling.n_probs, 0)
     # JSON has no infinity; a request says it this way too.
     settings["logit_bias"] = [[token, False if math.isinf(bias) else bias] for token, bias in sampling.logit_bias]
-    return settings | {"max_tokens": max_tokens, "n_predict": max_tokens, "lora": lora_settings(adapters)}
+    limit = -1 if max_tokens is None else max_tokens
+    return settings | {"max_tokens": limit, "n_predict": limit, "lora": lora_settings(adapters)}
 
 
 def lora_settings(adapters: Adapters) -> list[dict[str, Any]]:

@@ -16,8 +16,8 @@ from paddock.gateway.generation.timings import NativeTimings, native_timings
 from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON
-from paddock.types import ModelKind, SlotState
-from paddock.wire import SlotAction, SlotDone
+from paddock.types import ModelKind, SlotAction, SlotState
+from paddock.wire import SlotDone
 
 # The longest name of a file that leaves room for the one it has while it is written.
 _LONGEST_NAME = 200
@@ -123,7 +123,7 @@ def slot_routes(services: Services) -> APIRouter:
             folder, filename = str(settings.slot_save_path), body.filename
         done = await fleet.act_on_slot(
             fleet.catalogue.find(model or body.model),
-            lambda id: SlotAction(id, id_slot, action, folder, filename),
+            SlotAction(id_slot, action, folder, filename),
         )
         return JSON(_answer(id_slot, action, filename, done))
 
@@ -169,7 +169,7 @@ def _shown(slot: SlotState, kind: ModelKind | None, *, drafts: bool) -> ShownSlo
         kind=kind,
     )
     if slot.sampling is not None:
-        left = -1 if slot.max_tokens < 0 else slot.max_tokens - slot.n_decoded
+        left = -1 if slot.max_tokens is None else slot.max_tokens - slot.n_decoded
         shown.params = generation_settings(slot.sampling, max_tokens=slot.max_tokens, adapters=slot.adapters)
         shown.next_token = [NextToken(has_next_token=slot.is_processing, n_remain=left, n_decoded=slot.n_decoded)]
         shown.timings = native_timings(

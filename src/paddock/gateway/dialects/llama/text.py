@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import Field, PlainValidator
 
-from paddock.gateway.auth.caller import model_for
+from paddock.gateway.auth.caller import caller_of, model_for
 from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.dialects.openai.requests import ChatCompletionRequest
 from paddock.gateway.generation.fields import LARGEST
@@ -19,7 +19,8 @@ from paddock.gateway.http.fields import BodyFields
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON
 from paddock.gateway.http.sizes import MOST_TOKENS
-from paddock.wire import Detokenize, Render, Text, Tokenize, Tokens
+from paddock.types import Detokenize, Render, Tokenize
+from paddock.wire import Text, Tokens
 
 
 def _parts(value: Any) -> list[str | int]:
@@ -82,7 +83,7 @@ def text_routes(services: Services) -> APIRouter:
             request,
             fleet,
             model_for(request, fleet, body.model),
-            lambda id: Tokenize(id, body.content, body.add_special, body.parse_special, body.with_pieces),
+            Tokenize(body.content, body.add_special, body.parse_special, body.with_pieces, caller_of(request).origin),
         )
         assert isinstance(answer, Tokens), "the answer to this question"
         return Response(b'{"tokens":' + answer.listed + b"}", media_type=JSON.media_type)
@@ -92,7 +93,7 @@ def text_routes(services: Services) -> APIRouter:
         """The text that tokens stand for."""
         body = await read_body(request, DetokenizeRequest, limit=max_body)
         model = model_for(request, fleet, body.model)
-        answer = await ask(request, fleet, model, lambda id: Detokenize(id, body.tokens))
+        answer = await ask(request, fleet, model, Detokenize(body.tokens, caller_of(request).origin))
         return JSON(Detokenized(_text(answer)))
 
     @router.post("/apply-template", **describe(Rendered, body=ChatCompletionRequest))
@@ -101,7 +102,8 @@ def text_routes(services: Services) -> APIRouter:
         body = await read_body(request, ChatCompletionRequest, limit=max_body)
         prompt = body.prompt()
         refuse_long_chat(request, prompt)
-        answer = await ask(request, fleet, model_for(request, fleet, body.model), lambda id: Render(id, prompt))
+        question = Render(prompt, caller_of(request).origin)
+        answer = await ask(request, fleet, model_for(request, fleet, body.model), question)
         return JSON(Rendered(_text(answer)))
 
     return router

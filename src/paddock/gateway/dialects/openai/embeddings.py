@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from pydantic import Field
 
 from paddock.errors import InvalidRequest
-from paddock.gateway.auth.caller import model_for
+from paddock.gateway.auth.caller import caller_of, model_for
 from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.generation.fields import Inputs
 from paddock.gateway.generation.vectors import PooledUsage, floats, pool, usage_of
@@ -63,7 +63,7 @@ def embedding_routes(services: Services) -> APIRouter:
             fleet,
             model,
             "embedding",
-            lambda id: PoolRequest(id, body.input, param="input", dimensions=body.dimensions),
+            PoolRequest(body.input, "input", dimensions=body.dimensions, origin=caller_of(request).origin),
         )
         written = _base64 if body.encoding_format == "base64" else floats
         return JSON(
