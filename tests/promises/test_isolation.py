@@ -78,7 +78,7 @@ def test_an_exception_that_ends_a_worker_is_a_crash_and_is_counted(slow_server: 
         response = broken.result()
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "worker_crashed"
-    assert "asks the fake sampler to fail" in response.json()["error"]["message"]
+    assert "asks the fake engine to fail" in response.json()["error"]["message"]
     assert slow_server.chat("say: back")["choices"][0]["message"]["content"] == "back"
     assert slow_server.workers() != before
     assert _crashes(slow_server) == counted + 2, "the request was tried twice"
