@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.errors import PaddockError, TooManyConnections
-from paddock.gateway.http.connection_slots import Crowd, Place, PlaceLimits, Places, Use, network_of
+from paddock.gateway.http.connection_slots import (
+    ConnectionTable,
+    RequestEntry,
+    RequestTable,
+    RequestTableLimits,
+    Use,
+    network_of,
+)
 
 _uses = st.sampled_from(["request", "watch", "health", "admin"])
 
@@ -19,14 +26,14 @@ _uses = st.sampled_from(["request", "watch", "health", "admin"])
     steps=st.lists(st.tuples(st.integers(0, 60), _uses, st.sampled_from("abcd")), max_size=200),
 )
 def test_places_are_bounded(most: int, per_key: int, watchers: int, steps: list[tuple[int, Use, str]]) -> None:
-    limits = PlaceLimits(most, per_key, watchers)
-    places = Places(limits)
-    taken: dict[int, tuple[Place, Use, str]] = {}
+    limits = RequestTableLimits(most, per_key, watchers)
+    places = RequestTable(limits)
+    taken: dict[int, tuple[RequestEntry, Use, str]] = {}
     for number, use, owner in steps:
         if number in taken:
             taken.pop(number)[0].release()
             continue
-        place = Place(places)
+        place = RequestEntry(places)
         try:
             place.take(use, owner, has_key=True)
             taken[number] = (place, use, owner)
@@ -47,7 +54,7 @@ def test_places_are_bounded(most: int, per_key: int, watchers: int, steps: list[
 
 @given(most=st.integers(2, 5000))
 def test_some_places_are_reserved_and_most_are_not(most: int) -> None:
-    assert 1 <= PlaceLimits(most, 1, 1).reserved <= max(1, most // 16) <= most - 1
+    assert 1 <= RequestTableLimits(most, 1, 1).reserved <= max(1, most // 16) <= most - 1
 
 
 @given(
@@ -59,13 +66,13 @@ def test_some_places_are_reserved_and_most_are_not(most: int) -> None:
 )
 def test_a_crowd_is_bounded(most: int, per_address: int, steps: list[tuple[str, int]]) -> None:
     """Member n comes from address n % 3."""
-    crowd: Crowd[int] = Crowd(most, per_address)
+    crowd: ConnectionTable[int] = ConnectionTable(most, per_address)
     quiet: dict[int, bool] = {}
     keyed: set[int] = set()
     for step, member in steps:
         if step == "arrive" and member not in quiet:
             try:
-                left = crowd.arrive(member, str(member % 3))
+                left = crowd.add(member, str(member % 3))
             except TooManyConnections:
                 own = [other for other in quiet if other % 3 == member % 3 and other not in keyed]
                 candidates = own if len(own) >= per_address else list(quiet)
@@ -75,13 +82,13 @@ def test_a_crowd_is_bounded(most: int, per_address: int, steps: list[tuple[str, 
                 assert quiet.pop(left), "only one that is quiet makes room"
             quiet[member] = True
         elif member in quiet and step == "work":
-            crowd.work(member)
+            crowd.mark_busy(member)
             quiet[member] = False
         elif member in quiet and step == "key" and not quiet[member]:
-            crowd.has_key(member)
+            crowd.mark_authenticated(member)
             keyed.add(member)
         elif member in quiet and step == "rest":
-            crowd.rest(member)
+            crowd.mark_idle(member)
             quiet[member] = True
             keyed.discard(member)
         elif step == "leave":
@@ -92,11 +99,11 @@ def test_a_crowd_is_bounded(most: int, per_address: int, steps: list[tuple[str, 
 
 
 def test_who_opens_many_pushes_out_his_own() -> None:
-    crowd: Crowd[str] = Crowd(4, 4)
+    crowd: ConnectionTable[str] = ConnectionTable(4, 4)
     for name in ("old", "many1", "many2", "many3"):
-        assert crowd.arrive(name, name[:4]) is None
-    assert crowd.arrive("new", "new") == "many1"
-    assert crowd.arrive("many4", "many") == "many2"
+        assert crowd.add(name, name[:4]) is None
+    assert crowd.add("new", "new") == "many1"
+    assert crowd.add("many4", "many") == "many2"
 
 
 @pytest.mark.parametrize(

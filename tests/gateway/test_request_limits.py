@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paddock.config import ServerSettings
 from paddock.gateway.http.connection_limits import ConnectionLimits
-from paddock.gateway.http.connection_slots import PLACE
+from paddock.gateway.http.connection_slots import REQUEST_ENTRY
 from paddock.gateway.http.request_limits import RequestLimits, too_large
 
 LIMITS = ConnectionLimits.of(ServerSettings(max_connections=4, max_watchers_per_key=1, max_header_bytes=1024))
@@ -69,7 +69,7 @@ def test_requests_are_counted_until_they_end() -> None:
 
         async def work(scope: Any, *_: object) -> None:
             try:
-                scope[PLACE].take(scope["use"], scope["owner"], has_key=True)
+                scope[REQUEST_ENTRY].take(scope["use"], scope["owner"], has_key=True)
             except Exception as error:
                 refused.append(f"{scope['use']} of {scope['owner']}: {type(error).__name__}")
                 return

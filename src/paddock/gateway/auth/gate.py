@@ -17,7 +17,7 @@ from paddock.gateway.auth.limits import Limits, Rates, duration
 from paddock.gateway.auth.metering import Meter
 from paddock.gateway.auth.permissions import Need
 from paddock.gateway.auth.usage import UsageBook
-from paddock.gateway.http.connection_slots import PLACE, Place, Use
+from paddock.gateway.http.connection_slots import REQUEST_ENTRY, RequestEntry, Use
 from paddock.gateway.http.scope import (
     AUDITED,
     CALLER,
@@ -71,7 +71,7 @@ class Gate:
     async def __call__(self, request: Request) -> None:
         need = self._needs[request.scope["endpoint"]]
         if need == "open":
-            _take_place(request, need)
+            _count_request(request, need)
             return
         if need == "admin" and request.method != "GET":
             request.scope[AUDITED] = {}  # before the key is checked: refusals are audited too
@@ -82,7 +82,7 @@ class Gate:
             self._refuse_foreign_page(request)
         elif need == "metrics" and not (caller.admin or caller.metrics):
             raise PermissionDenied("this route requires an admin API key, or a key with `metrics` in its settings")
-        _take_place(request, need)
+        _count_request(request, need)
         if need == "admin":
             return
         if request.method == "POST":
@@ -135,9 +135,9 @@ def _too_many(wait: float) -> TooManyFailures:
     )
 
 
-def _take_place(request: Request, need: Need) -> None:
+def _count_request(request: Request, need: Need) -> None:
     """Count the request. Raises if too many requests of its kind are running."""
-    place: Place | None = request.scope.get(PLACE)
+    place: RequestEntry | None = request.scope.get(REQUEST_ENTRY)
     if place is None:  # requests are not counted
         return
     route = route_of(request.scope)

@@ -1,4 +1,4 @@
-"""How many bytes of request bodies the gateway holds at once, and how fast a body must arrive. Pure: no I/O, no clock.
+"""The memory for request bodies, and the minimum rate at which a body must arrive. Pure: no I/O, no clock.
 
 Every byte of a body is charged from the moment it is received until its request has ended.
 """
@@ -12,12 +12,12 @@ from typing import Final
 from paddock.errors import BuffersFull, RateLimitExceeded
 
 SMALL: Final = 256 * 1024
-"""Bytes. Larger bodies leave a quarter of the budget to smaller ones."""
+"""Bytes. A quarter of the budget is reserved for bodies up to this size."""
 _RETRY: Final = 1.0
 
 
 class BodyBudget:
-    """`total` bytes for all bodies. Large bodies share three quarters of it; one owner gets half of it at most."""
+    """`total` bytes for all bodies. Large bodies share three quarters of it; one owner gets at most half."""
 
     def __init__(self, total: int) -> None:
         self.total = total
@@ -35,19 +35,19 @@ class BodyBudget:
         return self._owners[owner]
 
     def charge(self, owner: str, before: int, after: int) -> None:
-        """A body grows from `before` to `after` bytes. Raises, and then nothing is charged, if there is no room."""
+        """A body grows from `before` to `after` bytes. Raises if there is no room; then nothing is charged."""
         held = self.held + after - before
         large = self.held_large + _large(after) - _large(before)
         own = self._owners[owner] + after - before
         if own > self.for_owner:
             raise RateLimitExceeded(
-                f"the bodies of your requests under way would take {own} bytes; {self.for_owner} are allowed at once",
+                f"the bodies of your running requests would use {own} bytes; the limit is {self.for_owner}",
                 retry_after=_RETRY,
             )
         if held > self.total or (_large(after) and large > self.for_large):
             most = self.for_large if _large(after) else self.total
             raise BuffersFull(
-                f"request bodies use all of the {most} bytes that are kept for them; try again later or send less",
+                f"request bodies use all of the {most} bytes reserved for them (server.body_budget): try again later",
                 retry_after=_RETRY,
             )
         self.held, self.held_large, self._owners[owner] = held, large, own
@@ -82,9 +82,9 @@ def _large(size: int) -> int:
 
 
 class Pace:
-    """When a body is too slow: every `timeout` seconds must bring `rate * timeout` bytes, or the end of the body.
+    """The minimum rate of a body: `rate * timeout` bytes in every `timeout` seconds, or its end.
 
-    There is no credit for what came faster, so nobody can send a lot and then stop.
+    Faster periods give no credit, so a client cannot send much and then stop.
     """
 
     def __init__(self, timeout: float, rate: int, now: float) -> None:

@@ -1,6 +1,6 @@
-"""Who may have a connection, and who may have a request under way. Pure: these count and decide, others act.
+"""Limits on open connections and on running requests. Pure: these count and decide, others act.
 
-`Crowd` is about connections, before anybody knows whose they are. `Places` is about requests, once their key is known.
+`ConnectionTable` counts connections before authentication. `RequestTable` counts requests when their key is known.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final, Generic, Literal, TypeVar
 
 from paddock.errors import RateLimitExceeded, TooManyConnections
 
-PLACE: Final = "paddock.place"
-"""Where the scope of a request has its `Place`."""
+REQUEST_ENTRY: Final = "paddock.place"
+"""The key in the request scope of its `RequestEntry`."""
 Use = Literal["request", "watch", "health", "admin"]
 """`watch`: an endless stream of events about the server. `health`: also `/metrics`. `admin`: routes for admins only."""
 _RETRY: Final = 1.0
@@ -23,48 +23,50 @@ Member = TypeVar("Member")
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceLimits:
+class RequestTableLimits:
     connections: int
     per_key: int
     watchers_per_key: int
 
     @property
     def reserved(self) -> int:
-        """Places for admins and health checks only; half of them for admins only."""
+        """Requests that only admins and health checks may start; half of them only admins."""
         return min(_MOST_RESERVED, max(1, self.connections // 16)) if self.connections > 1 else 0
 
 
-class Places:
-    """Requests under way. Those of one owner are bounded, and all of them leave the reserved places free."""
+class RequestTable:
+    """Running requests. Each owner has a limit, and all together leave the reserved ones free."""
 
-    def __init__(self, limits: PlaceLimits) -> None:
+    def __init__(self, limits: RequestTableLimits) -> None:
         self.limits = limits
         self.used: Counter[Use] = Counter()
         self._owners: Counter[tuple[str, str]] = Counter()
 
     def take(self, use: Use, owner: str) -> None:
-        """Raises, and then nothing is counted. `owner` is the name of a key or, without keys, an address."""
+        """Count a request, or raise. `owner` is the name of a key or, without keys, an address."""
         most, reserved = self.limits.connections, self.limits.reserved
         if use == "watch" and self._owners["watch", owner] >= self.limits.watchers_per_key:
             raise RateLimitExceeded(
-                f"{self.limits.watchers_per_key} streams of /models/sse and /live are open for this key or address, "
+                f"this key or address has {self.limits.watchers_per_key} streams of /models/sse and /live, "
                 "which is the limit (server.max_watchers_per_key)",
                 retry_after=_RETRY,
             )
         if use in ("request", "watch") and self._owners["all", owner] >= self.limits.per_key:
             raise RateLimitExceeded(
-                f"{self.limits.per_key} connections of this key or address have a request under way, which is the "
-                "limit (server.max_connections_per_key)",
+                f"this key or address has {self.limits.per_key} connections with a running request, which is the limit "
+                "(server.max_connections_per_key)",
                 retry_after=_RETRY,
             )
         free_for = {"admin": most, "health": most - reserved // 2}.get(use, most - reserved)
         if self.used.total() >= free_for:
-            raise TooManyConnections(f"{free_for} requests are under way, which is the limit", retry_after=_RETRY)
+            raise TooManyConnections(
+                f"{free_for} requests are running, which is the limit (server.max_connections)", retry_after=_RETRY
+            )
         self.used[use] += 1
         self._owners["all", owner] += use in ("request", "watch")
         self._owners["watch", owner] += use == "watch"
 
-    def give_back(self, use: Use, owner: str) -> None:
+    def release(self, use: Use, owner: str) -> None:
         self.used[use] -= 1
         for what, counted in (("all", use in ("request", "watch")), ("watch", use == "watch")):
             self._owners[what, owner] -= counted
@@ -72,18 +74,18 @@ class Places:
                 del self._owners[what, owner]
 
 
-class Place:
-    """The place of one request, which has none until it takes one. `on_key` is called when its key is known."""
+class RequestEntry:
+    """The entry of one request, which counts once it takes it. `on_key` is called when its key is known."""
 
-    def __init__(self, places: Places, on_key: Callable[[], None] = lambda: None) -> None:
-        self._places = places
+    def __init__(self, places: RequestTable, on_key: Callable[[], None] = lambda: None) -> None:
+        self._requests = places
         self._on_key = on_key
         self._taken: tuple[Use, str] | None = None
 
     def take(self, use: Use, owner: str, *, has_key: bool) -> None:
         """Raises `TooManyConnections` or `RateLimitExceeded`."""
-        assert self._taken is None, "a request takes one place"
-        self._places.take(use, owner)
+        assert self._taken is None, "a request is counted once"
+        self._requests.take(use, owner)
         self._taken = (use, owner)
         if has_key:
             self._on_key()
@@ -91,14 +93,14 @@ class Place:
     def release(self) -> None:
         """May be called more than once."""
         if self._taken is not None:
-            self._places.give_back(*self._taken)
+            self._requests.release(*self._taken)
             self._taken = None
 
 
-class Crowd(Generic[Member]):
-    """Open connections by address. Quiet ones, which have no request under way, make room when there are too many.
+class ConnectionTable(Generic[Member]):
+    """Open connections by address. Idle connections are closed when there are too many.
 
-    A connection whose request has shown a key does not count for its address: many users may share a proxy.
+    A connection whose request has an API key does not count for its address: many users may share a proxy.
     """
 
     def __init__(self, most: int, per_address: int) -> None:
@@ -106,53 +108,55 @@ class Crowd(Generic[Member]):
         self.per_address = per_address
         self._of: dict[Member, str] = {}
         self._counted: dict[str, dict[Member, None]] = {}
-        self._quiet: dict[str, dict[Member, None]] = {}
-        """Those that were quiet for the longest time are first."""
+        self._idle: dict[str, dict[Member, None]] = {}
+        """The connections that were idle longest are first."""
 
     def __len__(self) -> int:
         return len(self._of)
 
-    def arrive(self, member: Member, address: str) -> Member | None:
-        """Count a new connection, which is quiet. Returns the one that must leave for it.
+    def add(self, member: Member, address: str) -> Member | None:
+        """Add a new connection, which is idle. Returns the connection to close for it.
 
-        Raises `TooManyConnections`, and then it is not counted, if none can leave.
+        Raises `TooManyConnections` if none can be closed.
         """
-        leaving: Member | None = None
+        evicted: Member | None = None
         if len(self._counted.get(address, ())) >= self.per_address:
-            leaving = next(iter(self._quiet.get(address, ())), None)
-            if leaving is None:
+            evicted = next(iter(self._idle.get(address, ())), None)
+            if evicted is None:
                 raise TooManyConnections(
                     f"{self.per_address} connections are open from this address, which is the limit", retry_after=_RETRY
                 )
         elif len(self._of) >= self.most:
-            # From where most of them come: one who opens many cannot push out another who has just come.
-            longest = max(self._quiet.values(), key=len, default=None)
+            # From the address with the most: a client that opens many cannot push out the others.
+            longest = max(self._idle.values(), key=len, default=None)
             if longest is None:
-                raise TooManyConnections(f"all of {self.most} connections are in use", retry_after=_RETRY)
-            leaving = next(iter(longest))
-        if leaving is not None:
-            self.leave(leaving)
+                raise TooManyConnections(
+                    f"all {self.most} connections are in use (server.max_connections)", retry_after=_RETRY
+                )
+            evicted = next(iter(longest))
+        if evicted is not None:
+            self.leave(evicted)
         self._of[member] = address
-        self.rest(member)
-        return leaving
+        self.mark_idle(member)
+        return evicted
 
-    def rest(self, member: Member) -> None:
-        """It has no request under way."""
+    def mark_idle(self, member: Member) -> None:
+        """The connection has no running request."""
         if (address := self._of.get(member)) is not None:
             self._counted.setdefault(address, {})[member] = None
-            self._quiet.setdefault(address, {})[member] = None
+            self._idle.setdefault(address, {})[member] = None
 
-    def work(self, member: Member) -> None:
-        """It has one."""
-        self._remove(self._quiet, member)
+    def mark_busy(self, member: Member) -> None:
+        """The connection has a running request."""
+        self._remove(self._idle, member)
 
-    def has_key(self, member: Member) -> None:
-        """Its request has shown a key, until it rests again."""
+    def mark_authenticated(self, member: Member) -> None:
+        """The running request has an API key."""
         self._remove(self._counted, member)
 
     def leave(self, member: Member) -> None:
         """May be called more than once."""
-        self._remove(self._quiet, member)
+        self._remove(self._idle, member)
         self._remove(self._counted, member)
         self._of.pop(member, None)
 
@@ -165,7 +169,7 @@ class Crowd(Generic[Member]):
 
 
 def network_of(host: str) -> str:
-    """What counts as one address: of IPv6 the network, since one host has all the addresses of it."""
+    """The unit of the limits per address: an IPv4 address, or an IPv6 network of 64 bits."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""What went wrong with a request, for its line in the log: also in a stream, whose status says 200."""
+"""The error of a request, for its line in the log, also when it occurs in a stream with status 200."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from paddock.errors import PaddockError
 
 @dataclass(slots=True)
 class Failure:
-    """Of one request. The first error counts: what follows it is a consequence."""
+    """The first error of one request. Later errors are consequences of it."""
 
     error: PaddockError | None = None
     in_stream: bool = False
-    """It came after the status had been sent."""
+    """Whether the status had been sent before."""
 
     def note(self, error: PaddockError, *, in_stream: bool) -> None:
         if self.error is None:
@@ -23,7 +23,7 @@ class Failure:
 
     @property
     def level(self) -> str:
-        """Of the request's line: `error` for an answer that the server broke off, although its status was 200."""
+        """The log level: `error` for a server error in a stream, although its status was 200."""
         if self.error is None:
             return "info"
         if self.error.status >= 500:
@@ -32,7 +32,7 @@ class Failure:
 
 
 FAILURE: Final[ContextVar[Failure | None]] = ContextVar("paddock.failure", default=None)
-"""Of the request that is being answered. Set by the outermost layer; tasks that it starts share the object."""
+"""The failure of the current request. The outermost layer sets it; tasks that it starts share the object."""
 
 
 def note_failure(error: PaddockError, *, in_stream: bool) -> None:

@@ -1,6 +1,6 @@
 """TLS handshakes: each has a time limit and counts as a connection from the moment it is accepted.
 
-The event loop's own server tells nobody of a connection before its handshake is done, so these are accepted here.
+The event loop's own server reports a connection only after its handshake, so connections are accepted here.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from paddock.gateway.http.connection_slots import network_of
 
 _log = structlog.get_logger(__name__)
 _PAUSE = 0.1
-"""Seconds until the next try after the system had no room for a connection."""
+"""Seconds until the next attempt after the system had no resources for a connection."""
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class TLSListener:
-    """Accepts connections on a listening socket, until it is closed. uvicorn takes it for a server of the loop's."""
+    """Accepts connections on a listening socket until it is closed. It looks like an asyncio server to uvicorn."""
 
     def __init__(
         self, sock: socket.socket, context: ssl.SSLContext, timeout: float, make: Callable[[], Connection]
@@ -50,7 +50,7 @@ class TLSListener:
             try:
                 sock, address = await loop.sock_accept(self._sock)
             except OSError as error:
-                exhausted = error.errno in _EXHAUSTED  # else it is about a client that has left already
+                exhausted = error.errno in _EXHAUSTED  # otherwise the client has disconnected already
                 if exhausted:
                     _log.warning("cannot accept a connection", reason=error.strerror)
                 await asyncio.sleep(_PAUSE if exhausted else 0)
@@ -58,8 +58,8 @@ class TLSListener:
             try:
                 self._begin(sock, network_of(address[0]))
             except TooManyConnections:
-                sock.close()  # an answer could not be read before the handshake
-            except Exception:  # whatever it is, others still want to be accepted
+                sock.close()  # the client cannot read an answer before the handshake
+            except Exception:  # the listener must survive any error
                 _log.exception("a connection failed")
                 sock.close()
 
@@ -68,21 +68,21 @@ class TLSListener:
         handshake = Handshake(connection)
         connection.enter(address, handshake)
         connection.on_made = handshake.leave
-        handshake.task = asyncio.get_running_loop().create_task(self._greet(sock, connection, handshake))
+        handshake.task = asyncio.get_running_loop().create_task(self._shake_hands(sock, connection, handshake))
 
-    async def _greet(self, sock: socket.socket, connection: Connection, handshake: Handshake) -> None:
+    async def _shake_hands(self, sock: socket.socket, connection: Connection, handshake: Handshake) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection, sock, ssl=self._context, ssl_handshake_timeout=self._timeout
             )
-        except OSError as error:  # of which ssl.SSLError and a timeout are kinds
+        except OSError as error:  # includes ssl.SSLError and timeouts
             _log.debug("no TLS handshake", reason=str(error))
         finally:
             handshake.leave()
 
 
 class Handshake:
-    """Somebody who has a connection, but cannot be spoken with yet."""
+    """A connection whose handshake is not complete."""
 
     task: asyncio.Task[None] | None = None
 
@@ -90,7 +90,7 @@ class Handshake:
         self._connection = connection
 
     def leave(self) -> None:
-        """It is over, well or not. May be called more than once."""
+        """The handshake has ended. May be called more than once."""
         self._connection.leave(self)
 
     def make_room(self) -> None:

@@ -1,6 +1,6 @@
-"""Large bodies are parsed in turn, so that they never keep the event loop from everybody else.
+"""Large bodies are parsed one at a time, so that they do not block the event loop for long.
 
-Parsing cannot be interrupted, and holds Python's lock wherever it runs: a thread would not help.
+Parsing cannot be interrupted and holds the GIL, so a thread would not help.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _SHARE: Final = 0.25
 
 
 class ParseTurns:
-    """One large body at a time, the owners in turn. After each the loop is left alone for a while, so that large bodies
-    take no more than `share` of its time.
+    """One large body at a time, owners in turn. A pause follows each, so that large bodies use at most `share` of the
+    event loop's time.
     """
 
     def __init__(self, share: float = _SHARE, clock: Callable[[], float] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What a request is called: in the response, in its errors and in the log."""
+"""Request ids: in the response, in errors and in the log."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextvars import ContextVar
 from typing import Final
 
 REQUEST_ID: Final[ContextVar[str]] = ContextVar("paddock.request_id", default="")
-"""Of the request that is being answered. Set by the outermost layer, so that every error can tell it."""
+"""The id of the current request. The outermost layer sets it."""
 
-_SANE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=-]{0,127}")
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=-]{0,127}")
 
 
 def new_request_id() -> str:
@@ -18,5 +18,5 @@ def new_request_id() -> str:
 
 
 def request_id_from(presented: str | None) -> str:
-    """The client's own, if it can stand in a log, else a new one."""
-    return presented if presented and _SANE.fullmatch(presented) else new_request_id()
+    """The client's id if it is safe to log, otherwise a new one."""
+    return presented if presented and _SAFE.fullmatch(presented) else new_request_id()

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paddock.errors import HeadersTooLarge, PaddockError, URITooLong
 from paddock.gateway.http.connection_limits import ConnectionLimits
-from paddock.gateway.http.connection_slots import PLACE, Place, Places
+from paddock.gateway.http.connection_slots import REQUEST_ENTRY, RequestEntry, RequestTable
 from paddock.gateway.http.request_ids import REQUEST_ID, new_request_id
 from paddock.gateway.http.responses import ErrorFormats, error_response
 from paddock.gateway.http.scope import ERROR_FORMAT
@@ -23,7 +23,7 @@ class RequestLimits:
         self._app = app
         self._limits = limits
         self._error_formats = error_formats or ErrorFormats({})
-        self._places = Places(limits.places)
+        self._requests = RequestTable(limits.places)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -35,7 +35,7 @@ class RequestLimits:
             scope[ERROR_FORMAT] = self._error_formats.of(scope["path"])
             await error_response(problem, scope)(scope, receive, send)
             return
-        scope[PLACE] = place = Place(self._places)
+        scope[REQUEST_ENTRY] = place = RequestEntry(self._requests)
         try:
             await self._app(scope, receive, send)
         finally:

@@ -1,6 +1,6 @@
-"""How much of anything a request may hold. docs/guides/http-api.md has the same numbers for those who ask.
+"""The size limits of request bodies, as documented in docs/guides/http-api.md.
 
-Bodies are measured before they are validated: what is wrong with each of a million values would take minutes to say.
+Bodies are measured before validation: an error message for each of a million values would take minutes.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import msgspec
 from paddock.errors import InvalidJSON, InvalidRequest
 
 DEEPEST: Final = 200
-"""Levels of lists and objects in a body, which is what its parser takes."""
+"""Nested lists and objects in a body. The parser has the same limit."""
 MOST_VALUES: Final = 100_000
-"""Entries of all lists and objects in a body together, without lists of tokens."""
+"""Values in a body, without lists of tokens."""
 MOST_TOKENS: Final = 2**20
-"""Entries of all lists of tokens in a body together."""
+"""Tokens in all token lists of a body."""
 MOST_MISTAKES: Final = 1000
 
 MOST_MESSAGES: Final = 8192
@@ -28,11 +28,11 @@ MOST_CALLS: Final = 256
 MOST_TOOLS: Final = 256
 MOST_PROMPTS: Final = 256
 MOST_INPUTS: Final = 2048
-"""To make vectors of. OpenAI takes as many."""
+"""For embeddings. OpenAI has the same limit."""
 MOST_DOCUMENTS: Final = 2048
 MOST_ANSWERS: Final = 128
 MOST_ANSWERS_IN_ALL: Final = 1024
-"""To all prompts of a request together."""
+"""For all prompts of a request."""
 MOST_STOPS: Final = 32
 LONGEST_STOP: Final = 1024
 MOST_BIASES: Final = 1024
@@ -46,24 +46,24 @@ LARGEST_CONSTRAINT: Final = 2**16
 """Characters of a schema, grammar or regular expression."""
 
 _SEPARATORS: Final = (b",", b"[", b"{")
-"""Every value follows one of them, those in objects after their names."""
+"""Every value follows one of them."""
 _PIECE = 64 * 1024
 _SMALL = 4096
-"""Bytes of a body that cannot hold enough of anything to be measured."""
+"""Bytes. A smaller body cannot exceed any limit."""
 
 
 def refuse_bulk(data: bytes, token_lists: Set[str]) -> None:
-    """Raise `InvalidRequest` for a body that holds too much. `token_lists` are the fields that may hold more of it."""
+    """Raise `InvalidRequest` for a body with too many values. The fields in `token_lists` may have more."""
     if len(data) <= _SMALL:
         return
-    # Before decoding, which takes long where there are millions.
+    # Before decoding, which is slow for millions of values.
     _refuse_as_written(data, MOST_VALUES + MOST_TOKENS * len(token_lists), (b",",))
     try:
         content = msgspec.json.decode(data)
     except RecursionError:
         raise too_deep() from None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return  # which is for the parser to explain
+        return  # the parser will report it
     if not isinstance(content, dict):
         _counted("", content, MOST_VALUES)
         return
@@ -77,25 +77,23 @@ def refuse_bulk(data: bytes, token_lists: Set[str]) -> None:
 
 
 def _refuse_as_written(data: bytes, most: int, separators: Sequence[bytes]) -> None:
-    """Count values in the text itself: of a name that an object repeats the decoder keeps one value, but whoever
-    validates the body reads all of them.
-    """
-    # So many separators have as many values if half of them are empty lists.
+    """Count the values in the JSON text: the decoder keeps one value of a repeated name, but validation reads all."""
+    # Half of the separators may belong to empty lists.
     if sum(map(data.count, separators)) <= 2 * most + 1:
-        return  # even if none of them is within a string
+        return  # even if no separator is inside a string
     if _unquoted(data, separators, 2 * most + 1) > 2 * most + 1:
-        raise InvalidRequest(f"the body holds more than {most} values, repeated names included")
+        raise InvalidRequest(f"the body has more than {most} values, repeated names included")
 
 
 def _unquoted(data: bytes, separators: Sequence[bytes], enough: int) -> int:
-    """How many separators are outside of strings. Stops counting soon after `enough`."""
+    """The number of separators outside strings. Stops soon after `enough`."""
     count = begin = 0
     quoted = False
     while begin < len(data) and count <= enough:
         end = begin + _PIECE
         while data[end - 1 : end] == b"\\":  # an escaped character stays in one piece
             end += 1
-        # Every second part is outside of strings, once no string has a quotation mark in it.
+        # Without escaped quotes every second part is outside strings.
         parts = data[begin:end].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
         outside = b"".join(parts[quoted::2])
         count += sum(map(outside.count, separators))
@@ -119,7 +117,7 @@ def is_too_deep(value: Any) -> bool:
 
 
 def _counted(name: str, value: Any, most: int, before: int = 0) -> int:
-    """How many values there are with those of this field."""
+    """The number of values, including those of this field."""
     count = before + 1
     pending = [value]
     while pending:
@@ -127,7 +125,7 @@ def _counted(name: str, value: Any, most: int, before: int = 0) -> int:
         entries = inner.values() if isinstance(inner, dict) else inner if isinstance(inner, list) else ()
         count += len(entries)
         if count > most:
-            where = f"{name}: with what is in it the" if name else "the"
-            raise InvalidRequest(f"{where} body holds more than {most} values", param=name or None)
+            prefix = f"{name}: " if name else ""
+            raise InvalidRequest(f"{prefix}the body has more than {most} values", param=name or None)
         pending += [entry for entry in entries if type(entry) in (list, dict)]
     return count

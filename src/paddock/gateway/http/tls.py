@@ -1,4 +1,4 @@
-"""TLS, with a certificate that may be renewed while everything runs."""
+"""TLS, with a certificate that can be renewed while the server runs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from paddock.errors import StartupError
 
 _log = structlog.get_logger(__name__)
 _EVERY = 5.0
-"""Seconds between two looks at the files."""
+"""Seconds between two checks of the files."""
 
 
 class Certificate:
-    """The pair of files, and the context that new connections are greeted with. Open ones keep theirs."""
+    """The two files, and the context of new connections. Open connections keep theirs."""
 
     def __init__(self, cert_file: Path, key_file: Path) -> None:
-        """Raises `StartupError` unless the two are a pair."""
+        """Raises `StartupError` if the files are not a certificate and its key."""
         self._files = (cert_file, key_file)
         self._seen = self._stamp()
         self._current = self._load()
-        # Each new connection is handed over to the current context before it is shown any certificate.
+        # Each new connection switches to the current context before the certificate is sent.
         self.context = self._load()
         self.context.sni_callback = self._hand_over
 
@@ -35,17 +35,17 @@ class Certificate:
         if cert_file is None and key_file is None:
             return None
         if cert_file is None or key_file is None:
-            raise StartupError("TLS needs both ssl_key_file and ssl_cert_file")
+            raise StartupError("TLS requires both ssl_key_file and ssl_cert_file")
         return cls(cert_file, key_file)
 
     async def watch(self) -> None:
-        """Look at the files from time to time, for ever."""
+        """Check the files periodically."""
         while True:
             await asyncio.sleep(_EVERY)
             self.renew()
 
     def renew(self) -> None:
-        """Use what the files hold now, if they have changed and are a pair; else all stays as it is."""
+        """Load the files if they have changed. If that fails, the current certificate stays."""
         stamp = self._stamp()
         if stamp == self._seen:
             return
@@ -76,11 +76,11 @@ class Certificate:
         try:
             context.load_cert_chain(cert_file, key_file, password=_no_password)
         except _Encrypted:
-            raise StartupError(f"the TLS key {key_file} is encrypted: one without a password is needed") from None
+            raise StartupError(f"the TLS key {key_file} is encrypted: use a key without a password") from None
         except ssl.SSLError as error:
             if error.reason == "KEY_VALUES_MISMATCH":
-                raise StartupError(f"the TLS key {key_file} is not that of the certificate {cert_file}") from None
-            reason = error.reason or "not understood"
+                raise StartupError(f"the TLS key {key_file} does not belong to the certificate {cert_file}") from None
+            reason = error.reason or "unknown format"
             raise StartupError(
                 f"{cert_file} and {key_file} are not a certificate and its key in PEM form: {reason}"
             ) from None
@@ -92,7 +92,7 @@ class _Encrypted(Exception):
 
 
 def _no_password() -> NoReturn:
-    raise _Encrypted  # rather than ask for one on the terminal
+    raise _Encrypted  # OpenSSL would ask for it on the terminal
 
 
 def _identity(file: Path) -> tuple[int, int, int] | None:
