@@ -73,7 +73,7 @@ def test_a_renewed_certificate_is_used_without_dropping_anybody(tmp_path: Path) 
         _put(new[1], cert)
         server.process.send_signal(signal.SIGHUP)
         wait_for(lambda: any("was not renewed" in line for line in server.output), 20, "the refusal")
-        assert any("is not that of the certificate" in line for line in server.output)
+        assert any("does not belong to the certificate" in line for line in server.output)
         assert _shown(server) == _der(old[1])
         _put(new[0], key)
         server.process.send_signal(signal.SIGHUP)
@@ -109,11 +109,11 @@ def test_what_is_wrong_with_the_files_is_said(tmp_path: Path) -> None:
     empty = tmp_path / "empty.pem"
     empty.touch()
     for flags, said in (
-        (_flags(one[0], two[1]), "is not that of the certificate"),
+        (_flags(one[0], two[1]), "does not belong to the certificate"),
         (_flags(*secret), "is encrypted"),
         (_flags(one[0], empty), "are not a certificate and its key in PEM form"),
         (_flags(one[0], tmp_path / "none.pem"), "No such file"),
-        (_flags(*one)[:2], "needs both"),
+        (_flags(*one)[:2], "requires both"),
     ):
         done = subprocess.run(
             [sys.executable, "-m", "paddock", "serve", "-m", "fake:", "--port", "0", *flags],

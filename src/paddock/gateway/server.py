@@ -1,4 +1,4 @@
-"""From settings to a listening server, and back down without losing an answer that can still be finished."""
+"""Starts the server from settings, and stops it without losing running answers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CLOSING = 5
 _BACKLOG = 2048
 _MOST_FILES = 65536
 _OTHER_FILES = 256
-"""Kept for everything that is no connection: workers, models' headers, connections that are being refused."""
+"""File descriptors that are not connections: workers, model files, refused connections."""
 
 
 def serve(
@@ -75,17 +75,17 @@ def serve(
         notifier.ready(listening_on=url)
 
     with sock:
-        said = settings.server
+        server_settings = settings.server
         server = _Server(
             config,
             app,
             fleet,
             reloader,
             notifier,
-            said.shutdown_grace,
+            server_settings.shutdown_grace,
             listening,
             certificate,
-            said.handshake_timeout,
+            server_settings.handshake_timeout,
         )
         server.folder_watch = _folder_watch(settings, reloader)
         server.run(sockets=[sock])
@@ -94,7 +94,7 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, which on a signal stops listening; here the running requests are given their grace before."""
+    """uvicorn, with a grace period for running requests before it stops listening."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class _Server(uvicorn.Server):
         self._certificate = certificate
         self._watching: asyncio.Task[None] | None = None
         self.failure: StartupError | None = None
-        """Why it ended by itself."""
+        """Why the server ended by itself."""
         self.folder_watch: FolderWatch | None = None
         self._looking: asyncio.Task[None] | None = None
 
@@ -135,7 +135,7 @@ class _Server(uvicorn.Server):
         if self.started:
             self._app.state.http_counts.connections = self.server_state.connections
             self._fleet.preload(self._on_load_failure)
-            with contextlib.suppress(NotImplementedError):  # there are systems without
+            with contextlib.suppress(NotImplementedError):  # not on every system
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hangup)
             self._beating = asyncio.ensure_future(self._notifier.keep_alive())
             if self._certificate is not None:
@@ -171,7 +171,7 @@ class _Server(uvicorn.Server):
         try:
             await self._reloader.reload()
             status = 200
-        except PaddockError as error:  # which has been logged
+        except PaddockError as error:  # already logged
             status = error.status
         if (audit := self._app.state.audit) is not None:
             audit.record(Record(time=now(), action="SIGHUP", result=result_of(status), status=status))
@@ -182,10 +182,10 @@ class _Server(uvicorn.Server):
         for task in (self._watching, self._looking):
             if task is not None:
                 task.cancel()
-        # Still listening, so that /health can say that it is draining; new requests to models are a 503.
+        # Still listening, so that /health reports it; new requests to models get a 503.
         await self._drain()
         await super().shutdown(sockets)
-        # uvicorn raises the signal again at the end; being asked to stop and stopping is a success.
+        # uvicorn raises the signal again at the end; a clean stop is a success.
         self._captured_signals.clear()
 
     async def _drain(self) -> None:
@@ -216,7 +216,7 @@ def _uvicorn_config(settings: ServerSettings, app: FastAPI) -> uvicorn.Config:
         server_header=False,
         backlog=_BACKLOG,
         timeout_keep_alive=settings.keep_alive_timeout,
-        # When the fleet has ended the streams, or their grace is over: for connections that even then do not close.
+        # For connections that stay open after the grace period.
         timeout_graceful_shutdown=_CLOSING,
     )
 
@@ -233,7 +233,7 @@ def _connection_limits(settings: ServerSettings) -> ConnectionLimits:
 
 
 def _files_allowed() -> int:
-    """How many files may be open, a connection being one, once as many are allowed as can be had without asking."""
+    """The number of open files that the process may have, after raising the soft limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST_FILES if hard == resource.RLIM_INFINITY else min(_MOST_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -243,7 +243,7 @@ def _files_allowed() -> int:
 
 
 def _bind(settings: ServerSettings) -> socket.socket:
-    """Bound here rather than by uvicorn, so that a port in use is one clear line."""
+    """Bound here, so that a port in use is one clear error message."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -255,9 +255,9 @@ def _bind(settings: ServerSettings) -> socket.socket:
         if sys.platform != "win32":
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
-        # Inherited by every connection: a peer that vanished is noticed also while nothing is sent.
+        # Every connection inherits it: detects peers that vanished.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        # Listening now, not later: another process that asks for this port is refused from here on.
+        # Listen now, so that another process cannot bind the port.
         sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()

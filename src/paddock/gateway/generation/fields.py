@@ -1,4 +1,4 @@
-"""What every dialect lets a request say of a generation, and the one place where that becomes a `GenerateRequest`."""
+"""The request fields that all dialects share, and the one place where they become a `GenerateRequest`."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from paddock.types import (
 )
 
 JOB_ID = r"[!-~]{1,256}"
-"""What a job may be called: what can stand in a header and in a log."""
+"""A job id: characters that are safe in a header and in a log."""
 LARGEST = 2**31 - 1
-"""The largest number of anything. Larger ones could not be sent to a worker."""
+"""The largest integer. The wire cannot carry larger ones."""
 
 
 def _as_list(value: Any) -> Any:
@@ -56,11 +56,11 @@ _LARGEST_BIAS = 1000
 
 
 def _biases(value: Any) -> Any:
-    """OpenAI writes an object of token id → bias, llama-server a list of [token id, bias or false for never]."""
+    """OpenAI has an object of token id → bias, llama-server a list of [token id, bias], where false means never."""
     if isinstance(value, dict):
         value = list(value.items())
     if not isinstance(value, list):
-        raise ValueError("an object of token ids and biases, or a list of pairs")
+        raise ValueError("it must be an object of token ids and biases, or a list of pairs")
     pairs: list[tuple[int, float]] = []
     for pair in value:
         if not isinstance(pair, list | tuple) or len(pair) != 2:
@@ -73,7 +73,7 @@ def _biases(value: Any) -> Any:
         if bias is not False and type(bias) not in (int, float):
             raise ValueError(f"{bias!r} is not a bias")
         if abs(bias) > _LARGEST_BIAS:
-            raise ValueError(f"a bias lies between -{_LARGEST_BIAS} and {_LARGEST_BIAS}; false means never")
+            raise ValueError(f"the bias {bias} is not between -{_LARGEST_BIAS} and {_LARGEST_BIAS}; false means never")
         pairs.append((token, float("-inf") if bias is False else float(bias)))
     return pairs
 
@@ -86,11 +86,11 @@ LogitBias = Annotated[
 
 
 def _prompts(value: Any, most: int = MOST_PROMPTS) -> list[Prompt]:
-    """A text, token ids, both in one list, or a list of such prompts: a list with a number in it is one prompt."""
+    """A text, token ids, both in one list, or a list of such prompts. A list that contains a number is one prompt."""
     one = not isinstance(value, list) or any(type(part) is int for part in value)
     values = [value] if one else value
     if not 0 < len(values) <= most:
-        raise ValueError(f"{len(values)} prompts; from 1 to {most} are taken")
+        raise ValueError(f"there are {len(values)} prompts; the limits are 1 and {most}")
     return [_prompt(part) for part in values]
 
 
@@ -102,7 +102,7 @@ def _prompt(value: Any) -> Prompt:
     if isinstance(value, str):
         return TextPrompt(value)
     if not isinstance(value, list) or not all(type(part) in (int, str) for part in value):
-        raise ValueError("a prompt is a text, a list of token ids, or a list of both")
+        raise ValueError("a prompt must be a text, a list of token ids, or a list of both")
     if not all(0 <= part <= LARGEST for part in value if type(part) is int):
         raise ValueError("a token id is out of range")
     return MixedPrompt(value) if any(type(part) is str for part in value) else TokenPrompt(value)
@@ -116,11 +116,11 @@ Prompts = Annotated[
 
 
 def _inputs(value: Any) -> list[Prompt]:
-    """The same, to make vectors of; there is none of nothing."""
+    """The same, for embeddings. An empty input has no vector."""
     inputs = _prompts(value, MOST_INPUTS)
     for place, prompt in enumerate(inputs, 1):
         if prompt in (TextPrompt(""), TokenPrompt([])):
-            raise ValueError(f"number {place} of {len(inputs)} is empty")
+            raise ValueError(f"input {place} of {len(inputs)} is empty")
     return inputs
 
 
@@ -171,13 +171,13 @@ class SamplingFields(BodyFields):
         given = {name: value for name, value in given.items() if value is not None} | more
         if self.do_sample is False:
             given["temperature"] = 0.0
-        if given.get("seed") == -1:  # llama.cpp's way of asking for a random one
+        if given.get("seed") == -1:  # llama.cpp's value for a random seed
             del given["seed"]
         return msgspec.convert(given, SamplingParams)
 
 
 class LoraScale(Fields):
-    """An adapter by its number, and how strongly it is to act."""
+    """An adapter by its number, and its scale."""
 
     id: int = Field(ge=0, le=LARGEST)
     scale: float = Field(ge=-LARGEST_SCALE, le=LARGEST_SCALE)
@@ -196,7 +196,7 @@ class GenerationFields(SamplingFields):
         "grammar_triggers": ([],),
         "preserved_tokens": ([],),
         "t_max_prompt_ms": (-1, 0),
-        # vLLM's and its relatives'
+        # vLLM's and similar servers'
         "allowed_token_ids": ([],),
         "bad_words": ([],),
         "guided_choice": (),
@@ -226,7 +226,7 @@ class GenerationFields(SamplingFields):
     model: str | None = None
     stream: bool = False
     sse_ping_interval: int | None = Field(None, ge=-1, le=LARGEST)
-    """Seconds of silence in a stream before a comment is sent; -1: none is."""
+    """Seconds of silence in a stream before a comment is sent; -1: never."""
     timings_per_token: bool | None = None
     return_progress: bool | None = None
     n_indent: int | None = Field(None, ge=0, le=LARGEST)
@@ -235,15 +235,15 @@ class GenerationFields(SamplingFields):
     id_slot: int | None = Field(None, ge=-1, le=LARGEST)
     deterministic: bool | None = None
     job_id: Annotated[str, StringConstraints(pattern=f"^{JOB_ID}$")] | None = None
-    """Paddock's own, also as the header X-Job-Id."""
+    """Paddock's own. The header X-Job-Id has the same effect."""
     lora: list[LoraScale] | None = Field(None, max_length=MOST_ADAPTERS)
-    """The adapters that are to act, and no others; an empty list leaves it to the model's scales."""
+    """The scales of adapters; all others are 0. An empty list means the model's own scales."""
     grammar: str | None = Field(None, max_length=LARGEST_CONSTRAINT)
     json_schema: dict[str, Any] | bool | None = None
     regex: str | None = Field(None, max_length=LARGEST_CONSTRAINT)
     """Paddock's own."""
     draft_n_max: int | None = Field(None, ge=0, le=MOST_DRAFTED, alias="speculative.n_max")
-    """Of a model with a draft model: how far that guesses ahead. The answer does not depend on it."""
+    """The most tokens that a draft model proposes. The answer does not depend on it."""
     draft_n_min: int | None = Field(None, ge=0, le=MOST_DRAFTED, alias="speculative.n_min")
     draft_p_min: float | None = Field(None, ge=0, le=1, alias="speculative.p_min")
 
@@ -255,7 +255,7 @@ class GenerationFields(SamplingFields):
         """Everything that constrains the shape of the answer."""
         found: list[Constraint] = []
         if self.grammar:
-            # As llama-server has it with llguidance: this mark tells the one kind of grammar from the other.
+            # llama-server with llguidance uses the same prefix to tell Lark from GBNF.
             kind: Literal["lark", "gbnf"] = "lark" if self.grammar.startswith("%llguidance") else "gbnf"
             found.append(Constraint(kind, self.grammar, "grammar"))
         if self.json_schema is not None:
@@ -266,11 +266,11 @@ class GenerationFields(SamplingFields):
 
     @property
     def schemas(self) -> list[Any]:
-        """The JSON schemas that answers must keep to."""
+        """The JSON schemas that constrain the answer."""
         return [msgspec.json.decode(one.source) for one in self.constraints() if one.kind == "json_schema"]
 
     def ignored(self) -> list[str]:
-        """What is taken but has no effect, for the header: names of `format` that no standard defines."""
+        """Values of `format` in schemas that no standard defines: they have no effect."""
         return sorted({f"format:{name}" for schema in self.schemas for name in unknown_formats(schema)})
 
     def request(
@@ -308,7 +308,7 @@ class GenerationFields(SamplingFields):
         return {name: value for name, value in data.items() if name not in others}
 
     @model_validator(mode="after")
-    def _one_constraint(self) -> GenerationFields:
+    def _check_constraints(self) -> GenerationFields:
         names = [constraint.param for constraint in self.constraints()]
         if len(names) > 1:
             raise InvalidRequest(f"{' and '.join(names)} are mutually exclusive", param=names[1])

@@ -1,4 +1,4 @@
-"""Generations on their way to a client, whatever the dialect: started together, collected, or merged as they come."""
+"""Generations of one HTTP request: started together, then collected or merged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paddock.wire import Delta
 
 @dataclass(slots=True)
 class Call:
-    """A tool call, complete."""
+    """A complete tool call."""
 
     id: str
     name: str
@@ -24,7 +24,7 @@ class Call:
 
 @dataclass(slots=True)
 class Written:
-    """One answer, complete."""
+    """One complete answer."""
 
     last: Delta
     finish: FinishReason
@@ -40,7 +40,7 @@ class Written:
     def of(cls, deltas: list[Delta]) -> Written:
         last = deltas[-1] if deltas else None
         if last is None or last.finish is None or last.usage is None:
-            raise PaddockError("the answer ended without an end")
+            raise PaddockError("no finish reason was received")
         return cls(
             last=last,
             finish=last.finish,
@@ -65,7 +65,7 @@ def _calls(parts: Iterable[CallDelta]) -> list[Call]:
 
 
 async def start_all(fleet: Fleet, model: Model, requests: Sequence[GenerateRequest]) -> list[Generation]:
-    """Have every request accepted, or none: the first refusal ends them all."""
+    """Start all generations, or none: the first error cancels the others."""
     if len(requests) == 1:
         return [await fleet.generate(model, requests[0])]
     starting = [asyncio.ensure_future(fleet.generate(model, request)) for request in requests]
@@ -81,7 +81,7 @@ async def start_all(fleet: Fleet, model: Model, requests: Sequence[GenerateReque
 
 
 async def whole(generation: Generation) -> list[Delta]:
-    """All deltas, when the last has come. Nobody has been told before, so another worker may have to begin anew."""
+    """All deltas, when the generation is complete. Nothing has been sent to the client, so a failure can be retried."""
     with closing(generation):
         while True:
             try:
@@ -100,7 +100,7 @@ async def collect(generation: Generation, answers: int) -> list[Written]:
 
 
 async def collect_all(generations: Sequence[Generation], answers: int) -> list[list[Written]]:
-    """The same for several; should one fail, nobody waits for the rest."""
+    """The same for several generations. If one fails, the others are cancelled."""
     collecting = [asyncio.ensure_future(collect(generation, answers)) for generation in generations]
     try:
         return list(await asyncio.gather(*collecting))
@@ -111,7 +111,7 @@ async def collect_all(generations: Sequence[Generation], answers: int) -> list[l
 
 
 async def merged(generations: Sequence[Generation]) -> AsyncGenerator[tuple[int, Delta]]:
-    """The deltas of several generations as they come, each with the place of its generation."""
+    """The deltas of several generations as they arrive, each with the index of its generation."""
 
     async def following(generation: Generation) -> Delta | None:
         return await anext(generation, None)

@@ -1,4 +1,4 @@
-"""An answer as a row of parts — thoughts, words, calls — for the dialects that stream it so."""
+"""An answer as a list of parts (reasoning, text, tool calls), for the dialects that stream it so."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from paddock.wire import Delta
 
 @dataclass(slots=True)
 class Part:
-    """One part, as far as it has come."""
+    """One part, complete or not."""
 
     kind: Literal["reasoning", "text", "call"]
     index: int
-    """Its place in the row."""
+    """Its position in the list."""
     text: str = ""
-    """Thoughts, words, or the JSON of a call's arguments."""
+    """Reasoning, text, or the JSON of a call's arguments."""
     logprobs: list[TextLogprobs] = field(default_factory=list)
     call_index: int = -1
     call_id: str = ""
     name: str = ""
     withdrawn: bool = False
-    """It looked like a call and was none: its text comes again, as words."""
+    """It turned out not to be a call: its text is sent again, as text."""
 
     def beginning(self) -> Part:
-        """Itself, with nothing in it yet."""
+        """A copy without content."""
         return replace(self, text="", logprobs=[])
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that happened to a part; `text` and `logprobs` are what it grew by."""
+    """A change of a part. `text` and `logprobs` are what was added."""
 
     kind: Literal["begins", "grows", "ends"]
     part: Part
@@ -42,20 +42,20 @@ class Change:
 
 
 class Parts:
-    """Turns deltas into changes of parts, of which one at a time is open."""
+    """Turns deltas into changes of parts. One part at a time is open."""
 
     def __init__(self) -> None:
-        self._row: list[Part] = []
+        self._parts: list[Part] = []
         self._open: Part | None = None
-        self._unspoken: list[TextLogprobs] = []
+        self._pending_logprobs: list[TextLogprobs] = []
 
     @property
     def kept(self) -> list[Part]:
-        """All so far, but for those that were withdrawn."""
-        return [part for part in self._row if not part.withdrawn]
+        """All parts that were not withdrawn."""
+        return [part for part in self._parts if not part.withdrawn]
 
     def feed_all(self, deltas: Iterable[Delta]) -> None:
-        """For who wants nothing but the parts in the end."""
+        """For callers that need only the complete parts."""
         for delta in deltas:
             for _ in self.feed(delta):
                 pass
@@ -63,30 +63,31 @@ class Parts:
     def feed(self, delta: Delta) -> Iterator[Change]:
         calls = delta.calls or []
         if delta.reasoning:
-            yield from self._grow(Part("reasoning", len(self._row)), delta.reasoning)
+            yield from self._grow(Part("reasoning", len(self._parts)), delta.reasoning)
         for call in calls:
             if call.withdrawn:
                 yield from self._withdraw(call.index)
-        # A token need not say anything by itself; it is reported with the word that it begins.
-        self._unspoken += delta.logprobs or []
+        # A token may have no text of its own; its logprobs are reported with the next text.
+        self._pending_logprobs += delta.logprobs or []
         if delta.text:
-            logprobs, self._unspoken = self._unspoken, []
-            yield from self._grow(Part("text", len(self._row)), delta.text, logprobs)
+            logprobs, self._pending_logprobs = self._pending_logprobs, []
+            yield from self._grow(Part("text", len(self._parts)), delta.text, logprobs)
         for call in calls:
             if not call.withdrawn:
                 yield from self._grow(
-                    Part("call", len(self._row), call_index=call.index, call_id=call.id, name=call.name), call.arguments
+                    Part("call", len(self._parts), call_index=call.index, call_id=call.id, name=call.name),
+                    call.arguments,
                 )
         if delta.finish is not None:
             yield from self._end()
 
     def _grow(self, fresh: Part, text: str, logprobs: list[TextLogprobs] | None = None) -> Iterator[Change]:
-        """Go on with the open part if it is of this kind, otherwise begin the fresh one."""
+        """Extend the open part if it is of the same kind, otherwise start the fresh one."""
         part = self._open
         if part is None or (part.kind, part.call_index) != (fresh.kind, fresh.call_index):
             yield from self._end()
             part = self._open = fresh
-            self._row.append(part)
+            self._parts.append(part)
             yield Change("begins", part)
         part.text += text
         part.logprobs += logprobs or []
@@ -94,7 +95,7 @@ class Parts:
             yield Change("grows", part, text, logprobs or [])
 
     def _withdraw(self, call_index: int) -> Iterator[Change]:
-        for part in self._row:
+        for part in self._parts:
             if part.kind == "call" and part.call_index == call_index:
                 part.withdrawn = True
                 if part is self._open:

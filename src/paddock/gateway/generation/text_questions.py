@@ -1,4 +1,4 @@
-"""Questions about text in all dialects: bounded, asked for a key, and given up when the client leaves."""
+"""Requests about text that generate nothing: bounded in size, and cancelled when the client disconnects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def ask(request: Request, fleet: Fleet, model: Model, question: TextQuesti
 
 
 async def count_tokens(request: Request, fleet: Fleet, model: Model, prompt: ChatPrompt) -> int:
-    """How many tokens the model would read this as."""
+    """The number of tokens of the prompt."""
     refuse_long_chat(request, prompt)
     answer = await ask(request, fleet, model, CountTokens(prompt, caller_of(request).origin))
     assert isinstance(answer, Tokens), "the answer to this question"
@@ -34,16 +34,16 @@ def refuse_long_chat(request: Request, prompt: ChatPrompt) -> None:
 
 
 def refuse_long(request: Request, param: str, value: Any) -> None:
-    """Raise `InvalidRequest` where this field has more text in it than a question may be about."""
+    """Raise `InvalidRequest` if this field has too much text."""
     most: int = request.app.state.max_text_chars
     size = characters(value)
     if size > most:
-        reason = f"the text has {size} characters; a question about text may have {most} (server.max_text_chars)"
+        reason = f"the text has {size} characters; the limit is {most} (server.max_text_chars)"
         raise InvalidRequest(reason, param=param)
 
 
 def characters(value: Any) -> int:
-    """Of all texts in a JSON value, names of fields too. How deep and wide it is has been bounded before."""
+    """The number of characters of all texts in a JSON value, including names of fields."""
     count, pending = 0, [value]
     while pending:
         inner = pending.pop()

@@ -1,4 +1,4 @@
-"""llama-server's `timings` and `prompt_progress`: how many tokens were known, computed and generated, and how fast."""
+"""llama-server's `timings` and `prompt_progress`: cached, computed and generated tokens, and their speed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paddock.types import PromptProgress, Timings, Usage
 
 
 class NativeTimings(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The last two are there if a draft model guessed anything."""
+    """The last two are present if a draft model proposed tokens."""
 
     cache_n: int
     prompt_n: int
@@ -26,7 +26,7 @@ class NativeTimings(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def native_timings(timings: Timings, *, cached: int, prompt: int, predicted: int) -> NativeTimings:
-    """Of so many prompt tokens that were known, computed, and generated."""
+    """For so many cached and computed prompt tokens and generated tokens."""
     prompt_ms, predicted_ms = 1000 * timings.prompt, 1000 * timings.generation
     return NativeTimings(
         cache_n=cached,
@@ -44,7 +44,7 @@ def native_timings(timings: Timings, *, cached: int, prompt: int, predicted: int
 
 
 class NativeProgress(msgspec.Struct, kw_only=True):
-    """How far a prompt has been read: `processed` of `total`, of which `cache` were known before."""
+    """The progress of prefill: `processed` of `total` tokens, of which `cache` were cached."""
 
     total: int
     cache: int
@@ -59,7 +59,7 @@ def native_progress(progress: PromptProgress) -> NativeProgress:
 
 
 def timings_of(timings: Timings | None, usage: Usage) -> NativeTimings:
-    """Of one answer."""
+    """The timings of one answer."""
     computed = usage.prompt_tokens - usage.cached_tokens
     return native_timings(
         timings or Timings(), cached=usage.cached_tokens, prompt=computed, predicted=usage.completion_tokens
@@ -67,7 +67,7 @@ def timings_of(timings: Timings | None, usage: Usage) -> NativeTimings:
 
 
 def timings_of_all(answers: Sequence[tuple[Timings | None, Usage]]) -> NativeTimings:
-    """Of answers that were written side by side: their tokens add up, and the slowest says how long it took."""
+    """The timings of concurrent answers: the sum of their tokens, and the times of the slowest."""
     times = [timings or Timings() for timings, _ in answers]
     usages = [usage for _, usage in answers]
     return native_timings(

@@ -1,4 +1,4 @@
-"""What the answers about vectors have in common, whatever the dialect."""
+"""What the routes for embeddings and reranking share."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class PooledUsage(msgspec.Struct, kw_only=True):
 
 
 async def pool(request: Request, fleet: Fleet, model: Model, kind: ModelKind, message: PoolRequest) -> Pooled:
-    """Have vectors made, or scores given, for who asks, unless they leave before. Then what was computed is charged."""
+    """Compute vectors or scores and charge the key, also if the client disconnects before the end."""
     meter = meter_of(request)
     estimate = sum(map(rough_tokens, message.inputs)) if meter.counts_tokens or model.clustered else 0
     meter.reserve(1, estimate)
     if model.clustered:
-        meter.pooling(estimate)  # nobody tells how far it has come there
+        meter.pooling(estimate)  # a cluster reports no progress
     pooled = await until_disconnect(request, fleet.pool(model, kind, message, meter.pooling))
     meter.pooled(pooled.tokens)
     return pooled
@@ -38,7 +38,7 @@ def usage_of(pooled: Pooled) -> PooledUsage:
 
 
 def floats(data: bytes) -> list[float]:
-    """The numbers of a vector, or of several one after another."""
+    """The numbers of one vector, or of several concatenated ones."""
     numbers = array("f", data)
     if sys.byteorder == "big":
         numbers.byteswap()

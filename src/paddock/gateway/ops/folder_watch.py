@@ -1,4 +1,4 @@
-"""New model files are served without a reload: the models directory is looked at every few seconds."""
+"""Checks the models directory every few seconds, so that new files are served without a reload."""
 
 from __future__ import annotations
 

@@ -30,22 +30,22 @@ class LiveSlot(msgspec.Struct, kw_only=True):
     state: Literal["idle", "prompt", "answer"]
     prompt_tokens: int
     prompt_done: int
-    """How many tokens of the prompt have been read, those that were known already among them."""
+    """The prompt tokens that have been processed, including cached ones."""
     cached_tokens: int
     answered_tokens: int
     key: str | None
-    """Whose request it is, where the viewer may know."""
+    """The key of the request, if the viewer may see it."""
 
 
 class LiveHistogram(msgspec.Struct):
-    """Counts of times by their upper bounds in seconds; the last count is of all that took longer."""
+    """Counts by upper bounds in seconds; the last count has no bound."""
 
     bounds: tuple[float, ...]
     counts: list[int]
 
 
 class LiveTotals(msgspec.Struct, kw_only=True):
-    """Numbers that never go back."""
+    """Counters, which never decrease."""
 
     requests: int
     prompt_tokens: int
@@ -60,16 +60,16 @@ class LiveModel(msgspec.Struct, kw_only=True):
     kind: ModelKind
     state: Literal["unloaded", "loading", "loaded", "failed"]
     progress: float | None
-    """How far its load has come, from 0 to 1."""
+    """The progress of the load, from 0 to 1."""
     reason: str | None
-    """Why it is failed."""
+    """Why the load failed."""
     pinned: bool
     context: int | None
     memory: int | None
-    """Bytes that it holds, or would hold by our estimate."""
+    """Bytes that it uses, or an estimate if it is not loaded."""
     gpu_memory: int | None
     leaves_in: float | None
-    """Seconds until it leaves because nobody asks it."""
+    """Seconds until the idle timeout unloads it."""
     slots: list[LiveSlot]
     waiting: int
     totals: LiveTotals
@@ -91,22 +91,22 @@ class LiveState(msgspec.Struct, kw_only=True):
 
 
 class LiveNode(msgspec.Struct, kw_only=True):
-    """A span of tokens that is computed once for all who share it."""
+    """A span of tokens in the prefix tree."""
 
     id: int
     parent: int | None
     start: int
-    """How many tokens come before it."""
+    """The number of tokens before it."""
     tokens: int
     hot: bool
     """In cells of a sequence."""
     stored: bool
     """In host memory."""
     slots: list[int]
-    """Those that run on it now."""
+    """The requests that use it now."""
     hits: int
     text: str | None
-    """As it begins, where the viewer may see it."""
+    """The start of its text, if the viewer may see it."""
 
 
 class LiveCells(msgspec.Struct, kw_only=True):
@@ -122,7 +122,7 @@ class LiveStored(msgspec.Struct, kw_only=True):
 
 
 class _Seen(NamedTuple):
-    """What a viewer was last shown of a tree, and of how it was used."""
+    """The tree and the counters that were sent last."""
 
     tree: TreeView
     hits: int
@@ -140,7 +140,7 @@ class LiveTree(msgspec.Struct, kw_only=True):
     evictions: int
     nodes: list[LiveNode]
     omitted: int
-    """How many spans were left out because there are too many to draw."""
+    """The number of spans that were left out."""
 
 
 def live_routes(fleet: Fleet, gate: Gate) -> APIRouter:
@@ -179,7 +179,7 @@ def _event(name: str, data: LiveState | LiveTree) -> bytes:
     return b"event: " + name.encode() + b"\ndata: " + _encode(data) + b"\n\n"
 
 
-# ── what is seen ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _state(snapshot: FleetSnapshot, models: Iterable[ModelSnapshot], caller: Caller) -> LiveState:
@@ -207,7 +207,7 @@ def _model(model: ModelSnapshot, caller: Caller) -> LiveModel:
     return LiveModel(
         id=status.model.name,
         kind=model.facts.kind or "generation",
-        # One that is on its way out is there until it has gone.
+        # An unloading model counts as loaded until it is gone.
         state="failed" if reason else "loaded" if status.state == "unloading" else status.state,
         progress=status.progress if status.state == "loading" else None,
         reason=reason,
@@ -225,7 +225,7 @@ def _model(model: ModelSnapshot, caller: Caller) -> LiveModel:
 
 
 def _leaves_in(status: ModelStatus) -> float | None:
-    """Nothing is said of one that stays, or is in use."""
+    """None for a model that is pinned or in use."""
     model = status.model
     if status.state != "loaded" or model.pinned or not model.idle_timeout or not status.idle_for:
         return None

@@ -1,4 +1,4 @@
-"""Reading the settings and the models' directory again, while everything runs."""
+"""Reloads the settings and the models directory while the server runs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _AT_ONCE = frozenset({"keys", "api_keys", "api_key_file", "cors_origins", "log_l
 @dataclass(frozen=True, slots=True)
 class Reloaded:
     changed: list[str]
-    """Models that are new, or gone, or will be opened differently."""
+    """Models that are new, removed or have other options."""
     restart_needed: list[str]
-    """Settings that have changed and take effect with the next start only."""
+    """Changed settings that take effect at the next start."""
 
 
 class Reloader:
@@ -42,22 +42,22 @@ class Reloader:
         self._followers: list[Callable[[ServerSettings], None]] = []
 
     def when_reloaded(self, apply: Callable[[ServerSettings], None]) -> None:
-        """Be given the server's settings after each reload."""
+        """Call `apply` with the server's settings after each reload."""
         self._followers.append(apply)
 
     async def reload(self) -> Reloaded:
-        """Raises `InvalidRequest`, with everything as it was, if the settings or what they name are not right."""
+        """Raises `InvalidRequest` if the settings are not valid; then nothing has changed."""
         async with self._lock:
             try:
                 settings = await asyncio.to_thread(self._reread)
                 keys = await asyncio.to_thread(self._read_keys, settings)
-                # What libllama says is decided when a worker starts: no model leaves because of the log's level.
+                # libllama's log level is set when a worker starts: a changed level must not unload models.
                 verbose = self._settings.server.log_level == "DEBUG"
                 catalogue = await asyncio.to_thread(
                     open_catalogue,
                     settings.model_manager,
                     verbose=verbose,
-                    slot_save_path=self._settings.server.slot_save_path,  # which changes with the next start only
+                    slot_save_path=self._settings.server.slot_save_path,  # takes effect at the next start
                 )
             except StartupError as error:
                 _log.error("not reloaded", error=error.message)
@@ -97,6 +97,6 @@ class Reloader:
         keys = read_keys(settings.server)
         if self._gate.has_keys and not keys:
             raise StartupError(
-                "there is no API key any more: a server that asks for keys does so until it is restarted"
+                "there is no API key any more: a server with keys requires at least one until it is restarted"
             )
         return keys

@@ -1,4 +1,4 @@
-"""Telling systemd how we are, as sd_notify(3) has it: a datagram of `NAME=value` lines to the socket it names."""
+"""Notifies systemd as in sd_notify(3): datagrams of `NAME=value` lines to its socket."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MICROSECONDS = 1_000_000
 
 
 class Notifier:
-    """Says nothing where nobody asked to be told."""
+    """Does nothing without a socket."""
 
     def __init__(self, address: str | None = None, watchdog: float | None = None) -> None:
         self._address = address
@@ -23,7 +23,7 @@ class Notifier:
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str]) -> Notifier:
-        """The variables are taken out: they were meant for this process, and not for its workers."""
+        """Removes the variables, which are not meant for workers."""
         address = environ.pop("NOTIFY_SOCKET", None)
         period, process = environ.pop("WATCHDOG_USEC", ""), environ.pop("WATCHDOG_PID", "")
         watched = period.isdigit() and int(period) > 0 and process in ("", str(os.getpid()))
@@ -40,7 +40,7 @@ class Notifier:
         self._tell("STOPPING=1", "STATUS=Finishing what is under way")
 
     async def keep_alive(self) -> None:
-        """Twice in each period, for as long as the event loop that runs this goes round."""
+        """Notify the watchdog twice in each period, from the event loop."""
         while self._address is not None and self._watchdog is not None:
             self._tell("WATCHDOG=1")
             await asyncio.sleep(self._watchdog / 2)
@@ -48,10 +48,10 @@ class Notifier:
     def _tell(self, *lines: str) -> None:
         if self._address is None:
             return
-        # A name that begins with @ has no place in the file system: the kernel wants it with a zero byte instead.
+        # A name that starts with @ is an abstract socket, which starts with a zero byte.
         address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as sock:
                 sock.sendto("\n".join(lines).encode(), address)
-        except OSError as error:  # whoever listens there; requests are served all the same
-            _log.warning("systemd cannot be told", what=lines[0], error=error.strerror)
+        except OSError as error:  # the server works without it
+            _log.warning("cannot notify systemd", what=lines[0], error=error.strerror)

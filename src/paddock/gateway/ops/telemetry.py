@@ -1,4 +1,4 @@
-"""Whether traces are wanted, by OpenTelemetry's own variables. Without them nothing of it is imported."""
+"""Enables traces by OpenTelemetry's own variables. Without them its SDK is not imported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXPORTER = "OTEL_TRACES_EXPORTER"
 
 
 def open_tracing(environ: Mapping[str, str] = os.environ) -> Tracing | None:
-    """None where traces are not wanted, or cannot be had, which is said."""
+    """None if traces are disabled, or with a warning if they are not possible."""
     if not _wanted(environ):
         return None
     if problem := _problem(environ):
@@ -40,8 +40,8 @@ def _wanted(environ: Mapping[str, str]) -> bool:
 
 def _problem(environ: Mapping[str, str]) -> str:
     if (exporter := environ.get(_EXPORTER, "otlp")) != "otlp":
-        return f"{_EXPORTER}={exporter}: they are sent by otlp, or not at all"
+        return f"{_EXPORTER}={exporter}: only otlp is supported"
     for name in _PROTOCOLS:
         if environ.get(name, "http/protobuf") != "http/protobuf":
-            return f"{name}={environ[name]}: only http/protobuf is spoken"
+            return f"{name}={environ[name]}: only http/protobuf is supported"
     return ""

@@ -32,7 +32,7 @@ class Tracing:
 
     @classmethod
     def open(cls, environ: Mapping[str, str]) -> Tracing:
-        """As the environment has it: where to, how much, and under which name."""
+        """Configured by the environment."""
         named = "OTEL_SERVICE_NAME" in environ or "service.name=" in environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
         about = {"service.version": __version__} | ({} if named else {"service.name": "paddock"})
         provider = TracerProvider(resource=Resource.create(about))
@@ -40,11 +40,11 @@ class Tracing:
         return cls(provider)
 
     def close(self) -> None:
-        """Send what has not been sent yet."""
+        """Send the remaining spans."""
         self._provider.shutdown()
 
     def middleware(self, app: ASGIApp) -> ASGIApp:
-        """The same application, traced."""
+        """Wrap an application."""
         return partial(self._trace, app)
 
     async def _trace(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,7 +83,7 @@ class Tracing:
             return
         operation = _operation(record)
         begins = [*_stages(record), ("", record.ended)]
-        # The monotonic clock's moments, in nanoseconds of the other one.
+        # From the monotonic clock to Unix time in nanoseconds.
         ahead = time.time_ns() - time.monotonic_ns()
         stages = [(name, int(moment * 1e9) + ahead) for name, moment in begins]
         span = self._tracer.start_span(
@@ -117,7 +117,7 @@ def _about(record: RequestRecord, operation: str) -> dict[str, str | int]:
 
 
 def _stages(record: RequestRecord) -> Iterator[tuple[str, float]]:
-    """Each stage that was reached, and when it began. Its end is where the next begins."""
+    """Each stage that was reached, and its start. It ends when the next one starts."""
     yield "wait for model", record.began
     if record.ready is None:
         return
@@ -128,7 +128,7 @@ def _stages(record: RequestRecord) -> Iterator[tuple[str, float]]:
     yield "queue", record.accepted
     if record.first is None or record.ended is None:
         return
-    # The worker knows best when it began with the prompt, and tells at the end.
+    # The worker measures the start of prefill and reports it at the end.
     first = max(record.ended - record.timings.generation, record.accepted) if record.timings else record.first
     yield "prompt", max(first - record.timings.prompt if record.timings else first, record.accepted)
     yield "generation", first

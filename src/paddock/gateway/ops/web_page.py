@@ -1,4 +1,4 @@
-"""The web page: files that were built beforehand, under a policy by which they can ask nobody but this server."""
+"""Serves the built files of the web page, with a policy that allows requests to this server only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _POLICY: Final = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-# Not Python's table, which is the machine's: a browser runs no script of another type.
+# Not Python's table, which depends on the machine: browsers refuse scripts of another type.
 _TYPES: Final = {
     ".css": "text/css",
     ".html": "text/html",
@@ -46,14 +46,14 @@ _TYPES: Final = {
     ".woff": "font/woff",
     ".woff2": "font/woff2",
 }
-# The names of these have a hash of what is in them, so under one name there is never anything else.
+# Their names contain a hash of the content, so they never change.
 _FOREVER: Final = "public, max-age=31536000, immutable"
 _ASK_AGAIN: Final = "no-cache"
 
 
 @dataclass(frozen=True)
 class StaticFile:
-    """Bytes that stay as they are, under a policy by which a page can load from this server only."""
+    """A static file, with its headers."""
 
     name: str
     content: bytes
@@ -64,7 +64,7 @@ class StaticFile:
 
     @cached_property
     def compressed(self) -> bytes | None:
-        """None where that would be no smaller, as with fonts and pictures."""
+        """None if that is not smaller, as for fonts and images."""
         compressed = gzip.compress(self.content, mtime=0)
         return compressed if len(compressed) < len(self.content) else None
 
@@ -79,7 +79,7 @@ class StaticFile:
 
 def page_routes(folder: Path = _BUILT) -> APIRouter:
     router = APIRouter(include_in_schema=False)
-    # All at once, so that an upgrade under a running server does not mix two versions.
+    # Read at the start, so that an upgrade does not mix two versions.
     files = {file.name: file for file in _read(folder)}
 
     @router.api_route("/", methods=["GET", "HEAD"])
@@ -107,10 +107,10 @@ def _read(folder: Path) -> Iterator[StaticFile]:
 
 async def send_file(request: Request, file: StaticFile | None) -> Response:
     if file is None:
-        raise NotFound(f"there is no {request.method} {request.url.path} here")
+        raise NotFound(f"there is no route {request.method} {request.url.path}")
     body, headers, tag = file.content, file.headers, file.digest
     if _takes_gzip(request.headers.get("accept-encoding", "")):
-        # The first time takes tens of milliseconds, for which no stream is to wait.
+        # Compression takes tens of milliseconds, so it runs on a thread.
         compressed = await asyncio.to_thread(lambda: file.compressed)
         if compressed is not None:
             body, tag = compressed, f"{tag}-gzip"
@@ -124,7 +124,7 @@ async def send_file(request: Request, file: StaticFile | None) -> Response:
 
 
 def _takes_gzip(accepted: str) -> bool:
-    """What `Accept-Encoding` says of gzip, by its name or as one of all."""
+    """Whether `Accept-Encoding` allows gzip, by name or by `*`."""
     said = {}
     for item in accepted.lower().split(","):
         name, _, parameter = item.partition(";")
@@ -133,5 +133,5 @@ def _takes_gzip(accepted: str) -> bool:
 
 
 def _knows(tags: str, tag: str) -> bool:
-    """Whether `If-None-Match` names it."""
+    """Whether `If-None-Match` has this tag."""
     return tags.strip() == "*" or f'"{tag}"' in re.findall(r'"[^"]*"', tags)

@@ -41,7 +41,7 @@ _ALL = "all"
 
 
 class _Background:
-    """Work that goes on after its request has been answered."""
+    """Work that continues after its request has been answered."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -65,7 +65,7 @@ def admin_routes(services: Services) -> APIRouter:
 
     @router.get("/admin/status", **describe(FleetState))
     async def show_status() -> Response:
-        """How every model is. Looking loads nothing and keeps nothing loaded."""
+        """The state of every model. Loads nothing and keeps nothing loaded."""
         states = [_state(status) for status in fleet.status()]
         return JSON(
             FleetState(
@@ -78,7 +78,7 @@ def admin_routes(services: Services) -> APIRouter:
 
     @router.post("/admin/load", **describe(Done, body=NamedModel))
     async def load(request: Request) -> Response:
-        """Load a model, and answer when it is there. What it did before is forgiven."""
+        """Load a model, and answer when it is loaded. Earlier failures are forgotten."""
         body = await read_body(request, NamedModel, limit=max_body)
         model = fleet.catalogue.named(body.model)
         await fleet.load(model)
@@ -86,7 +86,7 @@ def admin_routes(services: Services) -> APIRouter:
 
     @router.post("/admin/unload", **describe(Done, body=UnloadRequest))
     async def unload(request: Request) -> Response:
-        """Unload a model, or all of them, after the requests that they are serving."""
+        """Unload a model, or all of them, after their running requests."""
         body = await read_body(request, UnloadRequest, limit=max_body)
         models = list(fleet.catalogue) if body.model == _ALL else [fleet.catalogue.named(body.model)]
         there = [status.model for status in fleet.status() if status.state != "unloaded" and status.model in models]
@@ -108,7 +108,7 @@ def admin_routes(services: Services) -> APIRouter:
 
     @router.post("/admin/drain", **describe(ReplicaDone, body=DrainRequest))
     async def drain(request: Request) -> Response:
-        """Send nothing to a replica any more; it finishes what it has. A worker of this server's own then ends."""
+        """Stop sending requests to a replica; it finishes its running ones. A local worker then exits."""
         body = await read_body(request, DrainRequest, limit=max_body)
         model = fleet.catalogue.named(body.model)
         draining = fleet.drain_replica(model, body.replica)
@@ -116,7 +116,7 @@ def admin_routes(services: Services) -> APIRouter:
             await draining
         else:
             background.begin(draining, "draining", model)
-            await asyncio.sleep(0)  # from here on it gets nothing
+            await asyncio.sleep(0)  # draining starts now
         return JSON(_replica_done(fleet, model, body.replica))
 
     @router.post("/admin/undrain", **describe(ReplicaDone, body=NamedReplica))
@@ -131,7 +131,7 @@ def admin_routes(services: Services) -> APIRouter:
 
     @router.post("/models/load", **describe(Success, body=NamedModel))
     async def begin_to_load(request: Request) -> Response:
-        """Begin to load a model; `/models/sse` and `/models` tell how far it is."""
+        """Start loading a model; `/models/sse` and `/models` show the progress."""
         body = await read_body(request, NamedModel, limit=max_body)
         model = fleet.catalogue.named(body.model)
         background.begin(fleet.load(model), "loading", model)
@@ -139,7 +139,7 @@ def admin_routes(services: Services) -> APIRouter:
 
     @router.post("/models/unload", **describe(Success, body=NamedModel))
     async def begin_to_unload(request: Request) -> Response:
-        """Have a model leave, after the requests that it is serving."""
+        """Unload a model after its running requests."""
         body = await read_body(request, NamedModel, limit=max_body)
         model = fleet.catalogue.named(body.model)
         background.begin(fleet.unload(model), "unloading", model)
@@ -147,7 +147,7 @@ def admin_routes(services: Services) -> APIRouter:
 
     @router.get("/models/sse", **describe(events=(ModelEvent,)))
     async def watch(request: Request) -> Response:
-        """What happens to models, as events, for as long as one listens. The first ones tell how they are now."""
+        """State changes of models as events. The first events are the current states."""
         return EventStream(_events(fleet, caller_of(request)))
 
     return router

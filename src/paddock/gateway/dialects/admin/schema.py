@@ -13,10 +13,10 @@ class NamedModel(BodyFields):
 
 
 class UnloadRequest(NamedModel):
-    """`all` is every one of them."""
+    """`all` means every model."""
 
     wait: bool = True
-    """Whether to answer when they are gone, rather than when they are on their way."""
+    """Whether to answer when they are unloaded, or at once."""
 
 
 class NamedReplica(BodyFields):
@@ -26,23 +26,23 @@ class NamedReplica(BodyFields):
 
 class DrainRequest(NamedReplica):
     wait: bool = True
-    """Whether to answer when it has finished what it has, rather than when it gets nothing new any more."""
+    """Whether to answer when its running requests have ended, or at once."""
 
 
 class Done(msgspec.Struct, kw_only=True):
     status: Literal["ok"] = "ok"
     models: list[str]
-    """Those that it was done to."""
+    """The models that were affected."""
 
 
 class ReloadDone(msgspec.Struct, kw_only=True):
     status: Literal["ok"] = "ok"
     models: list[str]
-    """All that can be asked for now."""
+    """All models."""
     changed: list[str]
-    """Those of them that are new, gone or opened differently from now on."""
+    """Models that are new, removed or have other options."""
     restart_needed: list[str]
-    """Settings that have changed and take effect with the next start only."""
+    """Changed settings that take effect at the next start."""
 
 
 class ReplicaDone(msgspec.Struct, kw_only=True):
@@ -51,22 +51,22 @@ class ReplicaDone(msgspec.Struct, kw_only=True):
     replica: str
     drained: bool
     running: int
-    """Requests that it has still."""
+    """Its running requests."""
 
 
 class ReplicaState(msgspec.Struct, kw_only=True):
-    """One of those that serve a model together."""
+    """One replica of a model."""
 
     name: str
     kind: Literal["worker", "server", "ray"]
-    """A worker of this server's own, or a server elsewhere."""
+    """A local worker, a remote server, or a replica on Ray."""
     health: Literal["ready", "unready", "down"]
     drained: bool
     excluded: str | None
-    """Why it is not asked for deterministic answers: it is not like the others."""
+    """Why it gets no deterministic requests: it differs from the other replicas."""
     url: str | None
     node: str | None
-    """Of a cluster, by Ray's id."""
+    """The id of its Ray node."""
     pid: int | None
     engine: str
     engine_version: str
@@ -83,41 +83,41 @@ class ModelState(msgspec.Struct, kw_only=True):
     name: str
     state: Literal["unloaded", "loading", "loaded", "unloading"]
     progress: float
-    """Of its loading."""
+    """Of the load, from 0 to 1."""
     pinned: bool
     running: int
     waiting: int
-    """Requests that wait for it to be loaded."""
+    """Requests that wait for the load."""
     slots: int
     pid: int | None
     sandbox: SandboxState | None
-    """What its worker is kept from doing, while it is loaded; of several the one that is confined least."""
+    """The sandbox of its worker while it is loaded; of several workers the weakest."""
     memory: dict[str, int]
-    """Bytes on each device: as estimated, or as measured where that is more, and with its prefixes in host memory."""
+    """Bytes on each device: the larger of estimate and measurement, including cached prefixes in host memory."""
     prefix_memory: int
-    """Bytes of that which prefixes take that nobody runs on."""
+    """Bytes of cached prefixes that no request uses."""
     prefix_memory_limit: int
-    """Bytes that they may take: this model's share of `cache_ram`."""
+    """The limit of that: this model's share of `cache_ram`."""
     loaded_for: float
     """Seconds."""
     idle_for: float
     idle_timeout: float
     failures: int
-    """In a row."""
+    """Consecutive failures."""
     failure: str | None
-    """The last of them."""
+    """The last failure."""
     retry_after: float
-    """Seconds for which it is left alone after them."""
+    """Seconds until it may be loaded again."""
     replicas: list[ReplicaState]
-    """Empty where one worker serves it."""
+    """Empty if one worker serves it."""
 
 
 class FleetState(msgspec.Struct, kw_only=True):
     uptime: float
     memory_limit: dict[str, int]
-    """Bytes on each device that all models together may take, where that is set."""
+    """The limit of all models on each device in bytes, if set."""
     cache_ram: int
-    """Bytes of host memory that the prefixes of all models together may take."""
+    """The limit of cached prefixes of all models in host memory, in bytes."""
     models: list[ModelState]
 
 
@@ -125,11 +125,11 @@ class ModelStatusData(msgspec.Struct, omit_defaults=True):
     status: str
     progress: dict[str, Any] | None = None
     problem: str | None = None
-    """How it failed, if that is why it is not there."""
+    """The failure because of which it is not loaded."""
 
 
 class ModelEvent(msgspec.Struct):
-    """llama-server's: something happened to a model."""
+    """llama-server's event about a state change of a model."""
 
     model: str
     event: Literal["model_status"]

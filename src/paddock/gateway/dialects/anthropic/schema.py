@@ -1,4 +1,4 @@
-"""What is answered: a message of blocks, and the events that tell of their growing."""
+"""The answers: a message of blocks, and the events of a stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Text(msgspec.Struct, kw_only=True, tag_field="type", tag="text"):
 class Thoughts(msgspec.Struct, kw_only=True, tag_field="type", tag="thinking"):
     thinking: str
     signature: str = ""
-    """Nothing is signed: thoughts may be sent back as they are."""
+    """Nothing is signed: reasoning can be sent back as it is."""
 
 
 class ToolUse(msgspec.Struct, kw_only=True, tag_field="type", tag="tool_use"):
@@ -37,7 +37,7 @@ class OutputTokensDetails(msgspec.Struct, kw_only=True):
 
 class MessageUsage(msgspec.Struct, kw_only=True):
     input_tokens: int
-    """Those that were not known from earlier requests."""
+    """Prompt tokens that were not cached."""
     cache_read_input_tokens: int = 0
     cache_creation_input_tokens: int = 0
     output_tokens: int = 0
@@ -54,12 +54,12 @@ class Message(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
     stop_sequence: str | None = None
     usage: MessageUsage
     malformed_tool_call: Literal[True] | msgspec.UnsetType = msgspec.UNSET
-    """Something in a text began like a tool call but could not be understood."""
+    """A text started like a tool call but could not be parsed."""
     timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
 
 
 class Failure(msgspec.Struct, tag_field="type", tag="error"):
-    """An error as everywhere in this server, with Anthropic's types."""
+    """An error, with Anthropic's types."""
 
     error: ErrorDetail
     request_id: str
@@ -119,7 +119,7 @@ class MessageStop(msgspec.Struct, tag_field="type", tag="message_stop"):
 
 
 class Ping(msgspec.Struct, tag_field="type", tag="ping"):
-    """While nothing else is sent."""
+    """Sent while the stream is silent."""
 
 
 Event = MessageStart | BlockStart | BlockDelta | BlockStop | MessageDelta | MessageStop | Ping

@@ -28,7 +28,7 @@ from paddock.types import GenerateRequest, InfillPrompt, Prompt, TextLogprobs
 from paddock.wire import Delta
 
 _encode = msgspec.json.Encoder().encode
-# How llama-server writes a seed that was not given.
+# llama-server's value for a random seed.
 _ANY_SEED = 0xFFFFFFFF
 # One answer or several, with all fields or only with the requested ones.
 ANSWERS = (NativeCompletion, list[NativeCompletion], dict[str, Any], list[dict[str, Any]])
@@ -63,7 +63,7 @@ def _request(body: NativeFields, prompt: Prompt) -> GenerateRequest:
 
 @dataclass(slots=True)
 class _Streamed:
-    """What must be known of an answer's events so far: they are not kept."""
+    """What is remembered of the events of an answer."""
 
     predicted: int = 0
     has_new_line: bool = False
@@ -81,7 +81,7 @@ class NativeAnswer:
         self._generations = generations
 
     async def whole(self) -> Any:
-        """One object, or a list of them where there are several prompts or answers."""
+        """One object, or a list if there are several prompts or answers."""
         answers = await collect_all(self._generations, self._n)
         bodies = [
             self._final(place, index, answer)
@@ -121,7 +121,7 @@ class NativeAnswer:
         return part
 
     def _final(self, place: int, index: int, answer: Written, *, has_new_line: bool = False) -> Any:
-        """`has_new_line` says so of what was streamed before."""
+        """`has_new_line`: whether the text that was streamed has one."""
         generation, last, usage = self._generations[place], answer.last, answer.usage
         streamed = self._body.stream
         final = NativeCompletion(
@@ -190,7 +190,7 @@ def _probability(id: int, piece: bytes, logprob: float, *, after: bool) -> dict[
 
 
 def _chosen(answer: NativeCompletion, paths: list[str]) -> dict[str, Any]:
-    """Only these fields; `a/b` is the field b of the object a. What is not there is left out, as llama-server does."""
+    """Only these fields; `a/b` is the field b of the object a. Missing fields are left out, as in llama-server."""
     whole = msgspec.to_builtins(answer)
     found: dict[str, Any] = {}
     for path in paths:

@@ -1,4 +1,4 @@
-"""`POST /embedding`, llama-server's own: for each input its vector, or without pooling those of its tokens."""
+"""`POST /embedding`, llama-server's own: one vector per input, or one per token without pooling."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class NativeEmbeddingRequest(BodyFields):
     @model_validator(mode="after")
     def _one_content(self) -> NativeEmbeddingRequest:
         if (self.content is None) == (self.input is None):
-            raise InvalidRequest("either content or input is needed", param="content")
+            raise InvalidRequest("send either content or input", param="content")
         return self
 
 
 class NativeEmbedding(msgspec.Struct, kw_only=True):
     index: int
     embedding: list[list[float]]
-    """One vector, or without pooling one for each token."""
+    """One vector, or one per token without pooling."""
 
 
 def native_embedding_routes(services: Services) -> APIRouter:
@@ -51,7 +51,7 @@ def native_embedding_routes(services: Services) -> APIRouter:
     @router.post("/embedding", **describe(list[NativeEmbedding], body=NativeEmbeddingRequest))
     @router.post("/embeddings", **describe(list[NativeEmbedding], body=NativeEmbeddingRequest))
     async def embed(request: Request) -> Response:
-        """For each input its vector, or without pooling those of its tokens."""
+        """One vector per input, or one per token without pooling."""
         body = await read_body(request, NativeEmbeddingRequest, limit=max_body)
         model = model_for(request, fleet, body.model)
         param = "input" if body.content is None else "content"

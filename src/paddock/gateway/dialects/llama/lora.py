@@ -1,4 +1,4 @@
-"""`/lora-adapters`: those that are loaded with a model, and how strongly each acts on requests that do not say so."""
+"""`/lora-adapters`: the adapters of a model, and their default scales."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def lora_routes(services: Services) -> APIRouter:
 
     @router.post("/lora-adapters", **describe(Success, body=LoraScales))
     async def scale_adapters(request: Request, model: str | None = None) -> Response:
-        """Set the scales of adapters for requests that come later; those that are not in the list get 0."""
+        """Set the scales of adapters for later requests; those that are not in the list get 0."""
         found = fleet.catalogue.find(model)
         scales = await read_body(request, LoraScales, limit=max_body)
         fleet.set_adapters(found, [(item.id, item.scale) for item in scales.root])

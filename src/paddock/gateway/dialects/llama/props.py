@@ -1,4 +1,4 @@
-"""`/props`: what a model and the server around it are. Looking wakes nothing."""
+"""`/props`: the properties of a model and of the server. Loads nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Changes(BaseModel):
     model_config = ConfigDict(extra="forbid")
     model: str | None = None
     chat_template: str | None = Field(None, max_length=_LONGEST_TEMPLATE)
-    """In place of the model's own; empty: the model's own again."""
+    """Replaces the model's own template; empty: the model's own again."""
 
 
 class DefaultSettings(msgspec.Struct):
@@ -88,7 +88,7 @@ class DraftProps(msgspec.Struct, kw_only=True):
 
 
 class Props(msgspec.Struct, kw_only=True):
-    """Of a model that is not loaded, only what is known without loading it."""
+    """For a model that is not loaded, only what is known without loading it."""
 
     default_generation_settings: DefaultSettings
     model_alias: str
@@ -112,7 +112,7 @@ class Props(msgspec.Struct, kw_only=True):
     endpoint_metrics: bool
     build_info: str
     llama_cpp_commit: str | None
-    """Of the library that computes the model; null while it is not loaded, and where the library does not say."""
+    """The commit of llama.cpp; null while the model is not loaded, and if the library does not report it."""
     sampler_profile: int | None
     """The version of the samplers; null while the model is not loaded."""
     fingerprint: str
@@ -125,7 +125,7 @@ def props_routes(services: Services) -> APIRouter:
 
     @router.get("/props", **describe(Props))
     async def show_props(request: Request, model: str | None = None) -> Response:
-        """What a model is and how it is served. Of one that is not loaded, only what is known without loading it."""
+        """The properties of a model and how it is served. Loads nothing."""
         found = model_for(request, fleet, model)
         info = fleet.info(found)
         usual = generation_settings(SamplingParams(), max_tokens=None, adapters=fleet.adapters(found))
@@ -133,14 +133,14 @@ def props_routes(services: Services) -> APIRouter:
 
     @router.post("/props", **describe(Success, body=Changes, optional=True))
     async def change_props(request: Request) -> Response:
-        """Change a model's chat template until the settings are read again. It is loaded anew by the next request."""
+        """Change a model's chat template until the next reload of the settings. The next request loads it again."""
         if not settings.props:
-            raise NotSupported("properties cannot be changed here: start the server with --props")
+            raise NotSupported("properties cannot be changed: start the server with --props")
         changes = await read_body(request, Changes, limit=settings.max_body_bytes, optional=True, exact=True)
         if changes.chat_template is not None:
             if changes.chat_template and "{" not in changes.chat_template:
                 raise InvalidRequest(
-                    "chat_template is the text of a Jinja template; the names of llama.cpp's own are not known here",
+                    "chat_template must be the text of a Jinja template; names of built-in templates are not supported",
                     param="chat_template",
                 )
             fleet.set_chat_template(model_for(request, fleet, changes.model), changes.chat_template)

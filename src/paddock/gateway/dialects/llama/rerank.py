@@ -1,4 +1,4 @@
-"""`POST /v1/rerank`: how well does each of these documents answer the query?"""
+"""`POST /v1/rerank`: scores documents by their relevance to a query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shapes of llama-server's own completions: pydantic for what comes in, msgspec for what goes out."""
+"""The bodies and the answers of llama-server's own completions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from paddock.gateway.http.sizes import MOST_ANSWERS, MOST_FILES, MOST_RESPONSE_F
 
 
 class NativeFields(GenerationFields):
-    """What `/completion` and `/infill` have in common."""
+    """The fields of `/completion` and `/infill`."""
 
     n_predict: int | None = Field(None, ge=-1, le=LARGEST)
     max_tokens: int | None = Field(None, ge=-1, le=LARGEST)
@@ -29,7 +29,7 @@ class NativeFields(GenerationFields):
 
     @property
     def limit(self) -> int:
-        """The most tokens the answer may have; -1: up to the context's end."""
+        """The most tokens of the answer; -1: up to the end of the context."""
         given = self.n_predict if self.n_predict is not None else self.max_tokens
         return -1 if given is None else given
 
@@ -41,7 +41,7 @@ class NativeCompletionRequest(NativeFields):
 
 
 class ExtraFile(Fields):
-    """What else the model should have read before it fills a gap."""
+    """A file that is added to the prompt as context."""
 
     text: str
     filename: str = "tmp"
@@ -59,7 +59,7 @@ class InfillRequest(NativeFields):
 
 
 class Probability(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A token and how likely it was: as a logarithm, or as it is where asked for what the samplers left."""
+    """A token and its log probability, or its probability after sampling if that was requested."""
 
     id: int
     token: str
@@ -74,7 +74,7 @@ class TokenProbabilities(Probability, kw_only=True):
 
 
 class NativeCompletionPart(msgspec.Struct, kw_only=True):
-    """What a stream sends for a step."""
+    """One event of a stream."""
 
     index: int
     content: str

@@ -1,4 +1,4 @@
-"""How tokens are chosen, as `/props` and `/slots` show it: llama-server's names and its ways of saying none."""
+"""Sampling parameters as `/props` and `/slots` show them, with llama-server's names and defaults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def generation_settings(sampling: SamplingParams, *, max_tokens: int | None, ada
     if sampling.seed is None:
         settings["seed"] = _RANDOM_SEED
     settings["n_probs"] = max(sampling.n_probs, 0)
-    # JSON has no infinity; a request says it this way too.
+    # JSON has no infinity; requests use false too.
     settings["logit_bias"] = [[token, False if math.isinf(bias) else bias] for token, bias in sampling.logit_bias]
     limit = -1 if max_tokens is None else max_tokens
     return settings | {"max_tokens": limit, "n_predict": limit, "lora": lora_settings(adapters)}

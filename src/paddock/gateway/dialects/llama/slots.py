@@ -1,4 +1,4 @@
-"""`/slots`: a look at the running places of a model, and saving, restoring or erasing what one of them remembers."""
+"""`/slots`: the slots of a model, and saving, restoring or erasing the tokens of one."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from paddock.gateway.http.responses import JSON
 from paddock.types import ModelKind, SlotAction, SlotState
 from paddock.wire import SlotDone
 
-# The longest name of a file that leaves room for the one it has while it is written.
+# Leaves room for the suffix of the temporary file.
 _LONGEST_NAME = 200
 
 Action = Literal["save", "restore", "erase"]
 
 
 def _plain_name(name: str) -> str:
-    """A name that means a file in the one folder, whatever reads it."""
+    """A file name without a path."""
     if not name or name.startswith(".") or any(letter in "/\\" or not letter.isprintable() for letter in name):
-        raise ValueError("a plain file name, without a path, control characters or a dot at its beginning")
+        raise ValueError("it must be a file name without a path, control characters or a leading dot")
     if len(name.encode()) > _LONGEST_NAME:
-        raise ValueError(f"a file name of at most {_LONGEST_NAME} bytes")
+        raise ValueError(f"the file name has {len(name.encode())} bytes; the limit is {_LONGEST_NAME}")
     return name
 
 
@@ -48,7 +48,7 @@ class SlotTimings(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class SlotAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """How many tokens an action was about and, where a file was written or read, its bytes and the time it took."""
+    """The number of tokens and, for a file, its bytes and the time."""
 
     id_slot: int
     filename: str | msgspec.UnsetType = msgspec.UNSET
@@ -95,9 +95,9 @@ def slot_routes(services: Services) -> APIRouter:
 
     @router.get("/slots", **describe(list[ShownSlot]))
     async def list_slots(model: str | None = None, fail_on_no_slot: bool = False) -> Response:
-        """The running places of a model, as they are now; an empty list while it is not loaded."""
+        """The current slots of a model; an empty list while it is not loaded."""
         if not settings.slots:
-            raise NotSupported("the slots of this server are not shown: it was started with --no-slots")
+            raise NotSupported("/slots is disabled: the server was started with --no-slots")
         found = fleet.catalogue.find(model)
         slots, kind = await fleet.slots(found), await fleet.kind(found)
         info = fleet.info(found)
@@ -110,16 +110,18 @@ def slot_routes(services: Services) -> APIRouter:
     async def act_on_slot(
         request: Request, id_slot: Annotated[int, Path(ge=0, lt=2**31)], action: Action, model: str | None = None
     ) -> Response:
-        """Save what a slot remembers to a file, restore it from one, or erase it; waits until the slot is free."""
+        """Save the tokens of a slot to a file, restore them, or erase them. Waits until the slot is free."""
         body = await read_body(request, SlotActionBody, limit=settings.max_body_bytes, optional=True)
         if model is not None and body.model not in (None, model):
-            raise InvalidRequest(f"the query names the model {model!r}, the body {body.model!r}", param="model")
+            raise InvalidRequest(
+                f"the model in the query is {model!r}, but in the body {body.model!r}: send one of them", param="model"
+            )
         folder, filename = "", ""
         if action != "erase":
             if settings.slot_save_path is None:
-                raise NotSupported("slots cannot be saved or restored here: start the server with --slot-save-path")
+                raise NotSupported("slots cannot be saved or restored: start the server with --slot-save-path")
             if body.filename is None:
-                raise InvalidRequest(f"{action} needs the name of a file", param="filename")
+                raise InvalidRequest(f"{action} requires a filename", param="filename")
             folder, filename = str(settings.slot_save_path), body.filename
         done = await fleet.act_on_slot(
             fleet.catalogue.find(model or body.model),

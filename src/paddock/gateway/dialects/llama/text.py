@@ -1,4 +1,4 @@
-"""`/tokenize`, `/detokenize` and `/apply-template`: a model's words and tokens, without an answer from it."""
+"""`/tokenize`, `/detokenize` and `/apply-template`: text and tokens without generation."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def _parts(value: Any) -> list[str | int]:
     """A text, or a list of texts and token ids."""
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, list) or not all(type(part) in (int, str) for part in parts):
-        raise ValueError("a text, or a list of texts and token ids")
+        raise ValueError("it must be a text, or a list of texts and token ids")
     if len(parts) > MOST_TOKENS:
-        raise ValueError(f"{len(parts)} parts; {MOST_TOKENS} at most are read at once")
+        raise ValueError(f"there are {len(parts)} parts; the limit is {MOST_TOKENS}")
     if not all(0 <= part <= LARGEST for part in parts if type(part) is int):
         raise ValueError("a token id is out of range")
     return parts
@@ -55,7 +55,7 @@ class DetokenizeRequest(BodyFields):
 class TokenPiece(msgspec.Struct):
     id: int
     piece: str | list[int]
-    """Its text; its bytes where they are no text by themselves."""
+    """Its text, or its bytes if they are not valid text."""
 
 
 class Tokenized(msgspec.Struct):
@@ -76,7 +76,7 @@ def text_routes(services: Services) -> APIRouter:
 
     @router.post("/tokenize", **describe(Tokenized, body=TokenizeRequest))
     async def tokenize(request: Request) -> Response:
-        """The tokens that a text is read as."""
+        """The tokens of a text."""
         body = await read_body(request, TokenizeRequest, limit=max_body)
         refuse_long(request, "content", body.content)
         answer = await ask(
@@ -90,7 +90,7 @@ def text_routes(services: Services) -> APIRouter:
 
     @router.post("/detokenize", **describe(Detokenized, body=DetokenizeRequest))
     async def detokenize(request: Request) -> Response:
-        """The text that tokens stand for."""
+        """The text of tokens."""
         body = await read_body(request, DetokenizeRequest, limit=max_body)
         model = model_for(request, fleet, body.model)
         answer = await ask(request, fleet, model, Detokenize(body.tokens, caller_of(request).origin))
@@ -98,7 +98,7 @@ def text_routes(services: Services) -> APIRouter:
 
     @router.post("/apply-template", **describe(Rendered, body=ChatCompletionRequest))
     async def apply_template(request: Request) -> Response:
-        """The prompt that a chat request would be answered from. Takes the body of one; generates nothing."""
+        """The rendered prompt of a chat request. Takes the body of one; generates nothing."""
         body = await read_body(request, ChatCompletionRequest, limit=max_body)
         prompt = body.prompt()
         refuse_long_chat(request, prompt)

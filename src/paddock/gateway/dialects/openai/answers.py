@@ -44,7 +44,7 @@ class AssistantMessage(msgspec.Struct, kw_only=True):
     reasoning_content: str | msgspec.UnsetType = msgspec.UNSET
     tool_calls: list[ToolCall] | msgspec.UnsetType = msgspec.UNSET
     malformed_tool_call: Literal[True] | msgspec.UnsetType = msgspec.UNSET
-    """Something in the content began like a tool call but could not be understood."""
+    """The content started like a tool call but could not be parsed."""
 
 
 class TopLogprob(msgspec.Struct, kw_only=True):
@@ -87,7 +87,7 @@ class FunctionDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class ToolCallDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The first of each call has its id, type and name; the others more of its arguments."""
+    """The first delta of a call has its id, type and name; the others have more of its arguments."""
 
     index: int
     id: str | None = None
@@ -119,7 +119,7 @@ class ChatCompletionChunk(msgspec.Struct, kw_only=True):
     system_fingerprint: str
     choices: list[ChunkChoice]
     usage: CompletionUsage | msgspec.UnsetType | None = msgspec.UNSET
-    """With `include_usage`: null in every chunk but the last, which has it and no choices. Otherwise absent."""
+    """With `include_usage`: null in every chunk but the last, which has no choices. Otherwise absent."""
     timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
     """In the last chunk, and in every one with `timings_per_token`."""
     prompt_progress: NativeProgress | msgspec.UnsetType = msgspec.UNSET
@@ -153,12 +153,12 @@ class Completion(msgspec.Struct, kw_only=True):
     choices: list[CompletionChoice]
     usage: CompletionUsage | msgspec.UnsetType | None = msgspec.UNSET
     timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
-    """Of a whole answer; in a stream as with chat completions."""
+    """In a stream as with chat completions."""
     prompt_progress: NativeProgress | msgspec.UnsetType = msgspec.UNSET
 
 
 def usage_of(prompts: Sequence[Sequence[Usage]]) -> CompletionUsage:
-    """Of the answers to each prompt. A prompt counts once, however many answers were given to it."""
+    """The usage of the answers to each prompt. A prompt counts once, for any number of answers."""
     prompt = sum(answers[0].prompt_tokens for answers in prompts)
     completion = sum(usage.completion_tokens for answers in prompts for usage in answers)
     reasoning = sum(usage.reasoning_tokens for answers in prompts for usage in answers)

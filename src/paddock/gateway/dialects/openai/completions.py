@@ -104,7 +104,7 @@ class CompletionAnswer:
         yield DONE
 
     def _timings(self, delta: Delta, ended: list[tuple[Timings | None, Usage]]) -> NativeTimings | msgspec.UnsetType:
-        """With the last part of a stream, and with every part where asked for."""
+        """In the last part of a stream, and in every part if requested."""
         if len(ended) == len(self._generations) * self._n and not self._body.include_usage:
             return timings_of_all(ended)
         if self._body.timings_per_token and delta.usage is not None:
@@ -143,7 +143,7 @@ class CompletionAnswer:
 
 
 class _Text:
-    """The text of one choice as it grows and, where asked for, what is known of its tokens."""
+    """The text of one choice as it grows and, if requested, the logprobs of its tokens."""
 
     def __init__(self, *, with_logprobs: bool) -> None:
         self._with_logprobs = with_logprobs
@@ -153,10 +153,10 @@ class _Text:
         self._length = 0
 
     def echo(self, text: str, names: list[bytes], judged: list[TextLogprobs]) -> None:
-        """Begin with the prompt. Its first token follows nothing, so there is no telling how likely it was."""
+        """Start with the prompt. Its first token has no probability, because nothing precedes it."""
         self._new += text
         if self._with_logprobs:
-            # What a tokeniser puts before a text, such as a space or a token for its beginning, is not in the text.
+            # What a tokenizer adds before a text, such as a space or a BOS token, is not in the text.
             self._length = len(text) - len(_text(b"".join(names)))
             self._add(names[0], None)
             for name, item in zip(names[1:], judged, strict=True):
@@ -169,7 +169,7 @@ class _Text:
                 self._add(item.piece, item)
 
     def take(self, index: int, finish: str | None) -> CompletionChoice:
-        """What has come since the last time."""
+        """What was added since the last call."""
         text, self._new = self._new, ""
         logprobs, self._logprobs = self._logprobs, _no_logprobs()
         return CompletionChoice(
@@ -190,13 +190,13 @@ def _no_logprobs() -> CompletionLogprobs:
 
 
 def _top(piece: bytes, item: TextLogprobs) -> dict[str, float]:
-    """The likeliest tokens and the token itself. Of several that read the same the likeliest stands for all."""
+    """The likeliest tokens and the token itself. Of several with the same text, the likeliest is kept."""
     top = {_readable(other): logprob for _, other, logprob in reversed(item.top)}
     return {_readable(piece): item.logprob} | top
 
 
 def _readable(piece: bytes) -> str:
-    """A token as OpenAI writes it: parts of characters byte by byte, so that no two look the same."""
+    """A token as OpenAI writes it: incomplete characters as bytes, so that no two tokens look the same."""
     try:
         return piece.decode("utf-8")
     except UnicodeDecodeError:
@@ -208,7 +208,7 @@ def _text(data: bytes) -> str:
 
 
 def _best(answers: list[Written], count: int) -> list[Written]:
-    """Those that the model itself finds likeliest, by the mean of their tokens, the best first."""
+    """The answers with the highest mean log probability, the best first."""
     if count == len(answers):
         return answers
     return sorted(answers, key=_mean_logprob, reverse=True)[:count]

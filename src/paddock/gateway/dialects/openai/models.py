@@ -1,4 +1,4 @@
-"""Which models there are: OpenAI's cards, with llama-server's `meta` and `status`. Looking loads nothing."""
+"""The models: OpenAI's cards, with llama-server's `meta` and `status`. Loads nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from paddock.types import ModelInfo, ModelKind
 
 
 class ModelMeta(msgspec.Struct, kw_only=True):
-    """What the file says of the model; null where it says nothing."""
+    """The metadata of the file; null if a value is absent."""
 
     architecture: str | None
     quantization: str | None
@@ -39,11 +39,11 @@ class ModelMeta(msgspec.Struct, kw_only=True):
 class LoadStatus(msgspec.Struct, omit_defaults=True):
     value: Literal["unloaded", "loading", "loaded", "unloading"]
     problem: str | None = None
-    """Why it cannot be loaded, or how it failed the last time."""
+    """Why it cannot be loaded, or its last failure."""
     failed: bool = False
-    """It was tried, and is not there because of that."""
+    """The last load failed."""
     progress: float | None = None
-    """How far its load has come, from 0 to 1."""
+    """The progress of the load, from 0 to 1."""
 
 
 class ModelCard(msgspec.Struct, kw_only=True):
@@ -68,7 +68,7 @@ def model_routes(services: Services) -> APIRouter:
     router = APIRouter(tags=["models"])
 
     async def cards(statuses: list[ModelStatus]) -> list[ModelCard]:
-        # A header with a large vocabulary takes a while to read, the first time.
+        # Reading a header with a large vocabulary is slow the first time.
         found = await asyncio.to_thread(
             lambda: [(status.model.description(), status.model.problem()) for status in statuses]
         )
@@ -80,7 +80,7 @@ def model_routes(services: Services) -> APIRouter:
     @router.get("/models", **describe(ModelList))
     @router.get("/v1/models", **describe(ModelList))
     async def list_models(request: Request, reload: bool = False) -> Response:
-        """Every model that may be asked, loaded or not. A GET changes nothing, so `?reload=1` is ignored: POST it."""
+        """Every model that the caller may use, loaded or not. `?reload=1` is ignored: use POST to reload."""
         if reload:
             request.scope[IGNORED] = "reload"
         return await listed(request)
@@ -99,7 +99,7 @@ def model_routes(services: Services) -> APIRouter:
 
     @router.get("/v1/models/{id:path}", **describe(ModelCard))
     async def show_model(request: Request, id: str) -> Response:
-        """One of them, by its name or another name for it."""
+        """One model, by its name or an alias."""
         model = model_for(request, fleet, id)
         (card,) = await cards([status for status in fleet.status() if status.model.name == model.name])
         return JSON(card)

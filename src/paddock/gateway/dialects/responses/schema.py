@@ -1,4 +1,4 @@
-"""What is answered: the response, its items, and the events that tell of their growing."""
+"""The answers: the response, its items, and the events of a stream."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class IncompleteDetails(msgspec.Struct, kw_only=True):
 
 
 class Response(msgspec.Struct, kw_only=True):
-    """What was answered, with what was asked of it."""
+    """The answer, with the parameters of the request."""
 
     id: str
     job_id: str | msgspec.UnsetType = msgspec.UNSET
@@ -78,7 +78,7 @@ class Response(msgspec.Struct, kw_only=True):
     status: Status
     model: str
     output: list[OutputItem]
-    """Messages, thoughts and function calls, in the order in which they were written."""
+    """Messages, reasoning and function calls, in the order of generation."""
     usage: ResponseUsage | None = None
     incomplete_details: IncompleteDetails | None = None
     error: None = None
@@ -90,7 +90,7 @@ class Response(msgspec.Struct, kw_only=True):
     previous_response_id: None = None
     reasoning: dict[str, Any]
     store: Literal[False] = False
-    """Nothing is kept."""
+    """Nothing is stored."""
     temperature: float
     text: dict[str, Any]
     tool_choice: Any
@@ -100,7 +100,7 @@ class Response(msgspec.Struct, kw_only=True):
     truncation: Literal["disabled"] = "disabled"
     system_fingerprint: str
     malformed_tool_call: Literal[True] | msgspec.UnsetType = msgspec.UNSET
-    """Something in a message began like a tool call but could not be understood."""
+    """A message started like a tool call but could not be parsed."""
     timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -117,7 +117,7 @@ class _Event(msgspec.Struct, kw_only=True):
 
 
 class _ResponseEvent(_Event, kw_only=True, tag_field="type"):
-    """The whole response, when it begins and when it ends."""
+    """The whole response, at the start and at the end."""
 
     response: Response
 
@@ -210,7 +210,7 @@ class ArgumentsDone(_Event, kw_only=True, tag_field="type", tag="response.functi
 
 
 class ErrorEvent(_Event, kw_only=True, tag_field="type", tag="error"):
-    """The error as everywhere in this server, with what this API has in its error events beside it."""
+    """The usual error object, and beside it the fields of OpenAI's error events."""
 
     code: str
     message: str

@@ -1,4 +1,4 @@
-"""`/metrics`: everything that is counted, in one scrape that wakes no model and waits for none."""
+"""`/metrics`: all metrics in one scrape, which loads no model and waits for none."""
 
 from paddock.gateway.ops.metrics.http import HTTPCounts
 from paddock.gateway.ops.metrics.page import MetricsPage

@@ -1,4 +1,4 @@
-"""From what was counted to points of the declared families: quick, on the event loop, and without asking anybody."""
+"""Copies all counters into points of the declared families: fast, on the event loop, without asking workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from paddock.tally import Histogram
 _POOL, _REPLICA = "default", "0"
 _HEALTHS = ("ready", "unready", "down")
 _STATES = ("unloaded", "loading", "loaded", "unloading")
-# There from the start, so that the first one shows as an increase.
+# Present from the start, so that the first event shows as an increase.
 _CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "exit", "hang", "protocol")
 _LOAD_FAILURES = ("illegal_instruction", "model_load_failed", "out_of_memory")
 ANONYMOUS: Final = "anonymous"
@@ -47,7 +47,7 @@ def collect(fleet: Fleet, http: HTTPCounts, processes: Processes, gpus: Sequence
     statuses = {status.model.name: status for status in fleet.worker_statuses()}
     pools = {status.model.name: status for status in fleet.status() if status.replicas}
     workers = _workers(pools.values())
-    # One that is not served any more keeps what it has counted.
+    # A model that was removed keeps its counters.
     for name in dict.fromkeys([*statuses, *fleet.records]):
         status, found = statuses.get(name), fleet.records.find(name)
         record, worker = found or ModelRecord(), workers.get(name, (name, _POOL, _REPLICA))
@@ -55,7 +55,7 @@ def collect(fleet: Fleet, http: HTTPCounts, processes: Processes, gpus: Sequence
             if status is not None:
                 _add_levels(points, status, record, worker, engine)
             _add_totals(points, record, worker, engine)
-        if found is not None:  # else there would be hundreds of zeros for each of a large directory's models
+        if found is not None:  # otherwise a large directory would have hundreds of zeros per model
             if name not in pools:
                 _add_times(points, record, worker)
                 _add_life(points, record, worker)
@@ -185,7 +185,7 @@ def _add_replica(points: Points, status: ReplicaStatus, replica: tuple[str, ...]
     for outcome in _with(("ok", "left", "replica_failed"), status.outcomes):
         points.put("paddock_replica_answers_total", status.outcomes.get(outcome, 0), *replica, outcome)
     for name, value in status.scraped.items():
-        if name in FAMILIES:  # whatever else there will be, it is not declared yet
+        if name in FAMILIES:  # undeclared names are skipped
             points.put(name, value, status.engine, status.engine_version, *replica)
 
 

@@ -1,4 +1,4 @@
-"""What the GPUs do, sampled when somebody scrapes. A driver that hangs delays one scrape, and no other work."""
+"""GPU metrics, sampled by scrapes. A driver that hangs delays one scrape and nothing else."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from paddock.gateway.ops.metrics.nvml import Gpu, Nvml, NvmlError
 
 _log = structlog.get_logger(__name__)
 _BELIEVED = 1.0
-"""Seconds for which a sample serves everybody who asks."""
+"""Seconds for which a sample is reused."""
 _PATIENCE = 2.0
-"""Seconds that a scrape waits for a sample before it goes without one."""
+"""Seconds that a scrape waits for a sample."""
 _RETRY = 60.0
 """Seconds until a library that is missing or failed is tried again."""
 
@@ -28,7 +28,7 @@ class Reader(Protocol):
 
 
 class Gpus:
-    """Used on the event loop; the driver is asked on a thread of its own, one at a time."""
+    """Used on the event loop; one thread at a time calls the driver."""
 
     def __init__(self, open_reader: Callable[[], Reader] = Nvml, patience: float = _PATIENCE) -> None:
         self._open, self._patience = open_reader, patience
@@ -60,7 +60,7 @@ class Gpus:
                 self._reader = self._open()
             self._sample, self._until = self._reader.read(), time.monotonic() + _BELIEVED
         except NvmlError as error:
-            _log.debug("GPUs cannot be asked", error=str(error))
+            _log.debug("cannot query GPUs", error=str(error))
             self._reader, self._sample, self._until = None, (), time.monotonic() + _RETRY
         try:
             loop.call_soon_threadsafe(_resolve, done)

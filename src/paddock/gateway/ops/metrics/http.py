@@ -1,4 +1,4 @@
-"""HTTP requests, counted by route. Whatever clients make up, the number of series stays small."""
+"""HTTP requests, counted by route. Unknown paths and methods do not create series."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HTTPCounts:
         self.bodies: BodyBudget | None = None
 
     def middleware(self, app: ASGIApp) -> ASGIApp:
-        """The same application, counted."""
+        """Wrap an application."""
         return partial(self._count, app)
 
     async def _count(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:

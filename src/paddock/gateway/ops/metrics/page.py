@@ -1,4 +1,4 @@
-"""The page that is scraped: of one gateway or, on a cluster, of all of them."""
+"""The metrics page of one gateway or, on a cluster, of all gateways."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SEEN: Final = frozenset(
     | {"paddock_replica_health", "paddock_replica_drained", "paddock_replica_running_requests"}
     | {name for name in FAMILIES if name.startswith("llamacpp:")}
 )
-"""What every gateway sees alike, because replicas have counted it. All else is counted by each gateway for itself."""
+"""Metrics that replicas count, so that every gateway has the same values. Each gateway counts all others itself."""
 
 
 class _Said(msgspec.Struct, frozen=True, array_like=True):

@@ -1,4 +1,4 @@
-"""What the kernel knows of our processes. Asked on a thread of its own."""
+"""Process metrics from the kernel, read on a thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Points in the text that Prometheus reads. Takes milliseconds with many models, so it has a thread of its own."""
+"""Renders points as Prometheus text. It takes milliseconds with many models, so it runs on a thread."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ def metrics_routes(page: MetricsPage, *, enabled: bool) -> APIRouter:
 
     @router.get("/metrics", **describe(text=True))
     async def metrics() -> Response:
-        """Everything that is counted, of all models, for Prometheus. Loads none."""
+        """All metrics, for Prometheus. Loads no model."""
         if not enabled:
-            raise NotSupported("this server has no metrics: it was started with --no-metrics")
+            raise NotSupported("/metrics is disabled: the server was started with --no-metrics")
         return Response(await page.text(), media_type=CONTENT_TYPE)
 
     return router
