@@ -1,4 +1,4 @@
-"""`paddock cluster` where there is no cluster."""
+"""`paddock cluster` without a cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from paddock.cli.app import main
 
 
-def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name == "paddock.cluster" or name.startswith("paddock.cluster.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ray", None)
@@ -21,7 +21,7 @@ def test_without_ray_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
     assert done.output == "paddock: a cluster needs Ray, which is not installed: pip install 'paddock-llm[cluster]'\n"
 
 
-def test_a_wrong_configuration_is_told_before_any_cluster_is_looked_for(tmp_path: Path) -> None:
+def test_configuration_errors_come_first(tmp_path: Path) -> None:
     file = tmp_path / "cluster.json"
     file.write_text(json.dumps({"cluster": {"gateway": 2}}))
     done = CliRunner().invoke(main, ["cluster", "deploy", "--config", str(file)])
@@ -30,7 +30,7 @@ def test_a_wrong_configuration_is_told_before_any_cluster_is_looked_for(tmp_path
     assert "did you mean 'cluster.gateways'?" in done.output
 
 
-def test_no_cluster_at_that_address(tmp_path: Path) -> None:
+def test_no_cluster(tmp_path: Path) -> None:
     file = tmp_path / "cluster.json"
     file.write_text(json.dumps({"model_manager": {"model": "fake:"}}))
     done = CliRunner().invoke(main, ["cluster", "status", "--config", str(file), "--address", "nonsense"])
@@ -39,7 +39,7 @@ def test_no_cluster_at_that_address(tmp_path: Path) -> None:
     assert "ray start --head" in done.output
 
 
-def test_what_ray_is_told(tmp_path: Path) -> None:
+def test_serve_config(tmp_path: Path) -> None:
     file = tmp_path / "cluster.json"
     file.write_text(json.dumps({"model_manager": {"models": {"a b": {"path": "fake:"}}}, "cluster": {"name": "pens"}}))
     done = CliRunner().invoke(main, ["cluster", "config", str(file)])

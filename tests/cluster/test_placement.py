@@ -1,4 +1,4 @@
-"""What a replica takes and how many there are, and what everything is called: decided without a cluster."""
+"""Placement, names and settings, without a cluster."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _placed(*, has_gpus: bool = False, model: Model = FAKE, **said: Any) -> Any:
     return placement(model, PlacementSettings(**said), has_gpus=has_gpus)
 
 
-def test_what_is_not_said_follows_from_the_model() -> None:
+def test_defaults() -> None:
     place = _placed()
     assert place.actor_options["num_cpus"] == 3
     assert place.actor_options["num_gpus"] == 0
@@ -36,14 +36,14 @@ def test_what_is_not_said_follows_from_the_model() -> None:
     assert _placed(max_replicas=2).replicas["autoscaling_config"]["target_ongoing_requests"] == 5
 
 
-def test_a_gpu_where_there_are_some_and_the_model_has_layers_for_it() -> None:
+def test_gpus() -> None:
     assert _placed(has_gpus=True).gpus == 1
     assert _placed(has_gpus=True, gpus=0.25).gpus == 0.25
     on_cpu = Model("m", "fake:", options=EngineOptions(n_gpu_layers=0))
     assert _placed(has_gpus=True, model=on_cpu).gpus == 0
 
 
-def test_the_memory_of_a_real_file_is_its_estimate(tmp_path: Path) -> None:
+def test_memory_is_estimated(tmp_path: Path) -> None:
     llama(tmp_path / "tiny.gguf")
     model = Model("tiny", str(tmp_path / "tiny.gguf"))
     estimate = model.estimate(gpu=False)
@@ -55,7 +55,7 @@ def test_the_memory_of_a_real_file_is_its_estimate(tmp_path: Path) -> None:
 
 
 @given(st.integers(1, 50), st.integers(0, 50), st.floats(0, 1000), st.floats(0, 1000))
-def test_ray_takes_every_placement(least: int, more: int, up: float, down: float) -> None:
+def test_ray_accepts_every_placement(least: int, more: int, up: float, down: float) -> None:
     config = pytest.importorskip("ray.serve.config")
     place = _placed(min_replicas=least, max_replicas=least + more, upscale_delay=up, downscale_delay=down)
     if more:
@@ -65,7 +65,7 @@ def test_ray_takes_every_placement(least: int, more: int, up: float, down: float
         assert place.replicas == {"num_replicas": least}
 
 
-def test_other_applications_are_left_alone() -> None:
+def test_other_applications_are_not_touched() -> None:
     there = {
         "paddock": {"gateway"},
         "paddock-chat": {"engine"},
@@ -81,7 +81,7 @@ def test_other_applications_are_left_alone() -> None:
         Settings.model_validate({"cluster": {"name": "paddock-two"}})
 
 
-def test_what_no_node_has_is_told() -> None:
+def test_missing_resources() -> None:
     place = _placed(cpus=4, gpus=1, memory="1GiB", resources={"ssd": 1})
     small = {"CPU": 8.0, "memory": 2.0**33}
     assert place.missing_resources([small]) == "1 GPU, 1 ssd"
@@ -92,7 +92,7 @@ def test_what_no_node_has_is_told() -> None:
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
-def test_names_of_applications_differ_where_those_of_models_do(one: str, other: str) -> None:
+def test_application_names_are_unique(one: str, other: str) -> None:
     names = application_of("paddock", one), application_of("paddock", other)
     assert (names[0] == names[1]) == (one == other)
     for name in names:
@@ -110,7 +110,7 @@ def test_names_of_applications_differ_where_those_of_models_do(one: str, other: 
         ({"replicas": 3}, "cluster.replicas"),
     ],
 )
-def test_what_is_said_wrongly_is_named(said: dict[str, Any], problem: str, tmp_path: Path) -> None:
+def test_invalid_settings(said: dict[str, Any], problem: str, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(json.dumps({"model_manager": {"models": {"m": {"path": "fake:", "cluster": said}}}}))
     with pytest.raises(SettingsError, match=problem) as refused:
@@ -123,7 +123,7 @@ def _settings(**models: Any) -> Settings:
     return Settings.model_validate({"model_manager": {"models": models}})
 
 
-def test_settings_mean_the_same_on_every_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_portable_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     llama(tmp_path / "tiny.gguf")
     settings = _settings(tiny={"path": "tiny.gguf", "lora_scaled": []}, fake={"path": "fake:delay=1"})
@@ -138,7 +138,7 @@ def test_settings_mean_the_same_on_every_node(tmp_path: Path, monkeypatch: pytes
     assert Settings.model_validate(portable(scaled)) == scaled
 
 
-def test_no_key_travels_to_the_nodes(tmp_path: Path) -> None:
+def test_keys_are_hashed(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("from-a-file\n")
     replicas = {"replicas": {"there": {"url": "http://10.0.0.2:8080", "api_key": "for-another-server"}}}
     settings = Settings.model_validate({
@@ -151,7 +151,7 @@ def test_no_key_travels_to_the_nodes(tmp_path: Path) -> None:
     assert {key.digest for key in read_keys(again.server)} == {key.digest for key in read_keys(settings.server)}
 
 
-def test_only_a_model_that_has_changed_is_deployed_again() -> None:
+def test_digests_change_per_model() -> None:
     before = _settings(one={"path": "fake:"}, two={"path": "fake:"})
     after = _settings(one={"path": "fake:"}, two={"path": "fake:", "n_ctx": 512})
     digests = [
@@ -171,11 +171,11 @@ def test_only_a_model_that_has_changed_is_deployed_again() -> None:
         ({"server": {"ssl_cert_file": "/a", "ssl_key_file": "/b"}, "model_manager": {"model": "fake:"}}, "plain HTTP"),
     ],
 )
-def test_what_a_cluster_cannot_do_is_said_before_it_is_asked(settings: dict[str, Any], problem: str) -> None:
+def test_unsupported_settings(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(PaddockError, match=problem):
         cluster_catalogue(Settings.model_validate(settings))
 
 
-def test_an_application_needs_its_arguments() -> None:
+def test_missing_arguments() -> None:
     with pytest.raises(StartupError, match="'config'"):
         settings_from({})

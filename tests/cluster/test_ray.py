@@ -1,4 +1,4 @@
-"""`paddock cluster` on a real Ray cluster of two nodes, asked over real HTTP."""
+"""`paddock cluster` on a real Ray cluster of two nodes, over HTTP."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
-def test_the_openai_package_is_answered(cluster: Cluster) -> None:
+def test_openai_client(cluster: Cluster) -> None:
     with openai.OpenAI(base_url=f"{cluster.url}/v1", api_key="none", max_retries=0) as client:
         assert {model.id for model in client.models.list()} == set(MODELS)
         question: Any = [{"role": "user", "content": "say: hello"}]
@@ -76,13 +76,13 @@ def test_the_openai_package_is_answered(cluster: Cluster) -> None:
         assert too_long.value.code == "context_length_exceeded"
 
 
-def test_nobody_deploys_without_the_token(cluster: Cluster) -> None:
+def test_deploy_needs_the_token(cluster: Cluster) -> None:
     refused = cluster.run("status", token="fedcba9876543210" * 4)
     assert refused.returncode == 1
     assert "a cluster that asks for a token needs RAY_AUTH_MODE=token and its RAY_AUTH_TOKEN" in refused.stderr
 
 
-def test_what_only_a_model_knows_is_asked_of_a_replica(cluster: Cluster) -> None:
+def test_tokenize_and_slots(cluster: Cluster) -> None:
     with cluster.client() as client:
         body = {"model": "chat", "content": "abc"}
         assert client.post("/tokenize", json=body).json() == {"tokens": [97, 98, 99]}
@@ -99,7 +99,7 @@ def test_what_only_a_model_knows_is_asked_of_a_replica(cluster: Cluster) -> None
         assert "paddock cluster deploy" in refused.json()["error"]["message"]
 
 
-def test_a_job_has_the_same_bytes_on_either_node(cluster: Cluster) -> None:
+def test_deterministic_on_both_nodes(cluster: Cluster) -> None:
     body = {"model": "pair", "prompt": "Tell me", "max_tokens": 12, "temperature": 1.5}
     with cluster.client() as client:
         answers = {
@@ -112,7 +112,7 @@ def test_a_job_has_the_same_bytes_on_either_node(cluster: Cluster) -> None:
     assert len({replica["fingerprint"] for replica in cluster.replicas("pair")}) == 1
 
 
-def test_a_conversation_stays_where_it_is_known(cluster: Cluster) -> None:
+def test_prefix_routing(cluster: Cluster) -> None:
     """Whoever else asks meanwhile: with one gateway's memory of prefixes nearly all of each prompt is found again."""
     cached = prompt = 0
     with cluster.client() as client:
@@ -126,7 +126,7 @@ def test_a_conversation_stays_where_it_is_known(cluster: Cluster) -> None:
     assert cached > 0.7 * prompt
 
 
-def test_each_replica_is_measured(cluster: Cluster) -> None:
+def test_replica_metrics(cluster: Cluster) -> None:
     def page() -> str:
         return httpx.get(f"{cluster.url}/metrics", timeout=200).text
 
@@ -144,7 +144,7 @@ def test_each_replica_is_measured(cluster: Cluster) -> None:
         )
 
 
-def test_leaving_frees_the_place(cluster: Cluster) -> None:
+def test_a_disconnect_frees_the_slot(cluster: Cluster) -> None:
     def busy() -> int:
         with cluster.client() as client:
             return sum(slot["is_processing"] for slot in client.get("/slots", params={"model": "pair"}).json())
@@ -158,7 +158,7 @@ def test_leaving_frees_the_place(cluster: Cluster) -> None:
         wait_for(lambda: busy() == 0, 20, "the slot to be free again")
 
 
-def test_a_full_queue_is_429_with_a_time_to_come_back(cluster: Cluster) -> None:
+def test_full_queue_is_429(cluster: Cluster) -> None:
     """Whether a replica refuses, or the gateway has too many that wait for one."""
 
     def ask(number: int) -> httpx.Response:
@@ -219,7 +219,7 @@ class Load:
             return f"broken off: {error!r}"
 
 
-def test_replicas_come_with_the_load_and_go_with_it(cluster: Cluster) -> None:
+def test_autoscaling(cluster: Cluster) -> None:
     assert len(cluster.replicas("chat")) == 1
     with Load(cluster, "chat", 12) as load:
         wait_for(lambda: len(cluster.replicas("chat")) == 3, 90, "three replicas")
@@ -234,7 +234,7 @@ def test_replicas_come_with_the_load_and_go_with_it(cluster: Cluster) -> None:
     assert load.failed == [], "those that left had finished"
 
 
-def test_an_upgrade_under_load_loses_nothing(cluster: Cluster) -> None:
+def test_upgrade_under_load(cluster: Cluster) -> None:
     before = {replica["name"] for replica in cluster.replicas("chat")}
     pair = {replica["name"] for replica in cluster.replicas("pair")}
     changed = json.loads(json.dumps(MODELS))
@@ -253,7 +253,7 @@ def test_an_upgrade_under_load_loses_nothing(cluster: Cluster) -> None:
     assert "paddock-chat: running; replicas: 1 running" in cluster.paddock("status", "--config", "cluster.json")
 
 
-def test_a_node_is_lost_and_service_goes_on(cluster: Cluster) -> None:
+def test_lost_node(cluster: Cluster) -> None:
     """The last of these: the cluster has one node afterwards."""
     with Load(cluster, "pair", 4) as load:
         wait_for(lambda: load.answered > 20, 60, "answers of both")

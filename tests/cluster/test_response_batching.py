@@ -1,4 +1,4 @@
-"""A body through Ray's proxies: the same bytes in fewer parts."""
+"""A response body in fewer parts, with the same bytes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def _written(told: list[tuple[bytes, bool]], *, slow: bool) -> list[Messag
 
 
 @given(parts, st.booleans())
-def test_the_bytes_are_the_same_and_in_order(told: list[tuple[bytes, bool]], slow: bool) -> None:
+def test_bytes_stay_in_order(told: list[tuple[bytes, bool]], slow: bool) -> None:
     start, *body = asyncio.run(_written(told, slow=slow))
     assert start["headers"] == [(b"x-other", b"2")]
     assert b"".join(message["body"] for message in body) == b"".join(part for part, _ in told) + b"end"
@@ -50,12 +50,12 @@ def test_the_bytes_are_the_same_and_in_order(told: list[tuple[bytes, bool]], slo
     assert len(body) <= sum(pause for _, pause in told) + 2
 
 
-def test_what_is_written_at_once_is_sent_at_once() -> None:
+def test_parts_are_joined() -> None:
     sent = asyncio.run(_written([(b"a", False), (b"b", False), (b"c", True), (b"d", True)], slow=False))
     assert [message.get("body") for message in sent] == [None, b"abc", b"d", b"end"]
 
 
-def test_who_writes_to_nobody_is_told() -> None:
+def test_a_closed_connection_raises() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         while True:
             await send({"type": "http.response.body", "body": b"x", "more_body": True})
@@ -68,7 +68,7 @@ def test_who_writes_to_nobody_is_told() -> None:
         asyncio.run(_call(app, send))
 
 
-def test_a_proxy_that_takes_nothing_is_not_written_to_for_ever() -> None:
+def test_a_slow_proxy_blocks_the_writer() -> None:
     written = 0
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

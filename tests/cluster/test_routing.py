@@ -1,4 +1,4 @@
-"""What a router of Ray's remembers, without Ray."""
+"""The in-flight requests of a Ray router, without Ray."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ told = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["first", "late
 
 
 @given(told)
-def test_in_whatever_order_ray_tells_nothing_is_left_over(requests: list[tuple[str, str]]) -> None:
+def test_events_in_any_order_leave_nothing_over(requests: list[tuple[str, str]]) -> None:
     """Of each request the end may be told before the beginning; of one that a replica would not have, only the end."""
     in_flight = InFlight()
     running: Counter[str] = Counter()

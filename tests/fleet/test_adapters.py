@@ -1,4 +1,4 @@
-"""What can be told of adapters without loading them, and which of them a list means."""
+"""Adapter files and lists of adapters."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests import tiny_models
 INFO = ModelInfo("x", 1, 1, 1, 1, 1, fingerprint="fp_model", adapters=("one", "other"))
 
 
-def test_an_adapter_says_what_it_is(tiny_adapters: list[Path]) -> None:
+def test_read_adapter(tiny_adapters: list[Path]) -> None:
     first = tiny_adapters[0]
     assert read_adapter(first, 0.5, architecture="llama") == Adapter(str(first), 0.5, task_name="task 1")
 
 
-def test_what_is_no_adapter_for_a_model_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_invalid_adapter_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "x.gguf"
 
     def refusal() -> str:
@@ -60,7 +60,7 @@ def test_what_is_no_adapter_for_a_model_is_refused_by_its_name(tmp_path: Path) -
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.sampled_from([0.0, -0.0, 0.5, 1.0, -2.0])), max_size=6))
-def test_a_list_means_a_set(listed: list[tuple[int, float]]) -> None:
+def test_parse_adapters(listed: list[tuple[int, float]]) -> None:
     adapters = [Adapter(f"{number}", 1.0) for number in range(5)]
     numbers = [number for number, _ in listed]
     if max(numbers, default=0) < 5 and len(set(numbers)) == len(numbers):
@@ -75,7 +75,7 @@ def test_a_list_means_a_set(listed: list[tuple[int, float]]) -> None:
         assert caught.value.param == f"lora[{place}].id"
 
 
-def test_what_acts_changes_the_fingerprint() -> None:
+def test_active_adapters_change_the_fingerprint() -> None:
     sets: list[Adapters] = [(), ((0, 1.0),), ((0, 0.5),), ((1, 1.0),), ((0, 1.0), (1, 1.0))]
     prints = [fingerprint(INFO, acts) for acts in sets]
     assert prints[0] == "fp_model"

@@ -1,4 +1,4 @@
-"""One `cache_ram` for all models, and never more than the memory limit leaves."""
+"""Shares of `cache_ram` under a memory limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _bytes = st.integers(0, 1 << 40)
 
 
 @given(_bytes, _bytes, _bytes)
-def test_the_room_is_within_both_limits(cache_ram: int, limit: int, taken: int) -> None:
+def test_cache_room_respects_both_limits(cache_ram: int, limit: int, taken: int) -> None:
     room = cache_room(cache_ram, limit, taken)
     assert 0 <= room <= cache_ram
     assert room + taken <= max(limit, taken)
@@ -20,7 +20,7 @@ def test_the_room_is_within_both_limits(cache_ram: int, limit: int, taken: int) 
 
 
 @given(_bytes, st.dictionaries(st.text(max_size=3), _bytes, max_size=6))
-def test_shares_are_equal_as_far_as_they_may_be(room: int, most: dict[str, int]) -> None:
+def test_shares_are_equal_up_to_the_limits(room: int, most: dict[str, int]) -> None:
     shares = cache_shares(room, most)
     assert shares.keys() == most.keys()
     assert sum(shares.values()) <= room
@@ -31,13 +31,13 @@ def test_shares_are_equal_as_far_as_they_may_be(room: int, most: dict[str, int])
         assert room - sum(shares.values()) <= len(most), "and nothing is left over"
 
 
-def test_a_model_that_is_alone_has_all_of_it() -> None:
+def test_a_single_model_gets_everything() -> None:
     assert cache_shares(800 * MIB, {"a": 1 << 62}) == {"a": 800 * MIB}
     assert cache_shares(800 * MIB, {"a": 1 << 62, "b": 100 * MIB}) == {"a": 700 * MIB, "b": 100 * MIB}
     assert cache_shares(800 * MIB, {}) == {}
 
 
-def test_small_changes_are_not_told() -> None:
+def test_small_changes_are_not_significant() -> None:
     assert not is_significant(100 * MIB, 97 * MIB)
     assert is_significant(100 * MIB, 50 * MIB)
     assert is_significant(0, 1)

@@ -36,7 +36,7 @@ def _problems(catalogue: Catalogue) -> dict[str, str | None]:
     return {model.name: model.problem() for model in catalogue}
 
 
-def test_a_directory_is_searched_to_the_bottom(tmp_path: Path) -> None:
+def test_directories_are_searched_recursively(tmp_path: Path) -> None:
     (tmp_path / "deep" / "er").mkdir(parents=True)
     for name in ("B.gguf", "deep/er/a.gguf", "notes.txt"):
         (tmp_path / name).write_bytes(b"x")
@@ -45,7 +45,7 @@ def test_a_directory_is_searched_to_the_bottom(tmp_path: Path) -> None:
     assert catalogue.find(None).name == "B"
 
 
-def test_names() -> None:
+def test_lookup_by_name() -> None:
     catalogue = Catalogue([Model("Qwen3-8B", "/q", aliases=("chat",)), Model("Other", "/o")])
     for name in ("Qwen3-8B", "Qwen3-8B.gguf", "chat"):
         assert catalogue.find(name).name == "Qwen3-8B"
@@ -55,17 +55,17 @@ def test_names() -> None:
         catalogue.find(None)
 
 
-def test_a_single_model_answers_to_any_name(demo_model: Path) -> None:
+def test_a_single_model_matches_any_name(demo_model: Path) -> None:
     catalogue = open_catalogue(ModelManagerSettings(model=demo_model))
     assert catalogue.find("llama-2-7b").path == str(demo_model)
     assert catalogue.find(None).path == str(demo_model)
 
 
-def test_without_a_model_there_is_the_demo(demo_model: Path) -> None:
+def test_the_demo_model_is_the_default(demo_model: Path) -> None:
     assert [model.path for model in open_catalogue(ModelManagerSettings())] == [str(demo_model)]
 
 
-def test_what_can_never_be_served(tmp_path: Path) -> None:
+def test_startup_errors(tmp_path: Path) -> None:
     (tmp_path / "broken.gguf").write_bytes(b"nonsense, but long enough to be looked at")
     for settings, why in (
         (ModelManagerSettings(model=tmp_path / "none.gguf"), "does not exist"),
@@ -80,7 +80,7 @@ def test_what_can_never_be_served(tmp_path: Path) -> None:
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_links_are_followed_but_nothing_is_found_twice(tmp_path: Path) -> None:
+def test_links_are_followed_without_duplicates(tmp_path: Path) -> None:
     shelf, models = tmp_path / "shelf", tmp_path / "models"
     _write(shelf / "far.gguf")
     _write(models / "deep" / "own.gguf")
@@ -100,7 +100,7 @@ def test_links_are_followed_but_nothing_is_found_twice(tmp_path: Path) -> None:
     }
 
 
-def test_the_parts_of_a_split_model_are_one(tmp_path: Path) -> None:
+def test_split_models(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         _write(tmp_path / f"big-0000{number}-of-00003.gguf", tensors=0 if number == 1 else 2)
     (whole,) = _open(tmp_path)
@@ -118,7 +118,7 @@ def test_the_parts_of_a_split_model_are_one(tmp_path: Path) -> None:
     assert _problems(_open(tmp_path)) == {"big": "9998 of its 9999 parts are missing: 1 and 9997 others"}
 
 
-def test_a_projector_belongs_to_the_models_beside_it(tmp_path: Path) -> None:
+def test_projectors(tmp_path: Path) -> None:
     _write(tmp_path / "sees" / "eye.gguf")
     _write(tmp_path / "sees" / "mmproj-eye-f16.gguf", "clip")
     _write(tmp_path / "blind.gguf")
@@ -128,7 +128,7 @@ def test_a_projector_belongs_to_the_models_beside_it(tmp_path: Path) -> None:
     assert any("without a model beside it" in note for note in catalogue.notes)
 
 
-def test_what_is_no_model_says_why(tmp_path: Path) -> None:
+def test_files_that_are_not_models(tmp_path: Path) -> None:
     _write(tmp_path / "words.gguf", tensors=0)
     _write(tmp_path / "lora.gguf", kind="adapter")
     _write(tmp_path / "projector.gguf", "clip")
@@ -148,7 +148,7 @@ def test_what_is_no_model_says_why(tmp_path: Path) -> None:
 # ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_name_belongs_to_the_file_nearest_to_the_top(tmp_path: Path) -> None:
+def test_the_file_nearest_to_the_top_gets_the_name(tmp_path: Path) -> None:
     for place in ("b/x.gguf", "a/deep/x.gguf", "y.gguf"):
         _write(tmp_path / place)
     catalogue = _open(tmp_path)
@@ -160,7 +160,7 @@ def test_a_name_belongs_to_the_file_nearest_to_the_top(tmp_path: Path) -> None:
     assert ["'a/deep/x'" in note for note in catalogue.notes] == [True]
 
 
-def test_what_the_settings_name_comes_first(tmp_path: Path) -> None:
+def test_names_in_the_settings_win(tmp_path: Path) -> None:
     _write(tmp_path / "models" / "x.gguf")
     _write(tmp_path / "models" / "deep" / "chat.gguf")
     _write(tmp_path / "elsewhere.gguf")
@@ -182,14 +182,14 @@ def test_what_the_settings_name_comes_first(tmp_path: Path) -> None:
         _open(tmp_path / "models", models={"a": {}, "a.gguf": {}})
 
 
-def test_what_is_said_of_the_only_model(tmp_path: Path) -> None:
+def test_settings_of_a_single_model(tmp_path: Path) -> None:
     _write(tmp_path / "a.gguf")
     said = {"a.gguf": {"aliases": ["b"], "n_ctx": 512}, "c": {"n_ctx": 1}}
     (model,) = open_catalogue(ModelManagerSettings(model=tmp_path / "a.gguf", alias=["d"], models=said))
     assert (model.name, model.aliases, model.options.n_ctx) == ("d", ("b", "a"), 512)
 
 
-def test_a_model_without_a_file_does_not_keep_the_others_from_starting(tmp_path: Path) -> None:
+def test_a_missing_file_does_not_stop_the_server(tmp_path: Path) -> None:
     _write(tmp_path / "horse.gguf")
     catalogue = _open(tmp_path, models={"hores": {}})
     assert _problems(catalogue)["horse"] is None
@@ -199,7 +199,7 @@ def test_a_model_without_a_file_does_not_keep_the_others_from_starting(tmp_path:
 # ── settings of one model ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_said_of_one_model_is_said_of_no_other(tmp_path: Path) -> None:
+def test_settings_of_one_model(tmp_path: Path) -> None:
     template = tmp_path / "t.jinja"
     template.write_text("{{ messages }}")
     for name in ("a", "b", "c"):
@@ -229,7 +229,7 @@ def test_what_is_said_of_one_model_is_said_of_no_other(tmp_path: Path) -> None:
     assert (b.requested.pooling, c.requested.pooling) == ("rank", "rank")
 
 
-def test_a_template_that_cannot_be_had_is_named(tmp_path: Path) -> None:
+def test_unreadable_chat_template(tmp_path: Path) -> None:
     _write(tmp_path / "a.gguf")
     with pytest.raises(StartupError, match=r"model 'a': cannot read the chat template .*none.jinja"):
         _open(tmp_path, models={"a": {"chat_template_file": tmp_path / "none.jinja"}})
@@ -240,7 +240,7 @@ def test_a_template_that_cannot_be_had_is_named(tmp_path: Path) -> None:
 # ── looking again ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_two_looks_are_equal_until_something_changes(tmp_path: Path) -> None:
+def test_catalogues_are_equal_until_a_file_changes(tmp_path: Path) -> None:
     _write(tmp_path / "a.gguf")
     _write(tmp_path / "b.gguf")
     before = _open(tmp_path)
@@ -256,9 +256,7 @@ def test_two_looks_are_equal_until_something_changes(tmp_path: Path) -> None:
 
 
 @given(st.data())
-def test_every_file_is_found_once_and_under_its_own_name(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_every_file_is_found_once(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     top = tmp_path_factory.mktemp("tree")
     folders = [top]
     for name in data.draw(st.lists(st.sampled_from("pqrs"), max_size=5)):
@@ -283,7 +281,7 @@ def test_every_file_is_found_once_and_under_its_own_name(
     assert {model.path for model in catalogue} == real
 
 
-def test_a_draft_model_is_looked_at_before_anything_is_loaded(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+def test_draft_model_problems(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
     directory = tiny_models["llama"].parent
 
     def model(name: str = "llama", **settings: Any) -> Model:
@@ -306,7 +304,7 @@ def test_a_draft_model_is_looked_at_before_anything_is_loaded(tmp_path: Path, ti
         _open(directory, model_draft="draft.gguf")
 
 
-def test_a_draft_model_that_changes_is_another_model(tmp_path: Path, demo_model: Path) -> None:
+def test_a_changed_draft_model_changes_the_model(tmp_path: Path, demo_model: Path) -> None:
     file = tmp_path / "draft.gguf"
     _write(file)
     settings = ModelManagerSettings(model=demo_model, model_draft=file)
@@ -316,7 +314,7 @@ def test_a_draft_model_that_changes_is_another_model(tmp_path: Path, demo_model:
     assert before != open_catalogue(settings)
 
 
-def test_who_is_loaded_at_the_start(tmp_path: Path) -> None:
+def test_preload(tmp_path: Path) -> None:
     def at_start(**settings: Any) -> list[str]:
         catalogue = open_catalogue(ModelManagerSettings(**settings))
         return [model.name for model in catalogue if model.preload]

@@ -1,4 +1,4 @@
-"""What a model would take, against what libllama says that it takes."""
+"""Memory estimates against libllama's own figures."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ def test_the_demo_model(demo_model: Path, capsys: pytest.CaptureFixture[str], op
 
 
 @pytest.mark.parametrize("options", [{}, {"n_ctx": 0}, {"n_ctx": 4096, "kv_unified": False}], ids=str)
-def test_a_draft_model_counts_too(
-    tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str], options: dict[str, Any]
-) -> None:
+def test_draft_model(tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str], options: dict[str, Any]) -> None:
     target, draft = tiny_models["llama"], tiny_models["draft"]
     opened = EngineOptions(n_threads=2, n_gpu_layers=0, verbose=True, model_draft=str(draft), **options)
     capsys.readouterr()
@@ -75,14 +73,14 @@ def test_a_draft_model_counts_too(
 
 @pytest.mark.parametrize("kind", ["llama", "sliding_window", "recurrent", "hybrid"])
 @pytest.mark.parametrize("options", [{}, {"kv_unified": False}, {"flash_attn": "off"}], ids=str)
-def test_every_kind_of_memory(
+def test_architectures(
     tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str], kind: str, options: dict[str, Any]
 ) -> None:
     _compare(tiny_models[kind], capsys, n_ctx=2048, **options)
 
 
 @pytest.mark.parametrize(("kind", "pooling"), [("embedding", "mean"), ("reranking", "rank"), ("llama", "mean")])
-def test_models_that_make_vectors(
+def test_pooling_models(
     tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str], kind: str, pooling: Any
 ) -> None:
     _, guessed, measured = _compare(tiny_models[kind], capsys, pooling=pooling)
@@ -116,7 +114,7 @@ def _header(layers: int, more: dict[str, Any] | None = None, *, tied: bool = Fal
     return Header(3, said, lengths, len(parts), 0, False, tensors=(*parts, *ends))
 
 
-def test_heads_of_each_layer() -> None:
+def test_heads_per_layer() -> None:
     header = _header(3)
     one = estimate(header, EngineOptions(), gpu=False).host.cache
     each = replace(header, arrays={"llama.attention.head_count_kv": (4, 0, 2)})
@@ -128,7 +126,7 @@ def test_heads_of_each_layer() -> None:
     assert estimate(latent, EngineOptions(), gpu=False).host.cache == one // 2
 
 
-def test_an_output_that_is_the_input_lies_on_the_device_a_second_time() -> None:
+def test_a_tied_output_is_copied_to_the_device() -> None:
     tied = estimate(_header(2, tied=True), EngineOptions(), gpu=True)
     assert (tied.host.weights, tied.device.weights) == (10_000, 12_000)
     apart = estimate(_header(2), EngineOptions(), gpu=True)
@@ -136,7 +134,7 @@ def test_an_output_that_is_the_input_lies_on_the_device_a_second_time() -> None:
 
 
 @given(layers=st.integers(0, 40), offloaded=st.integers(-1, 60), tied=st.booleans(), unified=st.booleans())
-def test_a_layer_lies_here_or_there(layers: int, offloaded: int, tied: bool, unified: bool) -> None:
+def test_each_layer_is_on_one_device(layers: int, offloaded: int, tied: bool, unified: bool) -> None:
     header = _header(layers, tied=tied)
     options = EngineOptions(n_gpu_layers=offloaded, kv_unified=unified)
     here, split = estimate(header, options, gpu=False), estimate(header, options, gpu=True)
@@ -148,7 +146,7 @@ def test_a_layer_lies_here_or_there(layers: int, offloaded: int, tied: bool, uni
 
 
 @given(layers=st.integers(0, 40), free=st.integers(0, 400_000_000), n_ctx=st.integers(1, 40_000))
-def test_the_most_layers_that_fit(layers: int, free: int, n_ctx: int) -> None:
+def test_layers_that_fit(layers: int, free: int, n_ctx: int) -> None:
     header, options = _header(layers), EngineOptions(n_ctx=n_ctx)
 
     def needed(count: int) -> int:
@@ -161,7 +159,7 @@ def test_the_most_layers_that_fit(layers: int, free: int, n_ctx: int) -> None:
 
 
 @given(small=st.integers(1, 60_000), more=st.integers(0, 60_000), parallel=st.integers(1, 64), unified=st.booleans())
-def test_more_context_never_takes_less(small: int, more: int, parallel: int, unified: bool) -> None:
+def test_memory_grows_with_the_context(small: int, more: int, parallel: int, unified: bool) -> None:
     header = _header(4)
 
     def total(n_ctx: int) -> int:
@@ -181,7 +179,7 @@ _nonsense = st.none() | st.integers() | st.floats() | st.text(max_size=3) | st.b
     said=st.dictionaries(st.sampled_from(_KEYS), _nonsense),
     heads=st.lists(st.integers(-9, 9) | st.floats(), max_size=4),
 )
-def test_a_header_full_of_nonsense_is_estimated_all_the_same(said: dict[str, Any], heads: list[float]) -> None:
+def test_invalid_headers_do_not_raise(said: dict[str, Any], heads: list[float]) -> None:
     header = _header(3, {f"llama.{key}": value for key, value in said.items()})
     header = replace(header, arrays={"llama.attention.head_count_kv": tuple(heads)})
     guess = estimate(header, EngineOptions(), gpu=True)

@@ -33,7 +33,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return _write(tmp_path_factory.mktemp("gguf") / "m.gguf").read_bytes()
 
 
-def test_a_header_is_read(tmp_path: Path) -> None:
+def test_parse_header(tmp_path: Path) -> None:
     header = read_header(_write(tmp_path / "m.gguf"))
     assert header.metadata["general.architecture"] == "llama"
     assert header.metadata["llama.context_length"] == 128
@@ -46,7 +46,7 @@ def test_the_demo_model(demo_model: Path) -> None:
 
 
 @given(st.data())
-def test_a_file_cut_anywhere_is_broken(whole: bytes, data: st.DataObject) -> None:
+def test_truncated_files(whole: bytes, data: st.DataObject) -> None:
     size = data.draw(st.integers(4, len(whole) - 1))
     # The end is padding, which nobody misses.
     if size < len(whole) - 64:
@@ -55,7 +55,7 @@ def test_a_file_cut_anywhere_is_broken(whole: bytes, data: st.DataObject) -> Non
 
 
 @given(st.data())
-def test_flipped_bytes_never_crash_the_reader(whole: bytes, data: st.DataObject) -> None:
+def test_flipped_bytes_never_crash_the_parser(whole: bytes, data: st.DataObject) -> None:
     changed = bytearray(whole)
     for _ in range(data.draw(st.integers(1, 8))):
         changed[data.draw(st.integers(0, 300))] = data.draw(st.integers(0, 255))
@@ -73,7 +73,7 @@ def test_flipped_bytes_never_crash_the_reader(whole: bytes, data: st.DataObject)
         (b"GGUF" + b"\x09" + b"\0" * 40, "version is 9"),
     ],
 )
-def test_what_is_no_gguf_says_so(tmp_path: Path, content: bytes, why: str) -> None:
+def test_files_that_are_not_gguf(tmp_path: Path, content: bytes, why: str) -> None:
     file = tmp_path / "x.gguf"
     file.write_bytes(content)
     with pytest.raises(BrokenGGUF, match=why):
@@ -95,14 +95,14 @@ def _header_of(tensors: int, keys: int, content: bytes) -> bytes:
         ),
     ],
 )
-def test_a_header_of_countless_small_things_is_refused_at_once(header: bytes, why: str) -> None:
+def test_too_many_items_are_refused(header: bytes, why: str) -> None:
     """Before any of them is read: the file has sixty megabytes of them."""
     file = io.BytesIO(header + bytes(4096))
     with pytest.raises(BrokenGGUF, match=why):
         parse_header(file, 60 << 20)
 
 
-def test_a_header_of_many_tensors_is_read() -> None:
+def test_many_tensors() -> None:
     """More than any model that is known has."""
     one = struct.pack("<Q5sIQIQ", 5, b"blk.0", 1, 32, 0, 0)
     content = _header_of(16_000, 0, one * 16_000) + bytes(1024)

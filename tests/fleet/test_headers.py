@@ -49,13 +49,13 @@ def _in_another_process(path: Path, monkeypatch: pytest.MonkeyPatch, *, parsed: 
     return header
 
 
-def test_what_one_process_has_read_another_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_share_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = _write(tmp_path / "m.gguf")
     first = _in_another_process(file, monkeypatch, parsed=True)
     assert _in_another_process(file, monkeypatch, parsed=False) == first
 
 
-def test_a_file_that_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_changed_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = _write(tmp_path / "m.gguf")
     read_header(file)
     _write(file, context=256)
@@ -65,7 +65,7 @@ def test_a_file_that_changed_is_read_again(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x00", b"nonsense"])
-def test_a_damaged_entry_is_no_loss(
+def test_a_damaged_entry_is_ignored(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes
 ) -> None:
     file = _write(tmp_path / "m.gguf")
@@ -75,12 +75,12 @@ def test_a_damaged_entry_is_no_loss(
     assert _in_another_process(file, monkeypatch, parsed=True) == first
 
 
-def test_nor_is_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_cache_folder_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     assert read_header(_write(tmp_path / "m.gguf")).tensor_count == 1
 
 
-def test_small_headers_and_broken_files_leave_nothing(tmp_path: Path, cache: Path) -> None:
+def test_small_headers_and_broken_files_are_not_cached(tmp_path: Path, cache: Path) -> None:
     read_header(_write(tmp_path / "small.gguf", tokens=3))
     whole = _write(tmp_path / "m.gguf").read_bytes()
     cut = tmp_path / "cut.gguf"

@@ -21,7 +21,7 @@ _FILES = [
 ]
 
 
-def test_the_quantisation_that_is_asked_for() -> None:
+def test_requested_quantisation() -> None:
     assert choose(_FILES, None) == ["Horse-8B-Q4_K_M.gguf"]
     assert choose(_FILES, "q4_k_s") == ["Horse-8B-Q4_K_S.gguf"]
     assert choose(_FILES, "UD-Q4_K_XL") == ["Horse-8B-UD-Q4_K_XL.gguf"]
@@ -30,12 +30,12 @@ def test_the_quantisation_that_is_asked_for() -> None:
     assert choose(["horse.q4_0.gguf"], "Q4_0") == ["horse.q4_0.gguf"]
 
 
-def test_without_q4_k_m_what_is_near_it_and_else_the_first() -> None:
+def test_default_quantisation() -> None:
     assert choose(["a-Q2_K.gguf", "a-Q8_0.gguf"], None) == ["a-Q8_0.gguf"]
     assert choose(["b.gguf", "a.gguf"], None) == ["a.gguf"]
 
 
-def test_what_is_not_there_is_told_with_what_is() -> None:
+def test_missing_quantisation() -> None:
     with pytest.raises(PullFailed, match=r"no Q4_K; it has BF16, IQ4_XS, Q4_K_M, Q4_K_S, Q8_0, UD-Q4_K_XL"):
         choose(_FILES, "Q4_K")
     with pytest.raises(PullFailed, match="no XS; it has"):
@@ -46,7 +46,7 @@ def test_what_is_not_there_is_told_with_what_is() -> None:
 
 
 @given(st.lists(st.sampled_from(_FILES)), st.none() | st.sampled_from(["Q4_K_M", "Q8_0", "F16", ".*", "("]))
-def test_whatever_is_chosen_is_one_whole_model(names: list[str], quantisation: str | None) -> None:
+def test_the_choice_is_one_whole_model(names: list[str], quantisation: str | None) -> None:
     try:
         chosen = choose(names, quantisation)
     except PullFailed as error:
@@ -56,7 +56,7 @@ def test_whatever_is_chosen_is_one_whole_model(names: list[str], quantisation: s
     assert all(name.endswith(".gguf") and "mmproj" not in name for name in chosen)
 
 
-def test_names() -> None:
+def test_parse_source() -> None:
     assert Source.parse("ggml-org/Horse-GGUF") == Source("ggml-org/Horse-GGUF")
     assert Source.parse("ggml-org/Horse-GGUF:q8_0") == Source("ggml-org/Horse-GGUF", "q8_0")
     assert Source.parse("https://huggingface.co/a/b.c") == Source("a/b.c")

@@ -35,11 +35,11 @@ def _header(architecture: str, pooling: Any = None, *, classifies: bool = False)
         (_header("bert", classifies=True), "rank"),
     ],
 )
-def test_a_file_tells_what_its_model_is_for(header: Header, pooling: Pooling | None) -> None:
+def test_pooling_from_the_header(header: Header, pooling: Pooling | None) -> None:
     assert pooling_of(header, RequestedKind()) == pooling
 
 
-def test_the_operator_knows_better() -> None:
+def test_requested_pooling_wins() -> None:
     assert pooling_of(_header("llama"), RequestedKind(vectors=True)) == "mean"
     assert pooling_of(_header("llama"), RequestedKind(vectors=True, pooling="last")) == "last"
     assert pooling_of(_header("bert", 1), RequestedKind(vectors=True, pooling="none")) == "none"
@@ -48,7 +48,7 @@ def test_the_operator_knows_better() -> None:
         pooling_of(_header("bert", 1), RequestedKind(vectors=True, pooling="rank"))
 
 
-def test_the_flags_may_not_contradict_each_other() -> None:
+def test_requested_kind_from_settings() -> None:
     assert RequestedKind.of(ModelManagerSettings()) == RequestedKind()
     assert RequestedKind.of(ModelManagerSettings(embedding=True)) == RequestedKind(vectors=True)
     both = ModelManagerSettings(embedding=True, reranking=True)
@@ -65,7 +65,7 @@ def test_real_files(tiny_models: dict[str, Path]) -> None:
     assert set(kinds.values()) == {"generation"}
 
 
-def test_a_file_that_is_still_being_written_is_looked_at_again(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+def test_a_growing_file_is_read_again(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     data = tiny_models["embedding"].read_bytes()
     (tmp_path / "late.gguf").write_bytes(data[:1000])
     (model,) = open_catalogue(ModelManagerSettings(models_directory=tmp_path))
@@ -74,6 +74,6 @@ def test_a_file_that_is_still_being_written_is_looked_at_again(tiny_models: dict
     assert model.pooling() == "mean"
 
 
-def test_a_model_that_cannot_rank_is_refused_at_the_start(tiny_models: dict[str, Path]) -> None:
+def test_reranking_needs_a_classification_head(tiny_models: dict[str, Path]) -> None:
     with pytest.raises(StartupError, match="cannot rerank"):
         open_catalogue(ModelManagerSettings(model=tiny_models["embedding"], reranking=True))

@@ -1,4 +1,4 @@
-"""What is free and what a process takes, against processes that take it; control groups as files of a folder."""
+"""Measured memory against real processes; control groups as files in a folder."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def _write(root: Path, files: dict[str, str | int]) -> Path:
     return root
 
 
-def test_what_is_free_is_part_of_what_there_is() -> None:
+def test_available_is_less_than_total() -> None:
     free = Machine().available()["host"]
     assert 0 < free < psutil.virtual_memory().total
 
 
-def test_a_process_that_allocates(tmp_path: Path) -> None:
+def test_footprint(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"x" * (64 * MIB))
     script = (
@@ -65,7 +65,7 @@ def test_a_process_that_allocates(tmp_path: Path) -> None:
     assert footprint(process.pid) is None
 
 
-def test_the_tightest_group_counts_and_file_pages_are_free(tmp_path: Path) -> None:
+def test_cgroup_v2(tmp_path: Path) -> None:
     root = _write(
         tmp_path,
         {
@@ -85,7 +85,7 @@ def test_the_tightest_group_counts_and_file_pages_are_free(tmp_path: Path) -> No
     assert room_in_control_group(root) == 0, "never less than nothing"
 
 
-def test_groups_of_the_first_version(tmp_path: Path) -> None:
+def test_cgroup_v1(tmp_path: Path) -> None:
     root = _write(
         tmp_path,
         {
@@ -99,7 +99,7 @@ def test_groups_of_the_first_version(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("group", ["/", "/seen/from/outside", "/../elsewhere", "/a:b"])
-def test_a_container_finds_its_limit_at_the_top(tmp_path: Path, group: str) -> None:
+def test_cgroup_in_a_container(tmp_path: Path, group: str) -> None:
     root = _write(
         tmp_path,
         {
@@ -113,18 +113,18 @@ def test_a_container_finds_its_limit_at_the_top(tmp_path: Path, group: str) -> N
 
 
 @pytest.mark.parametrize("content", ["", "0::/", "0::/x\n3:cpu:/x"])
-def test_without_a_limit_there_is_none(tmp_path: Path, content: str) -> None:
+def test_cgroup_without_a_limit(tmp_path: Path, content: str) -> None:
     assert room_in_control_group(_write(tmp_path, {"proc/self/cgroup": content})) is None
     assert room_in_control_group(tmp_path / "nowhere") is None
 
 
 @linux
-def test_the_groups_of_this_machine_can_be_read() -> None:
+def test_cgroups_of_this_machine() -> None:
     room = room_in_control_group()
     assert room is None or room > 0
 
 
-def test_the_probe_finds_no_gpu_in_a_build_without() -> None:
+def test_no_gpu_in_a_cpu_build() -> None:
     if has_gpu():
         pytest.skip("this build knows GPUs")
     done = subprocess.run([sys.executable, "-m", "paddock.worker.devices"], capture_output=True, text=True, timeout=60)
@@ -133,7 +133,7 @@ def test_the_probe_finds_no_gpu_in_a_build_without() -> None:
 
 
 @pytest.mark.parametrize("name", ["libggml-cuda.so.0", "libggml-vulkan.so", "libggml-metal.dylib"])
-def test_a_build_that_does_not_work_has_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_broken_build_has_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("LLAMA_CPP_LIB_PATH", str(tmp_path))
     (tmp_path / name).touch()
     assert has_gpu()

@@ -48,7 +48,7 @@ def _on_device(model: Model, layers: int) -> int:
 
 
 @given(more=st.integers(-(1 << 20), 1 << 26))
-def test_as_many_as_fit_and_no_more(model: Model, more: int) -> None:
+def test_the_most_layers_that_fit(model: Model, more: int) -> None:
     free = (512 << 20) + more
     layers = fitting_layers(model, free)
     room = free - margin(free)
@@ -58,18 +58,18 @@ def test_as_many_as_fit_and_no_more(model: Model, more: int) -> None:
 
 
 @given(st.integers(0, 1 << 40))
-def test_some_of_the_memory_is_left_alone(free: int) -> None:
+def test_margin(free: int) -> None:
     assert margin(free) >= 512 << 20
     assert margin(free) >= free * 0.05 - 1
 
 
-def test_nothing_goes_where_there_is_no_gpu_and_everything_where_there_is_room(model: Model) -> None:
+def test_no_gpu_and_enough_memory(model: Model) -> None:
     assert fitting_layers(model, 0) == 0
     assert fitting_layers(model, 80 * GIB) == LAYERS
     assert fitting_layers(Model("fake", "fake:"), 80 * GIB) == 0
 
 
-def test_what_it_was_given_counts_as_long_as_it_is_there(model: Model) -> None:
+def test_granted_memory_counts_while_loaded(model: Model) -> None:
     async def scenario() -> None:
         fleet = Fleet(Catalogue([model]), Rules(spare_worker=False), Roomy())
         try:
@@ -84,7 +84,7 @@ def test_what_it_was_given_counts_as_long_as_it_is_there(model: Model) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
-def test_a_server_without_a_gpu_serves_with_auto(tiny_models: dict[str, Path]) -> None:
+def test_auto_without_a_gpu(tiny_models: dict[str, Path]) -> None:
     if has_gpu():
         pytest.skip("this build knows GPUs")
     with Server("-m", str(tiny_models["llama"]), "-ngl", "auto") as server:
@@ -93,7 +93,7 @@ def test_a_server_without_a_gpu_serves_with_auto(tiny_models: dict[str, Path]) -
         assert any("layers that fit the GPU" in line and "layers=0" in line for line in server.output), server.output
 
 
-def test_auto_is_a_setting_for_all_models_or_for_one(tiny_models: dict[str, Path]) -> None:
+def test_auto_setting(tiny_models: dict[str, Path]) -> None:
     path = str(tiny_models["llama"])
     models = {"a": {"path": path, "n_gpu_layers": "auto"}, "b": {"path": path, "n_gpu_layers": 2}, "c": {"path": path}}
     settings = Settings.model_validate({"model_manager": {"models": models}})

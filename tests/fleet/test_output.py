@@ -20,17 +20,17 @@ from paddock.fleet.process.output import parse_line
         ("", "debug", ""),
     ],
 )
-def test_lines_have_levels(line: str, level: str, message: str) -> None:
+def test_levels(line: str, level: str, message: str) -> None:
     assert parse_line(line) == (level, message, {})
 
 
 @given(st.text(st.characters(exclude_characters="\t")), st.dictionaries(st.text(), st.integers(0, 9) | st.text()))
-def test_what_else_a_line_tells(message: str, fields: dict[str, object]) -> None:
+def test_fields(message: str, fields: dict[str, object]) -> None:
     assert parse_line(f"<3>{message}\t{json.dumps(fields)}") == ("error", message, fields)
 
 
 @given(st.text())
-def test_anything_may_be_printed(line: str) -> None:
+def test_any_line_is_parsed(line: str) -> None:
     level, message, _ = parse_line(line)
     assert level in ("debug", "info", "warning", "error", "critical")
     assert message in line

@@ -1,4 +1,4 @@
-"""Decisions about models, tried on thousands of situations and on simulated days; no process, no clock."""
+"""The policy on random situations and simulated days; no process, no clock."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _fit(models: list[Candidate], limits: Limits) -> bool:
 
 
 @given(_situations())
-def test_what_is_decided_is_allowed(situation: tuple[list[Candidate], Limits]) -> None:
+def test_decisions_respect_the_limits(situation: tuple[list[Candidate], Limits]) -> None:
     models, limits = situation
     by_name = {model.name: model for model in models}
     decision = decide(models, limits, NOW)
@@ -71,7 +71,7 @@ def test_what_is_decided_is_allowed(situation: tuple[list[Candidate], Limits]) -
 
 @examples(500)
 @given(_situations())
-def test_nobody_leaves_for_nothing(situation: tuple[list[Candidate], Limits]) -> None:
+def test_no_needless_unloads(situation: tuple[list[Candidate], Limits]) -> None:
     """Whoever leaves has been idle for long, or makes room: with any one of them still there it would not be enough."""
     models, limits = situation
     decision = decide(models, limits, NOW)
@@ -86,7 +86,7 @@ def test_nobody_leaves_for_nothing(situation: tuple[list[Candidate], Limits]) ->
 
 
 @given(_situations())
-def test_deciding_again_changes_nothing(situation: tuple[list[Candidate], Limits]) -> None:
+def test_decide_is_idempotent(situation: tuple[list[Candidate], Limits]) -> None:
     models, limits = situation
     decision = decide(models, limits, NOW)
     after = [
@@ -104,7 +104,7 @@ def test_deciding_again_changes_nothing(situation: tuple[list[Candidate], Limits
 
 @examples(500)
 @given(_situations())
-def test_the_one_that_waited_longest_is_not_passed_by(situation: tuple[list[Candidate], Limits]) -> None:
+def test_the_longest_wait_goes_first(situation: tuple[list[Candidate], Limits]) -> None:
     models, limits = situation
     decision = decide(models, limits, NOW)
     waiting = [
@@ -123,7 +123,7 @@ def test_the_one_that_waited_longest_is_not_passed_by(situation: tuple[list[Cand
             assert _fit([*staying, oldest], limits) <= _fit([*staying, *loaded, oldest], limits)
 
 
-def test_the_least_recently_used_leaves_and_only_as_many_as_needed() -> None:
+def test_lru_and_no_more_than_needed() -> None:
     models = [
         Candidate("old", {"host": 4}, "loaded", last_used=1),
         Candidate("older", {"host": 2}, "loaded", last_used=0),
@@ -134,7 +134,7 @@ def test_the_least_recently_used_leaves_and_only_as_many_as_needed() -> None:
     assert decide(models, Limits({"host": 12}), NOW).unload == ["older"]
 
 
-def test_one_in_use_leaves_only_where_idle_ones_are_not_enough() -> None:
+def test_idle_models_are_unloaded_first() -> None:
     models = [
         Candidate("busy", {"host": 4}, "loaded", busy=True, last_used=0),
         Candidate("idle", {"host": 4}, "loaded", last_used=9),
@@ -149,7 +149,7 @@ def test_one_in_use_leaves_only_where_idle_ones_are_not_enough() -> None:
     ]
 
 
-def test_room_is_kept_for_the_one_that_waited_longest() -> None:
+def test_memory_is_reserved_for_the_longest_wait() -> None:
     models = [
         Candidate("there", {"host": 6}, "loaded", busy=True, resident_until=NOW + 3),
         Candidate("first", {"host": 8}, waiting_since=1),
@@ -159,7 +159,7 @@ def test_room_is_kept_for_the_one_that_waited_longest() -> None:
     assert decide(models, Limits({"host": 18}), NOW).load == ["first", "second"]
 
 
-def test_one_that_can_never_fit_is_refused_with_the_numbers() -> None:
+def test_a_model_that_can_never_fit() -> None:
     models = [
         Candidate("pinned", {"host": 6}, "loaded", pinned=True),
         Candidate("wanted", {"host": 6}, waiting_since=3),
@@ -170,7 +170,7 @@ def test_one_that_can_never_fit_is_refused_with_the_numbers() -> None:
     assert shortage.pinned_models == ("pinned",)
 
 
-def test_one_in_use_is_left_its_time() -> None:
+def test_minimum_residence() -> None:
     models = [
         Candidate("there", {"host": 6}, "loaded", busy=True, resident_until=NOW + 3),
         Candidate("wanted", {"host": 6}, waiting_since=3),
@@ -180,7 +180,7 @@ def test_one_in_use_is_left_its_time() -> None:
     assert decide(models, Limits({"host": 10}), NOW + 3).unload == ["there"]
 
 
-def test_idle_ones_leave_and_others_say_when() -> None:
+def test_idle_timeout() -> None:
     models = [
         Candidate("idle", {}, "loaded", last_used=NOW - 300, idle_timeout=300),
         Candidate("soon", {}, "loaded", last_used=NOW - 299, idle_timeout=300),
@@ -274,7 +274,7 @@ class _World:
 
 @examples(40)
 @given(st.integers(), st.integers(2, 6))
-def test_every_request_is_served_within_bounds(seed: int, count: int) -> None:
+def test_no_starvation(seed: int, count: int) -> None:
     chance = random.Random(seed)
     sizes = {f"m{number}": chance.randint(1, 8) for number in range(count)}
     world = _World(sizes, Limits({"host": chance.randint(8, 20)}))
@@ -287,7 +287,7 @@ def test_every_request_is_served_within_bounds(seed: int, count: int) -> None:
     assert max(world.waits) <= count * (STAY + SERVICE + LOAD)
 
 
-def test_two_models_that_do_not_fit_together_do_not_thrash() -> None:
+def test_no_thrashing() -> None:
     chance = random.Random(1)
     world = _World({"a": 6, "b": 6}, Limits({"host": 8}))
     for second in range(3000):
@@ -301,7 +301,7 @@ def test_two_models_that_do_not_fit_together_do_not_thrash() -> None:
 # ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_first_failure_is_forgiven_and_the_pauses_grow() -> None:
+def test_backoff_grows() -> None:
     failures = Failures()
     pauses = []
     for _ in range(10):

@@ -6,7 +6,7 @@ from paddock.errors import QueueFull, WorkerCrashed
 from paddock.fleet.requests.quarantine import Quarantine
 
 
-def test_suspects_are_tried_one_at_a_time_until_they_have_come_further() -> None:
+def test_suspects_are_retried_one_at_a_time() -> None:
     async def run() -> None:
         lock = asyncio.Lock()
         one, other, later = (Quarantine(lock) for _ in range(3))

@@ -1,4 +1,4 @@
-"""Counts that outlive workers: a property, and real ones that are killed and unloaded."""
+"""Counters that outlive workers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _numbers(record: ModelRecord) -> list[float]:
 
 
 @given(st.lists(st.sampled_from(["work", "tell", "die", "leave"]) | st.integers(0, 50)))
-def test_nothing_goes_backwards_whatever_becomes_of_the_workers(events: list[Any]) -> None:
+def test_counters_never_decrease(events: list[Any]) -> None:
     record, worker, before = ModelRecord(), _Worker(), _numbers(ModelRecord())
     for now, event in enumerate(events):
         match event:
@@ -56,7 +56,7 @@ def test_nothing_goes_backwards_whatever_becomes_of_the_workers(events: list[Any
         before = after
 
 
-def test_speeds_are_of_the_last_minute() -> None:
+def test_speeds_of_the_last_minute() -> None:
     record = ModelRecord()
     tally = Tally(prompt_tokens=100, prompt_seconds=0.5)
     tally.inter_token_seconds.observe(0.1, 10)
@@ -68,13 +68,13 @@ def test_speeds_are_of_the_last_minute() -> None:
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _journey(record: ModelRecord, key: str = "") -> RequestRecord:
+def _request_record(record: ModelRecord, key: str = "") -> RequestRecord:
     return RequestRecord("m", "generation", Origin(key=key), record.add_request)
 
 
-def test_a_request_is_counted_once_for_its_key_with_what_it_used() -> None:
+def test_a_request_is_counted_once() -> None:
     record = ModelRecord()
-    journey = _journey(record, "team")
+    journey = _request_record(record, "team")
     journey.model_ready()
     journey.mark_accepted(7, answers=2)
     journey.count_delta(Delta(1, "a"))
@@ -88,9 +88,9 @@ def test_a_request_is_counted_once_for_its_key_with_what_it_used() -> None:
     assert record.request_seconds.count == record.first_token_seconds.count == record.wait_seconds.count == 1
 
 
-def test_of_an_answer_that_was_broken_off_what_was_heard_of_counts() -> None:
+def test_received_tokens_of_a_cancelled_request_count() -> None:
     record = ModelRecord()
-    journey = _journey(record)
+    journey = _request_record(record)
     journey.mark_accepted(7, answers=1)
     for text in "abc":
         journey.count_delta(Delta(1, text))
@@ -99,8 +99,8 @@ def test_of_an_answer_that_was_broken_off_what_was_heard_of_counts() -> None:
     assert record.keys[""].generated_tokens == 3
 
 
-def test_who_never_came_to_a_worker_has_no_times_of_it() -> None:
+def test_a_request_without_a_worker_has_no_times() -> None:
     record = ModelRecord()
-    _journey(record).end("model_load_failed")
+    _request_record(record).end("model_load_failed")
     assert record.keys[""].outcomes == {"model_load_failed": 1}
     assert (record.wait_seconds.count, record.first_token_seconds.count, record.request_seconds.count) == (0, 0, 1)

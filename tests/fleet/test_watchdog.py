@@ -1,4 +1,4 @@
-"""When a worker is taken to hang, without a worker and without a clock."""
+"""Hang detection, without a worker and without a clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ timeouts = st.floats(0.1, 1000)
 
 
 @given(timeouts, st.lists(st.booleans(), max_size=200))
-def test_silence_ends_it_after_its_time_and_not_before(timeout: float, signs: list[bool]) -> None:
+def test_silence_timeout(timeout: float, signs: list[bool]) -> None:
     vigil = Vigil(silence_timeout=timeout)
     silent = 0
     for sign in signs:
@@ -27,14 +27,14 @@ def test_silence_ends_it_after_its_time_and_not_before(timeout: float, signs: li
 
 
 @given(timeouts)
-def test_who_says_nothing_at_all_is_given_up_in_the_end(timeout: float) -> None:
+def test_no_message_at_all(timeout: float) -> None:
     vigil = Vigil(silence_timeout=timeout)
     looks = next(number for number in range(1, 10_000) if vigil.look())
     assert looks >= 4, "one late look or two are nobody's death"
 
 
 @given(timeouts, timeouts)
-def test_a_long_step_is_one_that_takes_longer_than_it_may(timeout: float, took: float) -> None:
+def test_hang_timeout(timeout: float, took: float) -> None:
     vigil = Vigil(hang_timeout=timeout)
     vigil.heard()
     vigil.told(took)
@@ -42,7 +42,7 @@ def test_a_long_step_is_one_that_takes_longer_than_it_may(timeout: float, took: 
 
 
 @given(st.booleans(), st.booleans(), st.sampled_from([0.0, 0.1]))
-def test_it_is_at_rest_when_it_says_so_with_nothing_to_do(idle: bool, work_since: bool, in_step: float) -> None:
+def test_idle(idle: bool, work_since: bool, in_step: float) -> None:
     vigil = Vigil()
     vigil.asked(idle=idle)
     if work_since:
@@ -53,7 +53,7 @@ def test_it_is_at_rest_when_it_says_so_with_nothing_to_do(idle: bool, work_since
     assert not vigil.at_rest, "not before it has answered"
 
 
-def test_what_was_before_a_pause_does_not_count() -> None:
+def test_start_resets_the_counters() -> None:
     vigil = Vigil(silence_timeout=4, hang_timeout=5)
     assert [vigil.look() for _ in range(3)] == ["", "", ""]
     vigil.told(5)

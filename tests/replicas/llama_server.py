@@ -1,4 +1,4 @@
-"""A real upstream llama-server for tests, on machines that have one."""
+"""A real llama-server for tests, if the machine has one."""
 
 from __future__ import annotations
 

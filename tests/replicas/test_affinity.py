@@ -1,4 +1,4 @@
-"""Conversations find their prefix among several replicas nearly as often as in a single big one."""
+"""The cache hit rate of several replicas is nearly that of a single large one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = full
 CONVERSATIONS, TURNS, REPLICAS = 40, 5, 4
 
 
-def test_forty_conversations_over_four_replicas_are_known_as_in_a_single_one(tmp_path: Path) -> None:
+def test_hit_rate_of_four_replicas_matches_a_single_one(tmp_path: Path) -> None:
     replicas: dict[str, Any] = {name: {"n_threads": 1} for name in "abcd"[:REPLICAS]}
     several = {"path": "fake:", "replicas": replicas, "preload": True, "parallel": 4}
     single = {"path": "fake:", "preload": True, "parallel": 4 * REPLICAS}

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 from paddock.replicas.condition import Condition
 
 
-def test_what_a_status_means() -> None:
+def test_status_codes() -> None:
     condition = Condition()
     for status, health in [(200, "ready"), (503, "unready"), (200, "ready")]:
         condition.checked(status)
         assert condition.health == health
 
 
-def test_it_is_gone_when_it_does_not_answer_twice_or_a_request_finds_nobody() -> None:
+def test_down_after_two_misses_or_a_refused_connection() -> None:
     condition = Condition(health="ready")
     healths = []
     for _ in range(2):
@@ -25,7 +25,7 @@ def test_it_is_gone_when_it_does_not_answer_twice_or_a_request_finds_nobody() ->
     assert other == Condition(health="down")
 
 
-def test_who_comes_back_begins_a_new_life_and_is_forgiven() -> None:
+def test_recovery_resets_the_failures() -> None:
     condition = Condition(health="ready")
     for _ in range(5):
         condition.failed("no", now=0)
@@ -37,7 +37,7 @@ def test_who_comes_back_begins_a_new_life_and_is_forgiven() -> None:
 
 
 @given(st.lists(st.sampled_from([0, 200, 500, 503, "failed", "succeeded"]), max_size=40))
-def test_it_is_ready_exactly_after_it_said_so(happened: list[int | str]) -> None:
+def test_ready_only_after_a_passed_check(happened: list[int | str]) -> None:
     condition, last, missed = Condition(), "unready", 0
     for what in happened:
         match what:

@@ -1,4 +1,4 @@
-"""The same requests to three pools, each of two replicas: two upstream llama-servers, two workers, two Paddocks."""
+"""The same requests to three replica sets of two: llama-servers, local workers, Paddock servers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def pool(request: pytest.FixtureRequest, demo_model: Path, tmp_path_factory: pyt
         yield pool
 
 
-def test_a_chat_is_answered_whole(pool: Pool) -> None:
+def test_chat(pool: Pool) -> None:
     answer = pool.server.chat("Name a colour.", temperature=0, max_tokens=8)
     assert answer["choices"][0]["message"]["content"]
     assert answer["choices"][0]["finish_reason"] in ("stop", "length")
@@ -78,7 +78,7 @@ def test_a_chat_is_answered_whole(pool: Pool) -> None:
     assert answer["timings"]["predicted_n"] == answer["usage"]["completion_tokens"]
 
 
-def test_a_chat_is_answered_as_a_stream(pool: Pool) -> None:
+def test_streamed_chat(pool: Pool) -> None:
     body = chat_body(
         "Count to five.", temperature=0, max_tokens=12, stream=True, stream_options={"include_usage": True}
     )
@@ -94,7 +94,7 @@ def test_a_chat_is_answered_as_a_stream(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_completion_in_llama_servers_own_words(pool: Pool, stream: bool) -> None:
+def test_llama_completion(pool: Pool, stream: bool) -> None:
     body = {"prompt": "Once upon a time", "n_predict": 6, "temperature": 0, "n_probs": 2, "stream": stream}
     if not stream:
         answer = pool.client.post("/completion", json=body).json()
@@ -113,7 +113,7 @@ def test_a_completion_in_llama_servers_own_words(pool: Pool, stream: bool) -> No
     assert answer["tokens_evaluated"] >= 4
 
 
-def test_completions_have_log_probabilities_and_stop_strings(pool: Pool) -> None:
+def test_logprobs_and_stop_strings(pool: Pool) -> None:
     body = {"prompt": ["One, two, three,", [1, 2, 3]], "max_tokens": 5, "temperature": 0, "logprobs": 2}
     answer = pool.client.post("/v1/completions", json=body).json()
     assert len(answer["choices"]) == 2
@@ -125,7 +125,7 @@ def test_completions_have_log_probabilities_and_stop_strings(pool: Pool) -> None
     assert "five" not in choice["text"] and choice["finish_reason"] == "stop"
 
 
-def test_two_answers_to_one_prompt(pool: Pool) -> None:
+def test_two_completions_of_one_prompt(pool: Pool) -> None:
     answer = pool.server.chat("Say anything.", n=2, max_tokens=4, seed=7)
     assert [choice["index"] for choice in answer["choices"]] == [0, 1]
     assert all(choice["message"]["content"] for choice in answer["choices"])
@@ -140,7 +140,7 @@ def test_the_other_dialects(pool: Pool) -> None:
     assert response["output"][0]["content"][0]["text"]
 
 
-def test_an_answer_keeps_to_its_schema(pool: Pool) -> None:
+def test_json_schema(pool: Pool) -> None:
     schema = {
         "type": "object",
         "properties": {"colour": {"type": "string", "maxLength": 10}, "number": {"type": "integer", "maximum": 9}},
@@ -152,7 +152,7 @@ def test_an_answer_keeps_to_its_schema(pool: Pool) -> None:
     jsonschema.validate(json.loads(answer["choices"][0]["message"]["content"]), schema)
 
 
-def test_questions_about_text(pool: Pool) -> None:
+def test_tokenize_and_render(pool: Pool) -> None:
     tokens = pool.client.post("/tokenize", json={"content": "Hello world"}).json()["tokens"]
     assert pool.client.post("/detokenize", json={"tokens": tokens}).json()["content"] == "Hello world"
     pieces = pool.client.post("/tokenize", json={"content": "Hello world", "with_pieces": True}).json()["tokens"]
@@ -161,19 +161,19 @@ def test_questions_about_text(pool: Pool) -> None:
     assert "Hello!" in prompt and prompt.rstrip().endswith("assistant")
 
 
-def test_what_is_too_long_is_refused(pool: Pool) -> None:
+def test_context_length_exceeded(pool: Pool) -> None:
     response = pool.client.post("/v1/chat/completions", json=chat_body("word " * 4000, max_tokens=4))
     assert response.status_code == 400
     assert response.json()["error"]["code"] == "context_length_exceeded"
 
 
-def test_what_is_wrong_is_refused_before_anybody_is_asked(pool: Pool) -> None:
+def test_invalid_requests_reach_no_replica(pool: Pool) -> None:
     response = pool.client.post("/v1/chat/completions", json=chat_body("x", temperature="hot"))
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "temperature"
 
 
-def test_who_leaves_frees_the_slot(pool: Pool) -> None:
+def test_a_disconnect_frees_the_slot(pool: Pool) -> None:
     body = chat_body("Write a long story.", max_tokens=1500, stream=True, ignore_eos=True)
     with pool.client.stream("POST", "/v1/chat/completions", json=body) as response:
         reading = events(response)
@@ -182,7 +182,7 @@ def test_who_leaves_frees_the_slot(pool: Pool) -> None:
     wait_for(lambda: not any(_processing(pool)), 30, "all slots to be free")
 
 
-def test_both_are_used_when_many_ask(pool: Pool) -> None:
+def test_both_replicas_are_used_under_load(pool: Pool) -> None:
     before = _sent(pool)
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(lambda n: pool.server.chat(f"Question {n}?", max_tokens=16), range(8)))
@@ -192,7 +192,7 @@ def test_both_are_used_when_many_ask(pool: Pool) -> None:
     assert all(after[name] > before[name] for name in "ab")
 
 
-def test_its_metrics_have_their_labels(pool: Pool) -> None:
+def test_metric_labels(pool: Pool) -> None:
     for _ in range(2):
         pool.server.chat("Hello!", max_tokens=4)
     for name in "ab":
@@ -208,7 +208,7 @@ def test_its_metrics_have_their_labels(pool: Pool) -> None:
         assert replica["engine_version"] not in ("", "unknown")
 
 
-def test_every_metric_of_replicas_is_shown(pool: Pool) -> None:
+def test_all_replica_metrics(pool: Pool) -> None:
     page = pool.client.get("/metrics").text
     declared = {name for name in FAMILIES if name.startswith("paddock_replica_")}
     only_elsewhere = {"paddock_replica_tokens_total", "paddock_replica_answers_total"}
@@ -216,7 +216,7 @@ def test_every_metric_of_replicas_is_shown(pool: Pool) -> None:
     assert shown == (declared - only_elsewhere if pool.kind == "workers" else declared)
 
 
-def test_draining_one_loses_nothing(pool: Pool) -> None:
+def test_drain_loses_no_request(pool: Pool) -> None:
     body = chat_body("Tell me of the sea.", max_tokens=40, ignore_eos=True, stream=True)
     with ExitStack() as stack:
         streams = [stack.enter_context(pool.client.stream("POST", "/v1/chat/completions", json=body)) for _ in range(3)]
@@ -245,7 +245,7 @@ def test_draining_one_loses_nothing(pool: Pool) -> None:
         assert _sent(pool)["a"] > before
 
 
-def test_a_replica_that_is_not_there_is_named(pool: Pool) -> None:
+def test_unknown_replica(pool: Pool) -> None:
     response = pool.client.post("/admin/drain", json={"model": "pooled", "replica": "c"})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "replica"

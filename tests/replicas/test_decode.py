@@ -1,4 +1,4 @@
-"""What servers say, as they say it, read as deltas."""
+"""Event streams of real servers, decoded to deltas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def usage(prompt: int, completion: int, **more: Any) -> dict[str, Any]:
     return {"choices": [], "usage": {"prompt_tokens": prompt, "completion_tokens": completion}, **more}
 
 
-def test_a_conversation() -> None:
+def test_chat() -> None:
     deltas = chat(
         choice({"role": "assistant", "content": None}),
         choice({"reasoning_content": "Hm."}),
@@ -40,7 +40,7 @@ def test_a_conversation() -> None:
     assert deltas[-1].timings is not None and deltas[-1].timings.generation == 0.02
 
 
-def test_calls_and_one_that_proved_to_be_none() -> None:
+def test_tool_calls_and_a_withdrawn_one() -> None:
     begun = choice(
         {"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{"}}]}
     )
@@ -53,7 +53,7 @@ def test_calls_and_one_that_proved_to_be_none() -> None:
 
 
 @pytest.mark.parametrize("each", [True, False])
-def test_the_usage_of_several_answers_adds_up_however_it_is_told(each: bool) -> None:
+def test_usage_of_several_completions(each: bool) -> None:
     said = [choice({"content": "a"}), choice({"content": "b"}, index=1), choice({"content": "c"}, index=1)]
     ends = [choice({}, "stop"), usage(4, 1), choice({}, "length", index=1), usage(4, 2)]
     if not each:
@@ -63,7 +63,7 @@ def test_the_usage_of_several_answers_adds_up_however_it_is_told(each: bool) -> 
     assert [ended[0].finish, ended[1].finish] == ["stop", "length"]
 
 
-def test_how_likely_words_were() -> None:
+def test_logprobs() -> None:
     one = {"token": "é", "bytes": [195, 169], "logprob": -0.5, "top_logprobs": [{"token": "e", "logprob": -1.0}]}
     chunk = choice({"content": "é"})
     chunk["choices"][0]["logprobs"] = {"content": [one]}
@@ -73,7 +73,7 @@ def test_how_likely_words_were() -> None:
     assert delta.logprobs[0].top == [(-1, b"e", -1.0)]
 
 
-def test_progress_is_told_to_who_asks_and_known_to_us_anyway() -> None:
+def test_prompt_progress() -> None:
     chunk = choice({}, prompt_progress={"total": 9, "cache": 1, "processed": 4, "time_ms": 500})
     (delta,) = chat(chunk, progress=True)
     assert delta.progress == PromptProgress(9, 1, 4, 0.5)
@@ -82,7 +82,7 @@ def test_progress_is_told_to_who_asks_and_known_to_us_anyway() -> None:
     assert reader.prompt_tokens == 9
 
 
-def test_a_completion() -> None:
+def test_completion() -> None:
     reader = CompletionReader(probs=-1, progress=False, timings=False, tokens=True)
     part = {"index": 0, "content": "Hi", "tokens": [7], "stop": False, "id_slot": 1, "tokens_evaluated": 3}
     (delta,) = reader.feed(json.dumps(part).encode())
@@ -105,12 +105,12 @@ def test_a_completion() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"choices": 3}', b'"\xff"'])
-def test_what_is_no_answer_is_not_taken_for_one(data: bytes) -> None:
+def test_invalid_events(data: bytes) -> None:
     with pytest.raises(InvalidEvent):
         ChatReader(probs=-1, progress=False, timings=False).feed(data)
 
 
-def test_an_error_is_passed_on() -> None:
+def test_error_event() -> None:
     with pytest.raises(UpstreamError) as raised:
         chat({"error": {"code": 500, "message": "no"}})
     assert raised.value.error == {"code": 500, "message": "no"}

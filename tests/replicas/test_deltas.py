@@ -1,4 +1,4 @@
-"""What a reader of an attempt is told, whoever answers and however much of it comes."""
+"""The delta stream of an attempt."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def _read(deltas: Deltas) -> tuple[list[Delta], PaddockError | None]:
 
 
 @given(answers())
-def test_it_ends_after_the_last_delta_of_the_last_answer(told: tuple[int, list[Delta]]) -> None:
+def test_ends_after_the_last_delta(told: tuple[int, list[Delta]]) -> None:
     async def scenario() -> None:
         deltas = Deltas(told[0])
         deltas._accept()
@@ -57,7 +57,7 @@ def test_it_ends_after_the_last_delta_of_the_last_answer(told: tuple[int, list[D
 
 
 @given(answers(), st.data())
-def test_what_came_before_an_error_is_read_before_it(told: tuple[int, list[Delta]], data: st.DataObject) -> None:
+def test_deltas_before_an_error_are_read_first(told: tuple[int, list[Delta]], data: st.DataObject) -> None:
     before = told[1][: data.draw(st.integers(0, len(told[1]) - 1))]
 
     async def scenario() -> None:
@@ -73,7 +73,7 @@ def test_what_came_before_an_error_is_read_before_it(told: tuple[int, list[Delta
 
 
 @given(answers(), st.data())
-def test_what_is_at_hand_is_read_in_the_same_order(told: tuple[int, list[Delta]], data: st.DataObject) -> None:
+def test_received_keeps_the_order(told: tuple[int, list[Delta]], data: st.DataObject) -> None:
     """However the deltas come, reading what is at hand after each one that was waited for misses and repeats none."""
     portions = data.draw(st.lists(st.integers(1, 4), min_size=len(told[1]), max_size=len(told[1])))
     broken = data.draw(st.booleans())
@@ -104,7 +104,7 @@ def test_what_is_at_hand_is_read_in_the_same_order(told: tuple[int, list[Delta]]
     asyncio.run(scenario())
 
 
-def test_what_was_not_taken_says_why() -> None:
+def test_refused_request() -> None:
     async def scenario() -> None:
         deltas = Deltas(1)
         deltas._end(_LOST)
@@ -114,7 +114,7 @@ def test_what_was_not_taken_says_why() -> None:
     asyncio.run(scenario())
 
 
-def test_a_refusal_that_nobody_hears_and_an_acceptance_that_comes_too_late_are_no_trouble() -> None:
+def test_unawaited_refusal_and_late_acceptance() -> None:
     complaints: list[object] = []
 
     async def scenario() -> None:
@@ -133,7 +133,7 @@ def test_a_refusal_that_nobody_hears_and_an_acceptance_that_comes_too_late_are_n
 
 
 @given(st.integers(1, 5))
-def test_who_reads_nothing_is_told_of_an_error_all_the_same(most_unread: int) -> None:
+def test_an_error_reaches_a_slow_reader(most_unread: int) -> None:
     async def scenario() -> None:
         deltas = Deltas(1, most_unread)
         deltas._accept()
@@ -148,7 +148,7 @@ def test_who_reads_nothing_is_told_of_an_error_all_the_same(most_unread: int) ->
     asyncio.run(scenario())
 
 
-def test_nothing_is_read_after_it_was_closed() -> None:
+def test_nothing_is_read_after_close() -> None:
     async def scenario() -> None:
         deltas = Deltas(1)
         deltas._accept()

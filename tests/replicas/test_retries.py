@@ -10,9 +10,7 @@ _errors = st.sampled_from([WorkerCrashed, ReplicaLost, ReplicaUnreachable, Queue
 
 
 @given(st.integers(2, 8), st.integers(1, 5), st.lists(_errors, max_size=20))
-def test_a_request_ends_workers_of_one_replica_only_and_its_attempts_are_bounded(
-    most: int, restarts: int, errors: list[type[PaddockError]]
-) -> None:
+def test_a_request_crashes_only_one_replica(most: int, restarts: int, errors: list[type[PaddockError]]) -> None:
     retries = Retries(most, restarts)
     attempted: list[tuple[str, type[PaddockError]]] = []
     for number, error in enumerate(errors):
@@ -26,7 +24,7 @@ def test_a_request_ends_workers_of_one_replica_only_and_its_attempts_are_bounded
     assert sum(error is ReplicaLost for _, error in attempted) <= 2
 
 
-def test_a_crash_is_tried_again_once_where_it_happened() -> None:
+def test_a_crash_is_retried_on_the_same_replica() -> None:
     retries = Retries(4)
     assert retries.allow(QueueFull("full"), "a")
     assert retries.allow(WorkerCrashed("gone"), "b")

@@ -1,4 +1,4 @@
-"""Who is chosen, whatever has happened before."""
+"""Routing after any history."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def with_history(names: set[str], history: list[tuple[str, tuple[int, ...]]], ca
 
 
 @given(st.text(), st.text(max_size=40), st.text(max_size=40), st.integers(1, 8))
-def test_chains_are_alike_as_far_as_the_texts_are(begin: str, one: str, other: str, block: int) -> None:
+def test_chains_share_the_common_prefix(begin: str, one: str, other: str, block: int) -> None:
     ours, theirs = chain_of([begin + one], block), chain_of([begin + other], block)
     same = next((at for at, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), None)
     if same is not None:
@@ -42,13 +42,13 @@ def test_chains_are_alike_as_far_as_the_texts_are(begin: str, one: str, other: s
 
 
 @given(st.lists(st.text(max_size=9)), st.lists(st.text(max_size=9)), st.integers(1, 5))
-def test_a_conversation_that_goes_on_begins_as_before(turn: list[str], more: list[str], block: int) -> None:
+def test_a_continued_conversation_keeps_its_chain(turn: list[str], more: list[str], block: int) -> None:
     before, after = chain_of(turn, block), chain_of(turn + more, block)
     assert after[: len(before)] == before
     assert chain_of(turn, block, apart="others")[:1] != before[:1] or not turn
 
 
-def test_chains_are_the_same_everywhere() -> None:
+def test_chains_do_not_depend_on_the_process() -> None:
     assert chain_of(["You are a horse.", "Größe 🐎"], block=8) == (
         16347909481147462062,
         6060071288297938794,
@@ -59,7 +59,7 @@ def test_chains_are_the_same_everywhere() -> None:
     assert len(chain_of(["half a pair: \ud83d"])) == 1
 
 
-def test_a_book_has_no_endless_chain() -> None:
+def test_chains_are_bounded() -> None:
     assert len(chain_of(["x" * (LONGEST + 10)], block=1)) == LONGEST
 
 
@@ -67,7 +67,7 @@ def test_a_book_has_no_endless_chain() -> None:
 
 
 @given(Names, Histories, Chains, st.dictionaries(st.sampled_from("abcdefgh"), Loads), st.sets(st.sampled_from("abc")))
-def test_somebody_who_is_there_gets_it_and_none_beyond_the_bound(
+def test_the_choice_respects_the_load_bound(
     names: set[str],
     history: list[tuple[str, tuple[int, ...]]],
     chain: tuple[int, ...],
@@ -85,7 +85,7 @@ def test_somebody_who_is_there_gets_it_and_none_beyond_the_bound(
 
 
 @given(Names, Histories, Chains)
-def test_with_equal_loads_a_chain_stays_where_it_was(
+def test_a_chain_stays_on_its_replica(
     names: set[str], history: list[tuple[str, tuple[int, ...]]], chain: tuple[int, ...]
 ) -> None:
     router = with_history(names, history)
@@ -98,7 +98,7 @@ def test_with_equal_loads_a_chain_stays_where_it_was(
 
 
 @given(Names, Histories, Chains)
-def test_with_equal_loads_nobody_knows_more_than_who_is_chosen(
+def test_the_longest_prefix_wins(
     names: set[str], history: list[tuple[str, tuple[int, ...]]], chain: tuple[int, ...]
 ) -> None:
     choice = with_history(names, history).choose(chain, idle(names))
@@ -110,7 +110,7 @@ def test_with_equal_loads_nobody_knows_more_than_who_is_chosen(
     assert choice.reason == ("prefix" if max(known) else "new")
 
 
-def test_a_long_prefix_is_worth_a_crowd_and_a_short_one_is_not() -> None:
+def test_prefix_length_against_load() -> None:
     chain = chain_of(["x" * (256 * 40 - 1)])
     router = Router("ab")
     router.began("a", chain)
@@ -126,9 +126,7 @@ def test_a_long_prefix_is_worth_a_crowd_and_a_short_one_is_not() -> None:
 
 
 @given(Names, Histories, Chains, st.sampled_from("abcdefgh"))
-def test_who_is_started_anew_holds_nothing(
-    names: set[str], history: list[tuple[str, tuple[int, ...]]], chain: tuple[int, ...], anew: str
-) -> None:
+def test_forget(names: set[str], history: list[tuple[str, tuple[int, ...]]], chain: tuple[int, ...], anew: str) -> None:
     router = with_history(names, history)
     router.forget(anew)
     only = router.choose(chain, {anew: Load(0, 0, 4)})
@@ -143,7 +141,7 @@ def test_who_is_started_anew_holds_nothing(
 
 
 @given(Histories, st.integers(1, 8))
-def test_memory_is_bounded_and_holds_whole_beginnings(history: list[tuple[str, tuple[int, ...]]], most: int) -> None:
+def test_blocks_are_bounded_and_keep_predecessors(history: list[tuple[str, tuple[int, ...]]], most: int) -> None:
     router = with_history(set("abc"), history, capacity=most)
     for replica in router._replicas.values():
         assert len(replica) <= most
@@ -158,7 +156,7 @@ def test_memory_is_bounded_and_holds_whole_beginnings(history: list[tuple[str, t
     }
 
 
-def test_what_was_not_asked_for_the_longest_leaves_first() -> None:
+def test_blocks_are_evicted_lru() -> None:
     old, young = chain_of(["a" * 19], 4), chain_of(["b" * 19], 4)
     router = Router("r", capacity=7)
     for chain in (old, young, old[:1]):
@@ -170,7 +168,7 @@ def test_what_was_not_asked_for_the_longest_leaves_first() -> None:
 # ── several routers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_routers_that_never_talked_agree_spread_requests_and_move_few_when_one_leaves() -> None:
+def test_independent_routers_agree() -> None:
     names = [f"replica-{number}" for number in range(10)]
     chains = [chain_of([f"question {number}"]) for number in range(2000)]
 

@@ -23,7 +23,7 @@ llamacpp:n_tokens_max{model_id="a",replica="1"} 5
 """
 
 
-def test_a_llama_server_has_one_model() -> None:
+def test_llama_server() -> None:
     assert scraped(_LLAMA_SERVER, "a") == {
         "llamacpp:prompt_tokens_total": 32,
         "llamacpp:requests_processing": 1,
@@ -31,23 +31,23 @@ def test_a_llama_server_has_one_model() -> None:
     }
 
 
-def test_a_paddock_has_several_and_each_may_have_replicas() -> None:
+def test_paddock_with_several_models() -> None:
     assert scraped(_PADDOCK, "a") == {"llamacpp:tokens_predicted_total": 7, "llamacpp:n_tokens_max": 7}
     assert scraped(_PADDOCK, "b") == {"llamacpp:tokens_predicted_total": 50}
 
 
-def test_a_server_that_counts_nothing_is_judged_by_its_slots() -> None:
+def test_busy_slots_without_metrics() -> None:
     assert busy({"llamacpp:requests_processing": 2, "llamacpp:requests_deferred": 3}, None) == 5
     assert busy({}, [True, False, True]) == 2
     assert busy({}, None) == 0
 
 
-def test_a_version_does_not_depend_on_what_is_loaded() -> None:
+def test_engine_version() -> None:
     assert engine_of("paddock 0.1.0") == engine_of("paddock 0.1.0, fake") == ("paddock", "0.1.0")
     assert engine_of("b6000-abcdef") == ("llama.cpp", "b6000-abcdef")
     assert engine_of("") == ("llama.cpp", "unknown")
 
 
 @given(st.text())
-def test_whatever_a_page_says_it_is_read(page: str) -> None:
+def test_any_page_is_parsed(page: str) -> None:
     scraped(page + "\nllamacpp:n_decode_total not-a-number\n", "a")
