@@ -200,8 +200,8 @@ def test_what_libllama_says_has_levels_and_a_model(tiny_models: dict[str, Path])
 def test_the_last_words_of_a_worker_are_in_the_line_of_its_crash() -> None:
     with Server("-m", "fake:", "--log-format", "json") as server:
         assert server.client.post(CHAT, json=chat_body("crash:")).status_code == 503
-        wait_for(lambda: any(line["message"] == "worker gone" for line in _lines(server)), 10, "the line")
-        line = next(line for line in _lines(server) if line["message"] == "worker gone")
+        wait_for(lambda: any(line["message"] == "worker exited" for line in _lines(server)), 10, "the line")
+        line = next(line for line in _lines(server) if line["message"] == "worker exited")
         assert (line["level"], line["model"]) == ("error", "fake")
         assert any("Fatal Python error" in said for said in line["output"])
 

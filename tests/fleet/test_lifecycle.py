@@ -90,7 +90,7 @@ async def _until(condition: Callable[[], bool], what: str, seconds: float = 100)
 # ── leaving when idle ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_idle_model_leaves_and_its_process_with_it() -> None:
+def test_an_idle_model_is_unloaded_with_its_process() -> None:
     async def scenario() -> None:
         async with _fleet(model("a", idle_timeout=0.3), model("b", idle_timeout=0.3, pinned=True)) as fleet:
             await _text(fleet, "b")
@@ -104,7 +104,7 @@ def test_an_idle_model_leaves_and_its_process_with_it() -> None:
     run(scenario())
 
 
-def test_looking_neither_wakes_nor_keeps_awake() -> None:
+def test_reading_neither_loads_nor_keeps_loaded() -> None:
     async def scenario() -> None:
         async with _fleet(model("a", idle_timeout=0.5)) as fleet:
             found = fleet.catalogue.find("a")
@@ -125,7 +125,7 @@ def test_looking_neither_wakes_nor_keeps_awake() -> None:
     run(scenario())
 
 
-def test_nobody_leaves_who_is_in_use() -> None:
+def test_a_busy_model_stays_loaded() -> None:
     async def scenario() -> None:
         async with _fleet(model("a", "delay=0.02", idle_timeout=0.05)) as fleet:
             generation = await _begin(fleet, "a")
@@ -140,7 +140,7 @@ def test_nobody_leaves_who_is_in_use() -> None:
 # ── room ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_two_models_take_turns_where_there_is_room_for_one() -> None:
+def test_two_models_share_room_for_one() -> None:
     rules = Rules(memory_limit={"host": 150 * MIB}, check_memory=False, min_residence=0.3)
 
     async def scenario() -> None:
@@ -162,7 +162,7 @@ def test_two_models_take_turns_where_there_is_room_for_one() -> None:
     run(scenario())
 
 
-def test_the_least_recently_used_makes_room_and_no_more_than_needed() -> None:
+def test_the_least_recently_used_model_is_unloaded() -> None:
     rules = Rules(memory_limit={"host": 300 * MIB}, check_memory=False)
 
     async def scenario() -> None:
@@ -176,7 +176,7 @@ def test_the_least_recently_used_makes_room_and_no_more_than_needed() -> None:
     run(scenario())
 
 
-def test_one_that_can_never_fit_is_refused_with_the_numbers() -> None:
+def test_a_model_that_can_never_fit_is_refused() -> None:
     rules = Rules(memory_limit={"host": 150 * MIB}, check_memory=False)
 
     async def scenario() -> None:
@@ -190,7 +190,7 @@ def test_one_that_can_never_fit_is_refused_with_the_numbers() -> None:
     run(scenario())
 
 
-def test_what_is_free_counts_and_what_models_hold_does_not() -> None:
+def test_free_memory_limits_loads() -> None:
     class Tight:
         """A machine with 250 MiB, of which each worker takes what it says."""
 
@@ -218,7 +218,7 @@ def test_what_is_free_counts_and_what_models_hold_does_not() -> None:
     run(scenario())
 
 
-def test_no_more_models_than_are_allowed() -> None:
+def test_models_max() -> None:
     async def scenario() -> None:
         async with _fleet(*map(model, "abc"), rules=replace(NO_LIMIT, models_max=2)) as fleet:
             for name in "abcabc":
@@ -228,7 +228,7 @@ def test_no_more_models_than_are_allowed() -> None:
     run(scenario())
 
 
-def test_who_waits_too_long_is_told_so() -> None:
+def test_wait_timeout() -> None:
     rules = replace(NO_LIMIT, models_max=1, min_residence=60)
 
     async def scenario() -> None:
@@ -242,7 +242,7 @@ def test_who_waits_too_long_is_told_so() -> None:
     run(scenario())
 
 
-def test_a_client_that_stops_waiting_leaves_no_trace() -> None:
+def test_a_cancelled_wait_leaves_no_trace() -> None:
     async def scenario() -> None:
         async with _fleet(model("a", "load=0.5")) as fleet:
             with pytest.raises(TimeoutError):
@@ -257,7 +257,7 @@ def test_a_client_that_stops_waiting_leaves_no_trace() -> None:
 # ── crashes ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_crash_before_anything_was_told_goes_unnoticed() -> None:
+def test_a_crash_before_the_first_delta_is_retried() -> None:
     async def scenario() -> None:
         async with _fleet(model("a", "delay=0.3")) as fleet:
             generation = await _begin(fleet, "a", "say: hello")
@@ -267,7 +267,7 @@ def test_a_crash_before_anything_was_told_goes_unnoticed() -> None:
     run(scenario())
 
 
-def test_a_crash_after_something_was_told_is_an_error() -> None:
+def test_a_crash_after_the_first_delta_is_an_error() -> None:
     async def scenario() -> None:
         async with _fleet(model("a", "delay=0.05")) as fleet:
             generation = await _begin(fleet, "a")
@@ -279,7 +279,7 @@ def test_a_crash_after_something_was_told_is_an_error() -> None:
     run(scenario())
 
 
-def test_a_crash_loop_is_left_alone_and_says_why() -> None:
+def test_a_crash_loop_leads_to_a_backoff() -> None:
     async def scenario() -> None:
         async with _fleet(model("a"), model("b")) as fleet:
             other = await _text(fleet, "b")
@@ -300,7 +300,7 @@ def test_a_crash_loop_is_left_alone_and_says_why() -> None:
     run(scenario())
 
 
-def test_a_crash_between_answers_is_forgiven() -> None:
+def test_a_success_resets_the_failures() -> None:
     async def scenario() -> None:
         async with _fleet(model("a")) as fleet:
             for _ in range(4):
@@ -314,7 +314,7 @@ def test_a_crash_between_answers_is_forgiven() -> None:
 # ── the operator's hand ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_unloading_waits_for_what_runs_and_new_requests_call_it_back() -> None:
+def test_unload_waits_for_running_requests() -> None:
     async def scenario() -> None:
         async with _fleet(model("a", "delay=0.02")) as fleet:
             found = fleet.catalogue.find("a")
@@ -333,7 +333,7 @@ def test_unloading_waits_for_what_runs_and_new_requests_call_it_back() -> None:
     run(scenario())
 
 
-def test_unloading_while_it_loads_ends_the_load() -> None:
+def test_unload_cancels_a_load() -> None:
     async def scenario() -> None:
         async with _fleet(model("a", "load=30")) as fleet:
             waiting = asyncio.ensure_future(_text(fleet, "a"))
@@ -347,7 +347,7 @@ def test_unloading_while_it_loads_ends_the_load() -> None:
 
 
 @pytest.mark.parametrize("steps", range(5))
-def test_a_load_can_be_called_off_at_any_moment(steps: int) -> None:
+def test_a_load_can_be_cancelled_at_any_time(steps: int) -> None:
     """Also before it has made its first step."""
 
     async def scenario() -> None:
@@ -365,7 +365,7 @@ def test_a_load_can_be_called_off_at_any_moment(steps: int) -> None:
     run(scenario())
 
 
-def test_a_reload_touches_only_what_changed_and_ends_nothing_that_runs() -> None:
+def test_a_reload_touches_only_changed_models() -> None:
     async def scenario() -> None:
         same, changed, gone = model("same"), model("changed", "delay=0.02"), model("gone", "delay=0.02")
         async with _fleet(same, changed, gone) as fleet:
@@ -392,7 +392,7 @@ def test_a_reload_touches_only_what_changed_and_ends_nothing_that_runs() -> None
     run(scenario())
 
 
-def test_what_is_to_be_there_from_the_start_is() -> None:
+def test_preload() -> None:
     async def scenario() -> None:
         async with _fleet(model("a", preload=True), model("b", pinned=True), model("c")) as fleet:
             fleet.preload()
@@ -403,7 +403,7 @@ def test_what_is_to_be_there_from_the_start_is() -> None:
     run(scenario())
 
 
-def test_whoever_watches_is_told() -> None:
+def test_watch() -> None:
     async def scenario() -> None:
         async with _fleet(model("a")) as fleet:
             told: list[str] = []
@@ -425,7 +425,7 @@ def test_whoever_watches_is_told() -> None:
     run(scenario())
 
 
-def test_too_little_memory_after_all_is_tried_again_without_the_idle() -> None:
+def test_out_of_memory_unloads_idle_models() -> None:
     async def scenario() -> None:
         async with _fleet(model("a"), model("b", "alone=1"), model("c", pinned=True)) as fleet:
             await _text(fleet, "a")
@@ -439,7 +439,7 @@ def test_too_little_memory_after_all_is_tried_again_without_the_idle() -> None:
     run(scenario())
 
 
-def test_a_crash_over_a_question_goes_unnoticed() -> None:
+def test_a_crash_during_an_embedding_is_retried() -> None:
     async def scenario() -> None:
         vectors = RequestedKind(vectors=True)
         async with _fleet(model("a", "delay=0.5", requested=vectors)) as fleet:
@@ -455,7 +455,7 @@ def test_a_crash_over_a_question_goes_unnoticed() -> None:
 
 
 @pytest.mark.parametrize("steps", range(4))
-def test_a_model_that_is_taken_away_is_not_waited_for(steps: int) -> None:
+def test_removing_a_model_ends_its_waits(steps: int) -> None:
     async def scenario() -> None:
         async with _fleet(model("a", "load=30"), model("b")) as fleet:
             found = fleet.catalogue.find("a")

@@ -36,7 +36,7 @@ async def _text(fleet: Fleet, path: str, text: str = "hello") -> str:
     return "".join([delta.text async for delta in generation])
 
 
-def test_many_first_requests_cause_one_load() -> None:
+def test_concurrent_requests_cause_one_load() -> None:
     async def scenario() -> None:
         async with _fleet("fake:load=0.2") as fleet:
             answers = await asyncio.gather(*(_text(fleet, "fake:load=0.2") for _ in range(50)))
@@ -49,7 +49,7 @@ def test_many_first_requests_cause_one_load() -> None:
     run(scenario())
 
 
-def test_looking_wakes_nothing() -> None:
+def test_reading_loads_nothing() -> None:
     async def scenario() -> None:
         async with _fleet("fake:", "fake:delay=0") as fleet:
             for _ in range(3):
@@ -58,7 +58,7 @@ def test_looking_wakes_nothing() -> None:
     run(scenario())
 
 
-def test_a_killed_worker_fails_its_own_and_comes_back() -> None:
+def test_a_killed_worker_is_replaced() -> None:
     async def scenario() -> None:
         async with _fleet("fake:delay=0.05", "fake:") as fleet:
             model = fleet.catalogue.find("fake:delay=0.05")
@@ -77,7 +77,7 @@ def test_a_killed_worker_fails_its_own_and_comes_back() -> None:
     run(scenario())
 
 
-def test_a_load_that_fails_says_why_and_can_be_tried_again() -> None:
+def test_a_failed_load_can_be_retried() -> None:
     async def scenario() -> None:
         async with _fleet("fake:nonsense=1") as fleet:
             for _ in range(2):
@@ -88,7 +88,7 @@ def test_a_load_that_fails_says_why_and_can_be_tried_again() -> None:
     run(scenario())
 
 
-def test_a_load_that_takes_too_long_is_given_up() -> None:
+def test_load_timeout() -> None:
     async def scenario() -> None:
         async with _fleet("fake:load=30", load_timeout=0.3) as fleet:
             with pytest.raises(ModelLoadFailed, match="within"):
@@ -97,7 +97,7 @@ def test_a_load_that_takes_too_long_is_given_up() -> None:
     run(scenario())
 
 
-def test_kernels_that_crash_while_loading_are_done_without() -> None:
+def test_illegal_instruction_disables_repacking() -> None:
     async def scenario() -> None:
         async with _fleet("fake:sigill=1") as fleet:
             assert await _text(fleet, "fake:sigill=1")
@@ -105,7 +105,7 @@ def test_kernels_that_crash_while_loading_are_done_without() -> None:
     run(scenario())
 
 
-def test_stopping_ends_what_runs_with_an_error_and_takes_nothing_new() -> None:
+def test_drain_fails_running_requests_and_refuses_new_ones() -> None:
     async def scenario() -> None:
         async with _fleet("fake:delay=0.05") as fleet:
             model = fleet.catalogue.find("fake:delay=0.05")
@@ -126,7 +126,7 @@ def test_stopping_ends_what_runs_with_an_error_and_takes_nothing_new() -> None:
 
 
 @pytest.mark.parametrize("grace", [30.0, 0.0])
-def test_stopping_lets_an_action_on_a_busy_slot_wait_as_long_as_its_grace(grace: float) -> None:
+def test_drain_lets_a_slot_action_wait(grace: float) -> None:
     async def scenario() -> None:
         async with _fleet("fake:delay=0.02") as fleet:
             model = fleet.catalogue.find("fake:delay=0.02")
@@ -157,7 +157,7 @@ def test_closing_during_a_load_leaves_no_process() -> None:
     run(scenario())
 
 
-def test_a_prompt_that_cannot_fit_is_refused_with_both_numbers() -> None:
+def test_a_prompt_that_is_too_long_is_refused() -> None:
     async def scenario() -> None:
         async with _fleet("fake:n_ctx=32") as fleet:
             with pytest.raises(ContextLengthExceeded, match=r"101 tokens.*is 32 tokens"):

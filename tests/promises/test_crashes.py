@@ -82,7 +82,7 @@ def test_a_crash_while_the_only_model_loads_at_the_start_ends_the_server_once() 
         os.kill(worker, signal.SIGABRT)
         assert server.process.wait(100) == 1
     assert [line for line in server.output if line.startswith("paddock: ")], server.output
-    assert sum("could not be loaded at the start" in line for line in server.output) == 1
+    assert sum("preload failed" in line for line in server.output) == 1
 
 
 def test_a_model_that_does_not_fit_at_the_start_says_so() -> None:

@@ -32,7 +32,7 @@ def test_recovery_resets_the_failures() -> None:
     condition.unreachable()
     condition.checked(503)
     condition.checked(200)
-    assert (condition.life, condition.health) == (1, "ready")
+    assert (condition.epoch, condition.health) == (1, "ready")
     assert not condition.in_backoff(now=0)
 
 

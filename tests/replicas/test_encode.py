@@ -46,7 +46,7 @@ def body(request: GenerateRequest, **options: Any) -> dict[str, Any]:
         samplers=st.sampled_from([("top_k",), ("min_p", "temperature")]),
     )
 )
-def test_every_way_to_choose_a_token_is_said(params: SamplingParams) -> None:
+def test_all_sampling_parameters_are_encoded(params: SamplingParams) -> None:
     for prompt in (TextPrompt("x"), ChatPrompt(_HELLO)):
         content = body(GenerateRequest(prompt, params))
         for name in params.__struct_fields__:
@@ -85,13 +85,13 @@ def test_every_way_to_choose_a_token_is_said(params: SamplingParams) -> None:
         (ChatPrompt(_HELLO), "/v1/chat/completions", {"messages": _HELLO, "stream_options": {"include_usage": True}}),
     ],
 )
-def test_each_prompt_has_its_route(prompt: Prompt, path: str, content: dict[str, Any]) -> None:
+def test_routes(prompt: Prompt, path: str, content: dict[str, Any]) -> None:
     route, sent = encode_request(GenerateRequest(prompt), "m", paddock=False, n_ctx=512, deterministic=False)
     assert route == path
     assert sent.items() >= (content | {"model": "m", "stream": True}).items()
 
 
-def test_a_conversation_with_tools() -> None:
+def test_chat_with_tools() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
     messages: list[dict[str, Any]] = [
         *_HELLO,
@@ -119,11 +119,11 @@ def test_a_conversation_with_tools() -> None:
         (ChatPrompt(_HELLO, template_options={"date": "now"}), {"chat_template_kwargs": {"date": "now"}}),
     ],
 )
-def test_how_a_reply_is_to_begin(prompt: ChatPrompt, sent: dict[str, Any]) -> None:
+def test_prompt_endings(prompt: ChatPrompt, sent: dict[str, Any]) -> None:
     assert body(GenerateRequest(prompt)).items() >= sent.items()
 
 
-def test_the_rest_of_a_generation() -> None:
+def test_generation_options() -> None:
     request = GenerateRequest(
         TextPrompt("x"),
         max_tokens=9,
@@ -156,7 +156,7 @@ def test_the_rest_of_a_generation() -> None:
     assert body(request)["stop"] == ["end"]
 
 
-def test_what_must_be_exact_is_asked_of_each_in_its_way() -> None:
+def test_deterministic_requests() -> None:
     request = GenerateRequest(TextPrompt("x"), deterministic=True)
     assert body(request, deterministic=True, paddock=True)["deterministic"] is True
     llama_server = body(request, deterministic=True)
@@ -173,12 +173,12 @@ def test_what_must_be_exact_is_asked_of_each_in_its_way() -> None:
         (GenerateRequest(ChatPrompt([{"role": "assistant", "content": "x"}])), "add_generation_prompt"),
     ],
 )
-def test_what_a_llama_server_would_drop_is_known_beforehand(request_: GenerateRequest, param: str) -> None:
+def test_unsupported_by_llama_server(request_: GenerateRequest, param: str) -> None:
     refusal = unsupported(request_, paddock=False, slots=1, deterministic=False)
     assert refusal is not None and refusal.param == param
 
 
-def test_exactness_needs_a_single_slot() -> None:
+def test_determinism_needs_a_single_slot() -> None:
     request = GenerateRequest(TextPrompt("x"))
     assert unsupported(request, paddock=False, slots=1, deterministic=True) is None
     assert unsupported(request, paddock=True, slots=4, deterministic=True) is None

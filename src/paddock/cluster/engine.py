@@ -1,4 +1,4 @@
-"""A replica on a node: one model with a worker of its own, asked through Ray."""
+"""A replica on a cluster node: one model with its own worker, called through Ray."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from ray import serve
 
 from paddock import logs
-from paddock.cluster.replicas import Answer, Failed, Taken, Told, encode
+from paddock.cluster.replicas import AcceptedBy, Answer, Deltas, Failed, encode
 from paddock.config import Settings
 from paddock.errors import ModelLoadFailed, PaddockError
 from paddock.fleet import Lifecycle, Machine, Rules, has_gpu, llamacpp_levels, llamacpp_totals, open_catalogue
@@ -23,10 +23,10 @@ from paddock.types import GenerateRequest, PoolRequest, TextQuestion
 from paddock.wire import Delta, Problem, Slots
 
 _MOST_FAILURES = 3
-_MESSAGES = 100
-"""In a second, of all answers of a replica together, as long as none waits longer than ..."""
-_LONGEST = 0.1
-"""... so many seconds."""
+_MESSAGES_PER_SECOND = 100
+"""The target rate of stream messages of a replica."""
+_MAX_DELAY = 0.1
+"""Seconds that a delta waits at most to be sent with others."""
 
 _request = msgspec.msgpack.Decoder(GenerateRequest)
 _pool_request = msgspec.msgpack.Decoder(PoolRequest)
@@ -34,61 +34,65 @@ _question = msgspec.msgpack.Decoder(TextQuestion)
 
 
 class Engine:
-    """Ray makes one for each replica, has it placed on a node, and asks now and then how it is.
+    """Ray creates one per replica, places it on a node and checks its health.
 
-    A crash of native code ends the worker alone, which is started anew as on a single machine. What goes wrong is told
-    as a message, so that nothing but the loss of this process is an error of Ray's.
+    A native crash ends only the worker, which is restarted as on a single machine. Errors are sent as messages, so that
+    an exception from Ray always means the loss of this process.
     """
 
     async def __init__(self, settings: dict[str, Any], name: str, digest: str) -> None:  # type: ignore[misc]
         self._digest = digest
-        self._answering = 0
-        said = Settings.model_validate(settings)
-        logs.configure(level=said.server.log_level, form=said.server.log_format, disabled=said.server.log_disable)
-        manager = said.model_manager
+        self._streams = 0
+        configured = Settings.model_validate(settings)
+        logs.configure(
+            level=configured.server.log_level, form=configured.server.log_format, disabled=configured.server.log_disable
+        )
+        manager = configured.model_manager
         model = open_catalogue(manager).named(name)
         self._model = replace(model, pinned=True, replicas=(), idle_timeout=0)
         self._lifecycle = Lifecycle([self._model], Rules.of(manager), Machine(), gpu=has_gpu())
         worker = await self._worker()
         if worker.info is None:
-            raise ModelLoadFailed(f"{name} was loaded and says nothing of itself")
+            raise ModelLoadFailed(f"{name} was loaded without any info")
         self._info = worker.info
         self.replica = serve.get_replica_context().replica_id.unique_id
 
-    # ── what gateways ask ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── called by gateways ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def generate(self, chain: tuple[int, ...], request: bytes) -> AsyncGenerator[bytes]:
-        """`chain` is for the router, which has chosen this replica by it."""
+        """`chain` is for the router, which chose this replica by it."""
         attempt = None
         try:
             worker = await self._worker()
             attempt = worker.generate(_request.decode(request))
             await attempt.accepted()
             yield encode(
-                Taken(self.replica, attempt.fingerprint, attempt.n_ctx, attempt.prompt_tokens, attempt.prompt or None)
+                AcceptedBy(
+                    self.replica, attempt.fingerprint, attempt.n_ctx, attempt.prompt_tokens, attempt.prompt or None
+                )
             )
-            async for deltas in self._in_portions(attempt):
-                yield encode(Told(deltas))
+            async for deltas in self._batched(attempt):
+                yield encode(Deltas(deltas))
         except PaddockError as error:
             yield encode(Failed(Problem.of(error)))
         finally:
             if attempt is not None:
                 attempt.close()
 
-    async def _in_portions(self, attempt: Attempt) -> AsyncGenerator[list[Delta]]:
-        """A message costs Ray about as much as some small models need for a token, whatever is in it. The first of an
-        answer comes at once; then each waits for others, the longer the more answers there are beside it.
+    async def _batched(self, attempt: Attempt) -> AsyncGenerator[list[Delta]]:
+        """A Ray message costs about as much as a token of a small model. The first delta is sent at once; later ones
+        are batched, for longer the more streams there are.
         """
         due = 0.0
-        self._answering += 1
+        self._streams += 1
         try:
             async for delta in attempt:
                 if delta.finish is None and (early := due - time.monotonic()) > 0:
                     await asyncio.sleep(early)
                 yield [delta, *attempt.received()]
-                due = time.monotonic() + min(_LONGEST, self._answering / _MESSAGES)
+                due = time.monotonic() + min(_MAX_DELAY, self._streams / _MESSAGES_PER_SECOND)
         finally:
-            self._answering -= 1
+            self._streams -= 1
 
     async def ask(self, question: bytes) -> bytes:
         try:
@@ -113,16 +117,16 @@ class Engine:
         return encode(answer)
 
     async def digest(self) -> str:
-        """Of what it was deployed with."""
+        """The digest of its settings."""
         return self._digest
 
     async def describe(self) -> bytes:
         return encode(self._info)
 
-    # ── what Ray asks ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── called by Ray ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def record_replica_metadata(self) -> dict[str, Any]:
-        """What stays the same: every gateway has it of every replica."""
+        """Constant values; every gateway gets them from every replica."""
         return {
             "fingerprint": self._info.fingerprint,
             "slots": self._info.n_slots,
@@ -130,7 +134,7 @@ class Engine:
         }
 
     async def record_routing_stats(self) -> dict[str, Any]:
-        """What changes, every few seconds."""
+        """Changing values, read every few seconds."""
         status = self._lifecycle.status(self._model.name)
         record = self._lifecycle.records.of(self._model.name)
         return {
@@ -142,13 +146,13 @@ class Engine:
         }
 
     async def check_health(self) -> None:
-        """Raises where a new replica is the better cure: its worker has failed again and again."""
+        """Raises after repeated failures of its worker, so that Ray replaces the replica."""
         status = self._lifecycle.status(self._model.name)
         if status.failures > _MOST_FAILURES:
             raise ModelLoadFailed(f"{self._model.name} failed {status.failures} times: {status.failure}")
 
     async def __del__(self) -> None:
-        if hasattr(self, "_lifecycle"):  # else there was nothing to serve
+        if hasattr(self, "_lifecycle"):  # else the constructor failed
             await self._lifecycle.close()
 
     async def _worker(self) -> WorkerProcess:

@@ -10,7 +10,7 @@ from ray import serve
 from paddock import logs
 from paddock.cluster.link import RayLink, translated
 from paddock.cluster.names import GATEWAY, application_of, on_cluster
-from paddock.cluster.replicas import ClusterPool
+from paddock.cluster.replicas import ClusterReplicas
 from paddock.cluster.response_batching import BatchedResponses
 from paddock.config import Settings
 from paddock.errors import PaddockError, StartupError
@@ -46,7 +46,7 @@ class ClusterGateway:
         self._fleet = Fleet(
             on_cluster(open_catalogue(manager)),
             Rules.of(manager),
-            connect=lambda model: ClusterPool(
+            connect=lambda model: ClusterReplicas(
                 model.name, RayLink(model.name, application_of(name, model.name)), wait_timeout=manager.wait_timeout
             ),
         )

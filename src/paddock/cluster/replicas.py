@@ -1,6 +1,4 @@
-"""Replicas that a cluster has come and go: it decides how many there are and who is asked. Here is the way to them, as
-the fleet knows it; `cluster.link` is what carries it.
-"""
+"""The replicas of a model on a cluster. The cluster scales them and routes requests; `cluster.link` sends them."""
 
 from __future__ import annotations
 
@@ -21,15 +19,15 @@ from paddock.types import Adapters, GenerateRequest, ModelInfo, PoolRequest, Slo
 from paddock.wire import Delta, Pooled, Problem, Slots, Text, Tokens
 
 _ATTEMPTS = 3
-_LOOK_WAIT = 10.0
-_LEARNT_EVERY = 60.0
+_SLOTS_TIMEOUT = 10.0
+_INFO_INTERVAL = 60.0
 
 
-# ── what is said on the way ──────────────────────────────────────────────────────────────────────────────────────────
+# ── messages ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Taken(msgspec.Struct, frozen=True, omit_defaults=True, tag="taken"):
-    """The first thing that is heard of a request: who has it, and that its prompt is understood."""
+class AcceptedBy(msgspec.Struct, frozen=True, omit_defaults=True, tag="taken"):
+    """The first message: a replica has accepted the request."""
 
     replica: str
     fingerprint: str
@@ -38,8 +36,8 @@ class Taken(msgspec.Struct, frozen=True, omit_defaults=True, tag="taken"):
     prompt: list[tuple[int, bytes]] | None = None
 
 
-class Told(msgspec.Struct, frozen=True, tag="told"):
-    """More of its answers."""
+class Deltas(msgspec.Struct, frozen=True, tag="told"):
+    """The next deltas of a response."""
 
     deltas: list[Delta]
 
@@ -50,7 +48,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
 
 Answer = Tokens | Text | Pooled | Slots | Failed
 encode = msgspec.msgpack.Encoder().encode
-_heard = msgspec.msgpack.Decoder(Taken | Told | Failed)
+_stream_message = msgspec.msgpack.Decoder(AcceptedBy | Deltas | Failed)
 _answer = msgspec.msgpack.Decoder(Answer)
 _info = msgspec.msgpack.Decoder(ModelInfo)
 
@@ -62,45 +60,45 @@ class Stream(Protocol):
 
 
 class Link(Protocol):
-    """What carries requests to the replicas of one model. Whatever goes wrong with it is a `PaddockError`."""
+    """Sends requests to the replicas of one model. Raises `PaddockError`."""
 
     def generate(self, chain: tuple[int, ...], request: bytes) -> Stream: ...
     async def call(self, method: str, *arguments: Any) -> bytes:
-        """By whichever replica."""
+        """Call any replica."""
 
     async def call_all(self, method: str) -> list[bytes]:
-        """By each."""
+        """Call each replica."""
 
     def seen(self) -> list[ReplicaStatus]:
-        """How the replicas were when they last said so."""
+        """The replicas' last reported status."""
 
 
-# ── the way in ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the replica set ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class ClusterPool:
+class ClusterReplicas:
     """Implements `replica.Replicas`."""
 
     def __init__(self, name: str, link: Link, *, wait_timeout: float) -> None:
-        """A request that nobody takes within `wait_timeout` seconds is refused."""
+        """A request that no replica accepts within `wait_timeout` seconds is refused."""
         self.name = name
         self.link = link
         self.wait_timeout = wait_timeout
         self.retried: Counter[str] = Counter()
-        """By replica that failed before anything was told."""
+        """Retried requests, by the replica that failed."""
         self.tokens: Counter[str] = Counter()
-        """What has been heard of each, token by token."""
+        """Received tokens, by replica."""
         self.outcomes: dict[str, Counter[str]] = {}
-        """How requests to each ended: `ok`, `left`, or the code of an error."""
+        """How requests to each replica ended: `ok`, `left` or an error code."""
         self._info: ModelInfo | None = None
         self._attempts: set[ClusterAttempt] = set()
-        self._unused = asyncio.Event()
-        self._unused.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
         self._ended: PaddockError | None = None
-        self._learning: asyncio.Task[None] | None = None
+        self._info_task: asyncio.Task[None] | None = None
 
-    def entrance(self, request: GenerateRequest | None) -> ClusterEntrance:
-        return ClusterEntrance(self, request)
+    def dispatch(self, request: GenerateRequest | None) -> ClusterDispatch:
+        return ClusterDispatch(self, request)
 
     def status(self) -> list[ReplicaStatus]:
         seen = self.link.seen()
@@ -116,7 +114,7 @@ class ClusterPool:
         ]
 
     def _forget_all_but(self, names: set[str]) -> None:
-        """A replica's name is never another's."""
+        """Names of replicas are never reused."""
         for counts in (self.retried, self.tokens, self.outcomes):
             for name in [name for name in counts if name not in names]:
                 del counts[name]
@@ -129,120 +127,124 @@ class ClusterPool:
 
     async def slots(self) -> list[SlotState]:
         try:
-            async with asyncio.timeout(_LOOK_WAIT):
+            async with asyncio.timeout(_SLOTS_TIMEOUT):
                 answers = [_answer.decode(answer) for answer in await self.link.call_all("slots")]
         except TimeoutError:
-            raise Unavailable(f"not every replica of {self.name} answers", retry_after=1) from None
+            raise Unavailable(
+                f"not all replicas of {self.name} returned their slots within {_SLOTS_TIMEOUT:g} s", retry_after=1
+            ) from None
         return [slot for answer in answers if isinstance(answer, Slots) for slot in answer.slots]
 
     def drain(self, name: str) -> Coroutine[None, None, None]:
-        raise self._not_ours()
+        raise self._not_supported()
 
     def undrain(self, name: str) -> bool:
-        raise self._not_ours()
+        raise self._not_supported()
 
-    def _not_ours(self) -> NotSupported:
-        return NotSupported(f"the cluster has the replicas of {self.name} come and go", param="replica")
+    def _not_supported(self) -> NotSupported:
+        return NotSupported(f"the cluster manages the replicas of {self.name}", param="replica")
 
     def start(self) -> None:
-        if self._learning is None:
-            self._learning = asyncio.get_running_loop().create_task(self._learn())
+        if self._info_task is None:
+            self._info_task = asyncio.get_running_loop().create_task(self._refresh_info())
 
     async def retire(self) -> None:
-        self._ended = ModelUnloaded(f"the replicas of {self.name} have just changed: ask again", retry_after=1)
-        await self._unused.wait()
+        self._ended = ModelUnloaded(f"the replicas of {self.name} have changed: send the request again", retry_after=1)
+        await self._idle.wait()
         await self.close()
 
     async def stop(self, grace: float) -> None:
         self._ended = ServerStopping("the server is stopping")
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
-                await self._unused.wait()
+                await self._idle.wait()
         for attempt in list(self._attempts):
             attempt.fail(self._ended)
 
     async def close(self) -> None:
-        if self._learning is not None:
-            self._learning.cancel()
-            await asyncio.gather(self._learning, return_exceptions=True)
+        if self._info_task is not None:
+            self._info_task.cancel()
+            await asyncio.gather(self._info_task, return_exceptions=True)
         for attempt in list(self._attempts):
             attempt.fail(ServerStopping("the server is stopping"))
 
     def began(self, attempt: ClusterAttempt) -> None:
         self._attempts.add(attempt)
-        self._unused.clear()
+        self._idle.clear()
 
     def ended(self, attempt: ClusterAttempt, replica: str, outcome: str) -> None:
         self._attempts.discard(attempt)
         self.outcomes.setdefault(replica, Counter())[outcome] += 1
         if not self._attempts:
-            self._unused.set()
+            self._idle.set()
 
     def refuse_if_ended(self) -> None:
         if self._ended is not None:
             raise self._ended
 
-    async def _learn(self) -> None:
-        """What the model says of itself, once one replica is there; and again now and then: it may be exchanged."""
+    async def _refresh_info(self) -> None:
+        """Read the model's info from any replica, again from time to time: the model may be replaced."""
         while True:
             try:
                 self._info = _info.decode(await self.link.call("describe"))
-                await asyncio.sleep(_LEARNT_EVERY)
+                await asyncio.sleep(_INFO_INTERVAL)
             except PaddockError:
                 await asyncio.sleep(1)
 
 
-class ClusterEntrance:
-    """One request's way to a replica, which is also what asks it."""
+class ClusterDispatch:
+    """The dispatch of one request, and its backend."""
 
-    def __init__(self, pool: ClusterPool, request: GenerateRequest | None) -> None:
-        self._pool = pool
+    def __init__(self, replicas: ClusterReplicas, request: GenerateRequest | None) -> None:
+        self._replicas = replicas
         self._chain = chain_for(request)
         self._retries = Retries(_ATTEMPTS)
         self.replica = ""
 
-    async def enter(self) -> ClusterEntrance:
-        self._pool.refuse_if_ended()
+    async def acquire(self) -> ClusterDispatch:
+        self._replicas.refuse_if_ended()
         self.replica = ""
         return self
 
-    def may_go_elsewhere(self, error: PaddockError) -> bool:
+    def should_retry(self, error: PaddockError) -> bool:
         if not self._retries.allow(error):
             return False
-        self._pool.retried[self.replica] += 1
+        self._replicas.retried[self.replica] += 1
         return True
 
     def generate(self, request: GenerateRequest) -> ClusterAttempt:
-        stream = self._pool.link.generate(self._chain, encode(request))
-        return ClusterAttempt(self._pool, self, stream, request)
+        stream = self._replicas.link.generate(self._chain, encode(request))
+        return ClusterAttempt(self._replicas, self, stream, request)
 
     async def ask(self, question: TextQuestion) -> Tokens | Text:
-        answer = await self._called("ask", encode(question))
-        assert isinstance(answer, Tokens | Text), "a question about text has such an answer"
+        answer = await self._call("ask", encode(question))
+        assert isinstance(answer, Tokens | Text), "the reply to a text question"
         return answer
 
-    async def pool(self, request: PoolRequest, begun: Callable[[int], None]) -> Pooled:
-        answer = await self._called("pool", encode(request))
-        assert isinstance(answer, Pooled), "vectors were asked for"
+    async def pool(self, request: PoolRequest, on_progress: Callable[[int], None]) -> Pooled:
+        answer = await self._call("pool", encode(request))
+        assert isinstance(answer, Pooled), "the reply to a pooling request"
         return answer
 
-    async def _called(self, method: str, argument: bytes) -> Answer:
+    async def _call(self, method: str, argument: bytes) -> Answer:
         try:
-            async with asyncio.timeout(self._pool.wait_timeout):
-                answer: Answer = _answer.decode(await self._pool.link.call(method, argument))
+            async with asyncio.timeout(self._replicas.wait_timeout):
+                answer: Answer = _answer.decode(await self._replicas.link.call(method, argument))
         except TimeoutError:
-            raise nobody(self._pool) from None
+            raise _no_replica(self._replicas) from None
         if isinstance(answer, Failed):
             raise answer.problem.error()
         return answer
 
 
 class ClusterAttempt:
-    """A request on the cluster. Cancelling its stream tells the replica that nobody wants the rest."""
+    """A request running on the cluster. Cancelling its stream cancels the request on the replica."""
 
-    def __init__(self, pool: ClusterPool, entrance: ClusterEntrance, stream: Stream, request: GenerateRequest) -> None:
-        self._pool = pool
-        self._entrance = entrance
+    def __init__(
+        self, replicas: ClusterReplicas, dispatch: ClusterDispatch, stream: Stream, request: GenerateRequest
+    ) -> None:
+        self._replicas = replicas
+        self._dispatch = dispatch
         self._stream = stream
         self.answers = self._unread = request.n
         self.adapters: Adapters = request.adapters
@@ -250,22 +252,22 @@ class ClusterAttempt:
         self.prompt: list[tuple[int, bytes]] = []
         self.fingerprint = ""
         self.n_ctx = 0
-        self._heard: deque[Delta] = deque()
+        self._received: deque[Delta] = deque()
         self._failure: PaddockError | None = None
         self._over = False
-        pool.began(self)
+        replicas.began(self)
 
     async def accepted(self) -> None:
         try:
-            async with asyncio.timeout(self._pool.wait_timeout):
-                taken = await self._next()
+            async with asyncio.timeout(self._replicas.wait_timeout):
+                accepted = await self._next()
         except TimeoutError:
             self._end(NoReplica.code)
-            raise nobody(self._pool) from None
-        assert isinstance(taken, Taken), "a replica takes a request before it answers"
-        self._entrance.replica = taken.replica
-        self.prompt_tokens, self.prompt = taken.prompt_tokens, taken.prompt or []
-        self.fingerprint, self.n_ctx = taken.fingerprint, taken.n_ctx
+            raise _no_replica(self._replicas) from None
+        assert isinstance(accepted, AcceptedBy), "a replica accepts a request first"
+        self._dispatch.replica = accepted.replica
+        self.prompt_tokens, self.prompt = accepted.prompt_tokens, accepted.prompt or []
+        self.fingerprint, self.n_ctx = accepted.fingerprint, accepted.n_ctx
 
     def __aiter__(self) -> ClusterAttempt:
         return self
@@ -273,13 +275,13 @@ class ClusterAttempt:
     async def __anext__(self) -> Delta:
         if self._over:
             raise StopAsyncIteration
-        while not self._heard:
-            told = await self._next()
-            assert isinstance(told, Told), "a request is taken once"
-            self._heard.extend(told.deltas)
-        delta = self._heard.popleft()
+        while not self._received:
+            message = await self._next()
+            assert isinstance(message, Deltas), "a request is accepted once"
+            self._received.extend(message.deltas)
+        delta = self._received.popleft()
         if delta.progress is None:
-            self._pool.tokens[self._entrance.replica] += 1
+            self._replicas.tokens[self._dispatch.replica] += 1
         if delta.finish is not None:
             self._unread -= 1
             if self._unread == 0:
@@ -290,19 +292,21 @@ class ClusterAttempt:
         self._end("left")
 
     def fail(self, error: PaddockError) -> None:
-        """End it with this error, whatever the replica is doing."""
+        """End it with this error now."""
         self._failure = error
         self._stream.cancel()
 
-    async def _next(self) -> Taken | Told:
+    async def _next(self) -> AcceptedBy | Deltas:
         try:
-            message: Taken | Told | Failed = _heard.decode(await anext(self._stream))
+            message: AcceptedBy | Deltas | Failed = _stream_message.decode(await anext(self._stream))
         except PaddockError as error:
             self._end((self._failure or error).code)
             raise self._failure or error from None
         except StopAsyncIteration:
             self._end(PaddockError.code)
-            raise PaddockError(f"a replica of {self._pool.name} ended an answer too early") from None
+            raise PaddockError(
+                f"a replica of {self._replicas.name} ended the response without a finish reason"
+            ) from None
         if isinstance(message, Failed):
             self._end(message.problem.code)
             raise message.problem.error()
@@ -313,11 +317,12 @@ class ClusterAttempt:
             self._over = True
             if outcome != "ok":
                 self._stream.cancel()
-            self._pool.ended(self, self._entrance.replica, outcome)
+            self._replicas.ended(self, self._dispatch.replica, outcome)
 
 
-def nobody(pool: ClusterPool) -> NoReplica:
-    there = len(pool.status())
+def _no_replica(replicas: ClusterReplicas) -> NoReplica:
+    count = len(replicas.status())
     return NoReplica(
-        f"none of the {there} replicas of {pool.name} took the request within {pool.wait_timeout:g} s", retry_after=10
+        f"none of the {count} replicas of {replicas.name} accepted the request within {replicas.wait_timeout:g} s",
+        retry_after=10,
     )

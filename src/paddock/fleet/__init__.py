@@ -5,7 +5,6 @@ from paddock.fleet.catalogue.catalogue import Catalogue
 from paddock.fleet.catalogue.description import Description
 from paddock.fleet.catalogue.files import scan_files
 from paddock.fleet.catalogue.model import Model
-from paddock.fleet.generation import Generation
 from paddock.fleet.lifecycle.lifecycle import Lifecycle
 from paddock.fleet.lifecycle.live_feed import FleetSnapshot, ModelSnapshot
 from paddock.fleet.lifecycle.model_state import ModelStatus
@@ -16,6 +15,7 @@ from paddock.fleet.memory.estimate import Estimate
 from paddock.fleet.memory.machine import Machine, host_memory_available
 from paddock.fleet.process.environment import has_gpu
 from paddock.fleet.process.llama_metrics import llamacpp_levels, llamacpp_totals
+from paddock.fleet.requests.generation import Generation
 from paddock.fleet.requests.request_record import RequestRecord
 from paddock.replicas.replica import ReplicaStatus
 

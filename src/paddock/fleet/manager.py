@@ -1,4 +1,4 @@
-"""The models as the gateway knows them: asked for generations, vectors and facts, by name."""
+"""The gateway's interface to the models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from paddock.fleet.catalogue.adapters import default_adapters, parse_adapters
 from paddock.fleet.catalogue.catalogue import Catalogue
 from paddock.fleet.catalogue.kinds import kind_of
 from paddock.fleet.catalogue.model import Model
-from paddock.fleet.generation import Generation, OneWorker
 from paddock.fleet.lifecycle.lifecycle import Lifecycle
 from paddock.fleet.lifecycle.live_feed import LiveFeed
 from paddock.fleet.lifecycle.model_state import ModelStatus, combined_status
@@ -28,8 +27,9 @@ from paddock.fleet.lifecycle.rules import Rules
 from paddock.fleet.memory.accounts import Memory
 from paddock.fleet.memory.machine import Machine
 from paddock.fleet.process.environment import has_gpu
+from paddock.fleet.requests.generation import Generation, WorkerDispatch
 from paddock.fleet.requests.request_record import CANCELLED, OK, RequestRecord
-from paddock.replicas.replica import Entrance, MakesVectors, Replicas, ReplicaStatus, Serving
+from paddock.replicas.replica import Backend, Dispatch, PoolingBackend, Replicas, ReplicaStatus
 from paddock.replicas.retries import MOST_RESTARTS
 from paddock.types import (
     Adapters,
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class Fleet:
-    """What the gateway asks of the models. Whether one must be loaded first is the lifecycle's business."""
+    """Serves requests to models; the lifecycle loads them as needed."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Fleet:
         memory: Memory | None = None,
         connect: Callable[[Model], Replicas] | None = None,
     ) -> None:
-        """`connect` opens the replicas of a model that is served on a cluster."""
+        """`connect` returns the replicas of a model on a cluster."""
         self.catalogue = catalogue
         rules = self._rules = rules or Rules()
         self._lifecycle = Lifecycle(_worker_models(catalogue), rules, memory or Machine(), gpu=has_gpu())
@@ -67,7 +67,7 @@ class Fleet:
         self.live_feed = LiveFeed(self._lifecycle, lambda: self.catalogue, self._status)
         self._adapters: dict[str, Adapters] = {}
         self._templates: dict[str, str] = {}
-        """Chat templates that were changed since the settings were read."""
+        """Chat templates changed since the last reload."""
         self._preloading: dict[str, asyncio.Task[None]] = {}
         self._quarantines: dict[str, asyncio.Lock] = {}
         self._observers: list[Callable[[RequestRecord], None]] = []
@@ -77,43 +77,43 @@ class Fleet:
         return [self._status(model) for model in self.catalogue]
 
     def worker_statuses(self) -> list[ModelStatus]:
-        """The same of every worker: of a model with replicas, each of them that is a worker of ours."""
+        """The status of every local worker: of each model, or of each of its local replicas."""
         return [
-            self._lifecycle.status(member.name) for model in self.catalogue for member in model.worker_models().values()
+            self._lifecycle.status(worker.name) for model in self.catalogue for worker in model.worker_models().values()
         ]
 
     def replicas(self, model: Model) -> list[ReplicaStatus]:
-        """Those that serve it together; none of a model that one worker serves."""
-        pool = self._replica_sets.of(model)
-        return [] if pool is None else pool.status()
+        """Its replicas; empty if one worker serves it."""
+        replicas = self._replica_sets.of(model)
+        return [] if replicas is None else replicas.status()
 
     @property
     def records(self) -> Records:
-        """What has happened to the models so far."""
+        """The counters of the models."""
         return self._lifecycle.records
 
     @property
     def memory_limit(self) -> Bytes:
-        """The most that all models together may take, on devices where somebody has set one."""
+        """The configured memory limits."""
         return self._rules.memory_limit
 
     @property
     def cache_ram(self) -> int:
-        """Bytes of host memory for the prefixes of all models together."""
+        """Bytes of host memory for the prefix caches of all models."""
         return self._rules.cache_ram
 
-    def observe(self, told: Callable[[RequestRecord], None]) -> None:
-        """Be told of every request when it has ended, in the context of whoever made it."""
-        self._observers.append(told)
+    def observe(self, observer: Callable[[RequestRecord], None]) -> None:
+        """Call `observer` at the end of every request, in the context of its caller."""
+        self._observers.append(observer)
 
     async def generate(self, model: Model, request: GenerateRequest) -> Generation:
-        """Have the model loaded if need be, and the request accepted by its worker."""
+        """Load the model if necessary, and wait until its worker accepts the request."""
         if (kind := kind_of(await self.pooling(model))) != "generation":
             raise InvalidRequest(f"{model.name} is served for {kind}: it does not generate text", param="model")
 
         record = RequestRecord(model.name, "generation", request.origin, self._ended)
         quarantine = self._quarantines.setdefault(model.name, asyncio.Lock())
-        generation = Generation(request, self._entrance(model, request), record, quarantine)
+        generation = Generation(request, self._dispatch(model, request), record, quarantine)
         try:
             await generation.begin()
         except BaseException:
@@ -122,9 +122,9 @@ class Fleet:
         return generation
 
     def progress(self, model: Model) -> str:
-        """How far a model is that is waited for, in a few words."""
+        """What a request for this model waits for."""
         if all(other.name != model.name for other in self.catalogue):
-            return f"waiting for {model.name}, which is not served any more"
+            return f"waiting for {model.name}, which is no longer served"
         if model.clustered:
             return f"waiting for a replica of {model.name}"
         status = self._status(model)
@@ -134,14 +134,14 @@ class Fleet:
             case "loaded":
                 return f"reading the prompt for {model.name}"
             case _:
-                return f"waiting for room for {model.name}"
+                return f"waiting for memory for {model.name}"
 
     async def pool(
         self,
         model: Model,
         kind: ModelKind,
         request: PoolRequest,
-        begun: Callable[[int], None] = lambda _: None,
+        on_progress: Callable[[int], None] = lambda _: None,
     ) -> Pooled:
         """Have vectors made, or scores given, by a model of that kind. Who stops waiting is not computed for.
 
@@ -157,16 +157,16 @@ class Fleet:
 
         def computed(tokens: int) -> None:
             record.prompt_tokens = tokens
-            begun(tokens)
+            on_progress(tokens)
 
-        async def pooled(worker: Serving) -> Pooled:
-            if not isinstance(worker, MakesVectors):
-                raise NotSupported(f"{model.name} is served elsewhere, where only text is generated", param="model")
+        async def pooled(worker: Backend) -> Pooled:
+            if not isinstance(worker, PoolingBackend):
+                raise NotSupported(f"{model.name} has remote replicas, which only generate text", param="model")
             record.model_ready()
             return await worker.pool(request, computed)
 
         try:
-            answer = await self._answered(model, pooled)
+            answer = await self._ask_with_retries(model, pooled)
             record.prompt_tokens = answer.tokens
             record.end(OK)
             return answer
@@ -177,41 +177,38 @@ class Fleet:
             record.end(CANCELLED)
 
     async def pooling(self, model: Model) -> Pooling | None:
-        """How the model makes vectors; None if it generates text. Reads its file's header at most."""
+        """The model's pooling; None if it generates text. Reads its header at most."""
         info = None if model.replicas else self.info(model)
         return info.pooling if info is not None else await asyncio.to_thread(model.pooling)
 
     async def kind(self, model: Model) -> ModelKind | None:
-        """What the model is served for; None if it cannot be served as the operator wants. Wakes nothing."""
+        """What the model is served for; None if it does not support the requested kind. Loads nothing."""
         return await asyncio.to_thread(model.kind)
 
     async def slots(self, model: Model) -> list[SlotState]:
-        """The running places of a loaded model; none while it is not loaded. Wakes nothing.
-
-        Those of replicas are numbered on from one to the next.
-        """
-        if (pool := self._replica_sets.of(model)) is not None:
-            return [msgspec.structs.replace(slot, id=number) for number, slot in enumerate(await pool.slots())]
+        """The slots of a model, numbered over all its replicas; empty while it is not loaded. Loads nothing."""
+        if (replicas := self._replica_sets.of(model)) is not None:
+            return [msgspec.structs.replace(slot, id=number) for number, slot in enumerate(await replicas.slots())]
         worker = self._lifecycle.worker(model.name)
         return [] if worker is None else await worker.slots()
 
     async def act_on_slot(self, model: Model, action: SlotAction) -> SlotDone:
-        """Save, restore or erase what a slot remembers, as soon as the slot is free."""
+        """Save, restore or erase a slot, once it is free."""
         if (kind := kind_of(await self.pooling(model))) != "generation":
-            raise NotSupported(f"{model.name} is served for {kind}: its slot remembers nothing", param="model")
+            raise NotSupported(f"{model.name} is served for {kind}: its slots hold no prompts", param="model")
         if model.replicas or model.clustered:
             raise NotSupported(
-                f"{model.name} has several replicas: their slots are not saved or restored", param="model"
+                f"{model.name} has replicas: slots can be saved and restored only with one worker", param="model"
             )
         worker = await self._lifecycle.ensure_loaded(model.name)
-        return await worker.act(action)
+        return await worker.act_on_slot(action)
 
     async def ask(self, model: Model, question: TextQuestion) -> Tokens | Text:
-        """What only a model's vocabulary or template can tell; it is loaded if need be."""
-        return await self._answered(model, lambda serving: serving.ask(question))
+        """Tokenize, detokenize or render; loads the model if necessary."""
+        return await self._ask_with_retries(model, lambda backend: backend.ask(question))
 
     def adapters(self, model: Model) -> Adapters:
-        """Those that act on requests which do not say so themselves, whether the model is loaded or not."""
+        """The default adapters for requests that list none."""
         chosen = self._adapters.get(model.name)
         return default_adapters(model.adapters) if chosen is None else chosen
 
@@ -220,22 +217,20 @@ class Fleet:
         return self.adapters(model) if listed is None else parse_adapters(model.adapters, listed, param="lora")
 
     def set_adapters(self, model: Model, listed: Sequence[tuple[int, float]]) -> None:
-        """From now on just these act, for requests that come later. Raises `InvalidRequest`."""
+        """Set the default adapters for later requests. Raises `InvalidRequest`."""
         self._adapters[model.name] = parse_adapters(model.adapters, listed, param="")
 
     def info(self, model: Model) -> ModelInfo | None:
-        """What a loaded model says of itself; None while it is not loaded."""
-        if (pool := self._replica_sets.of(model)) is not None:
-            return pool.info
+        """The info of a loaded model; None while it is not loaded."""
+        if (replicas := self._replica_sets.of(model)) is not None:
+            return replicas.info
         worker = self._lifecycle.worker(model.name)
         return None if worker is None else worker.info
 
-    # ── the operator's ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── operations ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def preload(self, on_failure: Callable[[Model, PaddockError], None] = lambda model, error: None) -> None:
-        """Begin to load what is to be there from the start, and to look after those who serve elsewhere.
-        `on_failure` is called for each model that cannot be loaded.
-        """
+        """Start to load the preloaded models, and to check remote replicas. `on_failure` gets each failed load."""
         self._replica_sets.start()
         for model in self.catalogue:
             if (model.preload or model.pinned) and not model.clustered:
@@ -243,25 +238,25 @@ class Fleet:
                 self._preloading[model.name] = task
 
     def is_preloading(self, model: Model) -> bool:
-        """Whether its load at the start of the server is not over yet."""
+        """Whether its preload is still running."""
         return model.name in self._preloading
 
     async def load(self, model: Model) -> None:
-        """Have a model there, with all its replicas, whatever it did before. Raises what kept it from coming."""
-        _must_be_ours(model)
-        names = [member.name for member in model.worker_models().values()]
+        """Load a model with all its replicas, ignoring earlier failures. Raises why it cannot be loaded."""
+        _refuse_cluster(model)
+        names = [worker.name for worker in model.worker_models().values()]
         for name in names:
             self._lifecycle.reset_failures(name)
         await asyncio.gather(*map(self._lifecycle.ensure_loaded, names))
 
     async def unload(self, model: Model) -> bool:
-        """Have a model leave, after those it serves. False if it was not there."""
-        _must_be_ours(model)
-        names = [member.name for member in model.worker_models().values()]
+        """Unload a model after its running requests. False if it was not loaded."""
+        _refuse_cluster(model)
+        names = [worker.name for worker in model.worker_models().values()]
         return any(await asyncio.gather(*map(self._lifecycle.unload, names)))
 
     def drain_replica(self, model: Model, replica: str) -> Coroutine[None, None, None]:
-        """Send nothing to it any more, and wait until it has finished what it has. Raises `InvalidRequest`, at once."""
+        """Send it no new requests, and wait for its running ones. Raises `InvalidRequest` at once."""
         return self._replicas_of(model).drain(replica)
 
     def undrain_replica(self, model: Model, replica: str) -> bool:
@@ -269,8 +264,9 @@ class Fleet:
         return self._replicas_of(model).undrain(replica)
 
     def reload(self, catalogue: Catalogue, rules: Rules, *, keep_templates: bool = False) -> list[str]:
-        """Serve what this catalogue has, and nothing else. Returns the names of those that are new, changed or gone.
-        Templates that were changed since the last reload are kept if asked for, else they are the catalogue's.
+        """Serve the models of this catalogue. Returns the names of new, changed and removed models.
+
+        `keep_templates` keeps chat templates that were changed since the last reload.
         """
         if not keep_templates:
             self._templates.clear()
@@ -285,11 +281,13 @@ class Fleet:
         return changed
 
     def set_chat_template(self, model: Model, template: str) -> None:
-        """Render conversations with this template; empty: with the model's own. A loaded model leaves when it has
-        answered what it has, and the next request loads it anew. A reload of the settings brings back theirs.
+        """Set the chat template; empty: the model's own. A loaded model is unloaded after its running requests. A
+        reload of the settings restores their template.
         """
         if model.is_remote or model.clustered:
-            raise NotSupported(f"{model.name} is served elsewhere, with a template of its own", param="chat_template")
+            raise NotSupported(
+                f"{model.name} is served by other servers, which have their own template", param="chat_template"
+            )
         self._templates[model.name] = template
         self._replace(self._with_templates(self.catalogue))
 
@@ -308,27 +306,27 @@ class Fleet:
         self._replica_sets.replace(catalogue)
 
     async def watch(self) -> AsyncGenerator[ModelStatus]:
-        """How every model is, and then each as something happens to it."""
+        """The status of every model, then of each model that changes."""
         async with aclosing(self._lifecycle.watch()) as names:
             async for name in names:
                 for model in self.catalogue:
-                    if any(member.name == name for member in model.worker_models().values()):
+                    if any(worker.name == name for worker in model.worker_models().values()):
                         yield self._status(model)
 
     @property
     def stopping(self) -> bool:
-        """Nothing new is taken any more."""
+        """Whether new requests are refused."""
         return self._lifecycle.stopping
 
     async def drain(self, grace: float) -> None:
-        """Take nothing new; let what runs finish within `grace` seconds, then end it with an error."""
+        """Refuse new requests; let running ones finish within `grace` seconds, then fail them."""
         self.live_feed.close()
-        for task in list(self._preloading.values()):  # which nobody waits for
+        for task in list(self._preloading.values()):  # no request waits for it
             task.cancel()
         await asyncio.gather(self._lifecycle.drain(grace), self._replica_sets.stop(grace))
 
     def abort(self) -> None:
-        """End everything that runs or loads, now."""
+        """Fail every request and cancel every load, now."""
         self._lifecycle.abort()
 
     async def close(self) -> None:
@@ -338,60 +336,60 @@ class Fleet:
 
     def _ended(self, record: RequestRecord) -> None:
         self.records.of(record.model).add_request(record)
-        for told in self._observers:
-            told(record)
+        for observer in self._observers:
+            observer(record)
 
     def _status(self, model: Model) -> ModelStatus:
-        pool = self._replica_sets.of(model)
-        if pool is None:
+        replicas = self._replica_sets.of(model)
+        if replicas is None:
             return self._lifecycle.status(model.name)
-        members = [self._lifecycle.status(member.name) for member in model.worker_models().values()]
-        return combined_status(model, members, pool.status())
+        workers = [self._lifecycle.status(worker.name) for worker in model.worker_models().values()]
+        return combined_status(model, workers, replicas.status())
 
-    def _entrance(self, model: Model, request: GenerateRequest | None = None) -> Entrance:
-        if (pool := self._replica_sets.of(model)) is None:
+    def _dispatch(self, model: Model, request: GenerateRequest | None = None) -> Dispatch:
+        if (replicas := self._replica_sets.of(model)) is None:
             restarts = 1 if request is None else MOST_RESTARTS
-            return OneWorker(lambda: self._lifecycle.ensure_loaded(model.name), restarts=restarts)
-        return pool.entrance(request)
+            return WorkerDispatch(lambda: self._lifecycle.ensure_loaded(model.name), restarts=restarts)
+        return replicas.dispatch(request)
 
     def _replicas_of(self, model: Model) -> Replicas:
-        pool = self._replica_sets.of(model)
-        if pool is None:
-            raise InvalidRequest(f"{model.name} has no replicas: one worker serves it", param="replica")
-        return pool
+        replicas = self._replica_sets.of(model)
+        if replicas is None:
+            raise InvalidRequest(f"{model.name} has no replicas", param="replica")
+        return replicas
 
-    async def _answered(self, model: Model, ask: Callable[[Serving], Awaitable[T]]) -> T:
-        """An answer that comes all at once: of a worker that dies over it nobody need know, but of a second one."""
-        entrance = self._entrance(model)
+    async def _ask_with_retries(self, model: Model, ask: Callable[[Backend], Awaitable[T]]) -> T:
+        """Call `ask` with a backend; retry after a crash."""
+        dispatch = self._dispatch(model)
         while True:
-            serving = await entrance.enter()
+            backend = await dispatch.acquire()
             try:
-                return await ask(serving)
+                return await ask(backend)
             except PaddockError as error:
-                if not entrance.may_go_elsewhere(error):
+                if not dispatch.should_retry(error):
                     raise
 
     async def _preload(self, model: Model, on_failure: Callable[[Model, PaddockError], None]) -> None:
         try:
             await self.load(model)
         except (ModelUnloaded, ServerStopping):
-            pass  # a reload, /admin/unload or a signal took it away meanwhile: nothing is wrong with it
+            pass  # removed by a reload, /admin/unload or a signal
         except PaddockError as error:
-            _log.error("could not be loaded at the start", model=model.name, error=error.message)
+            _log.error("preload failed", model=model.name, error=error.message)
             on_failure(model, error)
         finally:
             del self._preloading[model.name]
 
 
-def _must_be_ours(model: Model) -> None:
+def _refuse_cluster(model: Model) -> None:
     if model.clustered:
-        raise NotSupported(f"the cluster has the replicas of {model.name} come and go", param="model")
+        raise NotSupported(f"the cluster manages the replicas of {model.name}", param="model")
 
 
 def _no_cluster(model: Model) -> Replicas:
-    raise StartupError(f"{model.name} is served on a cluster; this server has no connection to the cluster")
+    raise StartupError(f"{model.name} needs a cluster; this server has no connection to one")
 
 
 def _worker_models(catalogue: Catalogue) -> list[Model]:
     """Each model that has a worker here, or each of its local replicas."""
-    return [member for model in catalogue for member in model.worker_models().values()]
+    return [worker for model in catalogue for worker in model.worker_models().values()]

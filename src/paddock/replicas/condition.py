@@ -17,7 +17,7 @@ class Condition:
     """`unready` until the first health check."""
     missed: int = 0
     """Unanswered health checks in a row."""
-    life: int = 0
+    epoch: int = 0
     """How often it has recovered."""
     failures: Failures = field(default_factory=Failures)
 
@@ -26,7 +26,7 @@ class Condition:
         if status in (200, 503):
             self.missed = 0
             if self.health == "down":
-                self.life += 1
+                self.epoch += 1
                 self.failures.succeeded()
             self.health = "ready" if status == 200 else "unready"
             return

@@ -1,4 +1,4 @@
-"""A replica that is a llama.cpp-compatible server elsewhere: looked after and question."""
+"""A replica on a remote llama.cpp-compatible server."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ from paddock.wire import Text, Tokens
 _log = structlog.get_logger(__name__)
 
 _INTERVAL = 1.0
-"""Seconds between two looks at how it is."""
-_SCRAPED_EVERY, _LEARNT_EVERY = 5, 30
-"""In looks."""
-_LOST = 5
-"""Looks in a row without an answer after which nobody waits any longer for what is under way there."""
+"""Seconds between two health checks."""
+_SCRAPE_EVERY, _PROPS_EVERY = 5, 30
+"""In health checks."""
+_MOST_MISSED = 5
+"""Unanswered health checks in a row after which its running requests fail."""
 
 
 class RemoteReplica:
@@ -68,22 +68,22 @@ class RemoteReplica:
         self.condition = Condition()
         self.info: ModelInfo | None = None
         self.metrics: Mapping[str, float] = {}
-        """What it counts itself, as it last said."""
+        """Its own metrics, as last scraped."""
         self.tokens = 0
-        """What has been heard from it, token by token."""
+        """Received tokens."""
         self.outcomes: Counter[str] = Counter()
-        """How requests to it ended: `ok`, `left`, or the code of an error."""
+        """How requests to it ended: `ok`, `left` or an error code."""
         self._problem = ""
-        """Why it is not known what it is."""
-        self._others = 0
+        """Why its properties are unknown."""
+        self._foreign_requests = 0
         self._attempts: set[RemoteAttempt] = set()
-        self._unused = asyncio.Event()
-        self._unused.set()
-        self._looks = 0
-        self._looking: asyncio.Lock = asyncio.Lock()
-        self._watching: asyncio.Task[None] | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._check_count = 0
+        self._check_lock: asyncio.Lock = asyncio.Lock()
+        self._checks: asyncio.Task[None] | None = None
 
-    # ── what a pool asks ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the replica interface ─────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def is_paddock(self) -> bool:
@@ -91,26 +91,26 @@ class RemoteReplica:
 
     @property
     def load(self) -> Load:
-        return Load(len(self._attempts) + self._others, 0, self.info.n_slots if self.info is not None else 0)
+        return Load(len(self._attempts) + self._foreign_requests, 0, self.info.n_slots if self.info is not None else 0)
 
     @property
-    def life(self) -> int:
-        return self.condition.life
+    def epoch(self) -> int:
+        return self.condition.epoch
 
     @property
     def usable(self) -> bool:
-        """Another Paddock keeps requests while it loads its model; a llama-server refuses them."""
-        if not self._looks:
+        """Paddock queues requests while its model loads; llama-server refuses them."""
+        if not self._check_count:
             return True
         health = self.condition.health
-        there = self.info is not None and (health == "ready" or (health == "unready" and self.is_paddock))
-        return there and not self.condition.in_backoff(time.monotonic())
+        is_up = self.info is not None and (health == "ready" or (health == "unready" and self.is_paddock))
+        return is_up and not self.condition.in_backoff(time.monotonic())
 
     @property
-    def awake(self) -> bool:
+    def is_loaded(self) -> bool:
         return self.condition.health == "ready"
 
-    def beyond(self, request: GenerateRequest) -> PaddockError | None:
+    def unsupported(self, request: GenerateRequest) -> PaddockError | None:
         if self.info is None:
             return None
         return unsupported(
@@ -120,14 +120,14 @@ class RemoteReplica:
             deterministic=self._deterministic or request.deterministic,
         )
 
-    async def enter(self, *, exact: bool) -> RemoteReplica:
+    async def acquire(self, *, exact: bool) -> RemoteReplica:
         if self.info is None:
-            await self.look()
+            await self.check()
         if exact and self.is_paddock and self.info is not None and not self.info.fingerprint:
-            # It is known once the model is loaded there, which the shortest of answers sees to.
-            shortest = {"model": self._model, "prompt": "a", "n_predict": 1}
-            await self.upstream.post("/completion", shortest, dict[str, Any], slow=True)
-            await self._learn()
+            # The fingerprint is known once the model is loaded, so send a minimal request.
+            minimal = {"model": self._model, "prompt": "a", "n_predict": 1}
+            await self.upstream.post("/completion", minimal, dict[str, Any], slow=True)
+            await self._read_props()
         if not self.usable:
             raise Unavailable(
                 self._problem or f"the replica {self.name} is {self.condition.health}",
@@ -135,19 +135,19 @@ class RemoteReplica:
             )
         return self
 
-    def wake(self) -> None:
-        """It looks after itself."""
+    def start_load(self) -> None:
+        """A remote server loads its model itself."""
 
     async def slots(self) -> list[SlotState]:
         return [slot.state() for slot in await self.upstream.get("/slots", list[Slot])]
 
-    async def leave(self) -> None:
-        await self._unused.wait()
+    async def drain(self) -> None:
+        await self._idle.wait()
 
     async def stop(self, grace: float | None) -> None:
         try:
             async with asyncio.timeout(grace):
-                await self.leave()
+                await self.drain()
         except TimeoutError:
             self.fail_all(ServerStopping("the server is stopping"))
 
@@ -171,62 +171,62 @@ class RemoteReplica:
 
     @property
     def engine(self) -> tuple[str, str]:
-        """What it is, and of which version: a label of metrics, so it stays what it was while the server is down, and
-        does not depend on whether a model is loaded there.
+        """Name and version. These are metric labels, so they do not change while the server is down or its model is
+        unloaded.
         """
         name, version = self._engine
         return name, self._version or version
 
     def start(self) -> None:
-        if self._watching is None:
-            self._watching = asyncio.get_running_loop().create_task(self._watch())
+        if self._checks is None:
+            self._checks = asyncio.get_running_loop().create_task(self._check_loop())
 
     async def close(self) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+        if self._checks is not None:
+            self._checks.cancel()
+            await asyncio.gather(self._checks, return_exceptions=True)
         self.fail_all(ServerStopping("the server is stopping"))
         await self.upstream.close()
 
-    # ── looking after it ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── health checks ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _watch(self) -> None:
+    async def _check_loop(self) -> None:
         while True:
-            await self.look()
+            await self.check()
             await asyncio.sleep(_INTERVAL)
 
-    async def look(self) -> None:
-        """See how it is, and now and then what it is and what it has counted."""
-        async with self._looking:
-            before, life = self.condition.health, self.condition.life
+    async def check(self) -> None:
+        """Check its health; from time to time also read its properties and metrics."""
+        async with self._check_lock:
+            before, epoch = self.condition.health, self.condition.epoch
             self.condition.checked(await self.upstream.health())
             health = self.condition.health
-            if health != before and self._looks:
+            if health != before and self._check_count:
                 write = _log.warning if health == "down" else _log.info
                 write("replica", replica=self.name, url=self.upstream.url, health=health)
             if health == "down":
-                self.info = None  # it may come back as another one
-            if self.condition.missed >= _LOST:
-                self.fail_all(self.upstream.lost("does not answer any more"))
-            due, self._looks = self._looks, self._looks + 1
+                self.info = None  # it may restart with another model
+            if self.condition.missed >= _MOST_MISSED:
+                self.fail_all(self.upstream.lost("stopped answering health checks"))
+            due, self._check_count = self._check_count, self._check_count + 1
             if health != "ready":
                 return
-            known = self.info is not None and bool(self.info.fingerprint) and life == self.condition.life
+            known = self.info is not None and bool(self.info.fingerprint) and epoch == self.condition.epoch
             try:
-                if not known or before != "ready" or due % _LEARNT_EVERY == 0:
-                    await self._learn()
-                if due % _SCRAPED_EVERY == 0:
+                if not known or before != "ready" or due % _PROPS_EVERY == 0:
+                    await self._read_props()
+                if due % _SCRAPE_EVERY == 0:
                     await self._scrape()
                 self._problem = ""
             except PaddockError as error:
                 if error.message != self._problem:
-                    _log.warning("replica does not say what it is", replica=self.name, error=error.message)
+                    _log.warning("cannot read the properties of a replica", replica=self.name, error=error.message)
                 self._problem = error.message
 
-    async def _learn(self) -> None:
+    async def _read_props(self) -> None:
         props = await self.upstream.get("/props", Props)
         self._engine = engine_of(props.build_info)
-        self._alias = props.model_alias  # what it counts under, whatever it also answers to
+        self._alias = props.model_alias  # its label in metrics
         meta: dict[str, Any] = {}
         if not props.build_info.startswith("paddock "):
             models = (await self.upstream.get("/v1/models", Models)).data
@@ -234,7 +234,7 @@ class RemoteReplica:
         self.info = props.info(meta)
 
     async def _scrape(self) -> None:
-        """What it counts, and what others have it do. A llama-server counts with --metrics only; its slots it shows
+        """Read its metrics and the requests of other clients. llama-server has metrics only with --metrics, and slots
         unless started with --no-slots.
         """
         counted: Mapping[str, float] = {}
@@ -245,18 +245,18 @@ class RemoteReplica:
         if PROCESSING not in counted:
             with contextlib.suppress(PaddockError):
                 processing = [slot.is_processing for slot in await self.slots()]
-        # A request that ends during the scrape may still be counted by the other server.
-        self._others = max(0, busy(counted, processing) - max(before, len(self._attempts)))
+        # The server may still count a request that ended during the scrape.
+        self._foreign_requests = max(0, busy(counted, processing) - max(before, len(self._attempts)))
 
-    # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def generate(self, request: GenerateRequest) -> RemoteAttempt:
         attempt = RemoteAttempt(self, request)
         self._attempts.add(attempt)
-        self._unused.clear()
+        self._idle.clear()
         return attempt
 
-    def said(self, request: GenerateRequest) -> tuple[str, dict[str, Any]]:
+    def encode(self, request: GenerateRequest) -> tuple[str, dict[str, Any]]:
         exact = self._deterministic or request.deterministic
         n_ctx = self.info.n_ctx if self.info is not None else 0
         return encode_request(request, self._model, paddock=self.is_paddock, n_ctx=n_ctx, deterministic=exact)
@@ -265,7 +265,7 @@ class RemoteReplica:
         self._attempts.discard(attempt)
         self.outcomes[outcome] += 1
         if not self._attempts:
-            self._unused.set()
+            self._idle.set()
         if outcome == "ok":
             self.condition.succeeded()
         elif isinstance(error, ReplicaFailed | ReplicaLost):

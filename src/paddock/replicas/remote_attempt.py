@@ -1,4 +1,4 @@
-"""One request under way at a llama.cpp-compatible server elsewhere."""
+"""One request running on a remote llama.cpp-compatible server."""
 
 from __future__ import annotations
 
@@ -19,43 +19,39 @@ from paddock.wire import Delta
 _log = structlog.get_logger(__name__)
 
 _MOST_UNREAD = 4096
-"""Deltas that are kept for a client who does not read; then nothing is read from the server either."""
+"""Deltas buffered for a slow client; then nothing more is read from the server."""
 
 
-class Server(Protocol):
-    """Whom it was sent to."""
-
+class RemoteServer(Protocol):
     name: str
     upstream: Upstream
     condition: Condition
     info: ModelInfo | None
     tokens: int
 
-    def said(self, request: GenerateRequest) -> tuple[str, dict[str, Any]]:
-        """The route and the body for it."""
+    def encode(self, request: GenerateRequest) -> tuple[str, dict[str, Any]]:
+        """The route and the body of the request."""
 
     def ended(self, attempt: RemoteAttempt, outcome: str, error: PaddockError | None = None) -> None:
-        """Nothing more is heard of it."""
+        """The attempt has ended."""
 
 
 class RemoteAttempt(Deltas):
-    """A request to a server elsewhere. A task of its own listens to it; closing it closes the connection, by which the
-    server learns that nobody wants the rest.
-    """
+    """A task reads the response. Closing the attempt closes the connection, which cancels the request on the server."""
 
-    def __init__(self, replica: Server, request: GenerateRequest) -> None:
+    def __init__(self, replica: RemoteServer, request: GenerateRequest) -> None:
         super().__init__(request.n, _MOST_UNREAD)
         self._replica = replica
         self._request = request
-        self._unheard = request.n
+        self._unfinished = request.n
         self.adapters: Adapters = ()
         self.prompt: list[tuple[int, bytes]] = []
         self._reader = _reader(request)
         self._outcome = "left"
         self._failure: PaddockError | None = None
-        self._listening = asyncio.get_running_loop().create_task(self._listen())
-        # Also of a task that was called off before it began.
-        self._listening.add_done_callback(lambda _: replica.ended(self, self._outcome, self._failure))
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        # Also for a task that is cancelled before it starts.
+        self._task.add_done_callback(lambda _: replica.ended(self, self._outcome, self._failure))
 
     @property
     def prompt_tokens(self) -> int:
@@ -71,27 +67,27 @@ class RemoteAttempt(Deltas):
 
     def close(self) -> None:
         super().close()
-        self._listening.cancel()
+        self._task.cancel()
 
     def fail(self, error: PaddockError) -> None:
-        """End it with this error, whatever the server is doing."""
-        self._listening.cancel()
+        """End it with this error now."""
+        self._task.cancel()
         self._end(error)
 
-    async def _listen(self) -> None:
+    async def _run(self) -> None:
         try:
-            await self._hear()
+            await self._read_events()
         except PaddockError as error:
             self._outcome, self._failure = error.code, error
-            self._end(self._named(error))
+            self._end(self._with_client_param(error))
         except Exception:
             _log.exception("unhandled error", replica=self._replica.name, request_id=self._request.request_id)
             self._outcome = PaddockError.code
-            self._end(PaddockError("something went wrong inside the server; its log has more"))
+            self._end(PaddockError("internal error; see the server's log"))
 
-    async def _hear(self) -> None:
+    async def _read_events(self) -> None:
         upstream, request = self._replica.upstream, self._request
-        path, body = self._replica.said(request)
+        path, body = self._replica.encode(request)
         headers = {"x-request-id": request.request_id, "x-job-id": request.job_id}
         stream = upstream.events(path, body, {name: value for name, value in headers.items() if value})
         async with aclosing(stream) as events:
@@ -107,29 +103,29 @@ class RemoteAttempt(Deltas):
                     self._accept()
                 for delta in deltas:
                     await self._put(delta)
-                if not self._unheard:
+                if not self._unfinished:
                     return
-        raise upstream.lost("broke off in the middle of an answer")
+        raise upstream.lost("closed the connection before the end of the response")
 
     async def _put(self, delta: Delta) -> None:
         if delta.progress is None:
             self._replica.tokens += 1
         if delta.finish is not None:
-            self._unheard -= 1
+            self._unfinished -= 1
             self.prompt = self._prompt()
-            if not self._unheard:
-                self._outcome = "ok"  # before the reader has it: having read the last delta it closes at once
+            if not self._unfinished:
+                self._outcome = "ok"  # before the put: the reader closes the attempt after the last delta
         await self._events.put(delta)
 
     def _prompt(self) -> list[tuple[int, bytes]]:
-        """As it was read, as far as a server says so: as one name, since it does not tell the tokens apart."""
+        """The prompt as the server reports it, as one text: it does not report single tokens."""
         if not self._request.echo:
             return []
         text = self._reader.prompt if isinstance(self._reader, CompletionReader) else ""
         return [(-1, text.encode("utf-8", "replace"))]
 
-    def _named(self, error: PaddockError) -> PaddockError:
-        """A schema may have been sent under another name than the client's."""
+    def _with_client_param(self, error: PaddockError) -> PaddockError:
+        """Name the client's field: the schema may have been sent under another name."""
         constraint = self._request.constraint
         if constraint is not None and error.param in ("json_schema", "grammar", "regex"):
             error.param = constraint.param

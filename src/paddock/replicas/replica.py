@@ -1,4 +1,4 @@
-"""What a pool asks of a replica, whether it is a worker of our own or a server elsewhere."""
+"""The interfaces of replicas: local workers, remote servers and clusters."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from paddock.types import Adapters, GenerateRequest, ModelInfo, PoolRequest, Slo
 from paddock.wire import Delta, Pooled, Text, Tokens
 
 Health = Literal["ready", "unready", "down"]
-"""It can be asked; not yet, because it is loading; or it does not answer, or only with failures."""
+"""`unready`: its model is loading. `down`: it does not answer, or only with failures."""
 
 
 class Attempt(Protocol):
-    """One request under way: an async iterator of its deltas, in order, that ends after the last.
-
-    Raises the `PaddockError` that ended the request early.
-    """
+    """One running request: an async iterator of its deltas. Raises the `PaddockError` that ended the request early."""
 
     @property
     def answers(self) -> int: ...
@@ -27,46 +24,46 @@ class Attempt(Protocol):
     def adapters(self) -> Adapters: ...
     @property
     def prompt_tokens(self) -> int:
-        """As far as it is known."""
+        """0 while unknown."""
 
     @property
     def prompt(self) -> list[tuple[int, bytes]]:
-        """The prompt's tokens and their names, where the request asked for them."""
+        """The prompt's tokens and their texts, if requested."""
 
     @property
     def fingerprint(self) -> str: ...
     @property
     def n_ctx(self) -> int: ...
     async def accepted(self) -> None:
-        """Wait until the request was taken, or raise why it was not."""
+        """Wait until the request is accepted, or raise why it is not."""
 
     def __aiter__(self) -> AsyncIterator[Delta]: ...
     async def __anext__(self) -> Delta: ...
     def close(self) -> None:
-        """Nobody listens any more: the request's place is freed."""
+        """Cancel the request and free its slot."""
 
 
-class Serving(Protocol):
-    """Somebody who answers requests now."""
+class Backend(Protocol):
+    """A worker or server that is ready for requests."""
 
     def generate(self, request: GenerateRequest) -> Attempt:
         """Send a request."""
 
     async def ask(self, question: TextQuestion) -> Tokens | Text:
-        """Have a question about text answered."""
+        """Tokenize, detokenize or render."""
 
 
 @runtime_checkable
-class MakesVectors(Serving, Protocol):
-    """One that also makes vectors of texts, where its model is for that."""
+class PoolingBackend(Backend, Protocol):
+    """One that also computes embeddings and scores."""
 
-    async def pool(self, request: PoolRequest, begun: Callable[[int], None]) -> Pooled:
-        """`begun` is told how many tokens are computed so far, where that is known."""
+    async def pool(self, request: PoolRequest, on_progress: Callable[[int], None]) -> Pooled:
+        """`on_progress` gets the number of tokens computed so far, if known."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStatus:
-    """What a look at a replica shows."""
+    """A replica's status."""
 
     name: str
     kind: Literal["worker", "server", "ray"]
@@ -76,72 +73,72 @@ class ReplicaStatus:
     load: Load
     url: str = ""
     node: str = ""
-    """Of a cluster."""
+    """The cluster node."""
     pid: int | None = None
     fingerprint: str = ""
     drained: bool = False
     excluded: str = ""
-    """Why it is not asked for what must be the same everywhere."""
+    """Why it gets no deterministic requests."""
     failures: int = 0
     """In a row."""
     failure: str = ""
-    """The last of them."""
+    """The last one."""
     retry_after: float = 0.0
-    """Seconds for which it is left alone after them."""
+    """Seconds until it is used again after them."""
     chosen: Mapping[str, int] = field(default_factory=dict)
-    """Requests that were sent there, by the reason."""
+    """Requests sent to it, by reason."""
     retried: int = 0
-    """Those that failed before anything was told, and went elsewhere."""
+    """Requests that failed before their first delta and were retried."""
     tokens: int = 0
-    """What has been heard of a server, token by token."""
+    """Tokens received from a remote server."""
     outcomes: Mapping[str, int] = field(default_factory=dict)
-    """How requests to a server ended: `ok`, `left`, or the code of an error."""
+    """How requests to a remote server ended: `ok`, `left` or an error code."""
     scraped: Mapping[str, float] = field(default_factory=dict)
-    """What a server counts itself, by llama-server's names."""
+    """A remote server's own metrics, by llama-server's names."""
 
 
-class Entrance(Protocol):
-    """One request's way to somebody who answers it."""
+class Dispatch(Protocol):
+    """Finds a backend for one request, again after each failure."""
 
     @property
     def replica(self) -> str:
-        """Whom it came to, where there are several."""
+        """The current replica, if there are several."""
 
-    async def enter(self) -> Serving: ...
-    def may_go_elsewhere(self, error: PaddockError) -> bool:
-        """Whether it is worth another attempt after this failure, of which nobody has been told."""
+    async def acquire(self) -> Backend: ...
+    def should_retry(self, error: PaddockError) -> bool:
+        """Whether to retry after this failure, which happened before the first delta."""
 
 
 class Replicas(Protocol):
-    """Those that serve a model together, as the fleet knows them."""
+    """The replicas of one model, as the fleet uses them."""
 
-    def entrance(self, request: GenerateRequest | None) -> Entrance:
-        """The way in for one request, however many replicas it takes; None: a question that anybody can answer."""
+    def dispatch(self, request: GenerateRequest | None) -> Dispatch:
+        """The dispatch of one request; None: a question that any replica can answer."""
 
     def status(self) -> list[ReplicaStatus]: ...
     @property
     def info(self) -> ModelInfo | None:
-        """What the first that is known says of the model, and how many requests all together can run at once."""
+        """The model's info from the first known replica, with the slots of all."""
 
     async def slots(self) -> list[SlotState]:
-        """The running places of those that are there. Wakes nothing."""
+        """The slots of the loaded replicas. Loads nothing."""
 
     def drain(self, name: str) -> Coroutine[None, None, None]:
-        """Send it nothing any more, and wait until it has finished what it has. Raises `PaddockError` at once where
-        that cannot be.
+        """Send it no new requests, and wait until its running ones have ended. Raises `PaddockError` at once if that is
+        not possible.
         """
 
     def undrain(self, name: str) -> bool:
         """Use it again. False if it was not drained."""
 
     def start(self) -> None:
-        """The event loop runs."""
+        """Called once the event loop runs."""
 
     async def retire(self) -> None:
-        """Others take their place: let everybody finish, and be done."""
+        """They were replaced: finish the running requests, then close."""
 
     async def stop(self, grace: float) -> None:
-        """The server stops: take nothing new, and give what is under way elsewhere so many seconds."""
+        """The server stops: refuse new requests, and give running remote ones `grace` seconds."""
 
     async def close(self) -> None: ...
 
@@ -151,46 +148,47 @@ class Replica(Protocol):
 
     @property
     def info(self) -> ModelInfo | None:
-        """What the model says of itself there; None while that is not known."""
+        """The model's info; None while unknown."""
 
     @property
     def load(self) -> Load: ...
     @property
-    def life(self) -> int:
-        """Another number after each start, before which everything it held is forgotten."""
+    def epoch(self) -> int:
+        """Changes with each restart, which empties its cache."""
 
     @property
     def usable(self) -> bool:
-        """Whether it may be asked at all, were it to be loaded first."""
+        """Whether it may get requests, even if it must be loaded first."""
 
     @property
-    def awake(self) -> bool:
-        """Whether it answers without having to load anything first."""
+    def is_loaded(self) -> bool:
+        """Whether it can serve without a load."""
 
-    def beyond(self, request: GenerateRequest) -> PaddockError | None:
-        """Why it cannot do what the request asks for, or None."""
+    def unsupported(self, request: GenerateRequest) -> PaddockError | None:
+        """Why it does not support the request, or None."""
 
-    async def enter(self, *, exact: bool) -> Serving:
-        """Have it ready; with its fingerprint known, where the answer must be `exact`. To be used at once, without
-        another await in between. Raises `PaddockError`.
+    async def acquire(self, *, exact: bool) -> Backend:
+        """Make it ready; `exact`: with a known fingerprint. Use the result at once, without another await in between.
+        Raises `PaddockError`.
         """
 
-    def wake(self) -> None:
-        """Begin to load it, for those who come later."""
+    def start_load(self) -> None:
+        """Start to load it for later requests."""
 
     async def slots(self) -> list[SlotState]:
-        """Its running places; none while it has none. Wakes nothing."""
+        """Its slots; empty while it is not loaded. Loads nothing."""
 
-    async def leave(self) -> None:
-        """Finish what is under way; nobody sends anything any more. A worker of ours then ends."""
+    async def drain(self) -> None:
+        """Finish the running requests; a local worker is unloaded then."""
 
     async def stop(self, grace: float | None) -> None:
-        """It is not asked any more: what is under way elsewhere has so many seconds to finish, or as many as it takes,
-        and then ends with an error. What becomes of a worker of ours its lifecycle knows.
+        """Wait for running remote requests, at most `grace` seconds (None: no limit), then fail them.
+
+        The lifecycle stops local workers.
         """
 
     def status(self) -> ReplicaStatus: ...
     def start(self) -> None:
-        """The event loop runs: look after it from now on."""
+        """Called once the event loop runs: start the health checks."""
 
     async def close(self) -> None: ...

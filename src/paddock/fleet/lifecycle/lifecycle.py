@@ -194,7 +194,7 @@ class Lifecycle:
             record.longest = max(record.longest, worker.levels.longest)
         self._share_cache()
 
-    def worker_unused(self, worker: WorkerProcess) -> None:
+    def worker_idle(self, worker: WorkerProcess) -> None:
         state = self._models.get(worker.model)
         if state is not None and state.worker is worker and worker.alive:
             state.last_used = time.monotonic()
@@ -203,15 +203,15 @@ class Lifecycle:
     def worker_progressed(self, worker: WorkerProcess) -> None:
         self._changes.notify(worker.model)
 
-    def worker_gone(self, worker: WorkerProcess) -> None:
+    def worker_exited(self, worker: WorkerProcess) -> None:
         """The worker of a loaded model crashed. During a load or unload the task that waits for it handles its exit."""
         state = self._models.get(worker.model)
         if state is None or state.worker is not worker or state.phase != "loaded":
             return
         if worker.completed:
             state.failures.succeeded()
-        self.records.of(worker.model).crashes[worker.end_cause] += 1
-        state.failures.failed(worker.end, time.monotonic())
+        self.records.of(worker.model).crashes[worker.exit_cause] += 1
+        state.failures.failed(worker.exit_reason, time.monotonic())
         self._mark_unloaded(state)
         self._reconcile()
 
@@ -296,11 +296,11 @@ class Lifecycle:
         self._prepare_spare(state)
 
     async def _unload(self, state: ModelState, worker: WorkerProcess) -> None:
-        await worker.unused()
+        await worker.wait_idle()
         await worker.stop()
         record = self.records.of(worker.model)
-        if worker.end:
-            record.crashes[worker.end_cause] += 1
+        if worker.exit_reason:
+            record.crashes[worker.exit_cause] += 1
         elif worker.completed:
             state.failures.succeeded()
         record.unloads += 1

@@ -117,7 +117,7 @@ class LiveFeed:
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_FIRST_VIEW_WAIT):
-                    await asyncio.gather(*(worker.shown() for worker in workers))
+                    await asyncio.gather(*(worker.wait_first_view() for worker in workers))
             while True:
                 self._newest = await self._snapshot()
                 self._deliver(self._newest)

@@ -36,7 +36,7 @@ class LocalReplica:
         return Load(status.running, status.waiting, status.slots or self._slots)
 
     @property
-    def life(self) -> int:
+    def epoch(self) -> int:
         return self._lifecycle.status(self._worker_name).pid or 0
 
     @property
@@ -44,17 +44,17 @@ class LocalReplica:
         return self._lifecycle.status(self._worker_name).retry_after == 0
 
     @property
-    def awake(self) -> bool:
+    def is_loaded(self) -> bool:
         return self._lifecycle.status(self._worker_name).state == "loaded"
 
-    def beyond(self, request: GenerateRequest) -> PaddockError | None:
+    def unsupported(self, request: GenerateRequest) -> PaddockError | None:
         """It supports every request."""
         return None
 
-    async def enter(self, *, exact: bool) -> WorkerProcess:
+    async def acquire(self, *, exact: bool) -> WorkerProcess:
         return await self._lifecycle.ensure_loaded(self._worker_name)
 
-    def wake(self) -> None:
+    def start_load(self) -> None:
         if self._waking is None or self._waking.done():
             self._waking = asyncio.get_running_loop().create_task(self._wake())
 
@@ -62,7 +62,7 @@ class LocalReplica:
         worker = self._lifecycle.worker(self._worker_name)
         return [] if worker is None else await worker.slots()
 
-    async def leave(self) -> None:
+    async def drain(self) -> None:
         await self._lifecycle.unload(self._worker_name)
 
     async def stop(self, grace: float | None) -> None:

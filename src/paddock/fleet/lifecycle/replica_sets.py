@@ -9,8 +9,8 @@ from paddock.fleet.catalogue.catalogue import Catalogue
 from paddock.fleet.catalogue.model import Model
 from paddock.fleet.lifecycle.lifecycle import Lifecycle
 from paddock.fleet.lifecycle.local_replica import LocalReplica
-from paddock.replicas.pool import Pool
 from paddock.replicas.replica import Replica, Replicas
+from paddock.replicas.replica_set import ReplicaSet
 
 
 class ReplicaSets:
@@ -81,4 +81,4 @@ class ReplicaSets:
                         silence_timeout=model.hang_timeout,
                     )
                 )
-        return Pool(model.name, replicas, deterministic=model.options.deterministic)
+        return ReplicaSet(model.name, replicas, deterministic=model.options.deterministic)

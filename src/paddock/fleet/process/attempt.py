@@ -1,4 +1,4 @@
-"""One request under way in a worker, as whoever asked sees it."""
+"""One request running in a worker."""
 
 from __future__ import annotations
 
@@ -11,21 +11,18 @@ from paddock.types import Adapters, ModelInfo
 from paddock.wire import Accepted, Delta
 
 _MOST_UNREAD = 65536
-"""Tokens of a request, chosen or merely reported, that its client may be behind: ten or twenty megabytes."""
+"""Unread tokens of a request, including reported alternatives: ten or twenty megabytes."""
 
 
 class Worker(Protocol):
     @property
     def info(self) -> ModelInfo | None: ...
-    def forget(self, id: int) -> None:
-        """Nobody wants this request's answer any more."""
+    def abort(self, id: int) -> None:
+        """Cancel this request."""
 
 
 class Attempt(Deltas):
-    """One request under way in a worker.
-
-    Deltas that nobody reads are kept up to a limit; there the request ends with `ReadTooSlowly`, after all of them.
-    """
+    """Buffers unread deltas up to a limit; then the request ends with `ReadTooSlowly`, after those deltas."""
 
     def __init__(self, worker: Worker, id: int, answers: int = 1, adapters: Adapters = ()) -> None:
         super().__init__(answers)
@@ -34,10 +31,10 @@ class Attempt(Deltas):
         self.unfinished = answers
         self._behind = 0
         self.adapters = adapters
-        """Those that act on it."""
+        """The active adapters."""
         self.prompt_tokens = 0
         self.prompt: list[tuple[int, bytes]] = []
-        """The prompt's tokens and their names, where the request asked for them."""
+        """The prompt's tokens and their texts, if requested."""
 
     @property
     def fingerprint(self) -> str:
@@ -52,9 +49,8 @@ class Attempt(Deltas):
         return super()._read(delta)
 
     def close(self) -> None:
-        """Nobody listens any more: the worker frees the request's place."""
         super().close()
-        self._worker.forget(self._id)
+        self._worker.abort(self._id)
 
     def put(self, event: Accepted | Delta | PaddockError) -> None:
         match event:
@@ -63,8 +59,8 @@ class Attempt(Deltas):
                 self._events.put_nowait(event)
                 self._behind += _weight(event)
                 if self._behind > _MOST_UNREAD and not self._over:
-                    self._end(ReadTooSlowly("the answer was not read as fast as it was written"))
-                    self._worker.forget(self._id)
+                    self._end(ReadTooSlowly("the client reads the stream too slowly"))
+                    self._worker.abort(self._id)
             case Accepted():
                 self.prompt_tokens = event.prompt_tokens
                 self.prompt = event.prompt or []
@@ -74,5 +70,5 @@ class Attempt(Deltas):
 
 
 def _weight(delta: Delta) -> int:
-    """How many tokens the gateway keeps for it. A prompt's own come once, however slowly they are read."""
+    """The number of buffered tokens. The prompt's tokens come once and are not counted."""
     return 1 + sum(len(item.top) for item in delta.logprobs or ())

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from paddock.cluster.replicas import ClusterPool, Failed, Taken, Told, encode
+from paddock.cluster.replicas import AcceptedBy, ClusterReplicas, Deltas, Failed, encode
 from paddock.errors import (
     ContextLengthExceeded,
     NoReplica,
@@ -19,14 +19,14 @@ from paddock.errors import (
     ReplicaLost,
     ServerStopping,
 )
-from paddock.fleet.generation import Generation
+from paddock.fleet.requests.generation import Generation
 from paddock.fleet.requests.request_record import RequestRecord
 from paddock.replicas.replica import ReplicaStatus
 from paddock.replicas.routing import Load
 from paddock.types import GenerateRequest, ModelInfo, Origin, TextPrompt, Usage
 from paddock.wire import Delta, Problem
 
-_TAKEN = Taken("one", "fp", 512, prompt_tokens=3)
+_TAKEN = AcceptedBy("one", "fp", 512, prompt_tokens=3)
 _HELLO = [Delta(0, "Hel"), Delta(0, "lo", finish="stop", usage=Usage(3, 2, 0))]
 Script = list[Any]
 """What is heard of one request, one after the other; an error is raised; None: nothing comes any more."""
@@ -83,140 +83,140 @@ class Heard:
 REQUEST = GenerateRequest(TextPrompt("Say hello"), max_tokens=8)
 
 
-def _generation(pool: ClusterPool, told: list[RequestRecord]) -> Generation:
+def _generation(replicas: ClusterReplicas, told: list[RequestRecord]) -> Generation:
     journey = RequestRecord("m", "generation", Origin(), told.append)
-    return Generation(REQUEST, pool.entrance(REQUEST), journey)
+    return Generation(REQUEST, replicas.dispatch(REQUEST), journey)
 
 
-def _run(check: Callable[[ClusterPool, list[RequestRecord]], Any], line: Line, wait_timeout: float = 60) -> None:
+def _run(check: Callable[[ClusterReplicas, list[RequestRecord]], Any], line: Line, wait_timeout: float = 60) -> None:
     async def run() -> None:
-        pool = ClusterPool("m", line, wait_timeout=wait_timeout)
+        replicas = ClusterReplicas("m", line, wait_timeout=wait_timeout)
         try:
-            await check(pool, [])
+            await check(replicas, [])
         finally:
-            await pool.close()
+            await replicas.close()
 
     asyncio.run(run())
 
 
-def test_an_answer_is_told_and_counted_where_it_came_from() -> None:
-    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
-        generation = _generation(pool, told)
+def test_a_response_is_counted_for_its_replica() -> None:
+    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
+        generation = _generation(replicas, told)
         await generation.begin()
         assert (generation.replica, generation.prompt_tokens, generation.fingerprint) == ("one", 3, "fp")
         assert "".join([delta.text async for delta in generation]) == "Hello"
         generation.close()
-        (status, other) = pool.status()
+        (status, other) = replicas.status()
         assert (status.tokens, dict(status.outcomes), other.tokens) == (2, {"ok": 1}, 0)
         assert told[0].replica == "one"
 
-    line = Line([_TAKEN, Told(_HELLO)])
+    line = Line([_TAKEN, Deltas(_HELLO)])
     _run(check, line)
     assert line.chains[0], "by which the router chooses"
 
 
-def test_one_that_is_lost_before_the_first_token_is_replaced() -> None:
-    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
-        generation = _generation(pool, told)
+def test_a_replica_lost_before_the_first_token_is_replaced() -> None:
+    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
+        generation = _generation(replicas, told)
         await generation.begin()
         assert [delta.text async for delta in generation] == ["Hel", "lo"]
         assert generation.replica == "two"
-        assert pool.retried["one"] == 1
+        assert replicas.retried["one"] == 1
 
-    _run(check, Line([_TAKEN, ReplicaLost("gone")], [msgspec.structs.replace(_TAKEN, replica="two"), Told(_HELLO)]))
+    _run(check, Line([_TAKEN, ReplicaLost("gone")], [msgspec.structs.replace(_TAKEN, replica="two"), Deltas(_HELLO)]))
 
 
-def test_after_the_first_token_the_client_is_told() -> None:
-    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
-        generation = _generation(pool, told)
+def test_a_replica_lost_after_the_first_token_is_an_error() -> None:
+    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
+        generation = _generation(replicas, told)
         await generation.begin()
         assert (await anext(generation)).text == "Hel"
         with pytest.raises(ReplicaLost):
             await anext(generation)
 
-    _run(check, Line([_TAKEN, Told(_HELLO[:1]), ReplicaLost("gone")]))
+    _run(check, Line([_TAKEN, Deltas(_HELLO[:1]), ReplicaLost("gone")]))
 
 
-def test_two_deaths_over_one_request_are_enough() -> None:
-    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
+def test_two_lost_replicas_end_the_request() -> None:
+    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
         with pytest.raises(ReplicaLost):
-            await _generation(pool, told).begin()
+            await _generation(replicas, told).begin()
 
     line = Line([ReplicaLost("gone")], [ReplicaLost("gone")], [_TAKEN])
     _run(check, line)
     assert len(line.scripts) == 1
 
 
-def test_a_full_queue_is_tried_again_and_a_wrong_request_is_not() -> None:
-    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
-        generation = _generation(pool, told)
+def test_retries() -> None:
+    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
+        generation = _generation(replicas, told)
         await generation.begin()
         with pytest.raises(ContextLengthExceeded) as refused:
-            await _generation(pool, told).begin()
+            await _generation(replicas, told).begin()
         assert refused.value.param == "prompt"
 
     wrong = Failed(Problem.of(ContextLengthExceeded("too long", param="prompt")))
-    line = Line([QueueFull("full")], [_TAKEN, Told(_HELLO)], [wrong], [_TAKEN])
+    line = Line([QueueFull("full")], [_TAKEN, Deltas(_HELLO)], [wrong], [_TAKEN])
     _run(check, line)
     assert len(line.scripts) == 1
 
 
-def test_nobody_there_is_said_after_a_while() -> None:
-    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
-        with pytest.raises(NoReplica, match="none of the 2 replicas of m took the request"):
-            await _generation(pool, told).begin()
+def test_wait_timeout() -> None:
+    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
+        with pytest.raises(NoReplica, match="none of the 2 replicas of m accepted the request"):
+            await _generation(replicas, told).begin()
 
     _run(check, Line([None], [None], [None]), wait_timeout=0.01)
 
 
-def test_whoever_leaves_is_not_computed_for() -> None:
-    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
-        generation = _generation(pool, told)
+def test_close_cancels_the_request() -> None:
+    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
+        generation = _generation(replicas, told)
         await generation.begin()
         generation.close()
         generation.close()
-        assert pool.status()[0].outcomes == {"left": 1}
+        assert replicas.status()[0].outcomes == {"left": 1}
 
     line = Line([_TAKEN, None])
     _run(check, line)
     assert line.cancelled == 1
 
 
-def test_a_stop_ends_what_does_not_finish() -> None:
-    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
-        generation = _generation(pool, told)
+def test_stop_fails_unfinished_requests() -> None:
+    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
+        generation = _generation(replicas, told)
         await generation.begin()
         reading = asyncio.ensure_future(anext(generation))
         await asyncio.sleep(0)
-        await pool.stop(grace=0)
+        await replicas.stop(grace=0)
         with pytest.raises(ServerStopping):
             await reading
         with pytest.raises(ServerStopping):
-            await _generation(pool, told).begin()
+            await _generation(replicas, told).begin()
 
     _run(check, Line([_TAKEN, None]))
 
 
-def test_an_answer_that_breaks_off_is_an_error() -> None:
-    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
-        generation = _generation(pool, told)
+def test_an_incomplete_response_is_an_error() -> None:
+    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
+        generation = _generation(replicas, told)
         await generation.begin()
-        with pytest.raises(PaddockError, match="too early"):
+        with pytest.raises(PaddockError, match="without a finish reason"):
             [delta async for delta in generation]
 
-    _run(check, Line([_TAKEN, Told(_HELLO[:1])]))
+    _run(check, Line([_TAKEN, Deltas(_HELLO[:1])]))
 
 
-def test_the_cluster_decides_who_is_there() -> None:
-    async def check(pool: ClusterPool, told: list[RequestRecord]) -> None:
+def test_drain_is_not_supported() -> None:
+    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
         with pytest.raises(NotSupported):
-            await pool.drain("one")
+            await replicas.drain("one")
         with pytest.raises(NotSupported):
-            pool.undrain("one")
-        pool.start()
+            replicas.undrain("one")
+        replicas.start()
         for _ in range(3):  # until the one task that was started has had its turn
             await asyncio.sleep(0)
-        assert pool.info is not None
-        assert pool.info.n_slots == 8
+        assert replicas.info is not None
+        assert replicas.info.n_slots == 8
 
     _run(check, Line())

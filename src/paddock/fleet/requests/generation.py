@@ -1,4 +1,4 @@
-"""A request on its way to an answer, whoever gives it."""
+"""A generation request and its retries."""
 
 from __future__ import annotations
 
@@ -8,54 +8,54 @@ from collections.abc import Awaitable, Callable
 from paddock.errors import PaddockError, WorkerCrashed
 from paddock.fleet.requests.quarantine import Quarantine
 from paddock.fleet.requests.request_record import CANCELLED, RequestRecord
-from paddock.replicas.replica import Attempt, Entrance, Serving
+from paddock.replicas.replica import Attempt, Backend, Dispatch
 from paddock.types import Adapters, FinishReason, GenerateRequest, Usage
 from paddock.wire import Delta
 
 
-class OneWorker:
-    """Who dies over a request is replaced, `restarts` times at most."""
+class WorkerDispatch:
+    """The dispatch of a model with one worker: retries at most `restarts` crashes."""
 
     replica = ""
 
-    def __init__(self, enter: Callable[[], Awaitable[Serving]], *, restarts: int = 1) -> None:
-        self._enter = enter
+    def __init__(self, acquire: Callable[[], Awaitable[Backend]], *, restarts: int = 1) -> None:
+        self._acquire = acquire
         self._restarts = restarts
 
-    async def enter(self) -> Serving:
-        return await self._enter()
+    async def acquire(self) -> Backend:
+        return await self._acquire()
 
-    def may_go_elsewhere(self, error: PaddockError) -> bool:
+    def should_retry(self, error: PaddockError) -> bool:
         self._restarts -= isinstance(error, WorkerCrashed)
         return isinstance(error, WorkerCrashed) and self._restarts >= 0
 
 
 class Generation:
-    """An async iterator of a request's deltas, in order, that ends after the last.
+    """An async iterator of a request's deltas. Raises the `PaddockError` that ended the request early.
 
-    Raises the `PaddockError` that ended the request early. Leave it with `close`, which is harmless when it is over.
-    Who fails before anything was told is replaced by another one, as far as the entrance allows, and nobody notices.
+    A failure before the first delta is retried as long as the dispatch allows it. Call `close` when done; closing
+    twice is harmless.
     """
 
     def __init__(
         self,
         request: GenerateRequest,
-        entrance: Entrance,
+        dispatch: Dispatch,
         record: RequestRecord,
         quarantine: asyncio.Lock | None = None,
     ) -> None:
-        """`quarantine` is the lock of all requests to the model that were there when a worker crashed."""
+        """`quarantine` is the lock that the model's requests share after a crash."""
         self._request = request
-        self._entrance = entrance
+        self._dispatch = dispatch
         self._attempt: Attempt | None = None
         self._closed = False
-        self._told = False
+        self._has_delta = False
         self._record = record
         self._outcome = CANCELLED
         self._quarantine = Quarantine(quarantine or asyncio.Lock())
 
     async def begin(self) -> None:
-        """Have the request accepted by a worker. Raises why it was not."""
+        """Wait until a worker accepts the request. Raises why none does."""
         self._outcome = CANCELLED
         try:
             while not await self._try():
@@ -67,24 +67,24 @@ class Generation:
 
     async def _try(self) -> bool:
         await self._quarantine.begin_attempt()
-        serving = await self._entrance.enter()
-        self._record.model_ready(self._entrance.replica)
-        self._attempt = serving.generate(self._request)
+        backend = await self._dispatch.acquire()
+        self._record.model_ready(self._dispatch.replica)
+        self._attempt = backend.generate(self._request)
         try:
             await self._attempt.accepted()
         except PaddockError as error:
             if not self._may_retry(error):
                 raise
             return False
-        # Only now is it certain who has it, where somebody else chooses.
-        self._record.mark_accepted(self._attempt.prompt_tokens, self._attempt.answers, self._entrance.replica)
+        # On a cluster the replica is known only now.
+        self._record.mark_accepted(self._attempt.prompt_tokens, self._attempt.answers, self._dispatch.replica)
         return True
 
     async def restart(self, error: PaddockError) -> bool:
-        """Begin anew after this failure, for who has kept to himself what he was told. False: no more."""
+        """Start again after this failure, if no delta was shown to the client. False: no more retries."""
         if not self._may_retry(error):
             return False
-        self._told = False
+        self._has_delta = False
         await self.begin()
         return True
 
@@ -96,18 +96,18 @@ class Generation:
             try:
                 delta = await anext(self.attempt)
             except PaddockError as error:
-                if self._told or not self._may_retry(error):
+                if self._has_delta or not self._may_retry(error):
                     self._outcome = error.code
                     raise
                 await self.begin()
             else:
-                self._told = True
+                self._has_delta = True
                 self._quarantine.delta_received()
                 self._record.count_delta(delta)
                 return delta
 
     def close(self) -> None:
-        """Nobody listens any more: the worker frees the request's place."""
+        """End the request and free its slot."""
         self._closed = True
         self._quarantine.release()
         self._record.end(self._outcome)
@@ -116,8 +116,8 @@ class Generation:
 
     @property
     def attempt(self) -> Attempt:
-        """What is known of it by whoever has it."""
-        assert self._attempt is not None, "it has begun"
+        """The current attempt."""
+        assert self._attempt is not None, "`begin` was called"
         return self._attempt
 
     @property
@@ -138,33 +138,33 @@ class Generation:
 
     @property
     def replica(self) -> str:
-        """Who has it, where there are several; else empty."""
-        return self._entrance.replica
+        """The replica that has it, if there are several; else empty."""
+        return self._dispatch.replica
 
     @property
     def used(self) -> Usage:
         """The tokens so far."""
         return self._record.used
 
-    def when_ended(self, tell: Callable[[Usage], None]) -> None:
-        """Tell what it has used once that is certain, and before anybody hears the last of it."""
-        self._record.when_ended(lambda record: tell(record.used))
+    def when_ended(self, listener: Callable[[Usage], None]) -> None:
+        """Call the listener with the final usage, before the last delta is delivered."""
+        self._record.when_ended(lambda record: listener(record.used))
 
     @property
     def finish_reasons(self) -> frozenset[FinishReason]:
-        """Of its answers that are complete."""
+        """The finish reasons of its complete completions."""
         return frozenset(self._record.finishes)
 
     @property
     def failed(self) -> bool:
-        """Who read it was told that it had."""
+        """Whether the reader got an error."""
         return self._outcome != CANCELLED
 
     @property
     def prompt(self) -> list[tuple[int, bytes]]:
-        """The prompt's tokens and their names, where the request asked for them."""
+        """The prompt's tokens and their texts, if requested."""
         return self.attempt.prompt
 
     def _may_retry(self, error: PaddockError) -> bool:
         is_cause = self._quarantine.failed(error)
-        return not self._closed and not is_cause and self._entrance.may_go_elsewhere(error)
+        return not self._closed and not is_cause and self._dispatch.should_retry(error)
