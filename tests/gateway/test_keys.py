@@ -175,7 +175,7 @@ def test_requests_by_the_minute(place: Place) -> None:
         left = [_chat(server, "anna", "small").headers["x-ratelimit-remaining-requests"] for _ in range(2)]
         assert left == ["1", "0"]
         response = _chat(server, "anna", "small")
-        assert "2 requests a minute" in _refused(response, 429, "rate_limit_exceeded")
+        assert "2 requests per minute" in _refused(response, 429, "rate_limit_exceeded")
         assert response.headers["x-ratelimit-limit-requests"] == "2"
         assert 1 <= int(response.headers["retry-after"]) <= 30
         assert "x-ratelimit-limit-tokens" not in response.headers
@@ -219,7 +219,7 @@ def test_many_answers_are_reserved_for_before_they_run(place: Place) -> None:
     with place.server() as server:
         for path, body in asked:
             response = server.client.post(path, json={**body, "model": "small"}, headers=_as("anna"))
-            assert "100 a minute are allowed with this key" in _refused(response, 400, "invalid_request")
+            assert "this key may use 100 per minute" in _refused(response, 400, "invalid_request")
         used = _usage(server, "anna")
         assert (used["prompt_tokens"], used["completion_tokens"]) == (0, 0)
         many = {"model": "small", "prompt": ["x"] * 9, "n": 128, "max_tokens": 1}
