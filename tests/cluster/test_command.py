@@ -18,7 +18,7 @@ def test_missing_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     done = CliRunner().invoke(main, ["cluster", "status"])
     assert done.exit_code == 1
-    assert done.output == "paddock: a cluster needs Ray, which is not installed: pip install 'paddock-llm[cluster]'\n"
+    assert done.output == "paddock: Ray is not installed: pip install 'paddock-llm[cluster]'\n"
 
 
 def test_configuration_errors_come_first(tmp_path: Path) -> None:

@@ -103,9 +103,9 @@ def test_application_names_are_unique(one: str, other: str) -> None:
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        ({"min_replicas": 3, "max_replicas": 2}, "max_replicas is less than min_replicas"),
+        ({"min_replicas": 3, "max_replicas": 2}, r"max_replicas \(2\) is less than min_replicas \(3\)"),
         ({"min_replicas": 0}, "greater than or equal to 1"),
-        ({"memory": "much"}, "a size is expected"),
+        ({"memory": "much"}, "expected a size"),
         ({"resources": {"left": 0}}, "greater than 0"),
         ({"replicas": 3}, "cluster.replicas"),
     ],
