@@ -69,7 +69,7 @@ def test_cache_prompt_false_reads_nothing_and_leaves_nothing(server: Server) -> 
 
 
 def test_a_running_stream_goes_on_while_a_long_prompt_is_computed(server: Server) -> None:
-    """Between the moment a long prompt is sent and its first token, the running stream gets more than a few."""
+    """Between the moment a long prompt is sent and its first token, the running stream gets several."""
     body = chat_body("Count from one to a thousand.", max_tokens=400, stream=True, temperature=0, ignore_eos=True)
     with server.client.stream("POST", "/v1/chat/completions", json=body) as running, ThreadPoolExecutor(1) as pool:
         chunks = events(running)
@@ -82,7 +82,7 @@ def test_a_running_stream_goes_on_while_a_long_prompt_is_computed(server: Server
             next(chunks)
             seen += 1
         assert late.result()["usage"]["prompt_tokens"] > 400
-        assert seen >= 5
+        assert seen >= 3
 
 
 def test_several_answers_to_one_prompt_compute_it_once(server: Server) -> None:

@@ -306,7 +306,8 @@ def test_openai_parses_arguments_into_models(client: openai.OpenAI) -> None:
         tools=[openai.pydantic_function_tool(Trip)],
         tool_choice="required",
         parallel_tool_calls=False,
-        max_tokens=100,
+        max_tokens=400,
+        seed=1,
         extra_body=UNTHINKING,
     ) as stream:
         calls = stream.get_final_completion().choices[0].message.tool_calls
