@@ -128,7 +128,7 @@ def test_mistakes_are_named(server: Server, folder: Path) -> None:
     assert _error(_act(server, 0, "restore", "link.bin"), 400)["param"] == "filename"
     assert _error(_act(server, 0, "save", "link.bin"), 400)["param"] == "filename"
     server.chat("say: x", id_slot=0, cache_prompt=False)
-    assert "remembers nothing" in _error(_act(server, 0, "save", "d.bin"), 400)["message"]
+    assert "no stored tokens" in _error(_act(server, 0, "save", "d.bin"), 400)["message"]
 
 
 def test_a_file_of_another_model_or_cache_is_refused(

@@ -122,7 +122,7 @@ def test_too_few_cells_make_requests_wait_and_end_none() -> None:
             text.removeprefix("say: ") for text in words
         ]
         assert server.workers() == before
-        assert any("no room for a step" in line for line in server.output)
+        assert any("no free KV cells" in line for line in server.output)
         too_long = server.client.post(CHAT, json=chat_body("say: " + "x" * 500))
         assert (too_long.status_code, too_long.json()["error"]["code"]) == (500, "no_cells")
         assert server.workers() == before

@@ -1,4 +1,4 @@
-"""PADDOCK_CHECK_CACHE: an idle worker checks its cache, and ends if a count is wrong."""
+"""PADDOCK_CHECK_CACHE: an idle worker checks its cache, and exits if a counter is wrong."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ import pytest
 from paddock.fleet.process.environment import inherited
 from paddock.types import EngineOptions
 from paddock.wire import Slots, Stats, Step
+from paddock.worker.commands import Died, Event, Opened, Report
 from paddock.worker.cpu_lock import CpuLock
-from paddock.worker.engine_thread import CHECK_CACHE, EngineThread, Event, Opened, Report
-from paddock.worker.native_thread import Died
+from paddock.worker.generation_thread import CHECK_CACHE, GenerationThread
 
 
 @pytest.mark.parametrize("is_on", [True, False])
-def test_an_idle_worker_with_a_wrong_count_dies_if_the_check_is_on(
+def test_an_idle_worker_with_a_wrong_counter_exits_if_the_check_is_on(
     monkeypatch: pytest.MonkeyPatch, is_on: bool
 ) -> None:
     monkeypatch.setenv(CHECK_CACHE, "1" if is_on else "0")
     events: SimpleQueue[Event] = SimpleQueue()
     sent: SimpleQueue[Step | Slots | Stats] = SimpleQueue()
-    thread = EngineThread("fake:n_ctx=512", EngineOptions(), CpuLock(-1, threads=1, cores=1), events.put, sent.put)
+    thread = GenerationThread("fake:n_ctx=512", EngineOptions(), CpuLock(-1, threads=1, cores=1), events.put, sent.put)
     thread.start()
     while not isinstance(events.get(timeout=30), Opened):
         pass
     _report(thread, sent, 1)
-    with thread.deciding:
-        assert thread._scheduler is not None
+    with thread.state_lock:
         thread._scheduler.cache._quota.total += 1
     _report(thread, sent, 2)
     if is_on:
@@ -39,7 +38,7 @@ def test_an_idle_worker_with_a_wrong_count_dies_if_the_check_is_on(
         assert events.empty()
 
 
-def _report(thread: EngineThread, sent: SimpleQueue[Step | Slots | Stats], id: int) -> None:
+def _report(thread: GenerationThread, sent: SimpleQueue[Step | Slots | Stats], id: int) -> None:
     """Wake the thread and wait for its answer."""
     thread.tell(Report(id))
     while not isinstance(sent.get(timeout=30), Slots):

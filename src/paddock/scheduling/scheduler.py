@@ -87,11 +87,11 @@ class Scheduler:
     def add(self, request: Request) -> None:
         self._admission.enqueue(request)
 
-    def remove(self, request_id: int, index: int | None = None) -> None:
+    def remove(self, id: int, index: int | None = None) -> None:
         """Remove a request, or one of its answers, from the queue or its slot. An unknown id has already ended."""
 
         def matches(request: Request) -> bool:
-            return request.id == request_id and index in (None, request.index)
+            return request.id == id and index in (None, request.index)
 
         for request in [request for request in self._running if matches(request)]:
             self._admission.release(request)

@@ -27,7 +27,7 @@ _ID_LETTERS = string.ascii_letters + string.digits
 
 
 class Clock:
-    """When a request was accepted, when its first step with a part of its prompt began, and when its tokens came."""
+    """The times of a request: when it was accepted, when its first prefill step began, and when its tokens came."""
 
     def __init__(self, accepted: float = 0.0) -> None:
         self._accepted = accepted
@@ -36,27 +36,22 @@ class Clock:
         self._newest = 0.0
 
     def begin(self, now: float) -> float | None:
-        """A step that computes a part of its prompt begins. The first one counts, and returns how long it waited."""
+        """Call this when a prefill step begins. The first call returns how long the request was queued."""
         if self._begun is not None:
             return None
         self._begun = now
         return max(now - self._accepted, 0.0)
 
     def tick(self, now: float) -> None:
-        """A token came."""
+        """Call this for each new token."""
         if self._first is None:
             self._first = now
         self._newest = now
 
     @property
     def newest(self) -> float | None:
-        """When the newest token came."""
+        """When the newest token came. None during prefill."""
         return None if self._first is None else self._newest
-
-    @property
-    def ticking(self) -> bool:
-        """The prompt has been read."""
-        return self._first is not None
 
     @property
     def generating(self) -> float:
@@ -64,14 +59,13 @@ class Clock:
         return 0.0 if self._first is None else self._newest - self._first
 
     def timings(self, now: float) -> Timings:
-        """Of a request that is still in its prompt: as far as it is."""
-        if self._begun is None:
-            return Timings(generation=self.generating)
-        return Timings(prompt=(now if self._first is None else self._first) - self._begun, generation=self.generating)
+        """During prefill the prompt time runs until `now`."""
+        prompt = 0.0 if self._begun is None else (now if self._first is None else self._first) - self._begun
+        return Timings(prompt=prompt, generation=self.generating)
 
 
 class Answer:
-    """One answer in the making, with its stop strings and its times. `now` is what its owner's clock says."""
+    """One running answer, with its stop strings and times. `now` is the time of the caller's clock."""
 
     def __init__(
         self,
@@ -83,8 +77,8 @@ class Answer:
         call_ids: str = "",
         accepted: float = 0.0,
     ) -> None:
-        """`stops` are the request's stop strings, made ready once for all its answers; `call_ids` is what the ids of
-        tool calls are made of; `accepted` is when the request was.
+        """`stops` are the request's stop strings, which all its answers share; `call_ids` is the seed for the ids of
+        tool calls; `accepted` is when the request was accepted.
         """
         self._request = request
         self._shown = reply.shown if reply is not None else frozenset()
@@ -109,8 +103,8 @@ class Answer:
         self._prompt_logprobs: list[TextLogprobs] = []
         self._tokens: list[int] = []
         self._has_line = False
-        self._late = False
-        self._failed = False
+        self._is_overdue = False
+        self._has_failed = False
 
     @property
     def sampling(self) -> SamplingParams:
@@ -121,20 +115,19 @@ class Answer:
         return self._request.max_tokens
 
     @property
-    def stopped(self) -> bool:
-        """A stop string or a limit was met: the answer ends here, whatever the scheduler thinks."""
-        return self._failed or self._stream.stopped or self._late or self._outdented
+    def is_stopped(self) -> bool:
+        """Whether a stop string, a limit or an error has ended the answer. The scheduler does not know of them."""
+        return self._has_failed or self._stream.stopped or self._is_overdue or self._is_outdented
 
     def fail(self) -> None:
-        """Nothing more is to come of it."""
-        self._failed = True
+        self._has_failed = True
 
     @property
-    def _outdented(self) -> bool:
+    def _is_outdented(self) -> bool:
         return self._indent is not None and self._indent.ended
 
-    def dictation(self) -> tuple[int, ...]:
-        """What the answer must go on with: it has thought for as long as it may. Said once."""
+    def forced_tokens(self) -> tuple[int, ...]:
+        """The tokens that must come next because the thinking budget is used up. Returned once."""
         budget = self._thinking_budget
         if budget is None or self._parser is None or not self._parser.in_reasoning or self._reasoning_tokens < budget:
             return ()
@@ -144,30 +137,30 @@ class Answer:
     def timings(self, request: Request, now: float) -> Timings:
         return msgspec.structs.replace(self.clock.timings(now), drafted=request.drafted, accepted=request.accepted)
 
-    def read(self, request: Request, now: float) -> Delta | None:
-        """Say how much of the prompt has been read, where that is asked for."""
-        if not self._request.return_progress or self.clock.ticking:
+    def prompt_progress(self, request: Request, now: float) -> Delta | None:
+        """How much of the prompt is computed. None unless the request asks for it and is in prefill."""
+        if not self._request.return_progress or self.clock.newest is not None:
             return None
-        read = min(request.computed, request.prompt_size)
-        progress = PromptProgress(request.prompt_size, request.cached, read, self.clock.timings(now).prompt)
+        done = min(request.computed, request.prompt_size)
+        progress = PromptProgress(request.prompt_size, request.cached, done, self.clock.timings(now).prompt)
         return Delta(request.id, "", request.index, slot=request.slot, progress=progress)
 
     def advance(self, progress: Progress, now: float) -> Delta | None:
-        """Take the next token (none for the one that ended the answer). Returns what the client may see of it."""
+        """Add the next token (None for an end token). Returns a delta if there is something to send."""
         if progress.prompt:
-            self._read_prompt(progress)
+            self._add_prompt_logprobs(progress)
         token = progress.token
         if token is None and progress.finish is None:
             return None
         self.clock.tick(now)
         text = "" if token is None else self._outdent(self._stream.feed(self._piece(token)))
         if token is not None and progress.logprobs is not None:
-            self._logprobs.append(self._readable(token, progress.logprobs))
+            self._logprobs.append(self._text_logprobs(token, progress.logprobs))
         if token is not None and self._request.return_tokens:
             self._tokens.append(token)
         if self._request.max_seconds:
             self._has_line = self._has_line or "\n" in text
-            self._late = self._has_line and self.clock.generating > self._request.max_seconds
+            self._is_overdue = self._has_line and self.clock.generating > self._request.max_seconds
         finish = self._finish(progress)
         if finish is not None:
             text += self._outdent(self._stream.finish())
@@ -192,7 +185,7 @@ class Answer:
     def _finish(self, progress: Progress) -> FinishReason | None:
         if self._stream.stopped:
             return "stop"
-        return progress.finish or ("length" if self._late or self._outdented else None)
+        return progress.finish or ("length" if self._is_overdue or self._is_outdented else None)
 
     def _outdent(self, text: str) -> str:
         return text if self._indent is None else self._indent.feed(text)
@@ -201,12 +194,12 @@ class Answer:
         request = progress.request
         usage = timings = None
         if finish is not None or self._request.timings_per_token:
-            # The token that ended the answer was generated too, though nobody sees it.
-            unseen = progress.token is None and finish == "stop"
-            usage = Usage(request.prompt_size, progress.produced + unseen, request.cached, self._reasoning_tokens)
+            # An end token was generated too, although it has no text.
+            hidden = progress.token is None and finish == "stop"
+            usage = Usage(request.prompt_size, progress.produced + hidden, request.cached, self._reasoning_tokens)
             timings = self.timings(request, now)
-        if self._outdented:
-            finish = "length"  # whatever else ended it: something of it is not shown
+        if self._is_outdented:
+            finish = "length"  # even if it ended by itself, because a part of it is not shown
         logprobs, self._logprobs = self._logprobs or None, []
         prompt_logprobs, self._prompt_logprobs = self._prompt_logprobs or None, []
         tokens, self._tokens = self._tokens or None, []
@@ -227,18 +220,18 @@ class Answer:
             malformed=self._parser is not None and self._parser.malformed,
         )
 
-    def _read_prompt(self, progress: Progress) -> None:
+    def _add_prompt_logprobs(self, progress: Progress) -> None:
         first = 1 + len(self._prompt_logprobs)
         tokens = progress.request.tokens[first : first + len(progress.prompt)]
-        self._prompt_logprobs += map(self._readable, tokens, progress.prompt)
+        self._prompt_logprobs += map(self._text_logprobs, tokens, progress.prompt)
 
-    def _readable(self, token: int, logprobs: TokenLogprobs) -> TextLogprobs:
+    def _text_logprobs(self, token: int, logprobs: TokenLogprobs) -> TextLogprobs:
         piece = self._vocab.piece
         top = [(other, piece(other), logprob) for other, logprob in logprobs.top]
         return TextLogprobs(token, piece(token), logprobs.chosen, top)
 
 
 def _call_id(source: str) -> str:
-    """Nine letters and digits, which is what Mistral's templates insist on, and nobody else minds."""
+    """Nine letters and digits: Mistral's templates require this form, and no other template refuses it."""
     number = int.from_bytes(hashlib.sha256(source.encode()).digest())
     return "".join(_ID_LETTERS[number // 62**place % 62] for place in range(9))

@@ -1,4 +1,4 @@
-"""What the engine thread did, counted in passing: a few additions for each step, whatever it holds."""
+"""Counts the work of the engine thread: a few additions for each step, independent of its size."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ _INTERVAL = 1.0
 
 
 class Counters:
-    """Filled by the engine thread. What has come together is taken out once a second, and whenever it comes to rest."""
+    """The engine thread counts, and takes the counts out once a second and when it becomes idle.
+
+    A new metric is a field in `tally.py` and a line here that changes it.
+    """
 
     def __init__(self) -> None:
         self._tally = Tally()
-        self._taking = threading.Lock()
-        self._told_at = 0.0
+        self._take_lock = threading.Lock()
+        self._sent_at = 0.0
         self._changed = False
         self._evicted = self._preempted = self._longest = 0
         self._cpu = 0.0
 
-    def began(self, request: Request, waited: float) -> None:
-        """The first step of a request that waited so long for it."""
+    def started(self, request: Request, waited: float) -> None:
+        """A request has its first step after it waited for `waited` seconds."""
         tally = self._tally
         tally.queue_seconds.observe(waited)
         tally.cached_tokens += request.cached
@@ -43,10 +46,9 @@ class Counters:
                 min(len(span.tokens), max(request.prompt_size - span.start, 0))
                 for span, request in zip(plan.spans, plan.requests, strict=True)
             )
-        self._stepped(len(plan.spans), tokens, seconds)
+        self._count_step(len(plan.spans), tokens, seconds)
 
     def drafts(self, results: Sequence[Sampled | None]) -> None:
-        """What was guessed ahead in a step, and how much of it was right."""
         for result in results:
             if result is not None and result.drafted:
                 self._tally.drafts += 1
@@ -56,33 +58,32 @@ class Counters:
     def pooled_step(self, inputs: int, tokens: int, seconds: float) -> None:
         self._tally.prompt_tokens += tokens
         self._tally.prompt_seconds += seconds
-        self._stepped(inputs, tokens, seconds)
+        self._count_step(inputs, tokens, seconds)
 
-    def tidied(self) -> None:
-        """Something was done with the cache alone."""
+    def cache_changed(self) -> None:
+        """A plan had cache operations only."""
         self._changed = True
 
     def tokens(self, previous: Mapping[float | None, int], now: float) -> None:
-        """So many tokens came, by when the ones before them did; None: they are the first of their answers."""
+        """New tokens: how many, by the time of the previous token of the same answer; None: it is the first."""
         for moment, count in previous.items():
             self._tally.generated_tokens += count
             if moment is not None:
                 self._tally.inter_token_seconds.observe(now - moment, count)
 
-    def read(self, seconds: float) -> None:
-        """A prompt was read, in so long a time."""
+    def prompt_done(self, seconds: float) -> None:
         self._tally.prompt_seconds += seconds
 
-    def due(self, now: float, *, idle: bool = False) -> bool:
-        """Whether somebody ought to be told by now."""
-        return self._changed and (idle or now >= self._told_at + _INTERVAL)
+    def are_due(self, now: float, *, is_idle: bool = False) -> bool:
+        """Whether it is time to send them."""
+        return self._changed and (is_idle or now >= self._sent_at + _INTERVAL)
 
     def stats(self, scheduler: Scheduler, now: float) -> Stats:
         cache = scheduler.cache
         self._tally.evictions += cache.evicted - self._evicted
         self._tally.preemptions += scheduler.preemptions - self._preempted
         self._evicted, self._preempted = cache.evicted, scheduler.preemptions
-        return self._told(
+        return self._sent(
             now,
             Levels(
                 running=scheduler.running,
@@ -96,17 +97,17 @@ class Counters:
         )
 
     def pooled_stats(self, queued: int, now: float) -> Stats:
-        return self._told(now, Levels(queued=queued))
+        return self._sent(now, Levels(queued=queued))
 
     def last(self) -> Stats:
-        """What has not been told yet, for whoever ends the process. The one call that another thread may make."""
+        """The counts that were not sent, before the process exits. The only method that other threads may call."""
         return Stats(self._take())
 
-    def _told(self, now: float, levels: Levels) -> Stats:
-        self._told_at, self._changed = now, False
+    def _sent(self, now: float, levels: Levels) -> Stats:
+        self._sent_at, self._changed = now, False
         return Stats(self._take(), levels)
 
-    def _stepped(self, sequences: int, tokens: int, seconds: float) -> None:
+    def _count_step(self, sequences: int, tokens: int, seconds: float) -> None:
         tally = self._tally
         tally.step_seconds.observe(seconds)
         tally.step_sequences.observe(sequences)
@@ -114,7 +115,7 @@ class Counters:
         self._changed = True
 
     def _take(self) -> Tally:
-        with self._taking:
+        with self._take_lock:
             tally, self._tally = self._tally, Tally()
             before, self._cpu = self._cpu, time.process_time()
         tally.cpu_seconds += self._cpu - before

@@ -1,7 +1,7 @@
-"""The worker's main thread: receives messages, has requests prepared, and passes them to the engine thread.
+"""The worker's main thread: receives messages, lets requests be prepared, and passes them to the engine thread.
 
-It alone owns the table of live requests. The engine thread and the prompt thread post events to it, so nothing here
-needs a lock. Answers go from the engine thread directly to the outbox.
+Only this thread uses the table of live requests. The engine thread and the prompt thread post events to it, so nothing
+here needs a lock. Answers go from the engine thread directly to the outbox.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NoReturn
 from paddock.engine import load_libraries
 from paddock.errors import ModelLoadFailed, PaddockError, WorkerCrashed
 from paddock.scheduling import Job
-from paddock.types import EngineOptions, GenerateRequest, ModelInfo, PoolRequest, Sandbox, SandboxState
+from paddock.types import EngineOptions, GenerateRequest, PoolRequest, Sandbox, SandboxState
 from paddock.wire import (
     PROTOCOL_VERSION,
     Abort,
@@ -37,25 +37,14 @@ from paddock.wire import (
     ToWorker,
     Watch,
 )
+from paddock.worker.commands import Add, Command, Died, Ended, Event, Failed, Opened, Opening, Remove, Report, Resize
 from paddock.worker.cpu_lock import CpuLock
-from paddock.worker.engine_thread import (
-    Add,
-    Command,
-    Ended,
-    EngineThread,
-    Event,
-    Failed,
-    Opened,
-    Remove,
-    Report,
-    Resize,
-)
+from paddock.worker.generation_thread import GenerationThread
 from paddock.worker.inputs import InputReader
 from paddock.worker.io_loop import IoLoop, exit_now
 from paddock.worker.live_requests import LiveRequests
 from paddock.worker.logs import log_error
-from paddock.worker.native_thread import Died, Opening
-from paddock.worker.pooled_thread import AddJob, PooledOpened, PooledThread, Vectors
+from paddock.worker.pooling_thread import PoolingThread, Vectors
 from paddock.worker.preparation import (
     InputPreparer,
     Preparation,
@@ -72,7 +61,7 @@ from paddock.worker.slot_actions import SlotActions
 from paddock.worker.view_publisher import EngineViews, ViewPublisher
 
 _PROGRESS_STEP = 0.02
-_Event = Event | PooledOpened | Prepared | PromptThreadIdle
+_Event = Event | Prepared | PromptThreadIdle
 
 
 class Worker:
@@ -85,8 +74,7 @@ class Worker:
         self._cpu_lock = cpu_lock
         self._options = EngineOptions()
         self._sandbox = SandboxState()
-        self._thread: EngineThread | PooledThread | None = None
-        self._opened: Opened | None = None
+        self._thread: GenerationThread | PoolingThread | None = None
         self._slot_actions: SlotActions | None = None
         self._questions: TextQuestions | None = None
         self._views: ViewPublisher | None = None
@@ -106,14 +94,14 @@ class Worker:
             case Load():
                 self._load(message)
             case Generate(id, request) | Pool(id, request):
-                self._io.handle_events()  # a client that has just received its last delta has left its place
+                self._io.handle_events()  # answers that ended just now have made room in the queue
                 self._receive(id, request)
             case Abort(id):
                 self._abort(id)
             case Look(id):
                 self._tell_engine(Report(id))
             case Watch(on):
-                assert self._views is not None, "the gateway does not watch before Ready"
+                assert self._views is not None, "the gateway sends nothing before Ready"
                 self._views.turn(on=on)
             case LimitCache(ram_bytes):
                 if self._slot_actions is not None:
@@ -143,7 +131,7 @@ class Worker:
             self._sandbox = confine_files(sandbox)
         except PaddockError as error:
             self._fail(error)
-        self._thread = (EngineThread if options.pooling is None else PooledThread)(
+        self._thread = (GenerationThread if options.pooling is None else PoolingThread)(
             model_path,
             options,
             CpuLock(self._cpu_lock, threads=options.n_threads, cores=os.cpu_count() or 1),
@@ -194,44 +182,39 @@ class Worker:
                     self._reported_progress = progress
                     self._outbox.send(Loading(progress))
             case Opened():
-                self._on_opened(event)
-            case PooledOpened(pooled):
-                assert isinstance(self._thread, PooledThread), "it posts this event"
-                self._preparation.preparer = InputPreparer(InputReader(pooled))
-                self._views = ViewPublisher(self._thread.look, self._outbox.send)
-                self._send_ready(pooled.info)
+                self._on_opened()
             case Died(error):
                 self._fail(error)
 
-    def _on_opened(self, opened: Opened) -> None:
-        assert isinstance(self._thread, EngineThread), "it posts this event"
-        engine = opened.engine
-        self._opened = opened
-        self._live.n_slots = engine.info.n_slots
-        prompts = PromptReader(engine.vocab, engine.info)
-        self._preparation.preparer = PromptPreparer(engine, prompts)
-        self._slot_actions = SlotActions(engine, self._tell_engine, self._outbox.send)
-        self._questions = TextQuestions(engine, prompts, self._outbox.send, self._outbox.send_behind)
-        self._views = ViewPublisher(EngineViews(self._thread, engine), self._outbox.send)
-        self._send_ready(engine.info)
-
-    def _send_ready(self, info: ModelInfo) -> None:
-        self._outbox.send(Ready(PROTOCOL_VERSION, info, self._sandbox))
+    def _on_opened(self) -> None:
+        thread, send = self._thread, self._outbox.send
+        assert thread is not None, "it posts this event"
+        if isinstance(thread, PoolingThread):
+            self._preparation.preparer = InputPreparer(InputReader(thread.engine))
+            self._views = ViewPublisher(thread.view, send)
+        else:
+            engine = thread.engine
+            self._live.n_slots = engine.info.n_slots
+            prompts = PromptReader(engine.vocab, engine.info)
+            self._preparation.preparer = PromptPreparer(engine, prompts)
+            self._slot_actions = SlotActions(engine, self._tell_engine, send)
+            self._questions = TextQuestions(engine, prompts, send, self._outbox.send_behind)
+            self._views = ViewPublisher(EngineViews(thread), send)
+        send(Ready(PROTOCOL_VERSION, thread.engine.info, self._sandbox))
 
     def _start(self, prepared: Prepared) -> None:
         match prepared:
             case Prepared(id, _, PaddockError() as error):
                 self._refuse(id, error)
             case Prepared(id, GenerateRequest() as request, PreparedPrompt() as prompt):
-                assert self._opened is not None, "a prompt is prepared after the engine is open"
+                assert isinstance(self._thread, GenerationThread), "only its preparer makes prompts"
                 self._outbox.send(Accepted(id, len(prompt.tokens), prompt.named_tokens))
-                build = scheduler_requests(id, request, prompt, self._opened.engine, self._options, time.perf_counter())
+                build = scheduler_requests(id, request, prompt, self._thread.engine, self._options, time.perf_counter())
                 self._live.start(id, lambda index: self._tell_engine(Add(build(index))))
             case Prepared(id, PoolRequest() as pooling, list() as inputs):
-                assert isinstance(self._thread, PooledThread), "inputs are prepared for it alone"
                 origin = pooling.origin
                 job = Job(id, inputs, Vectors(pooling), key=origin.key, weight=origin.weight, batch=origin.batch)
-                self._thread.tell(AddJob(job))
+                self._tell_engine(Add(job))
 
     def _tell_engine(self, command: Command) -> None:
         if self._thread is not None:

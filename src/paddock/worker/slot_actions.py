@@ -1,6 +1,6 @@
-"""Saving, restoring and erasing what slots remember.
+"""Saves, restores and erases the prefixes of slots.
 
-The engine thread only lends what lies in host memory, or adopts it; files have a thread of their own.
+The engine thread only lends prefixes from host memory or adopts them. A thread of its own reads and writes files.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from paddock.scheduling import Scheduler
 from paddock.types import SlotPrefix
 from paddock.wire import ActOnSlot, Problem, Refused, SlotDone
 from paddock.worker import slot_files
-from paddock.worker.engine_thread import Visit
+from paddock.worker.commands import Visit
 
 
 class SlotActions:
-    """Every action is answered by one `SlotDone` or `Refused`, from whichever thread comes last."""
+    """Every action is answered by one `SlotDone` or `Refused`, from the last thread that works on it."""
 
     def __init__(
         self, engine: Engine, visit: Callable[[Visit], None], send: Callable[[SlotDone | Refused], None]
@@ -32,33 +32,31 @@ class SlotActions:
         self._visit = visit
         self._send = send
         self.ram_bytes = engine.shape.ram_bytes
-        """The host memory that there is for prefixes now. Set by the I/O thread."""
-        # One thread: the disk does not get faster by two, and one file at a time is held in memory.
+        """Host memory limit for prefixes. The I/O thread sets it."""
+        # One thread: two would not make the disk faster, and only one file at a time is in memory.
         self._files = ThreadPoolExecutor(1, thread_name_prefix="files")
 
     def begin(self, message: ActOnSlot) -> None:
         try:
-            self._refuse_impossible(message)
+            self._check(message)
         except PaddockError as error:
             self._send(Refused(message.id, Problem.of(error)))
             return
-        errand = {"save": self._lend, "restore": self._fetch, "erase": self._erase}[message.action.action]
-        self._visit(Visit(message.action.slot, lambda engine, scheduler: errand(message, engine, scheduler)))
+        run = {"save": self._save, "restore": self._restore, "erase": self._erase}[message.action.action]
+        self._visit(Visit(message.action.slot, lambda engine, scheduler: run(message, engine, scheduler)))
 
-    def _refuse_impossible(self, message: ActOnSlot) -> None:
+    def _check(self, message: ActOnSlot) -> None:
         count = self._engine.info.n_slots
         if message.action.slot >= count:
-            raise InvalidRequest(f"there are {count} slots, from 0 to {count - 1}", param="id_slot")
+            raise InvalidRequest(f"id_slot must be 0 to {count - 1}: this model has {count} slots", param="id_slot")
         if message.action.action == "erase":
             return
         if self._engine.shape.reuse != "prefix":
-            raise NotSupported(
-                "this model's memory cannot be taken apart, so its slots can be neither saved nor restored"
-            )
+            raise NotSupported("slots of this model cannot be saved or restored: its memory cannot be split by token")
         if not self.ram_bytes:
             raise NotSupported(
-                "slots are saved from host memory and restored to it, and there is none for prefixes: --cache-ram is "
-                "0, or memory_limit leaves nothing beside the models"
+                "slots cannot be saved or restored without host memory for prefixes: --cache-ram is 0, or memory_limit "
+                "leaves nothing beside the models"
             )
 
     # ── on the engine thread ─────────────────────────────────────────────────────────────────────────────────────────
@@ -66,13 +64,13 @@ class SlotActions:
     def _erase(self, message: ActOnSlot, _engine: Engine, scheduler: Scheduler) -> None:
         self._send(SlotDone(message.id, scheduler.slots.erase(message.action.slot)))
 
-    def _lend(self, message: ActOnSlot, engine: Engine, scheduler: Scheduler) -> None:
+    def _save(self, message: ActOnSlot, engine: Engine, scheduler: Scheduler) -> None:
         begun = time.perf_counter()
         prefix, pieces = scheduler.slots.recall(message.action.slot)
         lent = engine.lend(pieces)
         self._with_files(message, lambda: self._write(message, prefix, lent, begun))
 
-    def _fetch(self, message: ActOnSlot, _engine: Engine, _scheduler: Scheduler) -> None:
+    def _restore(self, message: ActOnSlot, _engine: Engine, _scheduler: Scheduler) -> None:
         self._with_files(message, lambda: self._read(message))
 
     def _adopt(self, message: ActOnSlot, file: _File, scheduler: Scheduler) -> None:
@@ -93,14 +91,14 @@ class SlotActions:
                 self._send(Refused(message.id, Problem.of(error)))
             except Exception as error:
                 traceback.print_exc()
-                failed = PaddockError(f"the slot's file could not be handled: {type(error).__name__}: {error}")
+                failed = PaddockError(f"cannot read or write the file of the slot: {type(error).__name__}: {error}")
                 self._send(Refused(message.id, Problem.of(failed)))
 
         self._files.submit(run)
 
     def _write(self, message: ActOnSlot, prefix: SlotPrefix, lent: Any, begun: float) -> None:
         if not prefix.tokens:
-            raise InvalidRequest(f"slot {message.action.slot} remembers nothing that could be saved", param="id_slot")
+            raise InvalidRequest(f"slot {message.action.slot} has no stored tokens to save", param="id_slot")
         header = slot_files.Header(self._engine.origin, prefix)
         size = slot_files.write(message.action.folder, message.action.filename, header, self._engine.pack(lent))
         self._send(SlotDone(message.id, len(prefix.tokens), size, time.perf_counter() - begun))
@@ -122,14 +120,14 @@ class SlotActions:
             self._adopt(message, file, scheduler)
             taken.set()
 
-        # At once, whoever may be in the slot by now; and no other file is read before.
+        # Before the next step, even if the slot is in use by now. The next file is not read before.
         self._visit(Visit(None, take))
         taken.wait()
 
 
 @dataclass(slots=True, frozen=True)
 class _File:
-    """A file that was read, from `begun` on."""
+    """A file that was read. `begun` is when reading started."""
 
     prefix: SlotPrefix
     state: Any

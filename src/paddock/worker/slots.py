@@ -1,23 +1,13 @@
-"""A look at the slots: what the scheduler knows of them, with the times that only the engine thread knows."""
+"""The state of slots: from the scheduler, with the times that the engine thread measures."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from paddock.scheduling import Slot
 from paddock.types import SlotState, SlotView
 
 
-def slot_states(slots: Iterable[Slot], *, n_ctx: int, now: float) -> list[SlotState]:
-    return [_state(slot, n_ctx, now) for slot in slots]
-
-
-def slot_views(slots: Iterable[Slot]) -> list[SlotView]:
-    """The same for those who look on from afar."""
-    return [_view(slot) for slot in slots]
-
-
-def _view(slot: Slot) -> SlotView:
+def slot_view(slot: Slot) -> SlotView:
+    """For the live view."""
     request = slot.request
     if request is None or not slot.busy:
         return SlotView(slot.id)
@@ -32,7 +22,8 @@ def _view(slot: Slot) -> SlotView:
     )
 
 
-def _state(slot: Slot, n_ctx: int, now: float) -> SlotState:
+def slot_state(slot: Slot, *, n_ctx: int, now: float) -> SlotState:
+    """For `GET /slots`."""
     request = slot.request
     if request is None:
         return SlotState(slot.id, n_ctx, n_past=len(slot.prefix.tokens))

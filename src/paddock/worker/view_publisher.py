@@ -1,4 +1,4 @@
-"""Showing what goes on to those who look on: once a second, on a thread that is there only while somebody does."""
+"""Sends the state of the worker to the live view once a second, on a thread that runs only while a client watches."""
 
 from __future__ import annotations
 
@@ -7,76 +7,74 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from paddock.engine import Engine
 from paddock.scheduling import CacheSpan, merge_spans
 from paddock.types import SpanView, TreeView
 from paddock.wire import View
-from paddock.worker.engine_thread import EngineThread
+from paddock.worker.generation_thread import GenerationThread
 
 _INTERVAL = 1.0
-_MOST_SPANS = 400
-_LONGEST_TEXT = 120
-_FINEST = 64
-"""Parts of the cells: when fewer have been filled or freed, and nothing else has changed, the tree is as it was."""
+_MAX_SPANS = 400
+_MAX_TEXT = 120
+_RESOLUTION = 64
+"""If fewer than one in this many cells have changed, and nothing else has, the tree is not sent again."""
 
 
 class ViewPublisher:
-    """`look` is called on that thread, and may wait for the engine."""
+    """Calls `view` on its own thread; it may wait for the engine thread."""
 
-    def __init__(self, look: Callable[[], View], send: Callable[[View], None]) -> None:
-        self._look = look
+    def __init__(self, view: Callable[[], View], send: Callable[[View], None]) -> None:
+        self._view = view
         self._send = send
         self._stop = threading.Event()
 
     def turn(self, *, on: bool) -> None:
-        """Whoever begins to watch is shown everything, whatever was shown before."""
+        """Start or stop. After a start the first view is complete."""
         self._stop.set()
         if on:
             self._stop = threading.Event()
-            threading.Thread(target=self._show, args=(self._stop,), name="watching", daemon=True).start()
+            threading.Thread(target=self._run, args=(self._stop,), name="view-publisher", daemon=True).start()
 
-    def _show(self, stop: threading.Event) -> None:
-        shown: TreeView | None = None
+    def _run(self, stop: threading.Event) -> None:
+        sent: TreeView | None = None
         while not stop.is_set():
-            view = self._look()
-            if view.tree is not None and shown is not None and not differs(view.tree, shown):
+            view = self._view()
+            if view.tree is not None and sent is not None and not differs(view.tree, sent):
                 view = msgspec.structs.replace(view, tree=None)
-            shown = view.tree or shown
+            sent = view.tree or sent
             self._send(view)
             stop.wait(_INTERVAL)
 
 
-def differs(tree: TreeView, shown: TreeView) -> bool:
-    """Whether somebody would see a difference."""
-    filled = abs(tree.cells_used - shown.cells_used)
-    return (tree.spans, tree.omitted) != (shown.spans, shown.omitted) or filled * _FINEST >= tree.cells
+def differs(tree: TreeView, sent: TreeView) -> bool:
+    """Whether a viewer would see a difference."""
+    changed = abs(tree.cells_used - sent.cells_used)
+    return (tree.spans, tree.omitted) != (sent.spans, sent.omitted) or changed * _RESOLUTION >= tree.cells
 
 
 class EngineViews:
-    """What is to be seen of an engine that generates text, with the words that its tokens stand for."""
+    """Views of a model that generates text, with the text of the cached tokens."""
 
-    def __init__(self, thread: EngineThread, engine: Engine) -> None:
+    def __init__(self, thread: GenerationThread) -> None:
         self._thread = thread
-        self._engine = engine
+        self._engine = thread.engine
         self._texts: dict[tuple[int, int, int], str] = {}
-        """By what tells a span's tokens from those it had before."""
 
     def __call__(self) -> View:
-        sight = self._thread.look(_MOST_SPANS)
-        spans, before = merge_spans(sight.cache.spans), self._texts
-        texts = [before.get(_place(span)) or self._text(span.tokens) for span in spans]
-        self._texts = {_place(span): text for span, text in zip(spans, texts, strict=True)}
+        snapshot = self._thread.snapshot(_MAX_SPANS)
+        spans, before = merge_spans(snapshot.cache.spans), self._texts
+        texts = [before.get(_identity(span)) or self._text(span.tokens) for span in spans]
+        self._texts = {_identity(span): text for span, text in zip(spans, texts, strict=True)}
         shape = self._engine.shape
         return View(
-            sight.slots,
-            sight.queued,
+            snapshot.slots,
+            snapshot.queued,
             TreeView(
                 shape.cells,
-                sight.cells_used,
+                snapshot.cells_used,
                 shape.ram_bytes,
-                sight.stored_bytes,
-                [_shown(span, text, sight.places) for span, text in zip(spans, texts, strict=True)],
-                sight.cache.omitted,
+                snapshot.stored_bytes,
+                [_span_view(span, text, snapshot.slot_of) for span, text in zip(spans, texts, strict=True)],
+                snapshot.cache.omitted,
             ),
         )
 
@@ -84,18 +82,19 @@ class EngineViews:
         vocab, size = self._engine.vocab, self._engine.info.n_vocab
         data = bytearray()
         for token in tokens:
-            if 0 <= token < size:  # a restored file may say anything, and native code would not survive it
+            if 0 <= token < size:  # a restored file may contain any number, and native code would crash
                 data += vocab.name(token)
-            if len(data) >= 4 * _LONGEST_TEXT:
+            if len(data) >= 4 * _MAX_TEXT:
                 break
-        return data.decode("utf-8", "replace")[:_LONGEST_TEXT]
+        return data.decode("utf-8", "replace")[:_MAX_TEXT]
 
 
-def _place(span: CacheSpan) -> tuple[int, int, int]:
+def _identity(span: CacheSpan) -> tuple[int, int, int]:
+    """Changes when the tokens of the span change."""
     return span.id, span.start, len(span.tokens)
 
 
-def _shown(span: CacheSpan, text: str, places: dict[int, int]) -> SpanView:
+def _span_view(span: CacheSpan, text: str, slot_of: dict[int, int]) -> SpanView:
     return SpanView(
         span.id,
         span.parent,
@@ -103,9 +102,9 @@ def _shown(span: CacheSpan, text: str, places: dict[int, int]) -> SpanView:
         len(span.tokens),
         hot=bool(span.holders),
         stored=span.stored,
-        slots=sorted(places[sequence] for sequence in span.holders & places.keys()),
+        slots=sorted(slot_of[sequence] for sequence in span.holders & slot_of.keys()),
         hits=span.hits,
-        # What was computed differently is kept apart by more than the tenant's name.
+        # The rest of a namespace tells adapters and deterministic requests apart.
         tenant=span.namespace.partition("\0")[0],
         text=text,
     )

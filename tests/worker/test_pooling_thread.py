@@ -1,4 +1,4 @@
-"""The thread that makes vectors, told what to do before it starts: what waits together is computed together."""
+"""The engine thread of an embedding model: waiting inputs share a step."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 from paddock.scheduling import Job
 from paddock.types import EngineOptions, PoolRequest, TextPrompt
 from paddock.wire import Pooled
+from paddock.worker.commands import Add, Ended, Opened, Remove
 from paddock.worker.cpu_lock import CpuLock
-from paddock.worker.engine_thread import Ended, Remove
-from paddock.worker.pooled_thread import AddJob, PooledOpened, PooledThread, Vectors
+from paddock.worker.pooling_thread import PoolingThread, Vectors
 
 
 class CountedLock(CpuLock):
@@ -28,26 +28,24 @@ class CountedLock(CpuLock):
             yield
 
 
-def test_what_waits_together_is_computed_together(tiny_models: dict[str, Path]) -> None:
+def test_waiting_inputs_share_a_step(tiny_models: dict[str, Path]) -> None:
     posted: SimpleQueue[Any] = SimpleQueue()
     sent: SimpleQueue[Any] = SimpleQueue()
     with tempfile.TemporaryFile() as file:
         cpu_lock = CountedLock(file.fileno(), threads=1, cores=1)
         options = EngineOptions(n_threads=1, n_batch=512, n_gpu_layers=0, pooling="mean")
-        thread = PooledThread(str(tiny_models["embedding"]), options, cpu_lock, posted.put, sent.put)
+        thread = PoolingThread(str(tiny_models["embedding"]), options, cpu_lock, posted.put, sent.put)
         for id in range(50):
             inputs = [[2, 5 + id, 3], [2, 6, 7, 3]]
-            thread.tell(AddJob(Job(id, inputs, Vectors(PoolRequest([TextPrompt("x")] * 2, "input")))))
+            thread.tell(Add(Job(id, inputs, Vectors(PoolRequest([TextPrompt("x")] * 2, "input")))))
         thread.tell(Remove(7))
         thread.start()
         messages = iter(lambda: sent.get(timeout=60), None)
         pooled = (message for message in messages if isinstance(message, Pooled))
         answers = {answer.id: answer for answer in islice(pooled, 49)}
-        assert isinstance(
-            next(event for event in iter(posted.get, None) if not hasattr(event, "progress")), PooledOpened
-        )
+        assert next(event for event in iter(posted.get, None) if not hasattr(event, "progress")) == Opened()
         assert [posted.get(timeout=60) for _ in range(49)] == [Ended(id, 0) for id in answers]
     assert set(answers) == {*range(50)} - {7}
     assert all(answer.tokens == 7 and answer.width == 64 for answer in answers.values())
     assert len({answer.vectors[0] for answer in answers.values()}) == 49
-    assert cpu_lock.taken == 2, "98 inputs, 64 to a step"
+    assert cpu_lock.taken == 2, "98 inputs, at most 64 in a step"

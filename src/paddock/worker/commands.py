@@ -1,0 +1,87 @@
+"""Commands to the engine thread, and the events that it posts to the I/O thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from paddock.engine import Engine
+from paddock.errors import PaddockError
+from paddock.scheduling import Job, Request, Scheduler
+
+# ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True, frozen=True)
+class Add:
+    request: Request | Job
+
+
+@dataclass(slots=True, frozen=True)
+class Remove:
+    id: int
+    index: int | None = None
+    """The answer to remove. None: all answers of the request."""
+
+
+@dataclass(slots=True, frozen=True)
+class Report:
+    """Send the state of the slots."""
+
+    id: int
+
+
+@dataclass(slots=True, frozen=True)
+class Visit:
+    """Call a short function with the cache between two steps: before the next step, or when this slot is free."""
+
+    slot: int | None
+    run: Callable[[Engine, Scheduler], None]
+
+
+@dataclass(slots=True, frozen=True)
+class Resize:
+    """Set the host memory limit for prefixes."""
+
+    ram_bytes: int
+
+
+Command = Add | Remove | Report | Visit | Resize
+
+# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(slots=True, frozen=True)
+class Opening:
+    progress: float
+
+
+@dataclass(slots=True, frozen=True)
+class Opened:
+    """The engine is open and takes requests."""
+
+
+@dataclass(slots=True, frozen=True)
+class Ended:
+    """An answer is complete and sent."""
+
+    id: int
+    index: int
+
+
+@dataclass(slots=True, frozen=True)
+class Failed:
+    """A request has failed. Nothing more is sent for it."""
+
+    id: int
+    error: PaddockError
+
+
+@dataclass(slots=True, frozen=True)
+class Died:
+    """The engine is no longer usable. The worker reports the error and exits."""
+
+    error: PaddockError
+
+
+Event = Opening | Opened | Ended | Failed | Died

@@ -1,0 +1,201 @@
+"""The engine thread of a model that generates text: *receive → schedule → decode → commit → publish*."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+from paddock.engine import Engine, open_engine
+from paddock.errors import NoCells, PaddockError
+from paddock.scheduling import CacheCorrupted, CacheView, Plan, Progress, Request, Scheduler, StepBudget
+from paddock.types import Sampled, SlotView
+from paddock.wire import Delta, Slots, Stats, Step
+from paddock.worker.commands import Add, Command, Ended, Failed, Remove, Report, Resize, Visit
+from paddock.worker.engine_thread import EngineThread
+from paddock.worker.logs import log_failure, log_warning
+from paddock.worker.slots import slot_state, slot_view
+
+# Set to 1 in the environment of the server: workers check the counters of their cache whenever they are idle.
+CHECK_CACHE = "PADDOCK_CHECK_CACHE"
+
+
+@dataclass(slots=True, frozen=True)
+class Snapshot:
+    """State of the engine thread, for other threads."""
+
+    slots: list[SlotView]
+    queued: int
+    slot_of: dict[int, int]
+    """Running sequence → its slot."""
+    cache: CacheView
+    cells_used: int
+    stored_bytes: int
+
+
+class GenerationThread(EngineThread):
+    engine: Engine
+    _scheduler: Scheduler
+
+    def snapshot(self, max_spans: int) -> Snapshot:
+        """Call this when the engine is open, from any other thread. No step begins or ends meanwhile."""
+        with self.state_lock:
+            scheduler, slots = self._scheduler, list(self._scheduler.slots)
+            return Snapshot(
+                [slot_view(slot) for slot in slots],
+                scheduler.queued + self._inbox.qsize(),  # with requests that arrived during this step
+                {slot.request.sequence: slot.id for slot in slots if slot.busy and slot.request is not None},
+                scheduler.cache.view(max_spans),
+                cells_used=scheduler.cells - scheduler.cache.free,
+                stored_bytes=scheduler.cache.stored_bytes,
+            )
+
+    def _open(self) -> None:
+        engine = self.engine = open_engine(self._model_path, self._options, self._report_progress)
+        self._scheduler = Scheduler(
+            shape=engine.shape,
+            n_ctx=engine.info.n_ctx,
+            slots=engine.info.n_slots,
+            n_batch=engine.n_batch,
+            end_tokens=engine.vocab.end_tokens,
+            continuous=self._options.cont_batching,
+            exact_batch=engine.info.together,
+            drafts_for=engine.info.drafts_for,
+            budget=StepBudget(largest=engine.n_batch, usual=self._options.n_ubatch),
+        )
+        self._visits: list[Visit] = []
+        self._checks_cache = os.environ.get(CHECK_CACHE, "") not in ("", "0")
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._scheduler.is_idle
+
+    def _receive(self) -> None:
+        """Raises `CacheCorrupted`, which ends the worker, if the cache's counters or the engine's cells are wrong."""
+        if self._checks_cache and self._is_idle:
+            self._scheduler.check_idle()
+            if used := self.engine.used_sequences():
+                raise CacheCorrupted(f"no request runs, but the sequences {used} have cells")
+        super()._receive()
+
+    def _stats(self, now: float) -> Stats:
+        return self.counters.stats(self._scheduler, now)
+
+    def _handle(self, command: Command) -> None:
+        scheduler = self._scheduler
+        match command:
+            case Add(Request() as request):
+                scheduler.add(request)
+            case Remove(id, index):
+                scheduler.remove(id, index)
+            case Report(id):
+                n_ctx, now = self.engine.info.n_ctx, time.perf_counter()
+                states = [slot_state(slot, n_ctx=n_ctx, now=now) for slot in scheduler.slots]
+                self._send(Slots(id, states, scheduler.queued))
+            case Visit():
+                self._visits.append(command)
+            case Resize(ram_bytes):
+                scheduler.cache.resize(ram_bytes)
+
+    def _step(self) -> None:
+        engine, scheduler = self.engine, self._scheduler
+        if self._visits:
+            self._run_ready_visits()
+        plan = scheduler.schedule()
+        if plan is None:
+            return
+        begun = time.perf_counter()
+        engine.apply(plan.operations)
+        if not plan.spans:
+            self.counters.cache_changed()
+            return
+        has_prompts = len(plan.spans) > plan.decodes
+        if has_prompts:
+            for request in plan.requests:
+                if (waited := request.answer.clock.begin(begun)) is not None:
+                    self.counters.started(request, waited)
+        with self._computing():
+            computing = time.perf_counter()
+            results = self._decode(plan)
+        if results is None:
+            return
+        now = time.perf_counter()
+        # Without cache operations and the wait for the CPU lock, which say nothing about the cost of a token.
+        steps = scheduler.commit(plan, results, now - computing)
+        self.counters.step(plan, now - begun)
+        if engine.info.drafts_for:
+            self.counters.drafts(results)
+        deltas: list[Delta] = []
+        if has_prompts:
+            progress = (request.answer.prompt_progress(request, now) for request in plan.requests)
+            deltas = [delta for delta in progress if delta is not None]
+        self._publish(deltas, steps, now)
+
+    def _decode(self, plan: Plan) -> list[Sampled | None] | None:
+        """Run the step. None if the engine had no cells for it: it is planned again with fewer requests."""
+        try:
+            return self.engine.decode(plan.spans, exact=plan.exact, adapters=plan.adapters)
+        except NoCells as error:
+            log_warning("no free KV cells for this step; one request is requeued", reason=error.message)
+            too_large = self._scheduler.handle_no_cells(plan)
+            if too_large is not None:
+                self._fail(too_large, error)
+            return None
+
+    def _run_ready_visits(self) -> None:
+        """Before the next step is scheduled, so that a slot that became free is not taken by a request first."""
+        scheduler = self._scheduler
+        waiting, self._visits = self._visits, []
+        for visit in waiting:
+            if visit.slot is None or scheduler.slots.is_free(visit.slot):
+                scheduler.flush()
+                self.engine.apply(scheduler.cache.take_operations())
+                visit.run(self.engine, scheduler)
+            else:
+                self._visits.append(visit)
+
+    def _publish(self, deltas: list[Delta], steps: list[Progress], now: float) -> None:
+        """Make deltas of the new tokens and send them, on this thread: a handover to another one takes longer."""
+        previous: dict[float | None, int] = {}
+        for progress in steps:
+            request, answer = progress.request, progress.request.answer
+            if answer.is_stopped:
+                continue  # an earlier token of this step ended the answer; the rest was drafted
+            if progress.error is not None:
+                self._fail(request, progress.error)
+                continue
+            newest = answer.clock.newest
+            try:
+                delta, forced = answer.advance(progress, now), answer.forced_tokens()
+            except Exception as error:  # fails this request only
+                self._fail(request, _decode_error(error))
+                continue
+            if progress.token is not None or progress.finish == "stop":
+                previous[newest] = previous.get(newest, 0) + 1
+            if newest is None and answer.clock.newest is not None:
+                self.counters.prompt_done(answer.clock.timings(now).prompt)
+            if delta is not None:
+                deltas.append(delta)
+            if forced:
+                request.sampler.force(forced)
+            if answer.is_stopped and progress.finish is None:
+                self._scheduler.remove(request.id, request.index)
+            if answer.is_stopped or progress.finish is not None:
+                self._post(Ended(request.id, request.index))
+        self.counters.tokens(previous, now)
+        if deltas:
+            self._send(Step(deltas))
+
+    def _fail(self, request: Request, error: PaddockError) -> None:
+        """End all answers of a request with this error. Other requests continue."""
+        self._scheduler.remove(request.id)
+        request.answer.fail()
+        if error.__cause__ is not None:
+            log_failure("a request failed", error.__cause__)
+        self._post(Failed(request.id, error))
+
+
+def _decode_error(error: Exception) -> PaddockError:
+    failure = PaddockError(f"cannot decode the answer: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
