@@ -1,4 +1,4 @@
-"""A gateway behind Ray's proxies has the limits of one that has the connections itself."""
+"""A gateway behind Ray's proxies enforces the same limits as one that owns its connections."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.config import ServerSettings
-from paddock.gateway.http.connection_limits import ConnectionLimits
-from paddock.gateway.http.connection_slots import REQUEST_ENTRY
+from paddock.gateway.http.connection_slots import REQUEST_ENTRY, ConnectionLimits
 from paddock.gateway.http.request_limits import RequestLimits, too_large
 
-LIMITS = ConnectionLimits.of(ServerSettings(max_connections=4, max_watchers_per_key=1, max_header_bytes=1024))
+SETTINGS = ServerSettings(max_connections=4, max_watchers_per_key=1, max_header_bytes=1024)
+LIMITS = ConnectionLimits.of(SETTINGS)
 
 
 def _scope(path: str = "/", headers: int = 0, size: int = 0) -> dict[str, Any]:
@@ -28,13 +28,13 @@ def _scope(path: str = "/", headers: int = 0, size: int = 0) -> dict[str, Any]:
 
 
 @given(st.integers(0, 9000), st.integers(0, 200), st.integers(0, 1200))
-def test_heads_are_bounded(length: int, headers: int, size: int) -> None:
+def test_the_head_of_a_request_is_limited(length: int, headers: int, size: int) -> None:
     scope = _scope("/" + "x" * length, headers, size)
-    problem = too_large(scope, LIMITS)
+    problem = too_large(scope, SETTINGS)
     total = sum(len(name) + len(value) for name, value in scope["headers"])
-    if length + 1 > LIMITS.url_bytes:
+    if length + 1 > SETTINGS.max_url_bytes:
         assert problem is not None and problem.status == 414
-    elif headers > LIMITS.header_count or total > LIMITS.header_bytes:
+    elif headers > SETTINGS.max_header_count or total > SETTINGS.max_header_bytes:
         assert problem is not None and problem.status == 431
     else:
         assert problem is None

@@ -24,7 +24,7 @@ from paddock.gateway.auth.gate import Gate
 from paddock.gateway.auth.keys import read_keys
 from paddock.gateway.auth.usage import UsageBook
 from paddock.gateway.http.connection import Connection, bounded_protocol
-from paddock.gateway.http.connection_limits import ConnectionLimits
+from paddock.gateway.http.connection_slots import ConnectionLimits
 from paddock.gateway.http.handshakes import TLSListener
 from paddock.gateway.http.tls import Certificate
 from paddock.gateway.ops.folder_watch import FolderWatch

@@ -137,9 +137,9 @@ def _too_many(wait: float) -> TooManyFailures:
 
 def _count_request(request: Request, need: Need) -> None:
     """Count the request. Raises if too many requests of its kind are running."""
-    place: RequestEntry | None = request.scope.get(REQUEST_ENTRY)
-    if place is None:  # requests are not counted
+    entry: RequestEntry | None = request.scope.get(REQUEST_ENTRY)
+    if entry is None:  # requests are not counted
         return
     route = route_of(request.scope)
     use: Use = "health" if route in HEALTH_PATHS else "watch" if route in _WATCHED else "request"
-    place.take("admin" if need == "admin" else use, owner_of(request), has_key=bool(caller_of(request).name))
+    entry.take("admin" if need == "admin" else use, owner_of(request), has_key=bool(caller_of(request).name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from paddock.config import KeySettings, PreviousKey, ServerSettings
@@ -12,6 +12,8 @@ from paddock.errors import StartupError
 from paddock.gateway.auth.caller import Caller
 from paddock.gateway.auth.limits import Rates
 from paddock.types import Origin
+
+_ALGORITHM = "sha256:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,49 +33,38 @@ def read_keys(settings: ServerSettings, *, gateways: int = 1) -> list[Key]:
     """All keys of the settings and of the API key file. With several gateways the limits are one gateway's share.
     Raises `StartupError`.
     """
-    plain = dict(_plain_keys(settings))
-    for name in plain.keys() & settings.keys.keys():
-        raise StartupError(f"two API keys are named {name!r}")
-    keys = [
-        *(Key(known, Caller(name, admin=True, origin=Origin(key=name)), Rates()) for name, known in plain.items()),
-        *(key for name, entry in settings.keys.items() for key in _keys(name, entry)),
-    ]
-    keys = [replace(key, rates=key.rates.divided(gateways)) for key in keys]
     owners: dict[bytes, str] = {}
-    for key in keys:
-        name = key.caller.name
-        if key.digest in owners:
-            raise StartupError(f"the API keys {owners[key.digest]!r} and {name!r} are the same")
-        owners[key.digest] = name
+    keys: list[Key] = []
+    for name, entry in hashed_keys(settings).items():
+        for key in _keys(name, entry, gateways):
+            if key.digest in owners:
+                raise StartupError(f"the API keys {owners[key.digest]!r} and {name!r} are the same")
+            owners[key.digest] = name
+            keys.append(key)
     return keys
 
 
 def hashed_keys(settings: ServerSettings) -> dict[str, KeySettings]:
-    """The same keys as hashes, for places that others can read. Raises `StartupError`."""
-    found = {name: KeySettings(hash=_hex(known), admin=True) for name, known in _plain_keys(settings)}
+    """All keys as hashes, so that they can be stored where others can read them. Raises `StartupError`.
+
+    Keys without a name are numbered. As in llama-server each of them has all permissions.
+    """
+    plain = settings.api_keys + (_lines(settings.api_key_file) if settings.api_key_file is not None else [])
+    names = (f"api-key-{number}" for number in range(1, len(plain) + 1))
+    found = {name: KeySettings(hash=_hash(key, name), admin=True) for name, key in zip(names, plain, strict=True)}
     for name, entry in settings.keys.items():
+        if name in found:
+            raise StartupError(f"two API keys are named {name!r}")
         data = entry.model_dump(exclude_unset=True, exclude={"key", "previous"})
-        data["hash"] = _hex(_digest_of_entry(entry, name))
+        data["hash"] = _hash_of(entry, name)
         if entry.previous:
-            data["previous"] = [
-                {"hash": _hex(_digest_of_entry(old, name)), "expires_at": old.expires_at} for old in entry.previous
-            ]
+            data["previous"] = [{"hash": _hash_of(old, name), "expires_at": old.expires_at} for old in entry.previous]
         found[name] = KeySettings.model_validate(data)
     return found
 
 
 def digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
-
-
-def _plain_keys(settings: ServerSettings) -> Iterator[tuple[str, bytes]]:
-    """Keys without a name are numbered. As in llama-server each of them has all permissions."""
-    keys = list(settings.api_keys)
-    if settings.api_key_file is not None:
-        keys += _lines(settings.api_key_file)
-    for number, key in enumerate(keys, 1):
-        name = f"api-key-{number}"
-        yield name, _digest_of(key, name)
 
 
 def _lines(file: Path) -> list[str]:
@@ -87,7 +78,7 @@ def _lines(file: Path) -> list[str]:
     return keys
 
 
-def _keys(name: str, entry: KeySettings) -> Iterator[Key]:
+def _keys(name: str, entry: KeySettings, gateways: int) -> Iterator[Key]:
     """The current key of a name, then its previous keys. They share permissions, limits and usage."""
     tenant = entry.tenant or ""
     origin = Origin(
@@ -98,26 +89,21 @@ def _keys(name: str, entry: KeySettings) -> Iterator[Key]:
         batch=entry.priority == "batch",
     )
     models = None if entry.models is None else tuple(entry.models)
-    caller, rates = Caller(name, entry.admin, origin, models, entry.metrics), Rates.of(entry)
+    caller, rates = Caller(name, entry.admin, origin, models, entry.metrics), Rates.of(entry).divided(gateways)
     every: list[KeySettings | PreviousKey] = [entry, *entry.previous]
     for each in every:
+        assert each.hash is not None, "hashed_keys sets it"
         expires_at = each.expires_at.timestamp() if each.expires_at is not None else None
-        yield Key(_digest_of_entry(each, name), caller, rates, expires_at)
+        yield Key(bytes.fromhex(each.hash.removeprefix(_ALGORITHM)), caller, rates, expires_at)
 
 
-def _digest_of_entry(entry: KeySettings | PreviousKey, name: str) -> bytes:
-    if entry.hash is not None:
-        return bytes.fromhex(entry.hash.removeprefix("sha256:"))
-    return _digest_of(entry.key or "", name)
+def _hash_of(entry: KeySettings | PreviousKey, name: str) -> str:
+    return entry.hash or _hash(entry.key or "", name)
 
 
-def _hex(known: bytes) -> str:
-    return f"sha256:{known.hex()}"
-
-
-def _digest_of(key: str, name: str) -> bytes:
+def _hash(key: str, name: str) -> str:
     if not key:
         raise StartupError(f"the API key {name!r} is empty")
     if key != key.strip():
         raise StartupError(f"the API key {name!r} starts or ends with a space, which no request can send")
-    return digest(key.encode("utf-8", "surrogateescape"))
+    return _ALGORITHM + digest(key.encode("utf-8", "surrogateescape")).hex()

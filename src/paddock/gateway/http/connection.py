@@ -15,9 +15,16 @@ import msgspec
 import structlog
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from paddock.config import ServerSettings
 from paddock.errors import HeadersTooLarge, InvalidRequest, PaddockError, RequestTimeout, TooManyConnections, URITooLong
-from paddock.gateway.http.connection_limits import ConnectionLimits
-from paddock.gateway.http.connection_slots import REQUEST_ENTRY, ConnectionTable, RequestEntry, RequestTable, network_of
+from paddock.gateway.http.connection_slots import (
+    REQUEST_ENTRY,
+    ConnectionLimits,
+    ConnectionTable,
+    RequestEntry,
+    RequestTable,
+    network_of,
+)
 from paddock.gateway.http.request_ids import new_request_id
 
 _log = structlog.get_logger(__name__)
@@ -41,15 +48,15 @@ def bounded_protocol(limits: ConnectionLimits) -> type[Connection]:
     """The protocol class for one server. uvicorn creates an instance for each connection."""
 
     class Bounded(Connection):
-        _limits = limits
+        _settings = limits.settings
         _table = ConnectionTable(limits.connections, limits.per_address)
-        _requests = RequestTable(limits.places)
+        _requests = RequestTable(limits)
 
     return Bounded
 
 
 class Connection(HttpToolsProtocol):
-    _limits: ClassVar[ConnectionLimits]
+    _settings: ClassVar[ServerSettings]
     _table: ClassVar[ConnectionTable[Guest]]
     _requests: ClassVar[RequestTable]
 
@@ -81,7 +88,7 @@ class Connection(HttpToolsProtocol):
         except TooManyConnections as error:
             self._refuse_connection(error)
             return
-        self._set_timer("head", self._limits.header_timeout, self._on_head_timeout)
+        self._set_timer("head", self._settings.header_timeout, self._on_head_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -100,14 +107,14 @@ class Connection(HttpToolsProtocol):
         super().data_received(data)
         if self._is_closed():
             return
-        if self._overhead > self._limits.header_bytes:
+        if self._overhead > self._settings.max_header_bytes:
             self._refuse(self._too_large())  # a header or a trailer may be endless
         elif self._in_head and "head" not in self._timers:
-            self._set_timer("head", self._limits.header_timeout, self._on_head_timeout)
+            self._set_timer("head", self._settings.header_timeout, self._on_head_timeout)
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._set_timer("write", self._limits.write_timeout, self._on_write_timeout)
+        self._set_timer("write", self._settings.write_timeout, self._on_write_timeout)
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -126,21 +133,21 @@ class Connection(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
-        if len(self.url) > self._limits.url_bytes:
+        if len(self.url) > self._settings.max_url_bytes:
             raise self._refused(
-                URITooLong(f"the URL has more than {self._limits.url_bytes} bytes (server.max_url_bytes)")
+                URITooLong(f"the URL has more than {self._settings.max_url_bytes} bytes (server.max_url_bytes)")
             )
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
             return  # a trailer: it must not change a request that was already admitted
         super().on_header(name, value)
-        if len(self.headers) > self._limits.header_count:
-            most = self._limits.header_count
+        if len(self.headers) > self._settings.max_header_count:
+            most = self._settings.max_header_count
             raise self._refused(HeadersTooLarge(f"the request has more than {most} headers (server.max_header_count)"))
 
     def on_headers_complete(self) -> None:
-        if sum(len(name) + len(value) for name, value in self.headers) > self._limits.header_bytes:
+        if sum(len(name) + len(value) for name, value in self.headers) > self._settings.max_header_bytes:
             raise self._refused(self._too_large())
         self._in_head = False
         self._has_request = True
@@ -229,7 +236,7 @@ class Connection(HttpToolsProtocol):
 
     def _on_head_timeout(self) -> None:
         if self._overhead:
-            seconds = self._limits.header_timeout
+            seconds = self._settings.header_timeout
             self._refuse(
                 RequestTimeout(f"the head of the request was not complete after {seconds:g} s (server.header_timeout)")
             )
@@ -237,12 +244,12 @@ class Connection(HttpToolsProtocol):
             self._close()
 
     def _on_write_timeout(self) -> None:
-        _log.info("closed a connection: the client does not read its answer", seconds=self._limits.write_timeout)
+        _log.info("closed a connection: the client does not read its answer", seconds=self._settings.write_timeout)
         self.transport.abort()
 
     def _too_large(self) -> HeadersTooLarge:
         return HeadersTooLarge(
-            f"the headers have more than {self._limits.header_bytes} bytes (server.max_header_bytes)"
+            f"the headers have more than {self._settings.max_header_bytes} bytes (server.max_header_bytes)"
         )
 
     def _refused(self, refusal: PaddockError) -> PaddockError:
@@ -282,7 +289,7 @@ class Connection(HttpToolsProtocol):
     def _abort_later(self) -> None:
         """Buffered data is sent before a connection closes, unless the client does not read it."""
         if self.transport.is_closing() and self.transport.get_write_buffer_size():
-            self._set_timer("close", self._limits.write_timeout, self.transport.abort)
+            self._set_timer("close", self._settings.write_timeout, self.transport.abort)
 
     def _set_timer(self, name: str, seconds: float, act: Callable[[], None]) -> None:
         self._cancel_timer(name)

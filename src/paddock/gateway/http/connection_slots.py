@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeVar
 
+from paddock.config import ServerSettings
 from paddock.errors import RateLimitExceeded, TooManyConnections
 
-REQUEST_ENTRY: Final = "paddock.place"
+REQUEST_ENTRY: Final = "paddock.request_entry"
 """The key in the request scope of its `RequestEntry`."""
 Use = Literal["request", "watch", "health", "admin"]
 """`watch`: an endless stream of events about the server. `health`: also `/metrics`. `admin`: routes for admins only."""
@@ -23,10 +24,21 @@ Member = TypeVar("Member")
 
 
 @dataclass(frozen=True, slots=True)
-class RequestTableLimits:
+class ConnectionLimits:
+    """The limits of the settings, and those that are derived from them."""
+
+    settings: ServerSettings
     connections: int
+    per_address: int
     per_key: int
-    watchers_per_key: int
+
+    @classmethod
+    def of(cls, settings: ServerSettings, possible: int | None = None) -> ConnectionLimits:
+        """`possible`: the number of connections that the process can open, if known."""
+        most = min(settings.max_connections, possible or settings.max_connections)
+        half = max(1, most // 2)
+        per_address, per_key = settings.max_connections_per_address, settings.max_connections_per_key
+        return cls(settings, most, min(per_address or half, most), min(per_key or half, most))
 
     @property
     def reserved(self) -> int:
@@ -37,7 +49,7 @@ class RequestTableLimits:
 class RequestTable:
     """Running requests. Each owner has a limit, and all together leave the reserved ones free."""
 
-    def __init__(self, limits: RequestTableLimits) -> None:
+    def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self.used: Counter[Use] = Counter()
         self._owners: Counter[tuple[str, str]] = Counter()
@@ -45,9 +57,10 @@ class RequestTable:
     def take(self, use: Use, owner: str) -> None:
         """Count a request, or raise. `owner` is the name of a key or, without keys, an address."""
         most, reserved = self.limits.connections, self.limits.reserved
-        if use == "watch" and self._owners["watch", owner] >= self.limits.watchers_per_key:
+        watchers = self.limits.settings.max_watchers_per_key
+        if use == "watch" and self._owners["watch", owner] >= watchers:
             raise RateLimitExceeded(
-                f"this key or address has {self.limits.watchers_per_key} streams of /models/sse and /live, "
+                f"this key or address has {watchers} streams of /models/sse and /live, "
                 "which is the limit (server.max_watchers_per_key)",
                 retry_after=_RETRY,
             )
@@ -77,15 +90,15 @@ class RequestTable:
 class RequestEntry:
     """The entry of one request, which counts once it takes it. `on_key` is called when its key is known."""
 
-    def __init__(self, places: RequestTable, on_key: Callable[[], None] = lambda: None) -> None:
-        self._requests = places
+    def __init__(self, table: RequestTable, on_key: Callable[[], None] = lambda: None) -> None:
+        self._table = table
         self._on_key = on_key
         self._taken: tuple[Use, str] | None = None
 
     def take(self, use: Use, owner: str, *, has_key: bool) -> None:
         """Raises `TooManyConnections` or `RateLimitExceeded`."""
         assert self._taken is None, "a request is counted once"
-        self._requests.take(use, owner)
+        self._table.take(use, owner)
         self._taken = (use, owner)
         if has_key:
             self._on_key()
@@ -93,7 +106,7 @@ class RequestEntry:
     def release(self) -> None:
         """May be called more than once."""
         if self._taken is not None:
-            self._requests.release(*self._taken)
+            self._table.release(*self._taken)
             self._taken = None
 
 

@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute
 from paddock.gateway.http.framing import SSE, Framing
 
 _JSON, _TEXT = "application/json", "text/plain"
-_DEFINITIONS = "#/$defs/"
+_COMPONENTS = "#/components/schemas/"
 
 
 class ErrorDetail(msgspec.Struct):
@@ -58,26 +58,25 @@ def describe(
     """
 
     def content() -> dict[str, Any]:
-        made: dict[str, Any] = {_JSON: {"schema": _schema(answers)}} if answers else {}
+        made: dict[str, Any] = {_JSON: _media(answers, prefix)} if answers else {}
         if text:
             made[_TEXT] = {"schema": {"type": "string"}}
         if events:
-            made[framing.media_type] = {"schema": _event_schema((*events, error), framing, done=done, named=named)}
+            made[framing.media_type] = _event_media((*events, error), prefix, framing, done=done, named=named)
         return made
-
-    def failure() -> dict[str, Any]:
-        return {_JSON: {"schema": _schema((error,))}}
 
     def schema() -> dict[str, Any]:
         assert body is not None
-        return {_JSON: {"schema": body.model_json_schema()}}
+        found = body.model_json_schema(ref_template=f"{_COMPONENTS}{prefix}{{model}}")
+        definitions = found.pop("$defs", {})
+        return {_JSON: {"schema": found | _prefixed(definitions, prefix)}}
 
-    failed = _Later({"description": "Refused or failed"}, failure, prefix)
+    failed = _Later({"description": "Refused or failed"}, lambda: {_JSON: _media((error,), prefix)})
     described: dict[str, Any] = {
-        "responses": {200: _Later({"description": "Done"}, content, prefix), "4XX": failed, "5XX": failed}
+        "responses": {200: _Later({"description": "Done"}, content), "4XX": failed, "5XX": failed}
     }
     if body is not None:
-        described["openapi_extra"] = {"requestBody": _Later({"required": not optional}, schema, prefix)}
+        described["openapi_extra"] = {"requestBody": _Later({"required": not optional}, schema)}
     return described
 
 
@@ -86,54 +85,43 @@ class _Later(dict[str, Any]):
     server spends it when `/openapi.json` is first requested, not at the start.
     """
 
-    def __init__(self, known: dict[str, Any], content: Callable[[], dict[str, Any]], prefix: str) -> None:
+    def __init__(self, known: dict[str, Any], content: Callable[[], dict[str, Any]]) -> None:
         super().__init__(known)
         self._content = content
-        self._prefix = prefix
 
     def complete(self) -> None:
         if "content" not in self:
-            self["content"] = _prefixed(self._content(), self._prefix) if self._prefix else self._content()
+            self["content"] = self._content()
 
 
-def _event_schema(events: tuple[Any, ...], framing: Framing, *, done: bool, named: bool) -> dict[str, Any]:
+def _media(alternatives: tuple[Any, ...], prefix: str) -> dict[str, Any]:
+    """The schema of one of these types. Their definitions stay in `$defs` until the document is built."""
+    schemas, definitions = msgspec.json.schema_components(alternatives, ref_template=f"{_COMPONENTS}{prefix}{{name}}")
+    schema = schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}
+    return {"schema": schema | _prefixed(definitions, prefix)}
+
+
+def _prefixed(definitions: dict[str, Any], prefix: str) -> dict[str, Any]:
+    return {"$defs": {prefix + name: schema for name, schema in definitions.items()}}
+
+
+def _event_media(events: tuple[Any, ...], prefix: str, framing: Framing, *, done: bool, named: bool) -> dict[str, Any]:
+    media = _media(events, prefix)
     if framing is not SSE:
-        return _schema(events)
-    data: dict[str, Any] = {"type": "string", "contentMediaType": _JSON, "contentSchema": _schema(events)}
+        return media
+    definitions = media["schema"].pop("$defs")
+    data: dict[str, Any] = {"type": "string", "contentMediaType": _JSON, "contentSchema": media["schema"]}
     if done:
         data = {"anyOf": [data, {"const": "[DONE]"}]}
     event: dict[str, Any] = {"description": "An error ends a stream."}
     event |= {"type": "string"} if named else {"enum": ["message", "error"]}
-    return {
+    schema = {
         "type": "object",
         "properties": {"data": data, "event": event},
         "required": ["data"],
         "description": "Each event; between them there may be comments.",
     }
-
-
-def _prefixed(part: Any, prefix: str) -> Any:
-    """A copy with the prefix before the names of all definitions."""
-    if isinstance(part, list):
-        return [_prefixed(item, prefix) for item in part]
-    if isinstance(part, str):
-        return _referring(part, f"{_DEFINITIONS}{prefix}")
-    if not isinstance(part, dict):
-        return part
-    longer = {key: _prefixed(value, prefix) for key, value in part.items()}
-    if "$defs" in longer:
-        longer["$defs"] = {prefix + name: schema for name, schema in longer["$defs"].items()}
-    return longer
-
-
-def _referring(text: str, there: str) -> str:
-    """Plain text unchanged; a reference redirected."""
-    return there + text.removeprefix(_DEFINITIONS) if text.startswith(_DEFINITIONS) else text
-
-
-def _schema(alternatives: tuple[Any, ...]) -> dict[str, Any]:
-    schemas = [msgspec.json.schema(alternative) for alternative in alternatives]
-    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+    return {"schema": schema | {"$defs": definitions}}
 
 
 class OpenAPI:
@@ -143,37 +131,34 @@ class OpenAPI:
         self._app = app
         self._needs = needs
         self._document: dict[str, Any] | None = None
-        self._encoded: bytes | None = None
         self._building = threading.Lock()
 
-    def encoded(self) -> bytes:
+    def __call__(self) -> dict[str, Any]:
         """Built once, however many threads ask for it first: it takes a second of Python."""
         with self._building:
-            if self._encoded is None:
-                self._encoded = msgspec.json.encode(self())
-            return self._encoded
+            if self._document is None:
+                self._document = self._build()
+            return self._document
 
-    def __call__(self) -> dict[str, Any]:
-        if self._document is None:
-            for context in iter_route_contexts(self._app.routes):
-                _complete(context.original_route)
-            document = get_openapi(
-                title=self._app.title,
-                version=self._app.version,
-                description=self._app.description,
-                routes=self._app.routes,
-            )
-            schemas = document.setdefault("components", {}).setdefault("schemas", {})
-            document["paths"] = _hoisted(document["paths"], schemas)
-            document["components"]["securitySchemes"] = {
-                "bearer": {"type": "http", "scheme": "bearer"},
-                "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
-            }
-            for path, operations in document["paths"].items():
-                for method, operation in operations.items():
-                    operation["security"] = _security(self._needs[f"{method.upper()} {path}"])
-            self._document = document
-        return self._document
+    def _build(self) -> dict[str, Any]:
+        for context in iter_route_contexts(self._app.routes):
+            _complete(context.original_route)
+        document = get_openapi(
+            title=self._app.title,
+            version=self._app.version,
+            description=self._app.description,
+            routes=self._app.routes,
+        )
+        components = document.setdefault("components", {})
+        components["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+        }
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                operation["security"] = _security(self._needs[f"{method.upper()} {path}"])
+                _hoist_definitions(operation, components.setdefault("schemas", {}))
+        return document
 
 
 def _complete(route: BaseRoute) -> None:
@@ -191,15 +176,9 @@ def _security(need: str) -> list[dict[str, list[str]]]:
     return [{"bearer": roles}, {"header": roles}, {}]
 
 
-def _hoisted(part: Any, schemas: dict[str, Any]) -> Any:
-    """A copy with all definitions moved to the components of the document."""
-    if isinstance(part, list):
-        return [_hoisted(item, schemas) for item in part]
-    if isinstance(part, str):
-        return _referring(part, "#/components/schemas/")
-    if not isinstance(part, dict):
-        return part
-    for name, schema in part.get("$defs", {}).items():
-        hoisted = _hoisted(schema, schemas)
-        assert schemas.setdefault(name, hoisted) == hoisted, f"two schemas are called {name}"
-    return {key: _hoisted(value, schemas) for key, value in part.items() if key != "$defs"}
+def _hoist_definitions(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """Move the definitions of an operation to the components of the document."""
+    for part in (operation.get("requestBody", {}), *operation["responses"].values()):
+        for media in part.get("content", {}).values():
+            for name, schema in media["schema"].pop("$defs", {}).items():
+                assert schemas.setdefault(name, schema) == schema, f"two schemas are called {name}"

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
@@ -33,7 +34,7 @@ def reference_routes(document: OpenAPI) -> APIRouter:
     async def show_description(request: Request) -> Response:
         nonlocal described
         if described is None:  # made once: that takes longer than any stream should wait
-            described = StaticFile("openapi.json", await asyncio.to_thread(document.encoded))
+            described = StaticFile("openapi.json", await asyncio.to_thread(lambda: msgspec.json.encode(document())))
         return await send_file(request, described)
 
     return router
