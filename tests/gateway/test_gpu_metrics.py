@@ -11,8 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from paddock.fleet import Catalogue, Fleet, Model
+from paddock.gateway.http.request_counts import HTTPCounts
 from paddock.gateway.ops.metrics.gpus import Gpus, Reader
-from paddock.gateway.ops.metrics.http import HTTPCounts
 from paddock.gateway.ops.metrics.nvml import Gpu, Nvml, NvmlError
 from paddock.gateway.ops.metrics.page import MetricsPage
 from tests.server import Server

@@ -16,9 +16,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from paddock.fleet import Catalogue, Fleet, Model
+from paddock.gateway.http.request_counts import HTTPCounts
 from paddock.gateway.ops.metrics.collecting import collect
 from paddock.gateway.ops.metrics.families import FAMILIES
-from paddock.gateway.ops.metrics.http import HTTPCounts
 from paddock.gateway.ops.metrics.processes import Processes
 from paddock.gateway.ops.metrics.rendering import render
 from paddock.types import ChatPrompt, GenerateRequest, Origin

@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.config import ServerSettings
-from paddock.gateway.auth.origin_guard import OriginGuard, own_names
-from paddock.gateway.auth.origins import Origins
+from paddock.gateway.auth.origin_guard import OriginGuard, Origins, own_names
 from tests.server import Server, chat_body
 
 CHAT = "/v1/chat/completions"

@@ -6,7 +6,7 @@ from paddock.gateway.auth.keys import hashed_keys, read_keys
 from paddock.gateway.auth.usage import UsageBook
 from paddock.gateway.http.connection_slots import ConnectionLimits
 from paddock.gateway.http.request_limits import RequestLimits
-from paddock.gateway.ops.metrics import MetricsPage
+from paddock.gateway.ops.metrics.page import MetricsPage
 from paddock.gateway.ops.reload import Reloader
 from paddock.gateway.server import serve
 

@@ -17,8 +17,7 @@ from paddock.fleet import Fleet
 from paddock.gateway.auth.audit import AuditLog
 from paddock.gateway.auth.gate import Gate
 from paddock.gateway.auth.limits import HEADERS
-from paddock.gateway.auth.origin_guard import OriginGuard
-from paddock.gateway.auth.origins import CrossOrigin, Origins
+from paddock.gateway.auth.origin_guard import OriginGuard, Origins, cross_origin
 from paddock.gateway.auth.permissions import needs_of_endpoints, needs_of_routes
 from paddock.gateway.auth.usage import UsageBook, usage_routes
 from paddock.gateway.dialects import DIALECTS, Dialect, Services, declared_permissions
@@ -27,14 +26,14 @@ from paddock.gateway.http.bodies import BodyRules
 from paddock.gateway.http.body_budget import BodyBudget
 from paddock.gateway.http.openapi import OpenAPI
 from paddock.gateway.http.parse_turns import ParseTurns
+from paddock.gateway.http.request_counts import HTTPCounts
 from paddock.gateway.http.responses import ErrorFormats, on_http_exception, on_invalid_parameter, on_paddock_error
 from paddock.gateway.ops.health import health_routes
 from paddock.gateway.ops.live_view import live_routes
-from paddock.gateway.ops.metrics import HTTPCounts, MetricsPage, metrics_routes
-from paddock.gateway.ops.reference import reference_routes
+from paddock.gateway.ops.metrics.page import MetricsPage, metrics_routes
 from paddock.gateway.ops.reload import Reloader
 from paddock.gateway.ops.telemetry import open_tracing
-from paddock.gateway.ops.web_page import page_routes
+from paddock.gateway.ops.web_page import page_routes, reference_routes
 from paddock.hosts import is_loopback
 
 
@@ -77,15 +76,13 @@ def create_app(
     origins = Origins(settings.cors_origins)
     reloader.when_reloaded(lambda server: origins.replace(server.cors_origins))
     app.add_middleware(
-        CrossOrigin,
+        cross_origin,
         origins=origins,
-        methods=["GET", "POST", "OPTIONS"],
         expose=["x-request-id", "x-job-id", "x-paddock-ignored-fields", *HEADERS],
     )
     app.add_middleware(OriginGuard, settings=settings, origins=origins, has_keys=lambda: gate.has_keys)
     counts = app.state.http_counts = HTTPCounts()
     counts.bodies = bodies
-    app.add_middleware(counts.middleware)
     if tracing is not None:
         fleet.observe(tracing.ended)
         app.add_middleware(tracing.middleware)
@@ -95,6 +92,7 @@ def create_app(
         AccessLog,
         headers=_headers(settings),
         error_formats=formats,
+        counts=counts,
         log_prompts=settings.log_prompts,
         on_end=audit.record_request if audit is not None else None,
     )

@@ -10,6 +10,8 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import structlog
 import uvicorn
@@ -23,7 +25,7 @@ from paddock.gateway.auth.audit import Record, now, result_of
 from paddock.gateway.auth.gate import Gate
 from paddock.gateway.auth.keys import read_keys
 from paddock.gateway.auth.usage import UsageBook
-from paddock.gateway.http.connection import Connection, bounded_protocol
+from paddock.gateway.http.connection import bounded_protocol
 from paddock.gateway.http.connection_slots import ConnectionLimits
 from paddock.gateway.http.handshakes import TLSListener
 from paddock.gateway.http.tls import Certificate
@@ -44,8 +46,8 @@ _OTHER_FILES = 256
 def serve(
     settings: Settings, on_listening: Callable[[str, Fleet], None], reread: Callable[[], Settings] | None = None
 ) -> None:
-    """Run until a signal ends it. `on_listening` is told the address once requests are answered; `reread` reads the
-    settings again from where they came.
+    """Run until a signal ends the server. `on_listening` is called with the address when the server answers requests;
+    `reread` reads the settings again from their sources.
 
     Raises `StartupError` before anything has been started, or when the only model cannot be loaded at the start.
     """
@@ -66,7 +68,6 @@ def serve(
     fleet = Fleet(catalogue, Rules.of(settings.model_manager))
     reloader = Reloader(fleet, gate, settings, reread or (lambda: settings))
     app = create_app(settings.server, fleet, reloader, gate, usage)
-    config = _uvicorn_config(settings.server, app)
     url = f"{'http' if certificate is None else 'https'}://{_authority(sock)}"
     notifier = Notifier.from_environment(os.environ)
 
@@ -75,19 +76,7 @@ def serve(
         notifier.ready(listening_on=url)
 
     with sock:
-        server_settings = settings.server
-        server = _Server(
-            config,
-            app,
-            fleet,
-            reloader,
-            notifier,
-            server_settings.shutdown_grace,
-            listening,
-            certificate,
-            server_settings.handshake_timeout,
-        )
-        server.folder_watch = _folder_watch(settings, reloader)
+        server = _Server(settings, app, fleet, reloader, notifier, certificate, listening)
         server.run(sockets=[sock])
     if server.failure is not None:
         raise server.failure
@@ -98,68 +87,58 @@ class _Server(uvicorn.Server):
 
     def __init__(
         self,
-        config: uvicorn.Config,
+        settings: Settings,
         app: FastAPI,
         fleet: Fleet,
         reloader: Reloader,
         notifier: Notifier,
-        grace: float,
-        on_listening: Callable[[], None],
         certificate: Certificate | None,
-        handshake_timeout: float,
+        on_listening: Callable[[], None],
     ) -> None:
-        super().__init__(config)
-        self._handshake_timeout = handshake_timeout
+        super().__init__(_uvicorn_config(settings.server, app))
+        self._settings = settings.server
         self._app = app
         self._fleet = fleet
         self._reloader = reloader
-        self._reloading: asyncio.Task[None] | None = None
         self._notifier = notifier
-        self._beating: asyncio.Task[None] | None = None
-        self._grace = grace
-        self._on_listening = on_listening
         self._certificate = certificate
-        self._watching: asyncio.Task[None] | None = None
+        self._on_listening = on_listening
+        self._watches = [] if certificate is None else [certificate.watch]
+        manager = settings.model_manager
+        if manager.model is None and manager.models_directory is not None and manager.watch_interval:
+            self._watches.append(FolderWatch(manager.models_directory, manager.watch_interval, reloader.rescan).run)
+        self._watching: list[asyncio.Task[None]] = []
+        self._reloading: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
         self.failure: StartupError | None = None
         """Why the server ended by itself."""
-        self.folder_watch: FolderWatch | None = None
-        self._looking: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         if self._certificate is None:
             await super().startup(sockets)
         else:
             await super().startup([])
+            protocol: Any = self.config.http_protocol_class
+            make = partial(protocol, config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
             for sock in sockets or []:
-                self.servers.append(self._secured(sock, self._certificate))  # type: ignore[arg-type]
+                listener = TLSListener(sock, self._certificate.context, self._settings.handshake_timeout, make)
+                self.servers.append(listener)  # type: ignore[arg-type]
         if self.started:
             self._app.state.http_counts.connections = self.server_state.connections
             self._fleet.preload(self._on_load_failure)
             with contextlib.suppress(NotImplementedError):  # not on every system
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hangup)
             self._beating = asyncio.ensure_future(self._notifier.keep_alive())
-            if self._certificate is not None:
-                self._watching = asyncio.ensure_future(self._certificate.watch())
-            if self.folder_watch is not None:
-                self._looking = asyncio.ensure_future(self.folder_watch.run())
+            self._watching = [asyncio.ensure_future(watch()) for watch in self._watches]
             self._on_listening()
 
     def _on_load_failure(self, model: Model, error: PaddockError) -> None:
-        """Without the one model that was given there is nothing to serve, so the server ends, as llama-server does. It
-        is for whoever started it to try again: a load that crashes is not repeated here.
+        """Without its only model the server has nothing to serve, so it ends, as llama-server does. A load that crashes
+        is not repeated here: the service manager may restart the server.
         """
         if self._fleet.catalogue.is_single and not model.replicas:
             self.failure = StartupError(f"{error.message} (--lazy starts the server without loading the model)")
             self.should_exit = True
-
-    def _secured(self, sock: socket.socket, certificate: Certificate) -> TLSListener:
-        def make() -> Connection:
-            connection: Connection = self.config.http_protocol_class(  # type: ignore[assignment, call-arg]
-                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-            )
-            return connection
-
-        return TLSListener(sock, certificate.context, self._handshake_timeout, make)
 
     def _on_hangup(self) -> None:
         if self._certificate is not None:
@@ -179,9 +158,8 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._notifier.stopping()
-        for task in (self._watching, self._looking):
-            if task is not None:
-                task.cancel()
+        for task in self._watching:
+            task.cancel()
         # Still listening, so that /health reports it; new requests to models get a 503.
         await self._drain()
         await super().shutdown(sockets)
@@ -189,19 +167,12 @@ class _Server(uvicorn.Server):
         self._captured_signals.clear()
 
     async def _drain(self) -> None:
-        task = asyncio.ensure_future(self._fleet.drain(self._grace))
+        task = asyncio.ensure_future(self._fleet.drain(self._settings.shutdown_grace))
         while not task.done() and not self.force_exit:
             await asyncio.wait({task}, timeout=0.05)
         if self.force_exit:  # a second Ctrl-C
             task.cancel()
             await self._fleet.close()
-
-
-def _folder_watch(settings: Settings, reloader: Reloader) -> FolderWatch | None:
-    manager = settings.model_manager
-    if manager.model is not None or manager.models_directory is None or not manager.watch_interval:
-        return None
-    return FolderWatch(manager.models_directory, manager.watch_interval, reloader)
 
 
 def _uvicorn_config(settings: ServerSettings, app: FastAPI) -> uvicorn.Config:

@@ -3,7 +3,7 @@
 A browser sends requests for any page, also to servers that only its machine can reach. `Origin` and `Sec-Fetch-Site`
 name the page, so requests of other origins are refused, whether or not the page could read the answer. DNS rebinding
 makes a page look like one of this server: its host name resolves to this machine. A page knows no API key, so a server
-without keys, and a server that only its own machine can reach, refuses host names that somebody else could own.
+without keys, and a server that only its own machine can reach, refuses host names that another person could register.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 import re
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paddock.config import ServerSettings
 from paddock.errors import HostNotAllowed, OriginNotAllowed, PaddockError
-from paddock.gateway.auth.origins import Origins
 from paddock.gateway.http.responses import error_response
 from paddock.gateway.http.scope import FOREIGN
 from paddock.hosts import is_address, is_loopback
@@ -28,10 +28,37 @@ _AUTHORITY = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\[\]:]*)(?::(?P<port>\d*
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 
+class Origins:
+    """The allowed origins. They are read for every request, because a reload replaces them."""
+
+    def __init__(self, allowed: Iterable[str]) -> None:
+        self.replace(allowed)
+
+    def replace(self, allowed: Iterable[str]) -> None:
+        self.given = tuple(allowed)
+        """As written in the settings."""
+        self.known = frozenset(origin.rstrip("/").lower() for origin in self.given)
+        """Normalized to lower case, to compare with the Origin header."""
+
+
+def cross_origin(app: ASGIApp, origins: Origins, expose: Sequence[str]) -> ASGIApp:
+    """Starlette's CORS middleware, created again when the origins change."""
+
+    @lru_cache(maxsize=1)
+    def layer(allowed: tuple[str, ...]) -> CORSMiddleware:
+        methods = ("GET", "POST", "OPTIONS")
+        return CORSMiddleware(app, allowed, methods, allow_headers=["*"], expose_headers=expose)
+
+    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
+        await layer(origins.given)(scope, receive, send)
+
+    return middleware
+
+
 class OriginGuard:
     def __init__(self, app: ASGIApp, settings: ServerSettings, origins: Origins, has_keys: Callable[[], bool]) -> None:
         self._app = app
-        self._allowed = origins
+        self._origins = origins
         self._hosts = frozenset(host.lower().rstrip(".") for host in settings.allowed_hosts)
         self._own_names = own_names(settings.host, socket.gethostname())
         self._is_ours = lru_cache(maxsize=256)(self._answers_to)
@@ -47,10 +74,6 @@ class OriginGuard:
         else:
             await error_response(problem, scope)(scope, receive, send)
 
-    @property
-    def _origins(self) -> frozenset[str]:
-        return self._allowed.known
-
     def _problem(self, scope: Scope) -> PaddockError | None:
         headers = Headers(scope=scope)
         host = headers.get("host")
@@ -63,7 +86,7 @@ class OriginGuard:
             return self._refuse_without_origin(headers, scope["method"])
         if _same(origin, headers):
             return None
-        if "*" in self._origins or origin.lower() in self._origins:
+        if self._origins.known & {"*", origin.lower()}:
             scope[FOREIGN] = True
             return None
         return OriginNotAllowed(
@@ -80,14 +103,14 @@ class OriginGuard:
     def _refuse_without_origin(self, headers: Headers, method: str) -> PaddockError | None:
         """Pages can send images, scripts and forms without an Origin header. Following a link is harmless."""
         site = headers.get("sec-fetch-site", "none")
-        if site in ("none", "same-origin") or "*" in self._origins:
+        if site in ("none", "same-origin") or "*" in self._origins.known:
             return None
         if method in ("GET", "HEAD") and headers.get("sec-fetch-mode") == "navigate":
             return None
         return OriginNotAllowed("web pages of other origins are not allowed: see server.cors_origins (--cors-origins)")
 
     def _answers_to(self, authority: str) -> bool:
-        """Whether the host is this machine. Nobody can own an address or a name without a dot."""
+        """Whether the host is this machine. An address, or a name without a dot, cannot be registered in DNS."""
         match = _AUTHORITY.fullmatch(authority.lower())
         if match is None:
             return False

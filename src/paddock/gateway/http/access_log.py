@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddock.errors import PaddockError
 from paddock.gateway.http.failure_log import FAILURE, Failure
+from paddock.gateway.http.request_counts import HTTPCounts
 from paddock.gateway.http.request_ids import REQUEST_ID, request_id_from
 from paddock.gateway.http.responses import ErrorFormats, error_event, error_response
 from paddock.gateway.http.scope import (
@@ -25,8 +26,11 @@ from paddock.gateway.http.scope import (
     METER,
     MODEL,
     SEND_EVENT,
+    STATUS,
 )
 
+_LOGGED: Final = {"key": KEY_NAME, "model": MODEL, "job_id": JOB}
+"""Fields of the log line, and where the scope has them."""
 JOB_HEADER: Final = "x-job-id"
 _log = structlog.get_logger(__name__)
 _LONGEST_PROMPT = 100_000
@@ -42,6 +46,7 @@ class AccessLog:
         app: ASGIApp,
         headers: dict[str, str],
         error_formats: ErrorFormats,
+        counts: HTTPCounts,
         *,
         log_prompts: bool,
         on_end: Callable[[Scope, int], None] | None = None,
@@ -49,6 +54,7 @@ class AccessLog:
         self._app = app
         self._headers = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
         self._error_formats = error_formats
+        self._counts = counts
         self._log_prompts = log_prompts
         self._on_end = on_end
 
@@ -60,60 +66,69 @@ class AccessLog:
         REQUEST_ID.set(request_id)
         FAILURE.set(failure := Failure())
         scope[ERROR_FORMAT] = self._error_formats.of(scope["path"])
+        scope[SEND_EVENT] = send
+        if self._log_prompts:
+            scope[BODY] = b""
         begun = time.perf_counter()
-        status = 0
         finished = False
 
         async def watch(message: Message) -> None:
-            nonlocal status, finished
+            nonlocal finished
             if message["type"] == "http.response.start":
-                status = message["status"]
-                headers = MutableHeaders(scope=message)
-                headers["x-request-id"] = request_id
-                present = {name for name, _ in message["headers"]}
-                headers.raw.extend(header for header in self._headers if header[0] not in present)
-                if ignored := scope.get(IGNORED):
-                    headers["x-paddock-ignored-fields"] = ignored
-                if job := scope.get(JOB):
-                    headers[JOB_HEADER] = job
-                if METER in scope:
-                    scope[METER].answered(status)
-                    headers.update(scope[METER].headers())
+                self._counts.started(scope, message["status"])
+                self._add_headers(scope, MutableHeaders(scope=message), request_id)
             elif message["type"] == "http.response.body":
                 finished = not message.get("more_body", False)
             await send(message)
 
-        scope[SEND_EVENT] = send
-        if self._log_prompts:
-            scope[BODY] = b""
+        self._counts.in_progress += 1
         try:
             await self._app(scope, receive, watch)
         except Exception:
             _log.exception("unhandled error", request_id=request_id, path=scope["path"])
             error = PaddockError(f"internal error; the server log has the details under {request_id}")
-            if status == 0:
+            if STATUS not in scope:
                 await error_response(error, scope)(scope, receive, watch)
             elif not finished:
                 await watch({"type": "http.response.body", "body": error_event(error, scope), "more_body": False})
         finally:
-            if METER in scope:
-                scope[METER].close()
-            if HELD in scope:
-                scope[HELD].release()
-            if self._on_end is not None:
-                self._on_end(scope, status)
-            level = failure.level
-            write = getattr(_log, "debug" if level != "error" and scope["path"] in HEALTH_PATHS else level)
-            write(
-                "request",
-                method=scope["method"],
-                path=scope["path"],
-                status=status or "client left",
-                duration_ms=round((time.perf_counter() - begun) * 1000, 1),
-                request_id=request_id,
-                **_error_fields(failure),
-                **_request_fields(scope),
-            )
+            seconds = time.perf_counter() - begun
+            self._counts.ended(scope, seconds)
+            self._end(scope, seconds, request_id, failure)
+
+    def _add_headers(self, scope: Scope, headers: MutableHeaders, request_id: str) -> None:
+        present = {name for name, _ in headers.raw}
+        headers.raw.extend(header for header in self._headers if header[0] not in present)
+        headers["x-request-id"] = request_id
+        if ignored := scope.get(IGNORED):
+            headers["x-paddock-ignored-fields"] = ignored
+        if job := scope.get(JOB):
+            headers[JOB_HEADER] = job
+        if METER in scope:
+            scope[METER].answered(scope[STATUS])
+            headers.update(scope[METER].headers())
+
+    def _end(self, scope: Scope, seconds: float, request_id: str, failure: Failure) -> None:
+        """Release what the request holds, and write its line."""
+        status = scope.get(STATUS, 0)
+        if METER in scope:
+            scope[METER].close()
+        if HELD in scope:
+            scope[HELD].release()
+        if self._on_end is not None:
+            self._on_end(scope, status)
+        level = failure.level
+        write = getattr(_log, "debug" if level != "error" and scope["path"] in HEALTH_PATHS else level)
+        write(
+            "request",
+            method=scope["method"],
+            path=scope["path"],
+            status=status or "client left",
+            duration_ms=round(seconds * 1000, 1),
+            request_id=request_id,
+            **_error_fields(failure),
+            **_request_fields(scope),
+        )
 
 
 def _error_fields(failure: Failure) -> dict[str, Any]:
@@ -125,15 +140,9 @@ def _error_fields(failure: Failure) -> dict[str, Any]:
 
 
 def _request_fields(scope: Scope) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    if client := scope.get("client"):
-        fields["client"] = client[0]
-    if name := scope.get(KEY_NAME):
-        fields["key"] = name
-    if model := scope.get(MODEL):
-        fields["model"] = model
-    if job := scope.get(JOB):
-        fields["job_id"] = job
+    client = scope.get("client")
+    fields: dict[str, Any] = {"client": client[0]} if client else {}
+    fields |= {name: scope[key] for name, key in _LOGGED.items() if scope.get(key)}
     if METER in scope:
         fields |= scope[METER].log_fields()
     if body := scope.get(BODY):

@@ -17,10 +17,6 @@ class Failure:
     in_stream: bool = False
     """Whether the status had been sent before."""
 
-    def note(self, error: PaddockError, *, in_stream: bool) -> None:
-        if self.error is None:
-            self.error, self.in_stream = error, in_stream
-
     @property
     def level(self) -> str:
         """The log level: `error` for a server error in a stream, although its status was 200."""
@@ -36,5 +32,6 @@ FAILURE: Final[ContextVar[Failure | None]] = ContextVar("paddock.failure", defau
 
 
 def note_failure(error: PaddockError, *, in_stream: bool) -> None:
-    if (failure := FAILURE.get()) is not None:
-        failure.note(error, in_stream=in_stream)
+    failure = FAILURE.get()
+    if failure is not None and failure.error is None:
+        failure.error, failure.in_stream = error, in_stream

@@ -33,6 +33,8 @@ TRACE_KIND: Final = "paddock.trace_kind"
 """The operation name in traces."""
 SEND_EVENT: Final = "paddock.send_event"
 """The server's own `send`: events of a stream need nothing that the middlewares do for a response."""
+STATUS: Final = "paddock.status"
+"""The status of the response, once it has been sent."""
 IS_STREAM: Final = "paddock.is_stream"
 """Set when the response is a stream of events."""
 

@@ -1,4 +1,4 @@
-"""`GET /live`: what the server is doing, as events, for the web page. Looking loads nothing and keeps nothing loaded.
+"""`GET /live`: what the server is doing, as events, for the web page. It loads no model and resets no idle timer.
 
 The shapes are those of web/src/api/live.ts.
 """
@@ -18,8 +18,8 @@ from paddock.fleet import Fleet, FleetSnapshot, ModelRecord, ModelSnapshot, Mode
 from paddock.gateway.auth.caller import Caller, caller_of
 from paddock.gateway.auth.gate import Gate
 from paddock.gateway.http.event_stream import EventStream
+from paddock.gateway.http.framing import SSE
 from paddock.gateway.http.openapi import describe
-from paddock.tally import Histogram
 from paddock.types import ModelKind, SlotView, SpanView, TreeView
 
 _encode = msgspec.json.Encoder().encode
@@ -148,8 +148,8 @@ def live_routes(fleet: Fleet, gate: Gate) -> APIRouter:
 
     @router.get("/live", **describe(events=(LiveState, LiveTree), named=True))
     async def live(request: Request) -> Response:
-        """What the server is doing, for as long as one looks: `state` at once and each second, and of each loaded model
-        its prefix tree (`tree`) at once and when it has changed. Loads nothing and keeps nothing loaded.
+        """What the server is doing, as a stream without end: `state` at once and each second, and for each loaded model
+        its prefix tree (`tree`) at once and when it has changed. Loads no model and resets no idle timer.
         """
         fleet.live_feed.refuse_if_full()
         return EventStream(_events(fleet, gate, caller_of(request)))
@@ -164,7 +164,7 @@ async def _events(fleet: Fleet, gate: Gate, caller: Caller) -> AsyncGenerator[by
             if not gate.still_admits(caller):
                 return
             models = [model for model in snapshot.models if caller.may_use(model.status.model)]
-            yield _event("state", _state(snapshot, models, caller))
+            yield SSE.event(_encode(_state(snapshot, models, caller)), "state")
             for model in models:
                 if model.tree is None:
                     continue
@@ -172,11 +172,7 @@ async def _events(fleet: Fleet, gate: Gate, caller: Caller) -> AsyncGenerator[by
                 seen = _Seen(model.tree, tally.cache_hits, tally.cache_misses, tally.evictions)
                 if shown.get(name) != seen:
                     shown[name] = seen
-                    yield _event("tree", _tree(snapshot, name, seen, caller))
-
-
-def _event(name: str, data: LiveState | LiveTree) -> bytes:
-    return b"event: " + name.encode() + b"\ndata: " + _encode(data) + b"\n\n"
+                    yield SSE.event(_encode(_tree(snapshot, name, seen, caller)), "tree")
 
 
 # ── snapshots ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -193,10 +189,10 @@ def _state(snapshot: FleetSnapshot, models: Iterable[ModelSnapshot], caller: Cal
 
 
 def _memory(snapshot: FleetSnapshot, device: str) -> LiveMemory:
-    """Of all models, whoever may ask them: so much is not to be had."""
-    there = [model.status for model in snapshot.models if model.status.state != "unloaded"]
+    """The memory that all models use, also those that the caller may not use."""
+    running = [model.status for model in snapshot.models if model.status.state != "unloaded"]
     return LiveMemory(
-        limit=snapshot.memory_limit.get(device), used=sum(status.needs.get(device, 0) for status in there)
+        limit=snapshot.memory_limit.get(device), used=sum(status.needs.get(device, 0) for status in running)
     )
 
 
@@ -219,8 +215,8 @@ def _model(model: ModelSnapshot, caller: Caller) -> LiveModel:
         slots=[_slot(slot, caller) for slot in (view.slots if view is not None else [])],
         waiting=status.waiting + (view.queued if view is not None else status.levels.queued),
         totals=_totals(record),
-        first_token=_histogram(record.first_token_seconds),
-        inter_token=_histogram(record.tally.inter_token_seconds),
+        first_token=msgspec.convert(record.first_token_seconds, LiveHistogram, from_attributes=True),
+        inter_token=msgspec.convert(record.tally.inter_token_seconds, LiveHistogram, from_attributes=True),
     )
 
 
@@ -233,15 +229,10 @@ def _leaves_in(status: ModelStatus) -> float | None:
 
 
 def _slot(slot: SlotView, caller: Caller) -> LiveSlot:
-    return LiveSlot(
-        id=slot.id,
-        state=slot.state,
-        prompt_tokens=slot.prompt_tokens,
-        prompt_done=slot.prompt_done,
-        cached_tokens=slot.cached_tokens,
-        answered_tokens=slot.answered_tokens,
-        key=slot.key if slot.key and (caller.admin or slot.key == caller.name) else None,
-    )
+    live = msgspec.convert(slot, LiveSlot, from_attributes=True)
+    if not slot.key or not (caller.admin or slot.key == caller.name):
+        live.key = None
+    return live
 
 
 def _totals(record: ModelRecord) -> LiveTotals:
@@ -254,10 +245,6 @@ def _totals(record: ModelRecord) -> LiveTotals:
         preemptions=tally.preemptions,
         evictions=tally.evictions,
     )
-
-
-def _histogram(histogram: Histogram) -> LiveHistogram:
-    return LiveHistogram(histogram.bounds, histogram.counts)
 
 
 def _tree(snapshot: FleetSnapshot, model: str, seen: _Seen, caller: Caller) -> LiveTree:
@@ -276,21 +263,14 @@ def _tree(snapshot: FleetSnapshot, model: str, seen: _Seen, caller: Caller) -> L
 
 
 def _node(span: SpanView, caller: Caller) -> LiveNode:
-    return LiveNode(
-        id=span.id,
-        parent=span.parent,
-        start=span.start,
-        tokens=span.tokens,
-        hot=span.hot,
-        stored=span.stored,
-        slots=span.slots,
-        hits=span.hits,
-        text=span.text if _may_read(span, caller) else None,
-    )
+    node = msgspec.convert(span, LiveNode, from_attributes=True)
+    if not _may_read(span, caller):
+        node.text = None
+    return node
 
 
 def _may_read(span: SpanView, caller: Caller) -> bool:
-    """An admin all, others what is of their tenant. Keys without a tenant share prefixes, but nobody has said that they
-    belong together: none of them reads what another has asked.
+    """An admin reads all texts, other callers those of their own tenant. Keys without a tenant share prefixes, but they
+    may belong to different people, so they read none.
     """
     return caller.admin or (span.tenant != "" and span.tenant == caller.origin.tenant)

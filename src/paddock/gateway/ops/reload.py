@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import structlog
 
 from paddock import logs
-from paddock.config import ServerSettings, Settings
+from paddock.config import ModelManagerSettings, ServerSettings, Settings
 from paddock.errors import InvalidRequest, StartupError
-from paddock.fleet import Fleet, Rules, open_catalogue
+from paddock.fleet import Catalogue, Fleet, Rules, open_catalogue
 from paddock.gateway.auth.gate import Gate
 from paddock.gateway.auth.keys import Key, read_keys
 
@@ -51,17 +51,10 @@ class Reloader:
             try:
                 settings = await asyncio.to_thread(self._reread)
                 keys = await asyncio.to_thread(self._read_keys, settings)
-                # libllama's log level is set when a worker starts: a changed level must not unload models.
-                verbose = self._settings.server.log_level == "DEBUG"
-                catalogue = await asyncio.to_thread(
-                    open_catalogue,
-                    settings.model_manager,
-                    verbose=verbose,
-                    slot_save_path=self._settings.server.slot_save_path,  # takes effect at the next start
-                )
+                catalogue = await self._open_catalogue(settings.model_manager)
             except StartupError as error:
                 _log.error("not reloaded", error=error.message)
-                raise InvalidRequest(f"nothing was changed: {error.message}") from None
+                raise _nothing_changed(error) from None
             for note in catalogue.notes:
                 _log.warning(note)
             self._gate.replace(keys)
@@ -80,18 +73,24 @@ class Reloader:
             return Reloaded(changed, [f"server.{name}" for name in restart])
 
     async def rescan(self) -> list[str]:
-        """Look at the models directory again, with the settings as they are. Returns the models that are new, gone or
-        changed. Raises `InvalidRequest`, with everything as it was.
+        """Read the models directory again, with unchanged settings. Returns the models that are new, removed or
+        changed. Raises `InvalidRequest`; then nothing has changed.
         """
         async with self._lock:
-            verbose = self._settings.server.log_level == "DEBUG"
             try:
-                catalogue = await asyncio.to_thread(
-                    open_catalogue, self._manager, verbose=verbose, slot_save_path=self._settings.server.slot_save_path
-                )
+                catalogue = await self._open_catalogue(self._manager)
             except StartupError as error:
-                raise InvalidRequest(f"nothing was changed: {error.message}") from None
+                raise _nothing_changed(error) from None
             return self._fleet.reload(catalogue, Rules.of(self._manager), keep_templates=True)
+
+    async def _open_catalogue(self, manager: ModelManagerSettings) -> Catalogue:
+        """With the log level and the folder of the start. libllama's log level is set when a worker starts: a changed
+        level must not unload models.
+        """
+        server = self._settings.server
+        return await asyncio.to_thread(
+            open_catalogue, manager, verbose=server.log_level == "DEBUG", slot_save_path=server.slot_save_path
+        )
 
     def _read_keys(self, settings: Settings) -> list[Key]:
         keys = read_keys(settings.server)
@@ -100,3 +99,7 @@ class Reloader:
                 "there is no API key any more: a server with keys requires at least one until it is restarted"
             )
         return keys
+
+
+def _nothing_changed(error: StartupError) -> InvalidRequest:
+    return InvalidRequest(f"nothing was changed: {error.message}")

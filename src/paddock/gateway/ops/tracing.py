@@ -16,11 +16,11 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Status, StatusCode
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paddock import __version__
 from paddock.fleet import RequestRecord
-from paddock.gateway.http.scope import HEALTH_PATHS, TRACE_KIND, route_of
+from paddock.gateway.http.scope import HEALTH_PATHS, STATUS, TRACE_KIND, route_of
 
 _SCOPE = context.create_key("paddock.scope")
 
@@ -56,23 +56,20 @@ class Tracing:
         about = {"http.request.method": scope["method"], "url.path": scope["path"], "url.scheme": scope["scheme"]}
         span = self._tracer.start_span(scope["method"], parent, SpanKind.SERVER, about)
 
-        async def watch(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                span.set_attribute("http.response.status_code", message["status"])
-                if message["status"] >= 500:
-                    span.set_status(Status(StatusCode.ERROR))
-            await send(message)
-
         within = context.set_value(_SCOPE, scope, trace.set_span_in_context(span, parent))
         token = context.attach(within)
         try:
-            await app(scope, receive, watch)
+            await app(scope, receive, send)
         except Exception as error:
             span.record_exception(error)
             span.set_status(Status(StatusCode.ERROR))
             raise
         finally:
             context.detach(token)
+            if (status := scope.get(STATUS)) is not None:
+                span.set_attribute("http.response.status_code", status)
+                if status >= 500:
+                    span.set_status(Status(StatusCode.ERROR))
             span.update_name(f"{scope['method']} {route_of(scope)}")
             span.set_attribute("http.route", route_of(scope))
             span.end()

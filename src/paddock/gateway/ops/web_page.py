@@ -1,4 +1,4 @@
-"""Serves the built files of the web page, with a policy that allows requests to this server only."""
+"""Serves the web page and the API reference, with a policy that allows requests to this server only."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 import paddock
 from paddock.errors import NotFound, NotSupported
+from paddock.gateway.http.openapi import OpenAPI
 
 _BUILT: Final = Path(paddock.__file__).parent / "page"
+_REFERENCE: Final = Path(__file__).parent / "reference"
 _INDEX: Final = "index.html"
 _ICON: Final = "icon.svg"
 _POLICY: Final = "; ".join(
@@ -95,6 +98,33 @@ def page_routes(folder: Path = _BUILT) -> APIRouter:
     @router.api_route("/assets/{name}", methods=["GET", "HEAD"])
     async def show_asset(request: Request, name: str) -> Response:
         return await send_file(request, files.get(f"assets/{name}"))
+
+    return router
+
+
+def reference_routes(document: OpenAPI) -> APIRouter:
+    """`/docs`: the API reference, which the browser makes from `/openapi.json`."""
+    router = APIRouter(include_in_schema=False)
+    files = {file.name: file for file in _read(_REFERENCE)}
+    page = files.pop("reference.html")
+    described: StaticFile | None = None
+
+    @router.api_route("/docs", methods=["GET", "HEAD"])
+    @router.api_route("/redoc", methods=["GET", "HEAD"])
+    async def show_reference(request: Request) -> Response:
+        return await send_file(request, page)
+
+    @router.api_route("/docs/{name}", methods=["GET", "HEAD"])
+    async def show_part(request: Request, name: str) -> Response:
+        return await send_file(request, files.get(name))
+
+    @router.api_route("/openapi.json", methods=["GET", "HEAD"])
+    async def show_description(request: Request) -> Response:
+        nonlocal described
+        if described is None:  # made once: that takes longer than any stream should wait
+            content = await asyncio.to_thread(lambda: msgspec.json.encode(document()))
+            described = StaticFile("openapi.json", content)
+        return await send_file(request, described)
 
     return router
 

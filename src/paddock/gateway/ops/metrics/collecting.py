@@ -11,8 +11,8 @@ from typing import Final
 
 from paddock import __version__
 from paddock.fleet import Fleet, ModelRecord, ModelStatus, ReplicaStatus, llamacpp_levels, llamacpp_totals
+from paddock.gateway.http.request_counts import HTTPCounts
 from paddock.gateway.ops.metrics.families import FAMILIES, Family
-from paddock.gateway.ops.metrics.http import HTTPCounts
 from paddock.gateway.ops.metrics.nvml import Gpu
 from paddock.gateway.ops.metrics.processes import Processes
 from paddock.logs import dropped_lines

@@ -8,17 +8,21 @@ from dataclasses import replace
 from typing import Final
 
 import msgspec
+from fastapi import APIRouter
+from fastapi.responses import Response
 
+from paddock.errors import NotSupported
 from paddock.fleet import Fleet
+from paddock.gateway.http.openapi import describe
+from paddock.gateway.http.request_counts import HTTPCounts
 from paddock.gateway.ops.metrics.collecting import Point, Points, collect
 from paddock.gateway.ops.metrics.families import FAMILIES
 from paddock.gateway.ops.metrics.gpus import Gpus
-from paddock.gateway.ops.metrics.http import HTTPCounts
 from paddock.gateway.ops.metrics.processes import look_at
-from paddock.gateway.ops.metrics.rendering import render
+from paddock.gateway.ops.metrics.rendering import CONTENT_TYPE, render
 from paddock.tally import Histogram
 
-_SEEN: Final = frozenset(
+_SHARED: Final = frozenset(
     {"llama_slots_processing", "llama_tokens_generated_total", "paddock_build_info"}
     | {"paddock_replica_health", "paddock_replica_drained", "paddock_replica_running_requests"}
     | {name for name in FAMILIES if name.startswith("llamacpp:")}
@@ -26,13 +30,13 @@ _SEEN: Final = frozenset(
 """Metrics that replicas count, so that every gateway has the same values. Each gateway counts all others itself."""
 
 
-class _Said(msgspec.Struct, frozen=True, array_like=True):
+class _Sample(msgspec.Struct, frozen=True, array_like=True):
     name: str
     labels: tuple[str, ...]
     value: float | Histogram
 
 
-_said = msgspec.msgpack.Decoder(list[_Said])
+_decoder = msgspec.msgpack.Decoder(list[_Sample])
 
 
 class MetricsPage:
@@ -41,17 +45,19 @@ class MetricsPage:
         self._http = http
         self._gpus = gpus or Gpus()
         self.gather: Callable[[], Awaitable[Mapping[str, bytes]]] | None = None
-        """Where there are several gateways: what each of them says, by its name."""
+        """Returns the samples of each gateway by its name, where there are several."""
 
     async def text(self) -> bytes:
-        said = await self.gather() if self.gather is not None else {}
-        points = one_page(said) if said else await self._points()
+        pages = await self.gather() if self.gather is not None else {}
+        points = one_page(pages) if pages else await self._points()
         return await asyncio.to_thread(render, points)
 
     async def own(self) -> bytes:
-        """What this gateway says, for the one that was asked."""
+        """The samples of this gateway, for the gateway that is scraped."""
         points = await self._points()
-        return msgspec.msgpack.encode([_Said(point.family.name, point.labels, _plain(point.value)) for point in points])
+        return msgspec.msgpack.encode(
+            [_Sample(point.family.name, point.labels, _plain(point.value)) for point in points]
+        )
 
     async def _points(self) -> Points:
         processes = await asyncio.to_thread(
@@ -61,23 +67,36 @@ class MetricsPage:
 
 
 def _plain(value: float | Histogram) -> float | Histogram:
-    """Yes and no are numbers too, but not in every language."""
+    """Booleans as numbers: MessagePack distinguishes them."""
     return value if isinstance(value, Histogram) else float(value)
 
 
-def one_page(said: Mapping[str, bytes]) -> list[Point]:
-    """What gateways count has one more label, which says whose it is. Adding it up would go down whenever one of them
-    leaves, which Prometheus takes for a restart of all.
+def one_page(pages: Mapping[str, bytes]) -> list[Point]:
+    """The samples of all gateways. What each gateway counts itself has the gateway as one more label: a sum would
+    decrease when a gateway ends, which Prometheus takes for a restart of all.
     """
     points: list[Point] = []
     seen: set[tuple[str, tuple[str, ...]]] = set()
-    for gateway, page in said.items():
-        for one in _said.decode(page):
-            family = FAMILIES[one.name]
-            if one.name not in _SEEN:
+    for gateway, page in pages.items():
+        for sample in _decoder.decode(page):
+            family = FAMILIES[sample.name]
+            if sample.name not in _SHARED:
                 labelled = replace(family, labels=(*family.labels, "gateway"))
-                points.append(Point(labelled, (*one.labels, gateway), one.value))
-            elif (one.name, one.labels) not in seen:
-                seen.add((one.name, one.labels))
-                points.append(Point(family, one.labels, one.value))
+                points.append(Point(labelled, (*sample.labels, gateway), sample.value))
+            elif (sample.name, sample.labels) not in seen:
+                seen.add((sample.name, sample.labels))
+                points.append(Point(family, sample.labels, sample.value))
     return points
+
+
+def metrics_routes(page: MetricsPage, *, enabled: bool) -> APIRouter:
+    router = APIRouter(tags=["health"])
+
+    @router.get("/metrics", **describe(text=True))
+    async def metrics() -> Response:
+        """All metrics, for Prometheus. Loads no model."""
+        if not enabled:
+            raise NotSupported("/metrics is disabled: the server was started with --no-metrics")
+        return Response(await page.text(), media_type=CONTENT_TYPE)
+
+    return router
