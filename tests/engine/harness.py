@@ -24,8 +24,8 @@ class Harness:
             slots=self.engine.info.n_slots,
             n_batch=chunk,
             end_tokens=self.engine.vocab.end_tokens,
-            exact_batch=self.engine.info.together,
-            drafts_for=self.engine.info.drafts_for,
+            exact_batch=self.engine.info.exact_batch,
+            draft_slots=self.engine.info.draft_slots,
         )
         self.answers: defaultdict[int, list[int]] = defaultdict(list)
         self.prompt_probs: defaultdict[int, list[TokenLogprobs]] = defaultdict(list)

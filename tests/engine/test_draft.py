@@ -141,7 +141,7 @@ def test_a_model_whose_memory_cannot_be_cut_does_not_draft_and_logs_it(
     assert capsys.readouterr().err.count("the draft model is not used: this model's memory cannot be cut") == 1
     request = harness.ask(1, "the horse ", draft=ALL)
     harness.run()
-    assert (harness.engine.info.drafts_for, request.drafted, len(harness.answers[1])) == (0, 0, 12)
+    assert (harness.engine.info.draft_slots, request.drafted, len(harness.answers[1])) == (0, 0, 12)
     harness.close()
 
 
@@ -150,5 +150,5 @@ def test_a_deterministic_server_does_not_guess(
 ) -> None:
     harness = Harness(tiny_models["llama"], model_draft=str(tiny_models["draft"]), deterministic=True)
     assert "the draft model is not used: deterministic answers" in capsys.readouterr().err
-    assert harness.engine.info.drafts_for == 0
+    assert harness.engine.info.draft_slots == 0
     harness.close()

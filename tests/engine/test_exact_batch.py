@@ -48,7 +48,7 @@ def test_answers_come_out_alike_however_many_share_a_step(tiny_models: dict[str,
     for sequence, size in enumerate((700, 30, 900, 300, 520, 5)):  # around where the CPU's attention changes its way
         streams.fill(sequence, size, seed=sequence)
     alone = {sequence: streams.next(sequence)[sequence] for sequence in range(6)}
-    together = streams.engine.info.together
+    together = streams.engine.info.exact_batch
     for first in range(6):
         for count in range(1, min(together, 6 - first) + 1):
             sequences = range(first, first + count)
@@ -59,5 +59,5 @@ def test_answers_come_out_alike_however_many_share_a_step(tiny_models: dict[str,
 
 def test_only_a_deterministic_server_with_streams_tries(tiny_models: dict[str, Path]) -> None:
     for options in ({"deterministic": False}, {"kv_unified": True}, {"parallel": 1}):
-        assert Streams(tiny_models["llama"], **options).engine.info.together == 1
-    assert Streams(tiny_models["recurrent"]).engine.info.together == 1
+        assert Streams(tiny_models["llama"], **options).engine.info.exact_batch == 1
+    assert Streams(tiny_models["recurrent"]).engine.info.exact_batch == 1

@@ -16,7 +16,7 @@ TEXT = " ".join(f"the {n} of and in an{n}" for n in range(40))
 def _save(harness: Harness, slot: int) -> tuple[SlotPrefix, bytes]:
     harness.run()
     prefix, pieces = harness.scheduler.slots.recall(slot)
-    return prefix, b"".join(harness.engine.pack(harness.engine.lend(pieces)))
+    return prefix, b"".join(harness.engine.pack(harness.engine.view_pieces(pieces)))
 
 
 def _restore(harness: Harness, slot: int, prefix: SlotPrefix, packed: bytes) -> int:

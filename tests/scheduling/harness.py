@@ -32,8 +32,8 @@ class Harness:
             slots=self.engine.info.n_slots,
             n_batch=batch,
             end_tokens=self.engine.vocab.end_tokens,
-            exact_batch=self.engine.info.together,
-            drafts_for=self.engine.info.drafts_for,
+            exact_batch=self.engine.info.exact_batch,
+            draft_slots=self.engine.info.draft_slots,
             continuous=options.get("cont_batching", True),
         )
         self.answers: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
@@ -80,7 +80,7 @@ class Harness:
     def save(self, slot: int) -> tuple[SlotPrefix, bytes]:
         self.tidy()
         prefix, pieces = self.scheduler.slots.recall(slot)
-        return prefix, b"".join(self.engine.pack(self.engine.lend(pieces)))
+        return prefix, b"".join(self.engine.pack(self.engine.view_pieces(pieces)))
 
     def restore(self, slot: int, prefix: SlotPrefix, packed: bytes) -> int:
         return self.scheduler.slots.adopt(slot, prefix, self.engine.unpack(memoryview(packed), len(prefix.tokens)))

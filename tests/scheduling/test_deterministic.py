@@ -24,7 +24,7 @@ def test_deterministic_requests_always_use_batches_of_the_same_shape(unified: bo
                 if request.id == 1:
                     assert all(other.deterministic for other in plan.requests)
                     in_prompt = span.start < request.prompt_size
-                    assert len(plan.spans) <= (1 if in_prompt else harness.engine.info.together)
+                    assert len(plan.spans) <= (1 if in_prompt else harness.engine.info.exact_batch)
                     assert in_prompt or all(len(span.tokens) == 1 for span in plan.spans)
                     seen.append((span.start, len(span.tokens)))
         return seen
@@ -59,5 +59,5 @@ def test_deterministic_answers_share_steps_up_to_the_exact_batch() -> None:
     sequences = []
     while (plan := harness.step()) is not None:
         sequences.append([span.sequence for span in plan.spans])
-    assert max(map(len, sequences)) == harness.engine.info.together == 3
+    assert max(map(len, sequences)) == harness.engine.info.exact_batch == 3
     assert sum(ids == list(range(ids[0], ids[0] + 3)) for ids in sequences if len(ids) == 3) >= 15, "side by side"

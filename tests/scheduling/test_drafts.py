@@ -118,7 +118,7 @@ def test_no_drafts_with_many_answers_or_beside_a_prompt() -> None:
     while (plan := harness.step()) is not None:
         drafting = any(span.drafting is not None for span in plan.spans)
         drafted = drafted or drafting
-        assert not drafting or (len(plan.spans) == plan.decodes <= harness.engine.info.drafts_for)
+        assert not drafting or (len(plan.spans) == plan.decodes <= harness.engine.info.draft_slots)
     assert drafted, "when few are left"
 
 

@@ -53,7 +53,7 @@ def test_a_long_finished_prompt_is_flushed_in_parts_while_others_generate() -> N
     harness.ask(1, "b", max_tokens=60)
     harness.step()
     harness.ask(2, "a" * 300, max_tokens=1)
-    most, parts = harness.engine.shape.most_copied, 0
+    most, parts = harness.engine.shape.max_copied, 0
     while (1, 0) not in harness.finished:
         plan = harness.step()
         assert plan is not None and plan.spans, "nobody waits for a step that only copies"
@@ -128,7 +128,7 @@ def test_a_request_without_a_namespace_neither_reads_nor_stores_prefixes(whole: 
 
 def test_answers_are_not_stored_where_copying_is_too_expensive() -> None:
     harness = Harness()
-    shape = msgspec.structs.replace(harness.engine.shape, keeps_answers=False)
+    shape = msgspec.structs.replace(harness.engine.shape, saves_answers=False)
     harness.scheduler = Scheduler(
         shape=shape, n_ctx=512, slots=4, n_batch=32, end_tokens=harness.engine.vocab.end_tokens
     )

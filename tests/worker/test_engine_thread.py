@@ -36,7 +36,7 @@ class _Thread(EngineThread):
         self.while_waiting: list[float] = []
         lock = _Lock(lambda: self.while_waiting.append(self.in_step))
         super().__init__("fake:", EngineOptions(), lock, lambda _event: None, lambda _message: None)
-        self.engine: Any = SimpleNamespace(takes_turns=True)
+        self.engine: Any = SimpleNamespace(is_cpu_bound=True)
         self.state_lock.acquire()  # as `_main` does
 
     _is_idle = True

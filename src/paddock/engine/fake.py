@@ -85,7 +85,7 @@ class FakeEngine:
         on_progress(1.0)
         self.vocab = FakeVocab(options.chat_template)
         self._grammars = GrammarSource(self.vocab, N_VOCAB)
-        self.takes_turns = False
+        self.is_cpu_bound = False
         self.n_batch = options.n_batch
         self._delay = settings.get("delay", 0.0)
         self._hangs = bool(settings.get("hang"))
@@ -103,8 +103,8 @@ class FakeEngine:
             ram_bytes=options.cache_ram_bytes,
             reuse="snapshot" if self._whole else "prefix",
             snapshot=SnapshotSize(fixed=_BYTES_PER_SNAPSHOT, per_token=_BYTES_PER_TOKEN),
-            most_copied=_MOST_COPIED,
-            spare=1 if unified else 0,
+            max_copied=_MOST_COPIED,
+            spare_sequences=1 if unified else 0,
         )
         self.info = ModelInfo(
             description="fake",
@@ -123,9 +123,9 @@ class FakeEngine:
             n_cells=self.shape.cells,
             kv_unified=unified,
             bytes_per_token=_BYTES_PER_TOKEN,
-            together=1 if unified or self._whole else _EXACT_BATCH,
+            exact_batch=1 if unified or self._whole else _EXACT_BATCH,
             adapters=options.adapters,
-            drafts_for=_DRAFTS_FOR if self._draft and not self._whole else 0,
+            draft_slots=_DRAFTS_FOR if self._draft and not self._whole else 0,
         )
         self.origin = StateOrigin(
             engine="fake",
@@ -166,7 +166,7 @@ class FakeEngine:
                     self._spans[span] = list(map(copy, cells))
                 case Restore(sequence, start, pieces):
                     history = self._history(sequence, start)
-                    history += map(copy, self.lend(pieces))
+                    history += map(copy, self.view_pieces(pieces))
                 case Adopt(state, start, end, span):
                     self._spans[span] = state[start:end]
                 case Drop(span):
@@ -184,13 +184,13 @@ class FakeEngine:
     def used_sequences(self) -> list[int]:
         return [sequence for sequence, cells in self._cells.items() if cells]
 
-    def lend(self, pieces: Sequence[Piece]) -> list[_Cell]:
+    def view_pieces(self, pieces: Sequence[Piece]) -> list[_Cell]:
         return [
             cell for piece in pieces for cell in self._spans[piece.span][piece.offset : piece.offset + piece.length]
         ]
 
-    def pack(self, lent: list[_Cell]) -> Iterator[bytes]:
-        yield msgspec.msgpack.encode([(cell.token, cell.adapters) for cell in lent])
+    def pack(self, views: list[_Cell]) -> Iterator[bytes]:
+        yield msgspec.msgpack.encode([(cell.token, cell.adapters) for cell in views])
 
     def unpack(self, data: memoryview, tokens: int) -> list[_Cell]:
         try:

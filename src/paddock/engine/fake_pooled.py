@@ -31,7 +31,7 @@ class FakePooledEngine:
         time.sleep(settings.get("load", 0.0))
         on_progress(1.0)
         self.vocab = FakeVocab()
-        self.takes_turns = False
+        self.is_cpu_bound = False
         self.n_batch = options.n_ubatch
         self.n_sequences = 8
         self._delay = settings.get("delay", 0.0)

@@ -19,10 +19,10 @@ _MATTERS = ("n_ubatch", "n_gpu_layers", "n_threads", "flash_attn", "cache_type_k
 _LAST_BITS = ("n_ubatch", "n_gpu_layers", "n_threads", "repack")
 
 
-def fingerprint(path: Path, options: EngineOptions, *, unified: bool, together: int) -> str:
+def fingerprint(path: Path, options: EngineOptions, *, unified: bool, exact_batch: int) -> str:
     """Of the engine's version, the model's file, the samplers and the options that matter, as they turned out."""
     digest = hashlib.sha256()
-    digest.update(f"unified {unified} deterministic {options.deterministic} together {together > 1} ".encode())
+    digest.update(f"unified {unified} deterministic {options.deterministic} together {exact_batch > 1} ".encode())
     digest.update(f"{ENGINE} {library.commit()} samplers {PROFILE}".encode())
     digest.update(repr([(name, getattr(options, name)) for name in _MATTERS]).encode())
     digest.update(_edges(path))

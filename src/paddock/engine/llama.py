@@ -84,7 +84,7 @@ class LlamaEngine:
         on_gpu = options.n_gpu_layers != 0 and has_gpu
         self._on_gpu = on_gpu
         n_layers = int(lib.llama_model_n_layer(self._model))
-        self.takes_turns = computes_on_cpu(options.n_gpu_layers, n_layers, has_gpu=has_gpu)
+        self.is_cpu_bound = computes_on_cpu(options.n_gpu_layers, n_layers, has_gpu=has_gpu)
         self._pads = False
         self._drafter: Drafter | None = None
         self._can_undo = False
@@ -100,12 +100,12 @@ class LlamaEngine:
             ram_bytes=options.cache_ram_bytes,
             reuse=self._memory.reuse,
             snapshot=self._memory.snapshot,
-            exact=self._memory.exact,
-            least_copied=_LEAST_TO_GPU if on_gpu else 1,
-            most_copied=max(_BYTES_PER_FLUSH // max(self._memory.bytes_per_token, 1), _MIN_TOKENS_PER_FLUSH),
-            spare=spare,
+            has_exact_copies=self._memory.has_exact_copies,
+            min_copied=_LEAST_TO_GPU if on_gpu else 1,
+            max_copied=max(_BYTES_PER_FLUSH // max(self._memory.bytes_per_token, 1), _MIN_TOKENS_PER_FLUSH),
+            spare_sequences=spare,
             # Concurrent answers alternate in unified cells, and each cell is one transfer per layer.
-            keeps_answers=not (on_gpu and self._unified and options.parallel > 1),
+            saves_answers=not (on_gpu and self._unified and options.parallel > 1),
         )
         self.origin = origin(path, options, unified=self._unified, flash_attn=not self._memory.transposed)
         exact_batch = self._probe_exact_batch(options) if options.deterministic else 1
@@ -117,7 +117,7 @@ class LlamaEngine:
             n_params=int(lib.llama_model_n_params(self._model)),
             size_bytes=int(lib.llama_model_size(self._model)),
             n_slots=options.parallel,
-            fingerprint=fingerprint(path, options, unified=self._unified, together=exact_batch),
+            fingerprint=fingerprint(path, options, unified=self._unified, exact_batch=exact_batch),
             engine=ENGINE,
             llama_cpp_commit=library.commit(),
             sampler_profile=PROFILE,
@@ -128,9 +128,9 @@ class LlamaEngine:
             n_cells=self.shape.cells,
             kv_unified=self._unified,
             bytes_per_token=self.shape.bytes_per_token,
-            together=exact_batch,
+            exact_batch=exact_batch,
             adapters=self.origin.adapters,
-            drafts_for=0 if self._drafter is None else self._drafter.slots,
+            draft_slots=0 if self._drafter is None else self._drafter.slots,
         )
 
     def prepare_constraints(self) -> None:
@@ -157,7 +157,7 @@ class LlamaEngine:
             self._applied = adapters
         if self._drafter is not None:
             self._draft(spans)
-        if exact and self.info.together > 1:
+        if exact and self.info.exact_batch > 1:
             sizes = paired_sizes(spans)
         elif self._pads:
             sizes = padded_sizes(spans, capacity=self._batch.capacity, n_ctx=self._n_ctx)
@@ -201,11 +201,11 @@ class LlamaEngine:
         memory, count = lib.llama_get_memory(self._context), int(lib.llama_n_seq_max(self._context))
         return [sequence for sequence in range(count) if int(lib.llama_memory_seq_pos_max(memory, sequence)) >= 0]
 
-    def lend(self, pieces: Sequence[Piece]) -> Any:
-        return self._prefix_memory.lend(pieces)
+    def view_pieces(self, pieces: Sequence[Piece]) -> Any:
+        return self._prefix_memory.view_pieces(pieces)
 
-    def pack(self, lent: Any) -> Iterator[memoryview]:
-        return self._prefix_memory.pack(lent)
+    def pack(self, views: Any) -> Iterator[memoryview]:
+        return self._prefix_memory.pack(views)
 
     def unpack(self, data: memoryview, tokens: int) -> Any:
         return self._prefix_memory.unpack(data, tokens)
@@ -218,7 +218,7 @@ class LlamaEngine:
 
     @property
     def _prefix_memory(self) -> PrefixMemory:
-        assert isinstance(self._memory, PrefixMemory), "only prefixes can be lent"
+        assert isinstance(self._memory, PrefixMemory), "only prefixes can be views"
         return self._memory
 
     def _probe_exact_batch(self, options: EngineOptions) -> int:
@@ -255,7 +255,7 @@ class LlamaEngine:
         options = draft_options(options, on_gpu=on_gpu)
         model = load_model(path, options, lambda _: None)
         layers, has_gpu = int(lib.llama_model_n_layer(model)), bool(lib.llama_supports_gpu_offload())
-        self.takes_turns |= computes_on_cpu(options.n_gpu_layers, layers, has_gpu=has_gpu)
+        self.is_cpu_bound |= computes_on_cpu(options.n_gpu_layers, layers, has_gpu=has_gpu)
         trained = int(lib.llama_model_n_ctx_train(model))
         unfit = why_unfit(self.vocab, LlamaVocab(model))
         if has_indivisible_state(model):

@@ -60,7 +60,7 @@ class LlamaPooledEngine:
         ranks = options.pooling == "rank"
         self._width = int((lib.llama_model_n_cls_out if ranks else lib.llama_model_n_embd_out)(self._model))
         n_layers, has_gpu = int(lib.llama_model_n_layer(self._model)), bool(lib.llama_supports_gpu_offload())
-        self.takes_turns = computes_on_cpu(options.n_gpu_layers, n_layers, has_gpu=has_gpu)
+        self.is_cpu_bound = computes_on_cpu(options.n_gpu_layers, n_layers, has_gpu=has_gpu)
         self.info = ModelInfo(
             description=description(self._model),
             n_ctx=longest,
@@ -68,7 +68,7 @@ class LlamaPooledEngine:
             n_vocab=self.vocab.size,
             n_params=int(lib.llama_model_n_params(self._model)),
             size_bytes=int(lib.llama_model_size(self._model)),
-            fingerprint=fingerprint(path, options, unified=True, together=self.n_sequences),
+            fingerprint=fingerprint(path, options, unified=True, exact_batch=self.n_sequences),
             engine=ENGINE,
             llama_cpp_commit=library.commit(),
             bos=self.vocab.bos,

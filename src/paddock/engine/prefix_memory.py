@@ -20,7 +20,7 @@ class PrefixMemory:
 
     reuse: Reuse = "prefix"
     snapshot = SnapshotSize()
-    exact = True
+    has_exact_copies = True
 
     def __init__(self, context: Any, *, unified: bool, on_gpu: bool, scratch: int) -> None:
         self._context = context
@@ -95,11 +95,11 @@ class PrefixMemory:
         if not self._write(sequence, state):
             raise DecodeFailed(f"libllama did not accept the state of sequence {sequence}")
 
-    def lend(self, pieces: Sequence[Piece]) -> list[tuple[Span, int, int]]:
+    def view_pieces(self, pieces: Sequence[Piece]) -> list[tuple[Span, int, int]]:
         return [(self._spans[piece.span], piece.offset, piece.length) for piece in pieces]
 
-    def pack(self, lent: list[tuple[Span, int, int]]) -> Iterator[memoryview]:
-        return self._state_format.pack(lent)
+    def pack(self, views: list[tuple[Span, int, int]]) -> Iterator[memoryview]:
+        return self._state_format.pack(views)
 
     def unpack(self, data: memoryview, tokens: int) -> Span:
         return self._state_format.unpack(data, tokens)
@@ -161,7 +161,7 @@ class PrefixMemory:
                 del self._shared[left]
 
     def _restore(self, restore: Restore) -> None:
-        self._put(restore.sequence, self.lend(restore.pieces), restore.start)
+        self._put(restore.sequence, self.view_pieces(restore.pieces), restore.start)
 
     @property
     def _state_format(self) -> StateFormat:

@@ -79,7 +79,7 @@ class Engine(Protocol):
         ...
 
     @property
-    def takes_turns(self) -> bool:
+    def is_cpu_bound(self) -> bool:
         """Whether its steps keep the CPU's cores busy, so that two at once would hinder each other."""
         ...
 
@@ -107,11 +107,11 @@ class Engine(Protocol):
         ...
 
     def decode(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> list[Sampled | None]:
-        """Run one step, under these adapters of those that were loaded. Returns, for each span, the token chosen after
-        it, or None where none was asked for.
+        """Run one step with these adapters active. Returns the sampled token of each span, or None for a span without a
+        sampler and without targets.
 
-        `exact` asks that no bit of a result depends on which spans, up to `info.together` of one token each or one of
-        several, were computed beside it.
+        With `exact`, no bit of a result depends on the other spans. The step then has at most `info.exact_batch` spans
+        of one token each, or one span of several.
         """
         ...
 
@@ -119,11 +119,11 @@ class Engine(Protocol):
         """The sequences that have cells."""
         ...
 
-    def lend(self, pieces: Sequence[Piece]) -> Any:
+    def view_pieces(self, pieces: Sequence[Piece]) -> Any:
         """What host memory holds there, for `pack`. Nothing is copied, and nobody writes to it any more."""
         ...
 
-    def pack(self, lent: Any) -> Iterator[bytes | memoryview]:
+    def pack(self, views: Any) -> Iterator[bytes | memoryview]:
         """The same as bytes, part by part. Safe to call from any thread."""
         ...
 
@@ -158,7 +158,7 @@ class PooledEngine(Protocol):
         ...
 
     @property
-    def takes_turns(self) -> bool:
+    def is_cpu_bound(self) -> bool:
         """As of `Engine`."""
         ...
 

@@ -37,7 +37,7 @@ class SnapshotMemory:
         self.reuse: Reuse = "none"
         self.snapshot = SnapshotSize()
         # Tokens outside the window are not copied, so a copy is in other cells and its last bits differ.
-        self.exact = window == 0
+        self.has_exact_copies = window == 0
 
     def learn(self, sequence: int, decode: Callable[[int], object]) -> None:
         """Measure the size of a state with its first tokens. Copies are used only if a round trip gives the same bytes.

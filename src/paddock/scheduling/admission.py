@@ -46,7 +46,7 @@ class Admission:
         return self.queue.active_keys > 1 or self._recent_keys.any(self.seconds)
 
     def enqueue(self, request: Request) -> None:
-        if self._shape.reuse == "none" or (request.deterministic and not self._shape.exact):
+        if self._shape.reuse == "none" or (request.deterministic and not self._shape.has_exact_copies):
             request.namespace = None
         self._recent_keys.remove(request.key)
         self._arrivals += 1
@@ -155,6 +155,6 @@ class Admission:
     def _kept_size(self, request: Request) -> int:
         """How many computed tokens the cache keeps."""
         size = request.computed
-        if request.deterministic or not self._shape.keeps_answers:
+        if request.deterministic or not self._shape.saves_answers:
             size = min(size, request.prompt_size)
         return size // GRID * GRID if request.deterministic else size

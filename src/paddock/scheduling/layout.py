@@ -81,7 +81,7 @@ class UnifiedLayout(Layout):
     def free_sequence(self) -> int:
         parked = self._cache.parked
         taken = {*(request.sequence for request in self._running), *parked}
-        free = next((id for id in range(self._slots + self._shape.spare) if id not in taken), None)
+        free = next((id for id in range(self._slots + self._shape.spare_sequences) if id not in taken), None)
         if free is None:
             free = parked[0]
             self._cache.flush(free)

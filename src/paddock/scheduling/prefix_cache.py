@@ -131,7 +131,7 @@ class PrefixCache(Cache):
             self._operations.append(Forget(sequence))
             return
         copied = self._tree.match(held.namespace, tokens).stored()
-        if self._shape.unified and held.node.end >= len(tokens) > copied + self._shape.most_copied:
+        if self._shape.unified and held.node.end >= len(tokens) > copied + self._shape.max_copied:
             # Too large to copy in one step. Others can share the cells meanwhile.
             self._parked[sequence] = _Parked(held.namespace, tokens, held.node, held.private, copied)
             return
@@ -150,7 +150,7 @@ class PrefixCache(Cache):
         sequence, parked = next(iter(self._parked.items()))
         before = len(self._operations)
         while len(self._operations) == before:  # a part may be stored already, or find no room
-            parked.copied += self._shape.most_copied
+            parked.copied += self._shape.max_copied
             if parked.copied >= len(parked.tokens):
                 self.flush(sequence)
             else:
@@ -165,7 +165,7 @@ class PrefixCache(Cache):
     def _load(self, sequence: int, match: Match, length: int) -> int:
         """Load up to `length` matched tokens into the sequence's cells. Returns how many."""
         hot = min(match.hot(), length)
-        least = self._shape.least_copied
+        least = self._shape.min_copied
         if self._shape.unified:
             length = min(length, hot + max(self.free, 0))
             if length - hot < least:

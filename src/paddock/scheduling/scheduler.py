@@ -36,7 +36,7 @@ class Scheduler:
         end_tokens: frozenset[int],
         continuous: bool = True,
         exact_batch: int = 1,
-        drafts_for: int = 0,
+        draft_slots: int = 0,
         budget: StepBudget | None = None,
     ) -> None:
         self._shape = shape
@@ -44,7 +44,7 @@ class Scheduler:
         self._n_batch = n_batch
         self._end_tokens = end_tokens
         self._exact_batch = exact_batch
-        self._drafts_for = drafts_for
+        self._draft_slots = draft_slots
         self._budget = budget or StepBudget(largest=n_batch)
         self._running: list[Request] = []
         self.cache, self._sharing = _cache_and_sharing(shape, self._running)
@@ -178,7 +178,7 @@ class Scheduler:
         # Adjacent sequences are computed in one pass.
         work.sort(key=lambda item: item[0].sequence)
         spans, requests = [make_span(*item) for item in work], [request for request, _ in work]
-        if not prompts and 0 < len(decodes) <= self._drafts_for:
+        if not prompts and 0 < len(decodes) <= self._draft_slots:
             room = min(self._n_batch, self._layout.free_cells)
             allow_drafts(spans, requests, room=room, n_ctx=self._n_ctx)
         return spans, requests, len(decodes)

@@ -26,7 +26,7 @@ class Sharing:
     def __init__(self, cache: Cache, shape: CacheShape, running: list[Request]) -> None:
         self._cache = cache
         self._running = running
-        self._worth_waiting = max(self.min_saving, shape.least_copied)
+        self._worth_waiting = max(self.min_saving, shape.min_copied)
 
     def start(self, request: Request) -> None:
         """Start a request from its cached prefix, or let it wait for a leader that will have computed more."""

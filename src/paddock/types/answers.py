@@ -1,4 +1,4 @@
-"""What is told of an answer beside its text."""
+"""Usage, timings, log-probabilities and tool calls of an answer."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class Timings(msgspec.Struct, frozen=True):
-    """Seconds from the first step with a part of the prompt to the first token, and from there on."""
+    """Durations in seconds, and what the draft model contributed."""
 
     prompt: float = 0.0
+    """From the first prefill step to the first token."""
     generation: float = 0.0
+    """From the first token on."""
     drafted: int = 0
-    """Tokens that a draft model guessed."""
+    """Tokens that the draft model proposed."""
     accepted: int = 0
-    """Those that it guessed right."""
+    """Drafted tokens that became part of the answer."""
 
 
 class PromptProgress(msgspec.Struct, frozen=True, array_like=True):
-    """How much of a prompt has been read, what of it was known before, and the seconds since its first step."""
+    """Progress of the prefill, in tokens, and the seconds since its first step."""
 
     total: int
     cached: int
@@ -37,14 +39,14 @@ class PromptProgress(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
-    """The log-probability of a token, and of the likeliest ones in its place."""
+    """The log-probability of a token, and those of the most likely tokens at its position."""
 
     chosen: float
     top: list[tuple[int, float]]
 
 
 class TextLogprobs(msgspec.Struct, frozen=True, array_like=True):
-    """The same for a reader: each token as its id and its bytes."""
+    """`TokenLogprobs` with the bytes of each token."""
 
     token: int
     piece: bytes
@@ -53,11 +55,11 @@ class TextLogprobs(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CallDelta(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
-    """A part of a tool call: the first of each has its id and its name, the others more of the arguments' JSON."""
+    """A part of a tool call. The first delta has the id and the name, the others have parts of the arguments' JSON."""
 
     index: int
     id: str = ""
     name: str = ""
     arguments: str = ""
     withdrawn: bool = False
-    """It cannot be understood after all. Its text comes as content, and nothing more of it."""
+    """The call cannot be parsed. No more deltas of it follow, and its text is sent as content."""

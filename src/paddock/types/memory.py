@@ -1,4 +1,4 @@
-"""The memory of an engine, as those who decide about it know it, and what they may have done to it."""
+"""The cache of an engine, and the operations on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paddock.types.models import Adapters, Reuse
 
 
 class SlotPrefix(msgspec.Struct, frozen=True):
-    """The tokens that a slot remembers, and with whom they are shared."""
+    """The tokens of a slot's last request, and which requests may reuse them."""
 
     tokens: list[int] = []
     namespace: str = ""
@@ -19,57 +19,57 @@ class SlotPrefix(msgspec.Struct, frozen=True):
 
 
 class StateOrigin(msgspec.Struct, frozen=True):
-    """What keys and values depend on besides their tokens: they are of use only where all of this is the same."""
+    """What keys and values depend on besides their tokens. A saved state is valid only where all of this is equal."""
 
     engine: str
     model: str
-    """A digest of the model's file."""
+    """The digest of the model's file."""
     cache_type_k: str
     cache_type_v: str
     flash_attn: bool
     arithmetic: str
-    """What changes no more than the last bits, and therefore matters to deterministic requests alone."""
+    """Options that change only the last bits. They matter to deterministic requests only."""
     adapters: tuple[str, ...] = ()
-    """As of `ModelInfo`; those that act on the tokens matter."""
+    """As in `ModelInfo`. Only the adapters that were active for the tokens matter."""
 
 
 class SnapshotSize(msgspec.Struct, frozen=True):
-    """What the whole state of a sequence takes in host memory: bytes, whatever its length, and bytes for each token."""
+    """Host memory for the whole state of a sequence, in bytes: a fixed part, and a part for each token."""
 
     fixed: int = 0
     per_token: int = 0
     per_window_token: int = 0
-    """In layers that see only the last `window` tokens."""
+    """For layers that attend to the last `window` tokens only."""
     window: int = 0
 
 
 class CacheShape(msgspec.Struct, frozen=True):
-    """What the scheduler must know of an engine's memory."""
+    """The properties of an engine's cache that the scheduler needs."""
 
     cells: int
-    """In all; with a stream for each sequence they are divided evenly."""
+    """The number of cells. If each sequence has its own stream, they are divided evenly."""
     unified: bool
-    """One pool of cells for all sequences, which can share them, instead of a stream for each."""
+    """All sequences share one pool of cells. Otherwise each has its own stream."""
     bytes_per_token: int
-    """What a token's keys and values take in host memory; 0 where they cannot be kept there."""
+    """Host memory for the keys and values of a token; 0: they cannot be stored there."""
     ram_bytes: int = 0
-    """The most host memory to keep prefixes in."""
+    """Host memory limit for prefixes."""
     reuse: Reuse = "prefix"
-    """Where a state is more than keys and values by position (sliding windows, recurrent and hybrid models) a part of
-    it would be wrong without any error: such a sequence is copied as a whole or not at all.
+    """The state of sliding-window, recurrent and hybrid models is more than keys and values by position. A part of it
+    would be wrong without any error, so such a sequence is copied as a whole or not at all.
     """
     snapshot: SnapshotSize = SnapshotSize()
-    """What such a copy takes."""
-    exact: bool = True
-    """Whether a copy goes on as the original does, to the last bit. Where not, deterministic requests use none."""
-    least_copied: int = 1
-    """Fewer tokens than this are sooner computed than copied from elsewhere."""
-    most_copied: int = 1 << 30
-    """So many tokens may be copied out between two steps while others wait for the next."""
-    spare: int = 0
-    """More sequences than can run, for what some have left that is still to be copied out."""
-    keeps_answers: bool = True
-    """Whether generated tokens are worth copying out, and not sooner computed again."""
+    """The size of such a copy."""
+    has_exact_copies: bool = True
+    """A copied state continues bit-identically. Otherwise deterministic requests use no copies."""
+    min_copied: int = 1
+    """Computing fewer tokens than this is faster than copying them."""
+    max_copied: int = 1 << 30
+    """Tokens that may be copied to host memory between two steps while requests wait."""
+    spare_sequences: int = 0
+    """Additional sequences, for finished requests whose cells are still to be copied to host memory."""
+    saves_answers: bool = True
+    """Copy generated tokens to host memory too. False: computing them again is faster."""
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -88,7 +88,7 @@ class Forget(msgspec.Struct, frozen=True):
 
 
 class Fork(msgspec.Struct, frozen=True):
-    """Give the sequence `target`, which has as many tokens as `start`, those of `source` from there to `length`."""
+    """Append the tokens `start..length` of `source` to the sequence `target`, which holds `start` tokens."""
 
     source: int
     target: int
@@ -97,7 +97,7 @@ class Fork(msgspec.Struct, frozen=True):
 
 
 class Save(msgspec.Struct, frozen=True):
-    """Copy the tokens `start..end` of a sequence into host memory under the name `span`."""
+    """Copy the tokens `start..end` of a sequence to host memory, as the span `span`."""
 
     sequence: int
     start: int
@@ -114,7 +114,7 @@ class Restore(msgspec.Struct, frozen=True):
 
 
 class Adopt(msgspec.Struct, frozen=True):
-    """Keep the tokens `start..end` of a state that `Engine.unpack` made in host memory, under the name `span`."""
+    """Store the tokens `start..end` of a state that `Engine.unpack` returned in host memory, as the span `span`."""
 
     state: Any
     start: int
@@ -123,7 +123,7 @@ class Adopt(msgspec.Struct, frozen=True):
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """Free a span of host memory."""
+    """Free a span in host memory."""
 
     span: int
 

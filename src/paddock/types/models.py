@@ -1,4 +1,4 @@
-"""What a model is opened with, and what it says of itself."""
+"""Engine options and model metadata."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from paddock.types.sampling import DraftParams
 ModelKind = Literal["generation", "embedding", "reranking"]
 
 Pooling = Literal["none", "mean", "cls", "last", "rank"]
-"""How the vectors of an input's tokens become one: not at all, their mean, the first, the last, or a score by the
-model's own head for ranking.
+"""How the vectors of an input's tokens are pooled: not at all, their mean, the first, the last, or a score from the
+model's ranking head.
 """
 
 Reuse = Literal["prefix", "snapshot", "none"]
-"""What of a sequence's memory can serve another one: any prefix of it, only all of it as it stands, or nothing."""
+"""Which part of a cached sequence another request can use: any prefix, only the whole sequence, or nothing."""
 
 Adapters = tuple[tuple[int, float], ...]
-"""Which of a model's adapters act, by their numbers and in their order, and how strongly; none of them with 0."""
+"""The active adapters of a model: number and scale, ordered by number. No scale is 0."""
 
 
 class EngineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,7 +59,7 @@ class EngineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a loaded model says of itself."""
+    """Metadata of a loaded model."""
 
     description: str
     n_ctx: int
@@ -69,9 +69,9 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     size_bytes: int
     n_slots: int = 1
     fingerprint: str = ""
-    """The same where the same seed may be expected to give the same bytes."""
+    """Servers with the same fingerprint give the same bytes for the same seed."""
     engine: str = ""
-    """What does the arithmetic, and its version."""
+    """The name and version of the engine."""
     chat_template: str = ""
     bos: str = ""
     eos: str = ""
@@ -79,17 +79,17 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     n_cells: int = 0
     kv_unified: bool = True
     bytes_per_token: int = 0
-    together: int = 1
-    """How many deterministic answers share a step."""
+    exact_batch: int = 1
+    """The most deterministic answers that may share a step."""
     pooling: Pooling | None = None
-    """None: it generates text."""
+    """None: the model generates text."""
     n_embd: int = 0
-    """How many numbers its vectors have."""
+    """The number of dimensions of its vectors."""
     adapters: tuple[str, ...] = ()
-    """A digest of each adapter's file, by its number."""
+    """The digest of each adapter's file, by the adapter's number."""
     llama_cpp_commit: str = ""
-    """Of which llama.cpp was built, as far as the library says so."""
+    """The commit of llama.cpp that the library was built from; empty: unknown."""
     sampler_profile: int = 0
-    """The version of the samplers: the same seed gives the same tokens within one."""
-    drafts_for: int = 0
-    """While no more answers than this are under way a draft model guesses ahead; 0: there is none."""
+    """The version of the samplers. Within one version the same seed gives the same tokens."""
+    draft_slots: int = 0
+    """The most concurrent answers for which the draft model proposes tokens; 0: no draft model is used."""

@@ -1,4 +1,4 @@
-"""What a model is given to read."""
+"""Prompts and tools."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ import msgspec
 
 
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A function that the model may ask its client to call."""
+    """A function that the model may ask the client to call."""
 
     name: str
     parameters: dict[str, Any]
     """A JSON schema of an object."""
     description: str = ""
     strict: bool = False
-    """A call must keep to the schema even where the model is free not to call anything."""
+    """A call must match the schema even if the model is free not to call anything."""
 
 
 class ChatPrompt(msgspec.Struct, frozen=True, tag="chat", omit_defaults=True):
-    """Messages to be rendered by the model's own chat template."""
+    """Messages that the model's chat template renders."""
 
     messages: list[dict[str, Any]]
     tools: tuple[Tool, ...] = ()
     must_call: bool = False
     function: str = ""
-    """The one that must be called; empty for any."""
+    """The function that must be called; empty: any."""
     parallel_calls: bool = True
-    """Whether there may be more than one call."""
+    """Allow more than one call."""
     ending: Literal["reply", "continue", "none"] = "reply"
-    """What comes after the messages: the beginning of a reply, the rest of the last message, or nothing."""
+    """What follows the messages: the start of a reply, the rest of the last message, or nothing."""
     thinking: bool | None = None
-    """None leaves it to the template."""
+    """None: the template decides."""
     thinking_budget: int | None = None
-    """A thought of so many tokens is brought to its end."""
+    """The most tokens of reasoning. The server then ends the reasoning."""
     split_reasoning: bool = True
     template_options: dict[str, Any] = {}
-    """Further variables of the template."""
+    """Additional variables for the template."""
 
 
 class TextPrompt(msgspec.Struct, frozen=True, tag="text"):
@@ -48,25 +48,25 @@ class TokenPrompt(msgspec.Struct, frozen=True, tag="tokens"):
 
 
 class MixedPrompt(msgspec.Struct, frozen=True, tag="mixed"):
-    """Texts and token ids, one after another."""
+    """Texts and token ids in sequence."""
 
     parts: list[str | int]
 
 
 class InfillPrompt(msgspec.Struct, frozen=True, omit_defaults=True, tag="infill"):
-    """What stands before and after the text that is asked for."""
+    """The text before and after a gap that the model fills."""
 
     prefix: str
     suffix: str
     extra: list[tuple[str, str]] = []
-    """Names and texts of other files."""
+    """The names and texts of other files."""
     params: tuple[str, str] = ("prompt", "suffix")
-    """The request's fields for the two, to be named should one be refused."""
+    """The request's fields for prefix and suffix, for error messages."""
 
 
 class InfillTokens(msgspec.Struct, frozen=True):
-    """The tokens that stand before a prefix, before a suffix, and before what belongs between them; and, where the
-    model was shown whole repositories, before the name of one and before the name of each of its files.
+    """The special tokens before the prefix, the suffix and the middle. A model that was trained on whole repositories
+    also has tokens before the name of a repository and before the name of a file.
     """
 
     prefix: int
@@ -80,7 +80,7 @@ Prompt = ChatPrompt | TextPrompt | TokenPrompt | MixedPrompt | InfillPrompt
 
 
 class PairPrompt(msgspec.Struct, frozen=True, tag="pair"):
-    """A question and a text that may answer it, to be judged together."""
+    """A query and a document to rank for it."""
 
     query: str
     document: str

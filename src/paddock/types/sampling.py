@@ -1,4 +1,4 @@
-"""How the tokens of an answer are chosen."""
+"""Parameters of sampling, constraints and drafts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SamplerName = Literal[
 
 
 class SamplingParams(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the next token is chosen. Names, meanings and defaults are llama-server's."""
+    """Sampling parameters. Names, meanings and defaults are those of llama-server."""
 
     temperature: float = 0.8
     dynatemp_range: float = 0.0
@@ -40,33 +40,33 @@ class SamplingParams(msgspec.Struct, frozen=True, omit_defaults=True):
     samplers: tuple[SamplerName, ...] = (
         *("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"),
     )
-    """Which samplers act, in this order."""
+    """The active samplers, in this order."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     ignore_eos: bool = False
     seed: int | None = None
     n_probs: int = -1
-    """How many of the likeliest tokens to report beside each chosen one; -1: report nothing."""
+    """The number of most likely tokens to report for each sampled token; -1: report nothing."""
     post_sampling_probs: bool = False
-    """Report the probabilities that the samplers left, instead of the model's own."""
+    """Report the probabilities after the samplers instead of the model's own."""
 
 
 class Constraint(msgspec.Struct, frozen=True):
-    """What an answer must look like, whatever the model would rather say."""
+    """A schema, regular expression or grammar that an answer must match."""
 
     kind: Literal["json_schema", "regex", "gbnf", "lark"]
     source: str
     param: str
-    """The field of the request that asked for it, to be named should it be refused."""
+    """The request's field for the constraint, for error messages."""
     parts: tuple[Constraint, ...] = ()
-    """What a Lark grammar refers to as `@part0`, `@part1` …"""
+    """Constraints that a Lark grammar refers to as `@part0`, `@part1` …"""
 
 
 class DraftParams(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far a draft model guesses ahead. Names and meanings are llama-server's."""
+    """Parameters of speculative decoding. Names and meanings are those of llama-server."""
 
     n_max: int = 4
-    """The most tokens at once; 0: none."""
+    """The most tokens to draft at once; 0: no drafts."""
     n_min: int = 0
-    """Fewer are not worth checking."""
+    """Drafts of fewer tokens are not verified."""
     p_min: float = 0.75
-    """It stops before a token that it thinks less likely than this."""
+    """The draft ends before a token whose probability is lower than this."""

@@ -1,4 +1,4 @@
-"""The plan of one step of an engine, and what comes of it."""
+"""The plan and the result of one engine step."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from paddock.types.sampling import DraftParams
 
 
 class Drafting(msgspec.Struct, frozen=True):
-    """That an answer may be guessed ahead, and how far."""
+    """Permission to draft tokens for an answer."""
 
     tokens: list[int]
-    """Prompt and answer so far. Not a copy: the request's own, to which tokens are only ever added."""
+    """Prompt and answer so far. This is the request's own list, which only grows, and not a copy."""
     params: DraftParams
-    """As its `n_max`, no more than there is room for."""
+    """`n_max` is limited to the room that is left."""
 
 
 class Span(msgspec.Struct):
-    """Consecutive tokens of one sequence to be decoded in one step.
+    """Consecutive tokens of one sequence to decode in one step.
 
-    `sampler` set means: choose the token that follows the last one, with this request's own sampler.
+    If `sampler` is set, the engine samples the token after the last one with it.
     """
 
     sequence: int
@@ -31,30 +31,28 @@ class Span(msgspec.Struct):
     tokens: list[int]
     sampler: Any = None
     targets: list[int] = []
-    """What follows each of the first tokens in the prompt: how likely was it?"""
+    """The prompt tokens that follow the first tokens of the span, to compute their probabilities."""
     target_probs: int = 0
-    """And how likely were so many of the likeliest."""
+    """The number of most likely tokens to report for each target."""
     drafting: Drafting | None = None
-    """With a sampler only."""
+    """Only with a sampler."""
     draft: list[int] = []
-    """The engine's guess at what follows: computed along, and forgotten from the first wrong one on."""
+    """Drafted tokens, which the engine sets. It decodes them too, and removes them from the first wrong one on."""
 
 
 class Sampled(msgspec.Struct, frozen=True):
-    """A chosen token and, where asked for, what else could have been chosen."""
+    """A sampled token and, if requested, the alternatives."""
 
     token: int | None
-    """None where only the prompt's own tokens were asked about."""
+    """None: only probabilities of prompt tokens were requested."""
     logprobs: TokenLogprobs | None = None
     prompt: list[TokenLogprobs] = []
-    """One for each of the span's targets."""
+    """One for each target of the span."""
     last: bool = False
-    """Its constraint is satisfied and allows nothing more."""
+    """The constraint is satisfied and allows no further token."""
     error: PaddockError | None = None
-    """Why no token could be chosen. It ends this answer, and no other."""
+    """Why no token could be sampled. The error ends this answer only."""
     drafted: int = 0
-    """How many tokens were guessed."""
+    """The number of drafted tokens."""
     more: list[Sampled] = []
-    """What was chosen after it: one more for each guess that was right, as that was computed already. Nothing follows
-    a token that ends the answer.
-    """
+    """Further sampled tokens: one for each accepted draft. None follows a token that ends the answer."""

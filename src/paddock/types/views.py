@@ -1,4 +1,4 @@
-"""What is seen of a worker from outside: its running places, and the prefixes that it keeps."""
+"""The state of slots and of cached prefixes, for monitoring."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paddock.types.sampling import SamplingParams
 
 
 class SlotState(msgspec.Struct, frozen=True):
-    """A running place and the request in it, or the last one that was."""
+    """A slot and its current or last request."""
 
     id: int
     n_ctx: int
@@ -22,7 +22,7 @@ class SlotState(msgspec.Struct, frozen=True):
     n_prompt_tokens: int = 0
     n_cached_tokens: int = 0
     n_computed_tokens: int = 0
-    """Of the prompt, so far."""
+    """Computed tokens of the prompt."""
     n_decoded: int = 0
     max_tokens: int | None = None
     """None: as many as fit into the context."""
@@ -32,47 +32,47 @@ class SlotState(msgspec.Struct, frozen=True):
 
 
 class SlotView(msgspec.Struct, frozen=True, array_like=True):
-    """What those who look on are shown of a running place: nothing but zeros while it is idle."""
+    """A slot in the live view. All numbers are 0 while it is idle."""
 
     id: int
     state: Literal["idle", "prompt", "answer"] = "idle"
     prompt_tokens: int = 0
     prompt_done: int = 0
-    """How many of them have been read, those that were known among them."""
+    """Processed prompt tokens, including cached ones."""
     cached_tokens: int = 0
     answered_tokens: int = 0
     key: str = ""
-    """Whose request it is."""
+    """The name of the request's key."""
 
 
 class SpanView(msgspec.Struct, frozen=True, array_like=True):
-    """What they are shown of a span of tokens that is computed once for all who share it."""
+    """A node of the prefix tree in the live view."""
 
     id: int
     parent: int | None
     start: int
-    """How many tokens come before it."""
+    """The number of tokens before the span."""
     tokens: int
     hot: bool
-    """In cells of a sequence."""
+    """The span is in cells of a sequence."""
     stored: bool
-    """In host memory."""
+    """The span is in host memory."""
     slots: list[int]
-    """Those that run on it."""
+    """The slots whose requests use the span."""
     hits: int
     tenant: str
-    """Whose it is."""
+    """The tenant that the span belongs to."""
     text: str
-    """As it begins."""
+    """The beginning of the span's text."""
 
 
 class TreeView(msgspec.Struct, frozen=True):
     cells: int
     cells_used: int
     stored_limit: int
-    """Bytes of host memory."""
+    """Host memory limit in bytes."""
     stored_used: int
     spans: list[SpanView]
-    """Each after its parent."""
+    """Each span comes after its parent."""
     omitted: int
-    """How many more there are."""
+    """The number of spans that are left out."""

@@ -145,7 +145,7 @@ class EngineThread(ABC):
         The wait for the lock is not part of the step: until then another worker computes, and only that one can hang.
         """
         self._busy_since = None
-        with self._unlocked(), self._cpu_lock.hold() if self.engine.takes_turns else nullcontext():
+        with self._unlocked(), self._cpu_lock.hold() if self.engine.is_cpu_bound else nullcontext():
             self._busy_since = time.monotonic()
             yield
 

@@ -59,8 +59,8 @@ class GenerationThread(EngineThread):
             n_batch=engine.n_batch,
             end_tokens=engine.vocab.end_tokens,
             continuous=self._options.cont_batching,
-            exact_batch=engine.info.together,
-            drafts_for=engine.info.drafts_for,
+            exact_batch=engine.info.exact_batch,
+            draft_slots=engine.info.draft_slots,
             budget=StepBudget(largest=engine.n_batch, usual=self._options.n_ubatch),
         )
         self._visits: list[Visit] = []
@@ -123,7 +123,7 @@ class GenerationThread(EngineThread):
         # Without cache operations and the wait for the CPU lock, which say nothing about the cost of a token.
         steps = scheduler.commit(plan, results, now - computing)
         self.counters.step(plan, now - begun)
-        if engine.info.drafts_for:
+        if engine.info.draft_slots:
             self.counters.drafts(results)
         deltas: list[Delta] = []
         if has_prompts:

@@ -67,8 +67,8 @@ class SlotActions:
     def _save(self, message: ActOnSlot, engine: Engine, scheduler: Scheduler) -> None:
         begun = time.perf_counter()
         prefix, pieces = scheduler.slots.recall(message.action.slot)
-        lent = engine.lend(pieces)
-        self._with_files(message, lambda: self._write(message, prefix, lent, begun))
+        views = engine.view_pieces(pieces)
+        self._with_files(message, lambda: self._write(message, prefix, views, begun))
 
     def _restore(self, message: ActOnSlot, _engine: Engine, _scheduler: Scheduler) -> None:
         self._with_files(message, lambda: self._read(message))
@@ -96,11 +96,11 @@ class SlotActions:
 
         self._files.submit(run)
 
-    def _write(self, message: ActOnSlot, prefix: SlotPrefix, lent: Any, begun: float) -> None:
+    def _write(self, message: ActOnSlot, prefix: SlotPrefix, views: Any, begun: float) -> None:
         if not prefix.tokens:
             raise InvalidRequest(f"slot {message.action.slot} has no stored tokens to save", param="id_slot")
         header = slot_files.Header(self._engine.origin, prefix)
-        size = slot_files.write(message.action.folder, message.action.filename, header, self._engine.pack(lent))
+        size = slot_files.write(message.action.folder, message.action.filename, header, self._engine.pack(views))
         self._send(SlotDone(message.id, len(prefix.tokens), size, time.perf_counter() - begun))
 
     def _read(self, message: ActOnSlot) -> None:

@@ -166,7 +166,7 @@ def _props(
         is_sleeping=info is None,
         total_slots=options.parallel if info is None else info.n_slots,
         deterministic=Deterministic(
-            options.deterministic, "alone" if unified else "own_steps", 1 if info is None else info.together
+            options.deterministic, "alone" if unified else "own_steps", 1 if info is None else info.exact_batch
         ),
         kind=kind,
         pooling=None if info is None else info.pooling,
@@ -209,5 +209,5 @@ def _draft(options: EngineOptions, info: ModelInfo | None) -> DraftProps:
         n_max=options.draft.n_max,
         n_min=options.draft.n_min,
         p_min=options.draft.p_min,
-        answers=None if info is None else info.drafts_for,
+        answers=None if info is None else info.draft_slots,
     )
