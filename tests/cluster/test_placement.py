@@ -17,10 +17,10 @@ from paddock.config import PlacementSettings, Settings, load_settings
 from paddock.errors import PaddockError, SettingsError, StartupError
 from paddock.fleet import Model
 from paddock.gateway.auth.keys import read_keys
-from paddock.types import EngineOptions
+from tests.options import engine_options, new_model
 from tests.tiny_models import llama
 
-FAKE = Model("m", "fake:memory=100", options=EngineOptions(n_threads=3, parallel=5))
+FAKE = new_model("m", "fake:memory=100", options=engine_options(n_threads=3, parallel=5))
 
 
 def _placed(*, has_gpus: bool = False, model: Model = FAKE, **said: Any) -> Any:
@@ -39,19 +39,19 @@ def test_defaults() -> None:
 def test_gpus() -> None:
     assert _placed(has_gpus=True).gpus == 1
     assert _placed(has_gpus=True, gpus=0.25).gpus == 0.25
-    on_cpu = Model("m", "fake:", options=EngineOptions(n_gpu_layers=0))
+    on_cpu = new_model("m", "fake:", options=engine_options(n_gpu_layers=0))
     assert _placed(has_gpus=True, model=on_cpu).gpus == 0
 
 
 def test_memory_is_estimated(tmp_path: Path) -> None:
     llama(tmp_path / "tiny.gguf")
-    model = Model("tiny", str(tmp_path / "tiny.gguf"))
+    model = new_model("tiny", str(tmp_path / "tiny.gguf"))
     estimate = model.estimate(gpu=False)
     assert estimate is not None
     assert _placed(model=model).memory > estimate.host.total + estimate.prefixes
     assert _placed(model=model, memory="3GiB").memory == 3 * 2**30
     with pytest.raises(StartupError, match=r"cluster\.memory"):
-        _placed(model=Model("gone", str(tmp_path / "gone.gguf")))
+        _placed(model=new_model("gone", str(tmp_path / "gone.gguf")))
 
 
 @given(st.integers(1, 50), st.integers(0, 50), st.floats(0, 1000), st.floats(0, 1000))

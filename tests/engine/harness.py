@@ -10,14 +10,15 @@ from typing import Any
 from paddock.engine import open_engine
 from paddock.errors import NoCells
 from paddock.scheduling import Request, Scheduler
-from paddock.types import EngineOptions, SamplingParams, TokenLogprobs
+from paddock.types import SamplingParams, TokenLogprobs
+from tests.options import engine_options
 
 
 class Harness:
     def __init__(self, model: Path | str, **options: Any) -> None:
         chunk = options.pop("chunk", 64)
         options = {"n_ctx": 2048, "n_threads": 1, "parallel": 4, "cache_ram_bytes": 64 << 20} | options
-        self.engine = open_engine(str(model), EngineOptions(**options), lambda _: None)
+        self.engine = open_engine(str(model), engine_options(**options), lambda _: None)
         self.scheduler = Scheduler(
             shape=self.engine.shape,
             n_ctx=self.engine.info.n_ctx,

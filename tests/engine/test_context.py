@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.engine.context import clamped_context
-from paddock.types import EngineOptions
 from tests.engine.harness import Harness
+from tests.options import engine_options
 from tests.server import Server
 from tests.tiers import full
 
@@ -16,7 +16,7 @@ from tests.tiers import full
 def test_it_is_said_whenever_a_request_gets_less_than_was_asked_for(
     n_ctx: int, parallel: int, trained: int, unified: bool
 ) -> None:
-    said = clamped_context(EngineOptions(n_ctx=n_ctx, parallel=parallel), trained, unified=unified)
+    said = clamped_context(engine_options(n_ctx=n_ctx, parallel=parallel), trained, unified=unified)
     assert bool(said) == ((n_ctx if unified else n_ctx // parallel) > trained)
     assert not said or (str(n_ctx) in said and f"at most {trained}" in said)
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from paddock.engine import open_engine
 from paddock.errors import ModelLoadFailed
-from paddock.types import DraftParams, EngineOptions
 from tests.engine.harness import Harness
+from tests.options import draft_params, engine_options
 from tests.tiers import examples
 
 # Without rounding to half precision a step of another shape gives the same text.
 EXACT = {"flash_attn": "off", "cache_type_k": "f32", "cache_type_v": "f32", "n_threads": 1}
-ALL = DraftParams(n_max=6, p_min=0)
+ALL = draft_params(n_max=6, p_min=0)
 TEXTS = ["the horse ", "an old mare stands by the brook. " * 12, "in the end it is the other one " * 9]
 
 
@@ -94,7 +94,7 @@ def test_whoever_comes_and_goes_everybody_gets_their_own_words(
     guessing, plain = houses
     guessing.answers.clear()
     for id, (text, size, steps, temperature, cancelled) in enumerate(requests):
-        params = DraftParams(n_max=1 + id, p_min=0.3 * (id % 3))
+        params = draft_params(n_max=1 + id, p_min=0.3 * (id % 3))
         guessing.ask(id, text, max_tokens=size, temperature=temperature, draft=params)
         for _ in range(steps):
             guessing.step()
@@ -123,7 +123,7 @@ def test_a_draft_model_without_room_for_all_guesses_for_some(tiny_models: dict[s
 
 def test_a_draft_model_that_does_not_fit_is_refused(tiny_models: dict[str, Path]) -> None:
     def refusal(draft: str) -> str:
-        options = EngineOptions(n_ctx=256, n_threads=1, model_draft=str(tiny_models[draft]))
+        options = engine_options(n_ctx=256, n_threads=1, model_draft=str(tiny_models[draft]))
         with pytest.raises(ModelLoadFailed) as caught:
             open_engine(str(tiny_models["llama"]), options, lambda _: None)
         return caught.value.message

@@ -9,7 +9,8 @@ import pytest
 
 from paddock.engine import Engine, open_engine
 from paddock.errors import DecodeFailed, ModelLoadFailed
-from paddock.types import EngineOptions, Forget, SamplingParams, Span
+from paddock.types import Forget, SamplingParams, Span
+from tests.options import engine_options
 
 GREEDY = SamplingParams(temperature=0)
 
@@ -18,7 +19,7 @@ GREEDY = SamplingParams(temperature=0)
 def engine(request: pytest.FixtureRequest, demo_model: Path) -> Iterator[Engine]:
     path = "fake:" if request.param == "fake" else str(demo_model)
     seen: list[float] = []
-    engine = open_engine(path, EngineOptions(n_ctx=512, n_batch=64, n_threads=2), seen.append)
+    engine = open_engine(path, engine_options(n_ctx=512, n_batch=64, n_threads=2), seen.append)
     assert seen[-1] == 1.0
     yield engine
     engine.close()
@@ -68,7 +69,7 @@ def test_special_tokens_are_seen_and_not_shown(engine: Engine) -> None:
 
 
 def test_the_demo_model_knows_paris(demo_model: Path) -> None:
-    engine = open_engine(str(demo_model), EngineOptions(n_ctx=512, n_threads=2), lambda _: None)
+    engine = open_engine(str(demo_model), engine_options(n_ctx=512, n_threads=2), lambda _: None)
     answer = b"".join(map(engine.vocab.piece, _answer(engine, _prompt(engine), 8, chunk=64))).decode()
     assert "Paris" in answer
     assert engine.info.n_ctx_train == 8192
@@ -76,7 +77,7 @@ def test_the_demo_model_knows_paris(demo_model: Path) -> None:
 
 
 def test_a_step_that_would_abort_the_process_is_refused(demo_model: Path) -> None:
-    engine = open_engine(str(demo_model), EngineOptions(n_ctx=256, n_batch=8, n_threads=2), lambda _: None)
+    engine = open_engine(str(demo_model), engine_options(n_ctx=256, n_batch=8, n_threads=2), lambda _: None)
     for tokens in ([], [1] * 9, [engine.info.n_vocab], [-1]):
         with pytest.raises(DecodeFailed):
             engine.decode([Span(0, 0, tokens, GREEDY)])
@@ -87,6 +88,6 @@ def test_a_broken_file_is_an_error_with_a_reason(tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + b"\0" * 100)
     with pytest.raises(ModelLoadFailed, match=r"broken\.gguf"):
-        open_engine(str(broken), EngineOptions(), lambda _: None)
+        open_engine(str(broken), engine_options(), lambda _: None)
     with pytest.raises(ModelLoadFailed, match="no option 'x'"):
-        open_engine("fake:x=1", EngineOptions(), lambda _: None)
+        open_engine("fake:x=1", engine_options(), lambda _: None)

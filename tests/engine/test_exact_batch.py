@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from paddock.engine import open_engine
-from paddock.types import EngineOptions, Forget, Sampled, SamplingParams, Span, TokenLogprobs
+from paddock.types import Forget, Sampled, SamplingParams, Span, TokenLogprobs
+from tests.options import engine_options
 
 PROBS = 5
 
@@ -18,7 +19,7 @@ class Streams:
 
     def __init__(self, model: Path, **options: object) -> None:
         defaults = {"n_ctx": 6 * 1024, "parallel": 6, "n_threads": 2, "kv_unified": False, "deterministic": True}
-        self.engine = open_engine(str(model), EngineOptions(**defaults | options), lambda _: None)  # type: ignore[arg-type]
+        self.engine = open_engine(str(model), engine_options(**defaults | options), lambda _: None)
         self._sizes: dict[int, int] = {}
 
     def fill(self, sequence: int, size: int, seed: int) -> None:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from paddock.engine.batch import padded_sizes
 from paddock.engine.llama import LlamaEngine
-from paddock.types import DraftParams, Span
+from paddock.types import Span
 from tests.engine.harness import Harness
+from tests.options import draft_params
 
 # Without flash attention and in full precision a token comes out alike in any step, but for bits that decide nothing.
 _EVEN: dict[str, Any] = {
@@ -56,7 +57,7 @@ def test_guesses_of_different_lengths_are_filled_up_and_change_no_answer(tiny_mo
     harness = _as_on_a_gpu(tiny_models["llama"], model_draft=str(tiny_models["llama"]))
     alone = [plain.alone(id, f"{id} is it", max_tokens=50, temperature=0.8) for id in range(2)]
     for id in range(2):
-        harness.ask(id, f"{id} is it", max_tokens=50, temperature=0.8, draft=DraftParams(n_max=2 + 5 * id, p_min=0))
+        harness.ask(id, f"{id} is it", max_tokens=50, temperature=0.8, draft=draft_params(n_max=2 + 5 * id, p_min=0))
     harness.run()
     assert [harness.answers[id] for id in range(2)] == alone
     plain.close()

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from paddock.engine import PooledEngine, open_pooled_engine
 from paddock.errors import DecodeFailed
-from paddock.types import EngineOptions, Pooling
+from paddock.types import Pooling
 from tests import tiny_models as tiny
+from tests.options import engine_options
 from tests.tiers import examples
 
 TEXTS = ["a horse on the hill", "and", "of the other hill in the rain, is it?", "the mare and the foal", "no"]
@@ -30,7 +31,7 @@ Matrix = npt.NDArray[np.float32]
 
 def _open(model: Path, pooling: Pooling, **options: Any) -> PooledEngine:
     return open_pooled_engine(
-        str(model), EngineOptions(n_threads=1, pooling=pooling, **EXACT, **options), lambda _: None
+        str(model), engine_options(n_threads=1, pooling=pooling, **EXACT, **options), lambda _: None
     )
 
 

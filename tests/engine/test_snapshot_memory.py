@@ -18,8 +18,9 @@ from paddock.errors import DecodeFailed
 from paddock.scheduling import Request
 from paddock.scheduling.prefix_tree import common_prefix
 from paddock.scheduling.snapshot_cache import SnapshotCache, snapshot_bytes
-from paddock.types import EngineOptions, Forget, Fork, Operation, Piece, Restore, Save, Span
+from paddock.types import Forget, Fork, Operation, Piece, Restore, Save, Span
 from tests.engine.harness import Harness
+from tests.options import engine_options
 from tests.tiers import examples
 from tests.tiny_models import WINDOW
 
@@ -208,7 +209,7 @@ def test_deterministic_requests_reuse_what_goes_on_to_the_last_bit(
 
 
 def test_a_snapshot_takes_what_was_foretold(model: tuple[Path, bool]) -> None:
-    engine = LlamaEngine(model[0], EngineOptions(n_ctx=1024, parallel=2, kv_unified=model[1]), lambda _: None)
+    engine = LlamaEngine(model[0], engine_options(n_ctx=1024, parallel=2, kv_unified=model[1]), lambda _: None)
     memory = engine._memory
     assert isinstance(memory, SnapshotMemory)
     at = 0
@@ -228,7 +229,7 @@ def test_a_snapshot_takes_what_was_foretold(model: tuple[Path, bool]) -> None:
 @pytest.mark.parametrize("fake", [False, True])
 def test_a_part_of_a_state_is_refused(tiny_models: dict[str, Path], operation: Operation, fake: bool) -> None:
     path = "fake:whole=1" if fake else str(tiny_models["hybrid"])
-    engine = open_engine(path, EngineOptions(n_ctx=512, parallel=2), lambda _: None)
+    engine = open_engine(path, engine_options(n_ctx=512, parallel=2), lambda _: None)
     engine.decode([Span(0, 0, [5] * 9)])
     engine.apply([Save(0, 0, 9, 7)])
     with pytest.raises(AssertionError if fake else DecodeFailed):

@@ -14,6 +14,7 @@ from paddock.config import ModelManagerSettings
 from paddock.errors import InvalidRequest, ModelNotFound, StartupError
 from paddock.fleet import Catalogue, Model, open_catalogue
 from paddock.fleet.catalogue.files import find_models
+from tests.options import new_model
 
 
 def _write(path: Path, architecture: str = "llama", *, kind: str = "model", tensors: int = 1) -> None:
@@ -46,7 +47,7 @@ def test_directories_are_searched_recursively(tmp_path: Path) -> None:
 
 
 def test_lookup_by_name() -> None:
-    catalogue = Catalogue([Model("Qwen3-8B", "/q", aliases=("chat",)), Model("Other", "/o")])
+    catalogue = Catalogue([new_model("Qwen3-8B", "/q", aliases=("chat",)), new_model("Other", "/o")])
     for name in ("Qwen3-8B", "Qwen3-8B.gguf", "chat"):
         assert catalogue.find(name).name == "Qwen3-8B"
     with pytest.raises(ModelNotFound, match=r"'qwen3-8b'.*did you mean 'Qwen3-8B'"):

@@ -16,7 +16,7 @@ from paddock.engine import open_engine, open_pooled_engine
 from paddock.fleet.catalogue.gguf import Header, Tensor
 from paddock.fleet.catalogue.headers import read_header
 from paddock.fleet.memory.estimate import Estimate, estimate, estimate_draft, layers_that_fit
-from paddock.types import EngineOptions
+from tests.options import engine_options
 
 _BUFFER = re.compile(r"(KV|RS|compute|output) buffer size =\s*([\d.]+) MiB")
 _MIB = 1 << 20
@@ -26,7 +26,7 @@ _ROUNDING = 0.01 * _MIB
 
 def _compare(path: Path, capsys: pytest.CaptureFixture[str], **options: Any) -> tuple[Estimate, float, float]:
     """Opens the model; asserts weights and cache; returns the estimate and what the computation takes both ways."""
-    opened = EngineOptions(n_threads=2, n_gpu_layers=0, verbose=True, **options)
+    opened = engine_options(n_threads=2, n_gpu_layers=0, verbose=True, **options)
     capsys.readouterr()
     engine = (open_pooled_engine if opened.pooling else open_engine)(str(path), opened, lambda _: None)
     size = engine.info.size_bytes
@@ -59,7 +59,7 @@ def test_the_demo_model(demo_model: Path, capsys: pytest.CaptureFixture[str], op
 @pytest.mark.parametrize("options", [{}, {"n_ctx": 0}, {"n_ctx": 4096, "kv_unified": False}], ids=str)
 def test_draft_model(tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str], options: dict[str, Any]) -> None:
     target, draft = tiny_models["llama"], tiny_models["draft"]
-    opened = EngineOptions(n_threads=2, n_gpu_layers=0, verbose=True, model_draft=str(draft), **options)
+    opened = engine_options(n_threads=2, n_gpu_layers=0, verbose=True, model_draft=str(draft), **options)
     capsys.readouterr()
     open_engine(str(target), opened, lambda _: None).close()
     said = [(kind, float(mebibytes) * _MIB) for kind, mebibytes in _BUFFER.findall(capsys.readouterr().err)]
@@ -116,27 +116,27 @@ def _header(layers: int, more: dict[str, Any] | None = None, *, tied: bool = Fal
 
 def test_heads_per_layer() -> None:
     header = _header(3)
-    one = estimate(header, EngineOptions(), gpu=False).host.cache
+    one = estimate(header, engine_options(), gpu=False).host.cache
     each = replace(header, arrays={"llama.attention.head_count_kv": (4, 0, 2)})
     assert one == 3 * 16384 * 2 * 32 * 2
-    assert estimate(each, EngineOptions(), gpu=False).host.cache == one
+    assert estimate(each, engine_options(), gpu=False).host.cache == one
     shared = _header(3, {"llama.attention.shared_kv_layers": 1})
-    assert estimate(shared, EngineOptions(), gpu=False).host.cache == one * 2 // 3
+    assert estimate(shared, engine_options(), gpu=False).host.cache == one * 2 // 3
     latent = _header(3, {"llama.attention.key_length_mla": 8, "llama.attention.value_length_mla": 8})
-    assert estimate(latent, EngineOptions(), gpu=False).host.cache == one // 2
+    assert estimate(latent, engine_options(), gpu=False).host.cache == one // 2
 
 
 def test_a_tied_output_is_copied_to_the_device() -> None:
-    tied = estimate(_header(2, tied=True), EngineOptions(), gpu=True)
+    tied = estimate(_header(2, tied=True), engine_options(), gpu=True)
     assert (tied.host.weights, tied.device.weights) == (10_000, 12_000)
-    apart = estimate(_header(2), EngineOptions(), gpu=True)
+    apart = estimate(_header(2), engine_options(), gpu=True)
     assert (apart.host.weights, apart.device.weights) == (10_000, 12_000)
 
 
 @given(layers=st.integers(0, 40), offloaded=st.integers(-1, 60), tied=st.booleans(), unified=st.booleans())
 def test_each_layer_is_on_one_device(layers: int, offloaded: int, tied: bool, unified: bool) -> None:
     header = _header(layers, tied=tied)
-    options = EngineOptions(n_gpu_layers=offloaded, kv_unified=unified)
+    options = engine_options(n_gpu_layers=offloaded, kv_unified=unified)
     here, split = estimate(header, options, gpu=False), estimate(header, options, gpu=True)
     copied = 10_000 if tied and offloaded else 0
     assert split.host.weights + split.device.weights == here.host.weights + copied
@@ -147,7 +147,7 @@ def test_each_layer_is_on_one_device(layers: int, offloaded: int, tied: bool, un
 
 @given(layers=st.integers(0, 40), free=st.integers(0, 400_000_000), n_ctx=st.integers(1, 40_000))
 def test_layers_that_fit(layers: int, free: int, n_ctx: int) -> None:
-    header, options = _header(layers), EngineOptions(n_ctx=n_ctx)
+    header, options = _header(layers), engine_options(n_ctx=n_ctx)
 
     def needed(count: int) -> int:
         return estimate(header, msgspec.structs.replace(options, n_gpu_layers=count), gpu=True).device.total
@@ -163,7 +163,7 @@ def test_memory_grows_with_the_context(small: int, more: int, parallel: int, uni
     header = _header(4)
 
     def total(n_ctx: int) -> int:
-        return estimate(header, EngineOptions(n_ctx=n_ctx, parallel=parallel, kv_unified=unified), gpu=False).total
+        return estimate(header, engine_options(n_ctx=n_ctx, parallel=parallel, kv_unified=unified), gpu=False).total
 
     assert total(small) <= total(small + more)
 
@@ -182,6 +182,6 @@ _nonsense = st.none() | st.integers() | st.floats() | st.text(max_size=3) | st.b
 def test_invalid_headers_do_not_raise(said: dict[str, Any], heads: list[float]) -> None:
     header = _header(3, {f"llama.{key}": value for key, value in said.items()})
     header = replace(header, arrays={"llama.attention.head_count_kv": tuple(heads)})
-    guess = estimate(header, EngineOptions(), gpu=True)
+    guess = estimate(header, engine_options(), gpu=True)
     assert guess.total >= 0
-    assert layers_that_fit(header, EngineOptions(), 0) >= 0
+    assert layers_that_fit(header, engine_options(), 0) >= 0

@@ -25,7 +25,8 @@ from paddock.errors import (
 )
 from paddock.fleet import Catalogue, Fleet, Generation, Model, Rules
 from paddock.fleet.catalogue.kinds import RequestedKind
-from paddock.types import ChatPrompt, EngineOptions, GenerateRequest, PoolRequest, SamplingParams, TextPrompt
+from paddock.types import ChatPrompt, GenerateRequest, PoolRequest, SamplingParams, TextPrompt
+from tests.options import engine_options, new_model
 from tests.server import alive
 
 MIB = 1 << 20
@@ -49,7 +50,7 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 
 
 def model(name: str, options: str = "", **more: Any) -> Model:
-    return Model(name, f"fake:{options}", **{"idle_timeout": 0, **more})
+    return new_model(name, f"fake:{options}", **{"idle_timeout": 0, **more})
 
 
 @asynccontextmanager
@@ -372,7 +373,7 @@ def test_a_reload_touches_only_changed_models() -> None:
             await _text(fleet, "same")
             running = [await _begin(fleet, "changed"), await _begin(fleet, "gone")]
             before = {name: _pid(fleet, name) for name in ("same", "changed", "gone")}
-            changed = replace(changed, options=EngineOptions(n_ctx=512))
+            changed = replace(changed, options=engine_options(n_ctx=512))
             told = fleet.reload(Catalogue([same, changed, model("new")]), NO_LIMIT)
             assert sorted(told) == ["changed", "gone", "new"]
             assert fleet.reload(Catalogue([same, changed, model("new")]), NO_LIMIT) == []

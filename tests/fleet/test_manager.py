@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from paddock.errors import ContextLengthExceeded, ModelLoadFailed, ServerStopping, WorkerCrashed
-from paddock.fleet import Catalogue, Fleet, Model
+from paddock.fleet import Catalogue, Fleet
 from paddock.fleet.process.environment import environment
-from paddock.types import EngineOptions, GenerateRequest, SlotAction, TextPrompt
+from paddock.types import GenerateRequest, SlotAction, TextPrompt
+from tests.options import new_model
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
@@ -24,7 +25,7 @@ def run(coroutine: Coroutine[Any, Any, None]) -> None:
 
 @asynccontextmanager
 async def _fleet(*paths: str, load_timeout: float = 30) -> AsyncIterator[Fleet]:
-    fleet = Fleet(Catalogue([Model(path, path, load_timeout=load_timeout) for path in paths]))
+    fleet = Fleet(Catalogue([new_model(path, path, load_timeout=load_timeout) for path in paths]))
     try:
         yield fleet
     finally:
@@ -172,8 +173,8 @@ def test_a_prompt_that_is_too_long_is_refused() -> None:
 def test_workers_of_a_cuda_build_get_the_real_libstdcpp_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LD_PRELOAD", raising=False)
     monkeypatch.setenv("LLAMA_CPP_LIB_PATH", str(tmp_path))
-    assert "LD_PRELOAD" not in environment(EngineOptions())
+    assert "LD_PRELOAD" not in environment()
     (tmp_path / "libggml-cuda.so.0").touch()
-    assert environment(EngineOptions())["LD_PRELOAD"] == "libstdc++.so.6"
+    assert environment()["LD_PRELOAD"] == "libstdc++.so.6"
     monkeypatch.setenv("LD_PRELOAD", "mine.so")
-    assert environment(EngineOptions())["LD_PRELOAD"] == "mine.so", "the user knows better"
+    assert environment()["LD_PRELOAD"] == "mine.so", "the user knows better"

@@ -14,6 +14,7 @@ from paddock.fleet import Catalogue, Fleet, Rules, open_catalogue
 from paddock.fleet.catalogue.model import Model
 from paddock.fleet.memory.offload import fitting_layers, margin
 from paddock.fleet.process.environment import has_gpu
+from tests.options import new_model
 from tests.server import Server
 
 LAYERS = 4  # of the tiny model, with its output
@@ -66,7 +67,7 @@ def test_margin(free: int) -> None:
 def test_no_gpu_and_enough_memory(model: Model) -> None:
     assert fitting_layers(model, 0) == 0
     assert fitting_layers(model, 80 * GIB) == LAYERS
-    assert fitting_layers(Model("fake", "fake:"), 80 * GIB) == 0
+    assert fitting_layers(new_model("fake", "fake:"), 80 * GIB) == 0
 
 
 def test_granted_memory_counts_while_loaded(model: Model) -> None:

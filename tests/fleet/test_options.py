@@ -1,27 +1,42 @@
-"""A setting of a model and the engine's option of the same name agree, so that each option is declared once."""
+"""The settings declare each option of a model once. The engine and the fleet have no defaults of their own."""
 
 from __future__ import annotations
 
+from dataclasses import MISSING, fields
+from typing import get_type_hints
+
+import msgspec
+import pytest
+
 from paddock.config import ModelSettings
-from paddock.fleet.catalogue.options import COPIED, computed_options, engine_options
-from paddock.types import EngineOptions
+from paddock.fleet import Model
+from paddock.fleet.catalogue.options import engine_options
+from paddock.types import DraftParams, EngineOptions
 
-_PER_REPLICA = {"repack", "devices"}
-
-
-def test_every_option_of_the_engine_comes_from_the_settings() -> None:
-    computed = computed_options(ModelSettings(), verbose=False)
-    assert {*COPIED, *computed} == set(EngineOptions.__struct_fields__) - _PER_REPLICA
+SETTINGS = ModelSettings.model_fields
+CONVERTED = {"n_gpu_layers", "parallel", "kv_unified", "deterministic", "chat_template", "model_draft"}
+"""Settings that are optional, `auto` or a path, and that the engine gets as a plain value."""
 
 
-def test_a_copied_option_has_the_default_of_its_setting() -> None:
-    computed = computed_options(ModelSettings(), verbose=False)
-    for name in set(COPIED) - computed.keys() - {"n_threads"}:  # the default of n_threads depends on the machine
-        assert getattr(EngineOptions(), name) == ModelSettings.model_fields[name].default, name
+@pytest.mark.parametrize("options", [EngineOptions, DraftParams])
+def test_the_engine_declares_no_defaults(options: type[msgspec.Struct]) -> None:
+    assert [field.name for field in msgspec.structs.fields(options) if not field.required] == []
+
+
+def test_the_fleet_declares_no_defaults_of_settings() -> None:
+    declared = {field.name for field in fields(Model) if field.default is not MISSING}
+    assert declared & SETTINGS.keys() == set()
+
+
+def test_an_option_has_the_type_of_its_setting() -> None:
+    types = get_type_hints(EngineOptions)
+    differing = {name for name in types.keys() & SETTINGS.keys() if types[name] != SETTINGS[name].annotation}
+    assert differing == CONVERTED
 
 
 def test_a_changed_setting_reaches_the_engine() -> None:
-    settings = ModelSettings(n_ctx=512, cont_batching=False, flash_attn="off", n_threads=3)
+    settings = ModelSettings(n_ctx=512, cont_batching=False, flash_attn="off", n_threads=3, draft_max=7)
     options = engine_options(settings, verbose=True)
     assert (options.n_ctx, options.cont_batching, options.flash_attn) == (512, False, "off")
-    assert (options.n_threads, options.verbose) == (3, True)
+    assert (options.n_threads, options.verbose, options.draft.n_max) == (3, True, 7)
+    assert (options.is_default_ctx, engine_options(ModelSettings(), verbose=False).is_default_ctx) == (False, True)

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from paddock.fleet import Catalogue, Fleet, Model
+from paddock.fleet import Catalogue, Fleet
 from paddock.gateway.http.request_counts import HTTPCounts
 from paddock.gateway.ops.metrics.gpus import Gpus, Reader
 from paddock.gateway.ops.metrics.nvml import Gpu, Nvml, NvmlError
 from paddock.gateway.ops.metrics.page import MetricsPage
+from tests.options import new_model
 from tests.server import Server
 
 H200 = Gpu(0, "NVIDIA H200", "GPU-5a", 0.87, 9 * 2**30, 141 * 2**30)
@@ -43,7 +44,7 @@ def _page(gpus: Gpus) -> dict[str, dict[str, float]]:
     """The GPU families of a whole page, by the number of the GPU."""
 
     async def scrape() -> str:
-        fleet = Fleet(Catalogue([Model("m", "fake:")]))
+        fleet = Fleet(Catalogue([new_model("m", "fake:")]))
         try:
             return (await MetricsPage(fleet, HTTPCounts(), gpus).text()).decode()
         finally:

@@ -15,13 +15,14 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from paddock.fleet import Catalogue, Fleet, Model
+from paddock.fleet import Catalogue, Fleet
 from paddock.gateway.http.request_counts import HTTPCounts
 from paddock.gateway.ops.metrics.collecting import collect
 from paddock.gateway.ops.metrics.families import FAMILIES
 from paddock.gateway.ops.metrics.processes import Processes
 from paddock.gateway.ops.metrics.rendering import render
 from paddock.types import ChatPrompt, GenerateRequest, Origin
+from tests.options import new_model
 from tests.server import Server, chat_body, events, wait_for
 
 CHAT = "/v1/chat/completions"
@@ -175,7 +176,7 @@ def test_vectors_are_counted_too() -> None:
 
 def test_usage_is_by_the_name_of_the_key() -> None:
     async def scenario() -> str:
-        fleet = Fleet(Catalogue([Model("m", "fake:", idle_timeout=0)]))
+        fleet = Fleet(Catalogue([new_model("m", "fake:", idle_timeout=0)]))
         try:
             model = fleet.catalogue.find("m")
             prompt = ChatPrompt([{"role": "user", "content": "say: hello"}])

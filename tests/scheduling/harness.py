@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from paddock.engine.fake import FakeEngine
 from paddock.scheduling import Plan, Request, Scheduler
-from paddock.types import Adapters, EngineOptions, SamplingParams, SlotPrefix, TokenLogprobs
+from paddock.types import Adapters, SamplingParams, SlotPrefix, TokenLogprobs
+from tests.options import engine_options
 
 Texts = st.text(st.sampled_from("ab"), min_size=1, max_size=90)
 Sets: st.SearchStrategy[Adapters] = st.sampled_from([(), ((0, 1.0),), ((0, 0.5), (1, -1.0))])
@@ -25,7 +26,7 @@ class Harness:
         draft = options.pop("draft", 0)
         options = {"parallel": 4, "cache_ram_bytes": 1 << 20, "kv_unified": True} | options
         path = f"fake:n_ctx={n_ctx},whole={int(whole)},draft={draft}"
-        self.engine = FakeEngine(path, EngineOptions(**options), lambda _: None)
+        self.engine = FakeEngine(path, engine_options(**options), lambda _: None)
         self.scheduler = Scheduler(
             shape=self.engine.shape,
             n_ctx=self.engine.info.n_ctx,

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from paddock.scheduling import Request
 from paddock.types import Constraint, DraftParams, SamplingParams
+from tests.options import draft_params
 from tests.scheduling.harness import Harness, Texts, answer_alone
 
 RIGHT = 1000
 """So seldom wrong that no answer here has a wrong guess."""
-FOUR = DraftParams(n_max=4)
+FOUR = draft_params(n_max=4)
 
 Drafts = st.one_of(st.none(), st.builds(DraftParams, n_max=st.integers(0, 9), n_min=st.integers(0, 3)))
 Requests = st.lists(
@@ -84,11 +85,11 @@ def test_drafted_tokens_are_cached() -> None:
 
 def test_drafts_do_not_pass_the_end_of_the_answer() -> None:
     harness = Harness(draft=RIGHT, n_ctx=60)
-    harness.ask(1, "a" * 10, max_tokens=4, draft=DraftParams(n_max=20))
+    harness.ask(1, "a" * 10, max_tokens=4, draft=draft_params(n_max=20))
     while (plan := harness.step()) is not None:
         assert all(len(span.draft) <= 2 for span in plan.spans), "a first, and one after each guess"
     assert len(harness.text(1)) == 4
-    harness.ask(2, "b" * 50, draft=DraftParams(n_max=20))
+    harness.ask(2, "b" * 50, draft=draft_params(n_max=20))
     harness.run()
     assert (len(harness.text(2)), harness.finished[2, 0]) == (60 - 51, "length")
 

@@ -7,11 +7,11 @@ from queue import SimpleQueue
 import pytest
 
 from paddock.fleet.process.environment import inherited
-from paddock.types import EngineOptions
 from paddock.wire import Slots, Stats, Step
 from paddock.worker.commands import Died, Event, Opened, Report
 from paddock.worker.cpu_lock import CpuLock
 from paddock.worker.generation_thread import CHECK_CACHE, GenerationThread
+from tests.options import engine_options
 
 
 @pytest.mark.parametrize("is_on", [True, False])
@@ -21,7 +21,7 @@ def test_an_idle_worker_with_a_wrong_counter_exits_if_the_check_is_on(
     monkeypatch.setenv(CHECK_CACHE, "1" if is_on else "0")
     events: SimpleQueue[Event] = SimpleQueue()
     sent: SimpleQueue[Step | Slots | Stats] = SimpleQueue()
-    thread = GenerationThread("fake:n_ctx=512", EngineOptions(), CpuLock(-1, threads=1, cores=1), events.put, sent.put)
+    thread = GenerationThread("fake:n_ctx=512", engine_options(), CpuLock(-1, threads=1, cores=1), events.put, sent.put)
     thread.start()
     while not isinstance(events.get(timeout=30), Opened):
         pass

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from paddock.types import EngineOptions
 from paddock.wire import Stats
 from paddock.worker.commands import Command, Report
 from paddock.worker.cpu_lock import CpuLock
 from paddock.worker.engine_thread import EngineThread
+from tests.options import engine_options
 
 
 class _Lock(CpuLock):
@@ -35,7 +35,7 @@ class _Thread(EngineThread):
     def __init__(self) -> None:
         self.while_waiting: list[float] = []
         lock = _Lock(lambda: self.while_waiting.append(self.in_step))
-        super().__init__("fake:", EngineOptions(), lock, lambda _event: None, lambda _message: None)
+        super().__init__("fake:", engine_options(), lock, lambda _event: None, lambda _message: None)
         self.engine: Any = SimpleNamespace(is_cpu_bound=True)
         self.state_lock.acquire()  # as `_main` does
 

@@ -11,11 +11,12 @@ from queue import SimpleQueue
 from typing import Any
 
 from paddock.scheduling import Job
-from paddock.types import EngineOptions, PoolRequest, TextPrompt
+from paddock.types import PoolRequest, TextPrompt
 from paddock.wire import Pooled
 from paddock.worker.commands import Add, Ended, Opened, Remove
 from paddock.worker.cpu_lock import CpuLock
 from paddock.worker.pooling_thread import PoolingThread, Vectors
+from tests.options import engine_options
 
 
 class CountedLock(CpuLock):
@@ -33,7 +34,7 @@ def test_waiting_inputs_share_a_step(tiny_models: dict[str, Path]) -> None:
     sent: SimpleQueue[Any] = SimpleQueue()
     with tempfile.TemporaryFile() as file:
         cpu_lock = CountedLock(file.fileno(), threads=1, cores=1)
-        options = EngineOptions(n_threads=1, n_batch=512, n_gpu_layers=0, pooling="mean")
+        options = engine_options(n_threads=1, n_batch=512, n_gpu_layers=0, pooling="mean")
         thread = PoolingThread(str(tiny_models["embedding"]), options, cpu_lock, posted.put, sent.put)
         for id in range(50):
             inputs = [[2, 5 + id, 3], [2, 6, 7, 3]]

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from paddock.engine.fake import FakeEngine
-from paddock.types import EngineOptions, Origin, Tokenize
+from paddock.types import Origin, Tokenize
 from paddock.wire import Refused, Tokens, TokensPart
 from paddock.worker import questions
 from paddock.worker.prompts import PromptReader
 from paddock.worker.questions import Answer, TextQuestions
+from tests.options import engine_options
 
 ANNA, BEN = Origin(key="anna"), Origin(key="ben")
 WORD = "word"
@@ -45,7 +46,7 @@ class Watched:
 
 class Asked:
     def __init__(self) -> None:
-        engine = FakeEngine("fake:", EngineOptions(), lambda _: None)
+        engine = FakeEngine("fake:", engine_options(), lambda _: None)
         prompts = PromptReader(engine.vocab, engine.info)
         self.vocab = Watched(engine.vocab)
         engine.vocab = self.vocab  # type: ignore[assignment]

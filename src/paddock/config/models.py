@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
@@ -12,7 +12,6 @@ from paddock.config.cluster import PlacementSettings
 from paddock.config.fields import (
     MOST_DRAFTED,
     MOST_REPLICAS,
-    CacheType,
     Expanded,
     Flag,
     GpuLayers,
@@ -24,7 +23,7 @@ from paddock.config.fields import (
     layers_from_text,
     template,
 )
-from paddock.types import Pooling, SandboxMode
+from paddock.types import CacheType, FlashAttention, Pooling, SandboxMode
 
 # If a model sets one of these, it inherits none of the others.
 _ALTERNATIVES = (frozenset({"chat_template", "chat_template_file"}), frozenset({"embedding", "reranking", "pooling"}))
@@ -56,7 +55,7 @@ class ModelSettings(Section):
     """Layers on the GPU. -1: all; `auto`: as many as fit the GPU's free memory when the model is loaded."""
     n_threads: Annotated[int, Flag("-t", "--threads")] = Field(default_factory=lambda: min(8, cores()), ge=1)
     """CPU threads. By default the number of cores, at most 8."""
-    flash_attn: Annotated[Literal["on", "off", "auto"], Flag("-fa", "--flash-attn", bare="on")] = "auto"
+    flash_attn: Annotated[FlashAttention, Flag("-fa", "--flash-attn", bare="on")] = "auto"
     """Flash attention."""
     cache_type_k: Annotated[CacheType, Flag("-ctk", "--cache-type-k")] = "f16"
     """The data type of cached keys."""

@@ -69,7 +69,7 @@ class LlamaEngine:
         n_ctx = min(options.n_ctx or trained, trained * options.parallel)
         if clamped := clamped_context(options, trained, unified=self._unified):
             # With the default size this is information, not a warning.
-            level = 6 if options.n_ctx == EngineOptions().n_ctx else 4
+            level = 6 if options.is_default_ctx else 4
             sys.stderr.write(f"<{level}>{clamped}\n")
         n_batch = min(options.n_batch, n_ctx)
         params = context_params(options, n_ctx=n_ctx, n_batch=n_batch, unified=self._unified)

@@ -16,7 +16,16 @@ from paddock.types.memory import (
     SnapshotSize,
     StateOrigin,
 )
-from paddock.types.models import Adapters, EngineOptions, ModelInfo, ModelKind, Pooling, Reuse
+from paddock.types.models import (
+    Adapters,
+    CacheType,
+    EngineOptions,
+    FlashAttention,
+    ModelInfo,
+    ModelKind,
+    Pooling,
+    Reuse,
+)
 from paddock.types.prompts import (
     ChatPrompt,
     InfillPrompt,

@@ -9,6 +9,8 @@ import msgspec
 from paddock.types.sampling import DraftParams
 
 ModelKind = Literal["generation", "embedding", "reranking"]
+FlashAttention = Literal["on", "off", "auto"]
+CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 
 Pooling = Literal["none", "mean", "cls", "last", "rank"]
 """How the vectors of an input's tokens are pooled: not at all, their mean, the first, the last, or a score from the
@@ -22,40 +24,45 @@ Adapters = tuple[tuple[int, float], ...]
 """The active adapters of a model: number and scale, ordered by number. No scale is 0."""
 
 
-class EngineOptions(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Everything the engine needs to open a model: no port, no key, nothing of HTTP."""
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the engine needs to load a model.
 
-    n_ctx: int = 16384
-    n_batch: int = 2048
-    n_ubatch: int = 512
-    n_gpu_layers: int = -1
-    n_threads: int = 1
-    parallel: int = 4
-    """How many requests run at once."""
-    kv_unified: bool = True
-    cont_batching: bool = True
-    max_queue: int = 1024
-    cache_ram_bytes: int = 0
-    """The most host memory for prefixes that nobody runs on."""
-    deterministic: bool = False
-    flash_attn: Literal["on", "off", "auto"] = "auto"
-    cache_type_k: str = "f16"
-    cache_type_v: str = "f16"
-    repack: bool = True
-    """Weights rearranged for this CPU's fastest instructions. Off where those instructions turned out not to work."""
-    pooling: Pooling | None = None
-    """Make vectors of whole inputs, in this way, instead of generating text."""
-    chat_template: str = ""
-    """In place of the model's own."""
-    adapters: tuple[str, ...] = ()
-    """Files of LoRA adapters that are loaded with the model; requests say which of them act."""
-    model_draft: str = ""
-    """The file of a small model with the same vocabulary, which guesses what this one will say."""
-    n_gpu_layers_draft: int = -1
-    draft: DraftParams = DraftParams()
-    devices: str = ""
-    """The GPUs that the process may see, as in CUDA_VISIBLE_DEVICES; empty: as its parent does."""
-    verbose: bool = False
+    The settings declare these options, with defaults, limits and descriptions (`config/models.py`).
+    `fleet/catalogue/options.py` makes the options from the settings, so no field has a default here.
+    """
+
+    n_ctx: int
+    is_default_ctx: bool
+    """`n_ctx` has the default value. A model with a shorter context is then no reason for a warning."""
+    n_batch: int
+    n_ubatch: int
+    n_gpu_layers: int
+    n_threads: int
+    parallel: int
+    kv_unified: bool
+    cont_batching: bool
+    max_queue: int
+    cache_ram_bytes: int
+    """Host memory limit for idle prefixes, in bytes."""
+    deterministic: bool
+    flash_attn: FlashAttention
+    cache_type_k: CacheType
+    cache_type_v: CacheType
+    repack: bool
+    """Rearrange weights for the CPU's fastest instructions. False if these instructions do not work here."""
+    pooling: Pooling | None
+    """How to pool vectors. None: the model generates text."""
+    chat_template: str
+    """A template that replaces the model's own; empty: the model's own."""
+    adapters: tuple[str, ...]
+    """Files of LoRA adapters to load with the model. Each request selects the active ones."""
+    model_draft: str
+    """The file of the draft model; empty: none."""
+    n_gpu_layers_draft: int
+    draft: DraftParams
+    devices: str
+    """The GPUs that the process may use, as in CUDA_VISIBLE_DEVICES; empty: inherited."""
+    verbose: bool
 
 
 class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -61,12 +61,12 @@ class Constraint(msgspec.Struct, frozen=True):
     """Constraints that a Lark grammar refers to as `@part0`, `@part1` …"""
 
 
-class DraftParams(msgspec.Struct, frozen=True, omit_defaults=True):
+class DraftParams(msgspec.Struct, frozen=True):
     """Parameters of speculative decoding. Names and meanings are those of llama-server."""
 
-    n_max: int = 4
+    n_max: int
     """The most tokens to draft at once; 0: no drafts."""
-    n_min: int = 0
+    n_min: int
     """Drafts of fewer tokens are not verified."""
-    p_min: float = 0.75
+    p_min: float
     """The draft ends before a token whose probability is lower than this."""

@@ -72,7 +72,7 @@ class Worker:
         self._live = LiveRequests()
         self._preparation = Preparation(self._io.post, self._live.__contains__)
         self._cpu_lock = cpu_lock
-        self._options = EngineOptions()
+        self._options: EngineOptions  # set by `_load`
         self._sandbox = SandboxState()
         self._thread: GenerationThread | PoolingThread | None = None
         self._slot_actions: SlotActions | None = None

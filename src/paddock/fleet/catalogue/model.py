@@ -29,10 +29,15 @@ class Model:
     name: str
     path: str
     """Its first file."""
+    options: EngineOptions
+    load_timeout: float
+    silence_timeout: float
+    hang_timeout: float
+    idle_timeout: float
+    sandbox: SandboxMode
     created: int = 0
     aliases: tuple[str, ...] = field(default=())
     requested: RequestedKind = field(default=RequestedKind())
-    options: EngineOptions = field(default=EngineOptions())
     auto_layers: bool = False
     """The number of GPU layers is decided at load time (`offload.py`), whatever `options` say."""
     files: tuple[ModelFile, ...] = field(default=())
@@ -43,14 +48,8 @@ class Model:
     """The files of its draft model."""
     known_problem: str = ""
     """A problem that is known before any file is read."""
-    load_timeout: float = 600
-    silence_timeout: float = 30
-    hang_timeout: float = 600
-    sandbox: SandboxMode = "auto"
-    """How its worker is sandboxed."""
     slot_save_path: str = ""
     """The folder for saved slots; empty if saving is off."""
-    idle_timeout: float = 300
     pinned: bool = False
     preload: bool = False
     replicas: tuple[tuple[str, ReplicaSettings], ...] = field(default=())

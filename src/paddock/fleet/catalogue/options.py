@@ -11,10 +11,8 @@ from paddock.errors import StartupError
 from paddock.fleet.memory.machine import host_memory_total
 from paddock.types import DraftParams, EngineOptions
 
-COPIED = [name for name in EngineOptions.__struct_fields__ if name in ModelSettings.model_fields]
-"""Options that are settings of the same name."""
-FROM_FILES: dict[str, Any] = {"pooling": None, "adapters": (), "model_draft": ""}
-"""Options that the catalogue sets after it has read the model's files."""
+_SET_LATER: dict[str, Any] = {"pooling": None, "adapters": (), "model_draft": "", "devices": "", "repack": True}
+"""Options that depend on the model's files, or on the replica."""
 
 
 def engine_options(settings: ModelSettings, *, verbose: bool) -> EngineOptions:
@@ -22,13 +20,15 @@ def engine_options(settings: ModelSettings, *, verbose: bool) -> EngineOptions:
 
     Raises `StartupError` if the chat template cannot be read.
     """
-    same = {name: getattr(settings, name) for name in COPIED}
-    return EngineOptions(**same | computed_options(settings, verbose=verbose))
+    shared = ModelSettings.model_fields.keys() & EngineOptions.__struct_fields__
+    copied = {name: getattr(settings, name) for name in shared}
+    return EngineOptions(**copied | _computed(settings) | _SET_LATER, verbose=verbose)
 
 
-def computed_options(settings: ModelSettings, *, verbose: bool) -> dict[str, Any]:
-    """The options that are not a copy of one setting."""
+def _computed(settings: ModelSettings) -> dict[str, Any]:
+    """The options that are not a copy of the setting with the same name."""
     return {
+        "is_default_ctx": settings.n_ctx == ModelSettings.model_fields["n_ctx"].default,
         "n_gpu_layers": -1 if settings.n_gpu_layers == "auto" else settings.n_gpu_layers,
         "parallel": settings.parallel or _default_parallel(),
         "kv_unified": _is_unified(settings),
@@ -36,8 +36,6 @@ def computed_options(settings: ModelSettings, *, verbose: bool) -> dict[str, Any
         "deterministic": settings.is_deterministic,
         "chat_template": _chat_template(settings),
         "draft": DraftParams(settings.draft_max, settings.draft_min, settings.draft_p_min),
-        "verbose": verbose,
-        **FROM_FILES,
     }
 
 

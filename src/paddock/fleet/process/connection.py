@@ -65,7 +65,8 @@ class Connection(asyncio.Protocol):
                 self._process = await asyncio.create_subprocess_exec(
                     sys.executable, "-P", "-m", "paddock.worker", str(theirs.fileno()), str(lock),
                     *(["ahead"] if ahead else []),
-                    pass_fds=(theirs.fileno(), lock), start_new_session=True, env=environment(options),
+                    pass_fds=(theirs.fileno(), lock), start_new_session=True,
+                    env=environment(options.n_threads, options.devices),
                     stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
                 )  # fmt: skip
             self._output_reader = self._start_task(self._read_output())

@@ -10,8 +10,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from paddock.types import EngineOptions
-
 _GPU_BACKENDS = ("cuda", "hip", "metal", "musa", "opencl", "sycl", "vulkan")
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
 """Select the devices of each backend."""
@@ -25,20 +23,20 @@ _SECRET = re.compile("KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH")
 """Never inherited: llama-server's settings, for example, include LLAMA_API_KEY and LLAMA_ARG_HF_TOKEN."""
 
 
-def environment(options: EngineOptions) -> dict[str, str]:
+def environment(n_threads: int = 1, devices: str = "") -> dict[str, str]:
     """A worker's environment. The user's variables win over the defaults."""
     environment = {
         # numpy's BLAS would start a thread per core at import; it is not used here.
         "OPENBLAS_NUM_THREADS": "1",
     }
-    if options.n_threads >= (os.cpu_count() or 1) > 1:
+    if n_threads >= (os.cpu_count() or 1) > 1:
         # Two spinning threads on one core block each other. With a thread per core, pinning them keeps a busy
         # neighbour from collapsing the throughput (docs/lab.md).
         environment["OMP_PROC_BIND"] = "true"
     if has_cuda():
         # llama.cpp's CUDA library contains parts of libstdc++; loading crashes unless the real one comes first.
         environment["LD_PRELOAD"] = "libstdc++.so.6"
-    seen = dict.fromkeys(_VISIBLE, options.devices) if options.devices else {}
+    seen = dict.fromkeys(_VISIBLE, devices) if devices else {}
     return environment | inherited(os.environ) | seen
 
 
@@ -72,6 +70,6 @@ def _built_for(*backends: str) -> bool:
 def ask_native(question: str, *, within: float) -> subprocess.CompletedProcess[bytes]:
     """Run a module of the worker that prints its answer, in a worker's environment."""
     return subprocess.run(
-        [sys.executable, "-P", "-m", f"paddock.worker.{question}"], env=environment(EngineOptions()),
+        [sys.executable, "-P", "-m", f"paddock.worker.{question}"], env=environment(),
         stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=within,
     )  # fmt: skip
