@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.errors import StartupError
-from paddock.gateway.auth.audit import AuditLog, Record, detail_of, result_of
+from paddock.gateway.auth.audit import AuditLog, detail_of, result_of
 from tests.server import Server, wait_for
 
 
@@ -63,7 +63,7 @@ def test_what_was_there_stays(tmp_path: Path) -> None:
     file = tmp_path / "audit"
     for action in ("first", "second"):
         log = AuditLog(file)
-        log.record(Record(time="t", action=action, result="ok"))
+        log.record(action, 200)
         log.close()
     assert [record["action"] for record in _records(file)] == ["first", "second"]
 
@@ -82,10 +82,10 @@ def test_records_that_could_not_be_written_are_counted(tmp_path: Path) -> None:
     log = AuditLog(folder / "audit")
     os.rename(folder, tmp_path / "away")  # so that the file can be found neither where it was nor anew
     for action in ("lost", "lost too"):
-        log.record(Record(time="t", action=action, result="ok"))
+        log.record(action, 200)
     wait_for(lambda: log._lost == 2, 30, "two failures")
     os.rename(tmp_path / "away", folder)
-    log.record(Record(time="t", action="found", result="ok"))
+    log.record("found", 200)
     log.close()
     (record,) = _records(folder / "audit")
     assert (record["action"], record["lost"]) == ("found", 2)

@@ -68,7 +68,7 @@ def rotate(name: str, config: Path, grace_days: int, days: int | None) -> None:
     """
     from paddock.config import load_settings
     from paddock.errors import PaddockError
-    from paddock.gateway.auth.keys import hashed_keys
+    from paddock.gateway import hashed_keys
 
     try:
         settings = load_settings(file=config).server

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -24,7 +25,7 @@ from paddock.gateway.dialects import DIALECTS, Dialect, Services, declared_permi
 from paddock.gateway.http.access_log import AccessLog
 from paddock.gateway.http.bodies import BodyRules
 from paddock.gateway.http.body_budget import BodyBudget
-from paddock.gateway.http.openapi import OpenAPI
+from paddock.gateway.http.openapi import build_openapi
 from paddock.gateway.http.parse_turns import ParseTurns
 from paddock.gateway.http.request_counts import HTTPCounts
 from paddock.gateway.http.responses import ErrorFormats, on_http_exception, on_invalid_parameter, on_paddock_error
@@ -108,8 +109,8 @@ def create_app(
         app.include_router(page_routes())
         app.include_router(live_routes(fleet, gate))
     needs = needs_of_routes(settings, declared_permissions(dialects))
-    app.openapi = description = OpenAPI(app, needs)  # type: ignore[method-assign]
-    app.include_router(reference_routes(description))
+    app.openapi = partial(build_openapi, app, needs)  # type: ignore[method-assign]
+    app.include_router(reference_routes(app.openapi))
     gate.guard(needs_of_endpoints(app.routes, needs))
     return app
 

@@ -21,7 +21,6 @@ from paddock.config import ServerSettings, Settings
 from paddock.errors import PaddockError, StartupError
 from paddock.fleet import Fleet, Model, Rules, open_catalogue
 from paddock.gateway.app import create_app
-from paddock.gateway.auth.audit import Record, now, result_of
 from paddock.gateway.auth.gate import Gate
 from paddock.gateway.auth.keys import read_keys
 from paddock.gateway.auth.usage import UsageBook
@@ -153,7 +152,7 @@ class _Server(uvicorn.Server):
         except PaddockError as error:  # already logged
             status = error.status
         if (audit := self._app.state.audit) is not None:
-            audit.record(Record(time=now(), action="SIGHUP", result=result_of(status), status=status))
+            audit.record("SIGHUP", status)
         self._notifier.ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

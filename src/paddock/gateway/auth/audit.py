@@ -14,7 +14,7 @@ import structlog
 from starlette.types import Scope
 
 from paddock.errors import StartupError
-from paddock.gateway.http.request_ids import REQUEST_ID
+from paddock.gateway.http.request_context import REQUEST_ID
 from paddock.gateway.http.scope import AUDITED, KEY_NAME
 
 _MOST_WAITING = 4096
@@ -41,10 +41,6 @@ class Record(msgspec.Struct, kw_only=True, omit_defaults=True):
     request_id: str = ""
     lost: int = 0
     """How many records before this one could not be written."""
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def result_of(status: int) -> Result:
@@ -87,22 +83,19 @@ class AuditLog:
             return
         client = scope.get("client")
         self.record(
-            Record(
-                time=now(),
-                action=f"{scope['method']} {scope['path'][:_LONGEST_PATH]}",
-                key=scope.get(KEY_NAME) or None,
-                address=client[0] if client else "",
-                result=result_of(status),
-                status=status,
-                detail=detail_of(scope[AUDITED].get("body", b"")),
-                request_id=REQUEST_ID.get(),
-            )
+            f"{scope['method']} {scope['path'][:_LONGEST_PATH]}",
+            status,
+            key=scope.get(KEY_NAME) or None,
+            address=client[0] if client else "",
+            detail=detail_of(scope[AUDITED].get("body", b"")),
+            request_id=REQUEST_ID.get(),
         )
 
-    def record(self, record: Record) -> None:
+    def record(self, action: str, status: int, **about: Any) -> None:
         """Never blocks. If the queue is full because the disk is slow, the next record counts the lost ones."""
+        time = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         try:
-            self._waiting.put_nowait(record)
+            self._waiting.put_nowait(Record(time=time, action=action, result=result_of(status), status=status, **about))
         except queue.Full:
             self._lost += 1
 

@@ -79,7 +79,12 @@ class Gate:
         request.scope[KEY_NAME] = caller.name
         if need == "admin":
             require_admin(request)
-            self._refuse_foreign_page(request)
+            if not self._keys and FOREIGN in request.scope:
+                # Pages of `cors_origins` may use models. Admin routes require a key, which a page does not know.
+                raise OriginNotAllowed(
+                    "web pages of other origins may not use this route on a server without API keys, even if "
+                    "server.cors_origins names them: set a key with --api-key"
+                )
         elif need == "metrics" and not (caller.admin or caller.metrics):
             raise PermissionDenied("this route requires an admin API key, or a key with `metrics` in its settings")
         _count_request(request, need)
@@ -88,14 +93,6 @@ class Gate:
         if request.method == "POST":
             meter = request.scope[METER] = Meter(self._limits_of(caller.name), self._usage.of(caller.name))
             meter.admit()
-
-    def _refuse_foreign_page(self, request: Request) -> None:
-        """Pages of `cors_origins` may use models. Admin routes require a key, which a page does not know."""
-        if not self._keys and FOREIGN in request.scope:
-            raise OriginNotAllowed(
-                "web pages of other origins may not use this route on a server without API keys, even if "
-                "server.cors_origins names them: set a key with --api-key"
-            )
 
     def _identify(self, request: Request) -> Caller:
         if not self._keys:
@@ -124,9 +121,7 @@ class Gate:
         return found[0].caller
 
     def _limits_of(self, name: str) -> Limits:
-        if name not in self._limits:
-            self._limits[name] = Limits(Rates(), time.monotonic())
-        return self._limits[name]
+        return self._limits.setdefault(name, Limits(Rates(), time.monotonic()))
 
 
 def _too_many(wait: float) -> TooManyFailures:

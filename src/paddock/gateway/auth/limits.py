@@ -76,17 +76,14 @@ class Limits:
 
     def __init__(self, rates: Rates, now: float) -> None:
         self.running = 0
-        self._rates = Rates()
         self._requests: Bucket | None = None
         self._tokens: Bucket | None = None
         self.change(rates, now)
 
     def change(self, rates: Rates, now: float) -> None:
         """Replace the rates. A bucket whose rate is the same keeps its level."""
-        if rates.requests_per_minute != self._rates.requests_per_minute:
-            self._requests = _bucket(rates.requests_per_minute, now)
-        if rates.tokens_per_minute != self._rates.tokens_per_minute:
-            self._tokens = _bucket(rates.tokens_per_minute, now)
+        self._requests = _changed(self._requests, rates.requests_per_minute, now)
+        self._tokens = _changed(self._tokens, rates.tokens_per_minute, now)
         self._rates = rates
 
     def admit(self, now: float) -> None:
@@ -168,5 +165,7 @@ def duration(seconds: float) -> str:
     return (f"{minutes}m" if minutes else "") + f"{rest / 1000:g}s"
 
 
-def _bucket(per_minute: int | None, now: float) -> Bucket | None:
+def _changed(bucket: Bucket | None, per_minute: int | None, now: float) -> Bucket | None:
+    if bucket is not None and bucket.per_minute == per_minute:
+        return bucket
     return None if per_minute is None else Bucket(per_minute, now)

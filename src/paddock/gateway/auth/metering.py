@@ -1,19 +1,27 @@
-"""The meter of one request to a model: it charges the API key, however the request ends."""
+"""The meter of one request to a model: it reserves what the request may use, and charges its key for what it used."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 from fastapi import Request
 
-from paddock.errors import RateLimitExceeded
+from paddock.errors import InvalidRequest, RateLimitExceeded
 from paddock.fleet import Generation
 from paddock.gateway.auth.limits import Limits
 from paddock.gateway.auth.usage import KeyUsage
 from paddock.gateway.http.scope import METER
-from paddock.types import Usage
+from paddock.gateway.http.sizes import MOST_ANSWERS_IN_ALL
+from paddock.types import GenerateRequest, MixedPrompt, PairPrompt, Prompt, TokenPrompt, Usage
+
+USUAL_ANSWER: Final = 1024
+"""Tokens that are reserved for a single answer without `max_tokens`. A longer answer puts its key into debt. Each of
+several such answers reserves the model's whole context.
+"""
+_BYTES_PER_TOKEN = 4
 
 
 class Meter:
@@ -130,3 +138,36 @@ class Meter:
 def meter_of(request: Request) -> Meter:
     meter: Meter = request.scope[METER]
     return meter
+
+
+def answers_of(request: GenerateRequest, prompts: int) -> int:
+    """The number of answers to all prompts of one HTTP request. Raises `InvalidRequest` if there are too many."""
+    answers = request.n * prompts
+    if answers > MOST_ANSWERS_IN_ALL:
+        reason = f"{prompts} prompts with n={request.n} make {answers} answers; the limit is {MOST_ANSWERS_IN_ALL}"
+        raise InvalidRequest(reason, param="n")
+    return answers
+
+
+def tokens_of(requests: Sequence[GenerateRequest], n_ctx: int) -> int:
+    """The estimated tokens of the prompts, and the most tokens of the answers."""
+    usual = USUAL_ANSWER if sum(request.n for request in requests) == 1 else n_ctx
+    return sum(
+        rough_tokens(request.prompt) + request.n * (usual if request.max_tokens is None else request.max_tokens)
+        for request in requests
+    )
+
+
+def rough_tokens(prompt: Prompt | PairPrompt) -> int:
+    """An estimate without a tokenizer: four bytes per token."""
+    match prompt:
+        case TokenPrompt(tokens):
+            return len(tokens)
+        case MixedPrompt(parts):
+            return sum(1 if isinstance(part, int) else _tokens_of(part) for part in parts)
+        case _:
+            return _tokens_of(prompt)
+
+
+def _tokens_of(content: object) -> int:
+    return -(-len(msgspec.json.encode(content)) // _BYTES_PER_TOKEN)

@@ -11,7 +11,7 @@ from pydantic import AllowInfNan, BeforeValidator, Field, PlainValidator, String
 from paddock.config import LARGEST_SCALE, MOST_DRAFTED
 from paddock.errors import InvalidRequest, UnsupportedParameter
 from paddock.gateway.http.fields import BodyFields, Fields, Unsupported
-from paddock.gateway.http.request_ids import REQUEST_ID
+from paddock.gateway.http.request_context import REQUEST_ID
 from paddock.gateway.http.sizes import (
     LARGEST_CONSTRAINT,
     LONGEST_BREAKER,

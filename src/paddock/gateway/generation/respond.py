@@ -15,8 +15,7 @@ from fastapi.responses import Response
 from paddock.errors import PaddockError
 from paddock.fleet import Fleet, Generation, Model
 from paddock.gateway.auth.caller import caller_of, model_for
-from paddock.gateway.auth.metering import meter_of
-from paddock.gateway.auth.reservation import answers_of, tokens_of
+from paddock.gateway.auth.metering import answers_of, meter_of, tokens_of
 from paddock.gateway.generation.conversation import renamed_params
 from paddock.gateway.generation.endpoint import Answer, Body, Endpoint
 from paddock.gateway.generation.generations import start_all

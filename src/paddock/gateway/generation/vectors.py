@@ -9,8 +9,7 @@ import msgspec
 from fastapi import Request
 
 from paddock.fleet import Fleet, Model
-from paddock.gateway.auth.metering import meter_of
-from paddock.gateway.auth.reservation import rough_tokens
+from paddock.gateway.auth.metering import meter_of, rough_tokens
 from paddock.gateway.http.disconnect import until_disconnect
 from paddock.types import ModelKind, PoolRequest
 from paddock.wire import Pooled

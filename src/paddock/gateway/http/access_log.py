@@ -11,9 +11,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paddock.errors import PaddockError
-from paddock.gateway.http.failure_log import FAILURE, Failure
+from paddock.gateway.http.request_context import FAILURE, REQUEST_ID, Failure, request_id_from
 from paddock.gateway.http.request_counts import HTTPCounts
-from paddock.gateway.http.request_ids import REQUEST_ID, request_id_from
 from paddock.gateway.http.responses import ErrorFormats, error_event, error_response
 from paddock.gateway.http.scope import (
     BODY,

@@ -25,7 +25,7 @@ from paddock.gateway.http.connection_slots import (
     RequestTable,
     network_of,
 )
-from paddock.gateway.http.request_ids import new_request_id
+from paddock.gateway.http.request_context import new_request_id
 
 _log = structlog.get_logger(__name__)
 _LINGER = 3.0

@@ -16,20 +16,25 @@ T = TypeVar("T")
 
 async def until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """The result of the work, which is cancelled when the client disconnects. The body must have been read."""
+    done = await run_until_disconnect(request.receive, work)
+    if done.cancelled():
+        raise InvalidRequest("the client disconnected before the answer was ready")
+    return done.result()
+
+
+async def run_until_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Run the work until it ends or the client disconnects. The task has ended, or is cancelled."""
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(disconnected(request.receive))
+    leaving = asyncio.ensure_future(_disconnected(receive))
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise InvalidRequest("the client disconnected before the answer was ready")
-        return working.result()
     finally:
-        working.cancel()
+        working.cancel()  # does nothing to a task that is done
         leaving.cancel()
         await asyncio.gather(working, leaving, return_exceptions=True)
+    return working
 
 
-async def disconnected(receive: Receive) -> None:
-    """Wait until the client disconnects."""
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from paddock.errors import PaddockError
-from paddock.gateway.http.disconnect import disconnected
+from paddock.gateway.http.disconnect import run_until_disconnect
 from paddock.gateway.http.framing import SSE, Framing
 from paddock.gateway.http.responses import error_event
 from paddock.gateway.http.scope import IS_STREAM, SEND_EVENT
@@ -47,17 +47,14 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[IS_STREAM] = True
         send_event = scope.get(SEND_EVENT, send)
-        sending = asyncio.ensure_future(self._send(scope, send, send_event))
-        leaving = asyncio.ensure_future(disconnected(receive))
         pinging = asyncio.ensure_future(self._ping(send_event))
         try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            sending = await run_until_disconnect(receive, self._send(scope, send, send_event))
         finally:
-            for task in (sending, leaving, pinging):
-                task.cancel()  # does nothing to a task that is done
-            await asyncio.gather(sending, leaving, pinging, return_exceptions=True)
-        if not sending.cancelled() and (error := sending.exception()) is not None:
-            raise error
+            pinging.cancel()
+            await asyncio.gather(pinging, return_exceptions=True)
+        if not sending.cancelled():
+            sending.result()
 
     async def _send(self, scope: Scope, send: Send, send_event: Send) -> None:
         async with aclosing(self._events) as events:

@@ -98,6 +98,4 @@ class Handshake:
         if self.task is not None:
             self.task.cancel()
 
-    def shutdown(self) -> None:
-        """The server stops."""
-        self.make_room()
+    shutdown = make_room

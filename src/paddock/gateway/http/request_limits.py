@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from paddock.config import ServerSettings
 from paddock.errors import HeadersTooLarge, PaddockError, URITooLong
 from paddock.gateway.http.connection_slots import REQUEST_ENTRY, ConnectionLimits, RequestEntry, RequestTable
-from paddock.gateway.http.request_ids import REQUEST_ID, new_request_id
+from paddock.gateway.http.request_context import REQUEST_ID, new_request_id
 from paddock.gateway.http.responses import ErrorFormats, error_response
 from paddock.gateway.http.scope import ERROR_FORMAT
 

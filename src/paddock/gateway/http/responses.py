@@ -16,9 +16,8 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 from paddock.errors import InvalidRequest, MethodNotAllowed, NotFound, PaddockError
-from paddock.gateway.http.failure_log import note_failure
 from paddock.gateway.http.framing import SSE, Framing
-from paddock.gateway.http.request_ids import REQUEST_ID
+from paddock.gateway.http.request_context import REQUEST_ID, note_failure
 from paddock.gateway.http.scope import ERROR_FORMAT
 
 _encode = msgspec.json.Encoder().encode

@@ -60,8 +60,12 @@ class Certificate:
     def _hand_over(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _from: ssl.SSLContext) -> None:
         connection.context = self._current
 
-    def _stamp(self) -> tuple[tuple[int, int, int] | None, ...]:
-        return tuple(_identity(file) for file in self._files)
+    def _stamp(self) -> list[tuple[int, int, int]] | None:
+        try:
+            status = [file.stat() for file in self._files]
+        except OSError:
+            return None
+        return [(each.st_mtime_ns, each.st_size, each.st_ino) for each in status]
 
     def _load(self) -> ssl.SSLContext:
         cert_file, key_file = self._files
@@ -93,11 +97,3 @@ class _Encrypted(Exception):
 
 def _no_password() -> NoReturn:
     raise _Encrypted  # OpenSSL would ask for it on the terminal
-
-
-def _identity(file: Path) -> tuple[int, int, int] | None:
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -6,11 +6,11 @@ import asyncio
 import gzip
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -18,7 +18,6 @@ from fastapi.responses import Response
 
 import paddock
 from paddock.errors import NotFound, NotSupported
-from paddock.gateway.http.openapi import OpenAPI
 
 _BUILT: Final = Path(paddock.__file__).parent / "page"
 _REFERENCE: Final = Path(__file__).parent / "reference"
@@ -102,12 +101,13 @@ def page_routes(folder: Path = _BUILT) -> APIRouter:
     return router
 
 
-def reference_routes(document: OpenAPI) -> APIRouter:
+def reference_routes(build: Callable[[], dict[str, Any]]) -> APIRouter:
     """`/docs`: the API reference, which the browser makes from `/openapi.json`."""
     router = APIRouter(include_in_schema=False)
     files = {file.name: file for file in _read(_REFERENCE)}
     page = files.pop("reference.html")
     described: StaticFile | None = None
+    building = asyncio.Lock()
 
     @router.api_route("/docs", methods=["GET", "HEAD"])
     @router.api_route("/redoc", methods=["GET", "HEAD"])
@@ -121,9 +121,10 @@ def reference_routes(document: OpenAPI) -> APIRouter:
     @router.api_route("/openapi.json", methods=["GET", "HEAD"])
     async def show_description(request: Request) -> Response:
         nonlocal described
-        if described is None:  # made once: that takes longer than any stream should wait
-            content = await asyncio.to_thread(lambda: msgspec.json.encode(document()))
-            described = StaticFile("openapi.json", content)
+        async with building:
+            if described is None:  # built once, on a thread: it takes longer than any stream should wait
+                content = await asyncio.to_thread(lambda: msgspec.json.encode(build()))
+                described = StaticFile("openapi.json", content)
         return await send_file(request, described)
 
     return router

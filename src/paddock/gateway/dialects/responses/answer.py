@@ -48,9 +48,8 @@ from paddock.gateway.dialects.responses.schema import (
 from paddock.gateway.generation.generations import whole
 from paddock.gateway.generation.parts import Change, Part, Parts
 from paddock.gateway.generation.timings import timings_of
-from paddock.gateway.http.failure_log import note_failure
 from paddock.gateway.http.framing import SSE
-from paddock.gateway.http.request_ids import REQUEST_ID
+from paddock.gateway.http.request_context import REQUEST_ID, note_failure
 from paddock.types import GenerateRequest, SamplingParams, Usage
 from paddock.wire import Delta
 
