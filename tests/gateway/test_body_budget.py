@@ -1,4 +1,4 @@
-"""The memory for request bodies is bounded and shared, and a body that stands still ends: pure rules, then a server."""
+"""The memory for request bodies is limited and shared, and a body that stalls is refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MIB = 1 << 20
     total=st.integers(1, 8 * SMALL),
     steps=st.lists(st.tuples(st.integers(0, 7), st.sampled_from("abc"), st.integers(0, 2 * SMALL)), max_size=60),
 )
-def test_no_more_is_held_than_allowed(total: int, steps: list[tuple[int, str, int]]) -> None:
+def test_the_budget_is_never_exceeded(total: int, steps: list[tuple[int, str, int]]) -> None:
     budget = BodyBudget(total)
     bodies: dict[int, HeldBody] = {}
     for number, owner, count in steps:
@@ -48,7 +48,7 @@ def test_no_more_is_held_than_allowed(total: int, steps: list[tuple[int, str, in
     assert (budget.held, budget.held_large) == (0, 0)
 
 
-def test_small_bodies_pass_while_large_ones_hold_their_part() -> None:
+def test_small_bodies_are_accepted_while_large_ones_use_their_share() -> None:
     budget = BodyBudget(16 * SMALL)
     for owner in "ab":
         for _ in range(3):
@@ -60,7 +60,7 @@ def test_small_bodies_pass_while_large_ones_hold_their_part() -> None:
 
 
 @given(chunks=st.lists(st.tuples(st.floats(0.001, 30), st.integers(0, 100_000)), max_size=50))
-def test_a_body_within_its_pace_has_a_bounded_time(chunks: list[tuple[float, int]]) -> None:
+def test_a_body_at_the_minimum_rate_has_a_limited_time(chunks: list[tuple[float, int]]) -> None:
     pace, now, size = Pace(10, 1000, 0.0), 0.0, 0
     for pause, count in chunks:
         if now + pause > pace.deadline:
@@ -69,10 +69,10 @@ def test_a_body_within_its_pace_has_a_bounded_time(chunks: list[tuple[float, int
         size += count
         pace.received(count, now)
         assert pace.deadline <= now + 10
-    assert now <= 10 + size / 1000, "each period has brought what it must"
+    assert now <= 10 + size / 1000, "each period brought the minimum"
 
 
-def test_there_is_no_credit_for_a_fast_start() -> None:
+def test_a_fast_start_gives_no_credit() -> None:
     pace = Pace(10, 1000, 0.0)
     pace.received(10_000_000, 0.5)
     assert pace.deadline == 10.5
@@ -82,7 +82,7 @@ def test_there_is_no_credit_for_a_fast_start() -> None:
     assert pace.deadline == 20.2
 
 
-def test_a_server_keeps_to_its_budget(tmp_path: Path) -> None:
+def test_a_server_enforces_its_budget(tmp_path: Path) -> None:
     keys = {name: {"key": name} for name in "abc"}
     config = {"max_body_bytes": _MIB, "max_buffered_bytes": 4 * _MIB, "body_timeout": 600, "keys": keys}
     file = tmp_path / "config.json"
@@ -107,19 +107,19 @@ def test_a_server_keeps_to_its_budget(tmp_path: Path) -> None:
         small = json.dumps(chat_body("say: hello")).encode()
         large = json.dumps(chat_body("say: hello")).encode().ljust(_MIB - 2)
         held = [hold("a"), hold("a")]
-        wait_for(lambda: buffered() == 2 * (_MIB - 1), 20, "two bodies to be held")
+        wait_for(lambda: buffered() == 2 * (_MIB - 1), 20, "two buffered bodies")
         assert ask("a", large) == (429, "rate_limit_exceeded", "1")
         assert ask("b", large)[0] == 200
         held.append(hold("b"))
-        wait_for(lambda: buffered() == 3 * (_MIB - 1), 20, "three bodies to be held")
+        wait_for(lambda: buffered() == 3 * (_MIB - 1), 20, "three buffered bodies")
         assert ask("c", large) == (503, "buffers_full", "1")
         assert ask("c", small)[0] == 200
         held[0].socket.close()
-        wait_for(lambda: buffered() == 2 * (_MIB - 1), 20, "a body to be given up")
+        wait_for(lambda: buffered() == 2 * (_MIB - 1), 20, "one body to be released")
         assert ask("c", large)[0] == 200
         for wire in held[1:]:
             wire.socket.close()
-        wait_for(lambda: buffered() == 0, 20, "nothing to be held")
+        wait_for(lambda: buffered() == 0, 20, "all bodies to be released")
 
 
 def test_a_body_that_stops_after_a_fast_start_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""What a connection may cost: heads, bodies and answers have their limits, and so has their number."""
+"""Limits of connections: the size and time of heads, bodies and answers, and the number of connections."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _CHAT = "/v1/chat/completions"
 
 
 @pytest.fixture(scope="module")
-def hasty() -> Iterator[Server]:
-    """A server without patience."""
+def short_timeouts() -> Iterator[Server]:
+    """A server with short timeouts."""
     limits = {"HEADER_TIMEOUT": "1.5", "BODY_TIMEOUT": "1.5", "WRITE_TIMEOUT": "0.5", "KEEP_ALIVE_TIMEOUT": "1"}
     with Server(
         "-m", "fake:", "-np", "64", env={f"PADDOCK_SERVER__{name}": value for name, value in limits.items()}
@@ -46,7 +46,7 @@ def test_headers_too_large(fake_server: Server, end: bytes) -> None:
         assert "65536" in answer.json()["error"]["message"]
 
 
-def test_headers_that_are_large_but_not_too_large(fake_server: Server) -> None:
+def test_headers_below_the_limit_are_accepted(fake_server: Server) -> None:
     with Wire(fake_server.url) as wire:
         assert (
             wire.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 60_000 + b"\r\n\r\n").answer().status
@@ -54,32 +54,32 @@ def test_headers_that_are_large_but_not_too_large(fake_server: Server) -> None:
         )
 
 
-def test_what_follows_a_body_is_bounded_too(fake_server: Server) -> None:
+def test_trailers_are_limited(fake_server: Server) -> None:
     body = b'{"messages":[{"role":"user","content":"say: x"}]}'
     head = f"POST {_CHAT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     with Wire(fake_server.url) as wire:
         wire.send(head + b"%x\r\n%s\r\n0\r\nTrailer: " % (len(body), body) + b"x" * 400_000)
         assert wire.closed()
-    with Wire(fake_server.url) as wire:  # and one that is sent byte by byte is not too large
+    with Wire(fake_server.url) as wire:  # a small trailer that is sent byte by byte
         wire.send(head + b"".join(b"1;%s\r\n%c\r\n" % (b"e" * 2000, byte) for byte in body) + b"0\r\n\r\n")
         assert wire.answer().status == 200
 
 
-def test_an_address_that_is_too_long(fake_server: Server) -> None:
+def test_a_url_that_is_too_long(fake_server: Server) -> None:
     with Wire(fake_server.url) as wire:
         answer = wire.send(b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\n\r\n").answer()
         assert (answer.status, answer.code) == (414, "uri_too_long")
 
 
-def test_no_http_at_all(fake_server: Server) -> None:
+def test_data_that_is_not_http(fake_server: Server) -> None:
     with Wire(fake_server.url) as wire:
         answer = wire.send(b"\x16\x03\x01 hello\r\n\r\n").answer()
         assert (answer.status, answer.code) == (400, "invalid_request")
         assert wire.closed()
 
 
-def test_a_head_that_does_not_come(hasty: Server) -> None:
-    with Wire(hasty.url) as silent, Wire(hasty.url) as slow, Wire(hasty.url) as later:
+def test_an_incomplete_head_times_out(short_timeouts: Server) -> None:
+    with Wire(short_timeouts.url) as silent, Wire(short_timeouts.url) as slow, Wire(short_timeouts.url) as later:
         slow.send(b"GET /health HTTP/1.1\r\nHo")
         later.send(GET_HEALTH)
         assert later.answer().status == 200
@@ -92,16 +92,16 @@ def test_a_head_that_does_not_come(hasty: Server) -> None:
         assert silent.closed()
 
 
-def test_a_body_that_does_not_come(hasty: Server) -> None:
-    with Wire(hasty.url) as wire:
+def test_a_missing_body_times_out(short_timeouts: Server) -> None:
+    with Wire(short_timeouts.url) as wire:
         answer = wire.send(post(_CHAT, b'{"messages"', length=100)).answer()
         assert (answer.status, answer.code) == (408, "request_timeout")
         assert "11 bytes" in answer.json()["error"]["message"]
 
 
-def test_a_body_that_comes_in_drops(hasty: Server) -> None:
-    """It moves, but at a byte now and then it would take for ever."""
-    with Wire(hasty.url) as wire:
+def test_a_body_that_arrives_too_slowly_is_refused(short_timeouts: Server) -> None:
+    """Each byte arrives before the timeout, but the rate is below the minimum."""
+    with Wire(short_timeouts.url) as wire:
         wire.send(post(_CHAT, b"", length=1 << 20))
         wire.socket.settimeout(0.01)
         with contextlib.suppress(OSError):
@@ -113,34 +113,40 @@ def test_a_body_that_comes_in_drops(hasty: Server) -> None:
         pytest.fail("it was let go on")
 
 
-def test_an_answer_before_the_end_of_the_body_can_be_read(fake_server: Server) -> None:
-    """The rest of the body is read and thrown away; the connection stays usable."""
+def test_a_client_can_read_an_early_answer_while_it_sends_the_body(fake_server: Server) -> None:
+    """The rest of the body is discarded; the connection stays usable."""
     with Wire(fake_server.url) as wire:
         wire.send(post("/nowhere", b"x" * 5_000_000)).send(GET_HEALTH)
         assert wire.answer().status == 404
         assert wire.answer().status == 200
 
 
-def test_a_connection_nobody_uses_any_more(hasty: Server) -> None:
-    with Wire(hasty.url) as wire:
+def test_an_idle_connection_is_closed(short_timeouts: Server) -> None:
+    with Wire(short_timeouts.url) as wire:
         assert wire.send(GET_HEALTH).answer().status == 200
         assert wire.closed()
 
 
-def test_a_stream_that_nobody_reads(hasty: Server) -> None:
+def test_a_stream_that_the_client_does_not_read(short_timeouts: Server) -> None:
     body = {"prompt": "x", "n_predict": 60, "n_cmpl": 64, "n_probs": 200, "stream": True}
-    with Wire(hasty.url, receive_buffer=1024) as wire:
+    with Wire(short_timeouts.url, receive_buffer=1024) as wire:
         wire.send(post("/completion", body))
-        wait_for(lambda: any("does not read" in line for line in hasty.output), 30, "the server to notice")
-        wait_for(lambda: not any(slot["is_processing"] for slot in hasty.client.get("/slots").json()), 30, "its end")
+        wait_for(lambda: any("does not read" in line for line in short_timeouts.output), 30, "the server to notice")
+        wait_for(
+            lambda: not any(slot["is_processing"] for slot in short_timeouts.client.get("/slots").json()),
+            30,
+            "the generation to end",
+        )
 
 
-def test_a_whole_answer_that_nobody_reads(hasty: Server) -> None:
-    before = sum("does not read" in line for line in hasty.output)
-    with Wire(hasty.url, receive_buffer=1024) as wire:
+def test_an_answer_that_the_client_does_not_read(short_timeouts: Server) -> None:
+    before = sum("does not read" in line for line in short_timeouts.output)
+    with Wire(short_timeouts.url, receive_buffer=1024) as wire:
         for _ in range(50):
             wire.send(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        wait_for(lambda: sum("does not read" in line for line in hasty.output) > before, 30, "the server to notice")
+        wait_for(
+            lambda: sum("does not read" in line for line in short_timeouts.output) > before, 30, "the server to notice"
+        )
         assert wire.closed()
 
 
@@ -159,7 +165,7 @@ def _limits(**limits: int) -> dict[str, str]:
 
 
 def _stream(server: Server, *headers: str) -> Wire:
-    """A connection with an answer under way, which takes a minute."""
+    """A connection with a running answer, which takes a minute."""
     wire = Wire(server.url)
     wire.send(post(_CHAT, chat_body("x" * 1000, stream=True), *headers))
     while b"data:" not in wire.socket.recv(1 << 16):
@@ -167,7 +173,7 @@ def _stream(server: Server, *headers: str) -> Wire:
     return wire
 
 
-def test_quiet_connections_make_room() -> None:
+def test_idle_connections_are_closed_when_there_are_too_many() -> None:
     with Server("-m", "fake:delay=0.05", "-np", "8", env=_limits(all=8, per_address=8, per_key=8)) as server:
         with contextlib.ExitStack() as opened:
             quiet = [opened.enter_context(Wire(server.url)) for _ in range(30)]
@@ -177,7 +183,7 @@ def test_quiet_connections_make_room() -> None:
         with contextlib.ExitStack() as opened:
             for _ in range(7):
                 opened.enter_context(_stream(server))
-            # The last place is for health checks and admins.
+            # The last connection is reserved for health checks and admins.
             wire = opened.enter_context(Wire(server.url))
             answer = wire.send(post(_CHAT, chat_body("x"))).answer()
             assert (answer.status, answer.code) == (503, "too_many_connections")
@@ -186,7 +192,7 @@ def test_quiet_connections_make_room() -> None:
             assert wire.send(b"GET /admin/status HTTP/1.1\r\nHost: localhost\r\n\r\n").answer().status == 200
 
 
-def test_one_address_does_not_get_all_connections() -> None:
+def test_connections_per_address_are_limited() -> None:
     with Server("-m", "fake:delay=0.05", "-np", "8", env=_limits(all=8, per_address=3, per_key=8)) as server:
         with contextlib.ExitStack() as opened:
             for _ in range(3):
@@ -196,8 +202,8 @@ def test_one_address_does_not_get_all_connections() -> None:
             assert "3 connections are open from this address" in answer.json()["error"]["message"]
 
 
-def test_a_key_does_not_get_all_connections(tmp_path: Path) -> None:
-    """Nor does a connection that has shown a key count for its address, which many may share."""
+def test_connections_per_key_are_limited(tmp_path: Path) -> None:
+    """A connection with a key does not count for its address, which many users may share."""
     keys = {"one": {"key": "one"}, "two": {"key": "two"}, "boss": {"key": "boss", "admin": True}}
     server_settings = {"max_connections": 32, "max_connections_per_key": 4, "max_connections_per_address": 6}
     config = _settings(tmp_path / "config.json", keys=keys, max_watchers_per_key=2, **server_settings)
@@ -228,7 +234,7 @@ def test_a_key_does_not_get_all_connections(tmp_path: Path) -> None:
         wait_for(lambda: httpx.get(url, headers=key).status_code == 200, 20, "the connections to be closed")
 
 
-def test_watchers_leave_room_for_admins_and_health(tmp_path: Path) -> None:
+def test_watchers_do_not_use_the_reserved_requests(tmp_path: Path) -> None:
     keys = {f"user{number}": {"key": f"user{number}"} for number in range(4)} | {"boss": {"key": "boss", "admin": True}}
     config = _settings(tmp_path / "config.json", keys=keys, max_connections=32)
     with Server("-m", "fake:", "--config", config) as server, contextlib.ExitStack() as opened:
@@ -246,7 +252,7 @@ def test_watchers_leave_room_for_admins_and_health(tmp_path: Path) -> None:
         assert httpx.get(f"{server.url}/v1/models", headers={"X-API-Key": "user1"}).status_code == 503
 
 
-def test_what_is_sent_ahead_is_bounded(fake_server: Server) -> None:
+def test_pipelined_requests_are_limited(fake_server: Server) -> None:
     with Wire(fake_server.url) as wire:  # many requests in few bytes
         wire.send(b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n" + b"GET /h HTTP/1.1\r\nHost: a\r\n\r\n" * 500)
         assert wire.closed()
@@ -257,8 +263,8 @@ def test_what_is_sent_ahead_is_bounded(fake_server: Server) -> None:
 
 
 @pytest.mark.parametrize("header", [b"Authorization: Bearer secret", b"X-API-Key: secret"])
-def test_a_trailer_is_no_header(header: bytes) -> None:
-    """Whatever a proxy in front has checked, it has checked the headers."""
+def test_a_trailer_does_not_become_a_header(header: bytes) -> None:
+    """A proxy in front of the server checks headers, not trailers."""
     body = b'{"messages":[{"role":"user","content":"say: x"}]}'
     with Server("-m", "fake:", "--api-key", "secret") as server:
         chunked = f"POST {_CHAT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n".encode()
@@ -269,8 +275,8 @@ def test_a_trailer_is_no_header(header: bytes) -> None:
             assert wire.send(GET_HEALTH).answer().status == 200
 
 
-def test_requests_that_are_sent_ahead_are_answered_in_turn() -> None:
-    """While one is under way the connection is not idle, however long it takes."""
+def test_pipelined_requests_are_answered_in_order() -> None:
+    """The connection is not idle while a request runs, however long it takes."""
     with Server("-m", "fake:delay=0.05", env={"PADDOCK_SERVER__KEEP_ALIVE_TIMEOUT": "1"}) as server:
         with Wire(server.url) as wire:
             asked = [post(_CHAT, chat_body(f"say: {letter * 40}")) for letter in "abc"]

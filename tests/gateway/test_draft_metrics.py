@@ -8,7 +8,7 @@ def _metric(server: Server, name: str) -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(f"llamacpp:spec_decode_{name}"))
 
 
-def test_what_is_guessed_ahead_is_counted() -> None:
+def test_draft_tokens_are_counted() -> None:
     with Server("-m", "fake:draft=4", "--metrics") as server:
         body = {"prompt": "Once upon a time", "n_predict": 40}
         timings = server.client.post("/completion", json=body).json()["timings"]

@@ -1,4 +1,4 @@
-"""The HTTP surface, over real HTTP, with the fake engine."""
+"""The HTTP API over HTTP, with the fake engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _error(response: httpx.Response, status: int) -> dict[str, Any]:
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_completion_has_the_shape_of_the_seed(fake_server: Server) -> None:
+def test_a_completion_has_the_format_of_the_seed(fake_server: Server) -> None:
     body = fake_server.chat("say: The capital of France is Paris.", model="llama-2-7b", temperature=0.7, max_tokens=512)
     assert body.pop("id").startswith("chatcmpl-")
     assert body.pop("created") > 1_600_000_000
@@ -53,7 +53,7 @@ def _stream(server: Server, text: str, **options: Any) -> list[tuple[str, str]]:
         return list(events(response))
 
 
-def test_a_stream_has_the_shape_of_the_seed(fake_server: Server) -> None:
+def test_a_stream_has_the_format_of_the_seed(fake_server: Server) -> None:
     seen = _stream(fake_server, "say: Once upon a time")
     assert seen[-1] == ("message", "[DONE]")
     chunks = [json.loads(data) for _, data in seen[:-1]]
@@ -64,7 +64,7 @@ def test_a_stream_has_the_shape_of_the_seed(fake_server: Server) -> None:
     assert chunks[-1]["choices"] == [{"index": 0, "delta": {}, "finish_reason": "stop"}]
 
 
-def test_usage_at_the_end_of_a_stream_when_asked(fake_server: Server) -> None:
+def test_usage_at_the_end_of_a_stream_if_requested(fake_server: Server) -> None:
     seen = _stream(fake_server, "say: hi", stream_options={"include_usage": True})
     chunks = [json.loads(data) for _, data in seen[:-1]]
     assert chunks[-1]["choices"] == []
@@ -82,12 +82,12 @@ def test_stop_max_tokens_and_seed(fake_server: Server) -> None:
     same = [fake_server.chat("anything", seed=s)["choices"][0]["message"]["content"] for s in (1, 1, 2)]
     assert same[0] == same[1] != same[2]
     free = {fake_server.chat("anything")["choices"][0]["message"]["content"] for _ in range(3)}
-    assert len(free) == 3, "without a seed every answer draws its own"
+    assert len(free) == 3, "without a seed every answer differs"
     greedy = {fake_server.chat("x", do_sample=False)["choices"][0]["message"]["content"] for _ in range(2)}
     assert len(greedy) == 1
 
 
-def test_unicode_survives_byte_by_byte(fake_server: Server) -> None:
+def test_unicode_is_not_split_in_a_stream(fake_server: Server) -> None:
     text = "Größe 🦙 — 木"
     assert fake_server.chat(f"say: {text}")["choices"][0]["message"]["content"] == text
     parts = [
@@ -98,7 +98,7 @@ def test_unicode_survives_byte_by_byte(fake_server: Server) -> None:
     assert not any("�" in part for part in parts)
 
 
-def test_many_at_once_all_get_their_own(fake_server: Server) -> None:
+def test_concurrent_requests_get_their_own_answers(fake_server: Server) -> None:
     with ThreadPoolExecutor(16) as pool:
         texts = [f"number {n} of many" for n in range(48)]
         answers = pool.map(lambda text: fake_server.chat(f"say: {text}")["choices"][0]["message"]["content"], texts)
@@ -121,16 +121,16 @@ def test_models_and_health(fake_server: Server) -> None:
 
 
 def test_one_model_is_loaded_when_the_server_starts() -> None:
-    """As with llama-server. It leaves when idle, and the server is ready all the same."""
+    """As with llama-server. When the idle timeout has unloaded the model, the server is still ready."""
     env = {"PADDOCK_MODEL_MANAGER__CHECK_INTERVAL": "1"}
     with Server("-m", "fake:", "--idle-timeout", "5", lazy=False, env=env) as server:
-        wait_for(lambda: _health(server).get("model_loaded"), 20, "the load, which nobody asked for")
-        wait_for(lambda: _health(server).get("model_loaded") is False, 20, "it to leave")
+        wait_for(lambda: _health(server).get("model_loaded"), 20, "the load at the start")
+        wait_for(lambda: _health(server).get("model_loaded") is False, 20, "the model to be unloaded")
         assert (_health(server)["status"], _health(server)["loaded_models"]) == ("ok", [])
         assert server.chat("say: back")["choices"][0]["message"]["content"] == "back"
 
 
-def test_health_is_503_until_the_model_is_there() -> None:
+def test_health_is_503_until_the_model_is_loaded() -> None:
     with Server("-m", "fake:load=30", lazy=False) as server:
         response = server.client.get("/health")
         error = _error(response, 503)
@@ -147,14 +147,14 @@ def test_health_is_503_while_the_only_model_loads() -> None:
     with Server("-m", "fake:load=1.5") as server, ThreadPoolExecutor(1) as pool:
         assert server.client.get("/health").status_code == 200
         asking = pool.submit(server.chat, "say: hi")
-        wait_for(lambda: server.client.get("/health").status_code == 503, 20, "the load to be seen")
+        wait_for(lambda: server.client.get("/health").status_code == 503, 20, "the load to start")
         response = server.client.get("/health")
         assert response.headers["retry-after"] == "1"
         assert _error(response, 503)["code"] == "model_loading"
         assert asking.result()["choices"][0]["message"]["content"] == "hi"
 
 
-# ── what is wrong ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── errors ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_unknown_routes_methods_and_models(fake_server: Server, tmp_path: Path) 
         assert server.client.get("/health").json()["status"] == "ok"
 
 
-# ── who may ask ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── access ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_keys(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_tls(tmp_path: Path) -> None:
         assert httpx.get(f"{server.url}/health", verify=context).status_code == 200
 
 
-# ── what the operator sees ───────────────────────────────────────────────────────────────────────────────────────────
+# ── logs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_json_logs_are_json_on_stdout(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_every_response_has_a_request_id(fake_server: Server) -> None:
 # ── sharing one model ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_slots_show_what_is_running_and_wake_nothing() -> None:
+def test_slots_show_running_requests_and_load_nothing() -> None:
     with Server("-m", "fake:delay=0.02", "-np", "3") as server:
         assert server.client.get("/slots").json() == []
         assert server.workers() == []
@@ -300,7 +300,7 @@ def test_slots_show_what_is_running_and_wake_nothing() -> None:
         assert (health["slots_total"], health["slots_available"]) == (3, 2)
 
 
-def test_a_mistake_is_explained_in_our_own_words(fake_server: Server) -> None:
+def test_validation_errors_do_not_show_pydantic(fake_server: Server) -> None:
     response = fake_server.client.post(CHAT, json=chat_body("hi", logit_bias={"x": 1}))
     assert response.json()["error"]["message"] == "logit_bias: 'x' is not a token id"
 
@@ -309,7 +309,7 @@ def test_answers_count_in_the_queue() -> None:
     # With a delay, so that the answers to the first prompt are still running when the second arrives.
     with Server("-m", "fake:delay=0.05", "-np", "2", "--max-queue", "4") as server:
         server.chat("say: hi", n=6)
-        assert len(server.chat("say: hi", n=6)["choices"]) == 6, "none of them counts any more"
+        assert len(server.chat("say: hi", n=6)["choices"]) == 6, "the answers of the first request are released"
         response = server.client.post("/v1/chat/completions", json=chat_body("say: hi", n=7))
         assert response.status_code == 400
         assert "n is 7, but this model has 2 slots and a queue of 4" in response.json()["error"]["message"]
@@ -319,10 +319,10 @@ def test_answers_count_in_the_queue() -> None:
         assert len(server.client.post("/v1/completions", json={**body, "n": 3}).json()["choices"]) == 6
 
 
-def test_a_full_queue_is_429_with_a_time_to_come_back() -> None:
+def test_a_full_queue_is_429_with_retry_after() -> None:
     with Server("-m", "fake:delay=0.3", "-np", "1", "--max-queue", "1") as server:
         for _ in range(2):
-            server.chat("say: 12345678")  # a step of 0.3 s for each letter
+            server.chat("say: 12345678")  # each letter is a step of 0.3 s
         body = chat_body("say: " + "x" * 200, stream=True)
         with (
             server.client.stream("POST", CHAT, json=body) as first,
@@ -350,7 +350,7 @@ def test_a_full_queue_is_429_with_a_time_to_come_back() -> None:
         ("top_logprobs", 21),
     ],
 )
-def test_a_parameter_that_cannot_be_is_named(fake_server: Server, field: str, value: object) -> None:
+def test_an_invalid_parameter_is_named(fake_server: Server, field: str, value: object) -> None:
     response = fake_server.client.post(CHAT, json=chat_body("say: x", **{field: value}))
     assert response.status_code == 400
     assert response.json()["error"]["param"].startswith(field)

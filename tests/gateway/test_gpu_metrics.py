@@ -1,4 +1,4 @@
-"""GPUs in `/metrics`: what a reader says is shown, and neither a missing nor a hanging driver is in anybody's way."""
+"""GPUs in `/metrics`. A missing or hanging driver does not block a scrape."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ H200 = Gpu(0, "NVIDIA H200", "GPU-5a", 0.87, 9 * 2**30, 141 * 2**30)
 PART = Gpu(1, "a MIG slice", "MIG-1", None, 2**30, 10 * 2**30)
 
 
-class StandIn:
-    """Says what it is told to, and counts how often it is asked."""
+class FakeReader:
+    """Returns the given GPUs and counts the calls."""
 
-    def __init__(self, *said: Gpu, fails: bool = False) -> None:
-        self.said, self.fails = said, fails
-        self.asked = 0
+    def __init__(self, *found: Gpu, fails: bool = False) -> None:
+        self.found, self.fails = found, fails
+        self.calls = 0
 
     def read(self) -> Sequence[Gpu]:
-        self.asked += 1
+        self.calls += 1
         if self.fails:
             raise NvmlError("the GPU has fallen off the bus")
-        return self.said
+        return self.found
 
 
 def _missing() -> Reader:
@@ -41,7 +41,7 @@ def _missing() -> Reader:
 
 
 def _page(gpus: Gpus) -> dict[str, dict[str, float]]:
-    """The GPU families of a whole page, by the number of the GPU."""
+    """The GPU metrics of a page, by the index of the GPU."""
 
     async def scrape() -> str:
         fleet = Fleet(Catalogue([new_model("m", "fake:")]))
@@ -58,31 +58,31 @@ def _page(gpus: Gpus) -> dict[str, dict[str, float]]:
     }
 
 
-def test_every_gpu_is_shown_with_its_memory_and_its_utilization_where_that_is_known() -> None:
-    assert _page(Gpus(lambda: StandIn(H200, PART))) == {
+def test_memory_and_utilization_of_every_gpu() -> None:
+    assert _page(Gpus(lambda: FakeReader(H200, PART))) == {
         "paddock_gpu_utilization_ratio": {"0 NVIDIA H200": 0.87},
         "paddock_gpu_memory_used_bytes": {"0 NVIDIA H200": 9 * 2**30, "1 a MIG slice": 2**30},
         "paddock_gpu_memory_total_bytes": {"0 NVIDIA H200": 141 * 2**30, "1 a MIG slice": 10 * 2**30},
     }
 
 
-@pytest.mark.parametrize("gpus", [Gpus(_missing), Gpus(lambda: StandIn(fails=True)), Gpus(StandIn)])
-def test_where_nothing_can_be_told_the_families_are_absent(gpus: Gpus) -> None:
+@pytest.mark.parametrize("gpus", [Gpus(_missing), Gpus(lambda: FakeReader(fails=True)), Gpus(FakeReader)])
+def test_without_gpus_the_metrics_are_absent(gpus: Gpus) -> None:
     assert _page(gpus) == {}
 
 
-def test_many_scrapes_at_once_ask_the_driver_once() -> None:
-    reader = StandIn(H200)
+def test_concurrent_scrapes_call_the_driver_once() -> None:
+    reader = FakeReader(H200)
 
     async def scenario() -> list[Sequence[Gpu]]:
         gpus = Gpus(lambda: reader)
         return await asyncio.gather(*(gpus.look() for _ in range(20)))
 
     assert asyncio.run(scenario()) == [(H200,)] * 20
-    assert reader.asked == 1
+    assert reader.calls == 1
 
 
-def test_a_missing_library_is_not_looked_for_at_every_scrape() -> None:
+def test_a_missing_library_is_not_searched_at_every_scrape() -> None:
     tried = []
 
     def missing() -> Reader:
@@ -98,10 +98,10 @@ def test_a_missing_library_is_not_looked_for_at_every_scrape() -> None:
     assert len(tried) == 1
 
 
-def test_a_driver_that_hangs_has_one_thread_and_delays_nobody_for_ever() -> None:
+def test_a_hanging_driver_uses_one_thread_and_delays_one_scrape() -> None:
     release = threading.Event()
 
-    class Hanging(StandIn):
+    class Hanging(FakeReader):
         def read(self) -> Sequence[Gpu]:
             release.wait()
             return super().read()
@@ -120,7 +120,7 @@ def test_a_driver_that_hangs_has_one_thread_and_delays_nobody_for_ever() -> None
     asyncio.run(scenario())
 
 
-def test_a_server_without_nvml_shows_none_and_one_with_it_shows_memory(fake_server: Server) -> None:
+def test_a_server_shows_gpu_memory_only_with_nvml(fake_server: Server) -> None:
     text = fake_server.client.get("/metrics").text
     try:
         found = Nvml().read()
@@ -131,7 +131,7 @@ def test_a_server_without_nvml_shows_none_and_one_with_it_shows_memory(fake_serv
         assert "paddock_gpu_" not in text
 
 
-def test_a_machine_without_the_library_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def none_here(name: str) -> ctypes.CDLL:
         raise OSError(f"{name}: cannot open shared object file")
 

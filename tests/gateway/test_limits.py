@@ -1,4 +1,4 @@
-"""The arithmetic of limits: no clock, no server."""
+"""Rate limits as pure functions, without a clock or a server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _refusal(limits: Limits, now: float) -> RateLimitExceeded:
 
 
 @given(rates, starts, st.lists(gaps, max_size=200))
-def test_no_more_requests_than_a_bucket_and_its_refill(rate: int, now: float, waits: list[float]) -> None:
+def test_requests_are_limited_to_the_bucket_and_its_refill(rate: int, now: float, waits: list[float]) -> None:
     limits = Limits(Rates(requests_per_minute=rate), now)
     admitted: list[float] = []
     for wait in waits:
@@ -45,7 +45,7 @@ def test_no_more_requests_than_a_bucket_and_its_refill(rate: int, now: float, wa
 
 
 @given(rates, starts)
-def test_a_minute_holds_what_it_says(rate: int, now: float) -> None:
+def test_a_full_bucket_admits_one_minutes_requests(rate: int, now: float) -> None:
     limits = Limits(Rates(requests_per_minute=rate), now)
     assert all(_admitted(limits, now) for _ in range(rate))
     refusal = _refusal(limits, now)
@@ -55,7 +55,7 @@ def test_a_minute_holds_what_it_says(rate: int, now: float) -> None:
 
 
 @given(rates, starts, st.lists(st.tuples(gaps, st.integers(0, 50_000)), max_size=50))
-def test_who_waits_as_long_as_told_is_let_in(rate: int, now: float, used: list[tuple[float, int]]) -> None:
+def test_a_request_is_admitted_after_retry_after(rate: int, now: float, used: list[tuple[float, int]]) -> None:
     limits = Limits(Rates(tokens_per_minute=rate, requests_per_minute=rate), now)
     for wait, tokens in used:
         now += wait
@@ -68,7 +68,7 @@ def test_who_waits_as_long_as_told_is_let_in(rate: int, now: float, used: list[t
 
 
 @given(rates, starts, st.integers(1, 10**9))
-def test_a_debt_of_tokens_is_waited_for(rate: int, now: float, tokens: int) -> None:
+def test_a_debt_of_tokens_delays_the_next_request(rate: int, now: float, tokens: int) -> None:
     limits = Limits(Rates(tokens_per_minute=rate), now)
     limits.admit(now)
     limits.settle(0, tokens, now)
@@ -82,10 +82,10 @@ def test_a_debt_of_tokens_is_waited_for(rate: int, now: float, tokens: int) -> N
 @given(
     rates, starts, st.lists(st.tuples(st.integers(1, 8), st.integers(1, 20_000), st.integers(0, 20_000)), max_size=40)
 )
-def test_no_more_tokens_are_under_way_than_a_minute_allows(
+def test_reserved_tokens_are_limited_to_one_minutes_allowance(
     rate: int, now: float, asked: list[tuple[int, int, int]]
 ) -> None:
-    """Whatever is asked for at one moment: at most a minute's worth is reserved, and all of it is settled later."""
+    """At one moment at most one minute's allowance is reserved, and all of it is settled later."""
     limits = Limits(Rates(tokens_per_minute=rate), now)
     under_way: list[tuple[int, int, int]] = []
     for answers, tokens, used in asked:
@@ -113,7 +113,7 @@ def test_no_more_tokens_are_under_way_than_a_minute_allows(
     assert limits.headers(now)["x-ratelimit-remaining-tokens"] == str(max(0, left))
 
 
-def test_several_answers_count_as_so_many_at_once() -> None:
+def test_each_answer_counts_as_a_concurrent_request() -> None:
     limits = Limits(Rates(concurrent_requests=4), 0)
     limits.admit(0)
     limits.reserve(3, 0, 0)
@@ -128,7 +128,7 @@ def test_several_answers_count_as_so_many_at_once() -> None:
 
 
 @given(st.integers(1, 20), st.lists(st.booleans(), max_size=100))
-def test_as_many_at_once_as_allowed(most: int, coming: list[bool]) -> None:
+def test_concurrent_requests_are_limited(most: int, coming: list[bool]) -> None:
     limits = Limits(Rates(concurrent_requests=most), 0)
     running = 0
     for comes in coming:
@@ -142,7 +142,7 @@ def test_as_many_at_once_as_allowed(most: int, coming: list[bool]) -> None:
 
 
 @given(st.sampled_from(["requests_per_minute", "tokens_per_minute", "concurrent_requests"]), starts)
-def test_who_is_refused_has_used_nothing(limit: str, now: float) -> None:
+def test_a_refused_request_uses_nothing(limit: str, now: float) -> None:
     limits = Limits(Rates(**{"requests_per_minute": 100, "tokens_per_minute": 100, limit: 1}), now)
     limits.admit(now)
     limits.settle(0, 1, now)
@@ -151,7 +151,7 @@ def test_who_is_refused_has_used_nothing(limit: str, now: float) -> None:
     assert (limits.headers(now), limits.running) == before
 
 
-def test_without_limits_everything_passes_and_nothing_is_told() -> None:
+def test_without_limits_every_request_is_admitted_without_headers() -> None:
     limits = Limits(Rates(), 0)
     for _ in range(1000):
         limits.admit(0)
@@ -159,7 +159,7 @@ def test_without_limits_everything_passes_and_nothing_is_told() -> None:
     assert limits.headers(0) == {}
 
 
-def test_headers_are_openais() -> None:
+def test_headers_have_the_format_of_openai() -> None:
     limits = Limits(Rates(requests_per_minute=60, tokens_per_minute=6000), 0)
     limits.admit(0)
     limits.settle(0, 6600, 0)
@@ -174,21 +174,21 @@ def test_headers_are_openais() -> None:
     assert set(limits.headers(1)) == set(HEADERS)
 
 
-def test_changed_rates_hold_at_once_and_others_stay() -> None:
+def test_changed_rates_apply_at_once_and_unchanged_buckets_keep_their_level() -> None:
     limits = Limits(Rates(requests_per_minute=2, tokens_per_minute=100), 0)
     limits.admit(0)
     limits.settle(0, 500, 0)
     limits.change(Rates(requests_per_minute=1, tokens_per_minute=100), 0)
     assert limits.headers(0)["x-ratelimit-remaining-requests"] == "1"
-    assert "tokens" in _refusal(limits, 0).message, "a debt is not forgiven by a reload"
+    assert "tokens" in _refusal(limits, 0).message, "a reload keeps the debt"
     limits.change(Rates(concurrent_requests=1), 0)
-    assert "concurrent requests" in _refusal(limits, 0).message, "who was let in is still counted"
+    assert "concurrent requests" in _refusal(limits, 0).message, "running requests are still counted"
     limits.release()
     limits.admit(0)
 
 
 @given(rates, starts, gaps, st.integers(0, 10**6))
-def test_a_clock_that_goes_back_gives_nothing(rate: int, now: float, gap: float, amount: int) -> None:
+def test_a_clock_that_goes_back_refills_nothing(rate: int, now: float, gap: float, amount: int) -> None:
     bucket = Bucket(rate, now)
     bucket.take(amount, now)
     level = bucket.level(now)
@@ -201,7 +201,7 @@ _GO = re.compile(r"(?:(\d+)m)?(\d+(?:\.\d{1,3})?)s|(\d+)ms")
 
 
 @given(st.floats(0, 1e6, allow_nan=False))
-def test_durations_are_never_too_short(seconds: float) -> None:
+def test_durations_are_rounded_up(seconds: float) -> None:
     match = _GO.fullmatch(duration(seconds))
     assert match is not None, duration(seconds)
     minutes, whole, thousandths = (float(part or 0) for part in match.groups())
@@ -210,7 +210,7 @@ def test_durations_are_never_too_short(seconds: float) -> None:
 
 
 @given(st.integers(1, 10**9) | st.none(), st.integers(1, 64))
-def test_gateways_together_allow_no_more_than_one_would(limit: int | None, gateways: int) -> None:
+def test_the_shares_of_gateways_do_not_exceed_the_limit(limit: int | None, gateways: int) -> None:
     share = Rates(limit, limit, limit).divided(gateways)
     for rate in (share.requests_per_minute, share.tokens_per_minute, share.concurrent_requests):
         if limit is None:

@@ -1,4 +1,4 @@
-"""Bodies that nobody should send, to every route that takes one: a 4xx at worst, and the worker lives."""
+"""Malformed bodies, to every route with a body: the answer is at worst a 4xx, and the worker survives."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ _schemas = st.dictionaries(
     st.sampled_from(["object", "string", "#", "[a", "a|b"]) | _values,
     max_size=3,
 )
-# Values that are nearly right, for fields of which a worker reads more than the type.
+# Nearly valid values, for fields whose content the worker parses.
 _NEARLY: dict[str, st.SearchStrategy[Any]] = {
     "prompt": st.text(max_size=5) | st.lists(st.integers(-2, 300) | st.text(max_size=3) | _values, max_size=4),
     "messages": st.lists(
@@ -93,7 +93,7 @@ _NEARLY: dict[str, st.SearchStrategy[Any]] = {
 
 
 class Servers:
-    """One for each kind of model, so that every route is answered by one that can."""
+    """One server for each kind of model, so that every route has one that serves it."""
 
     def __init__(self, text: Server, embedding: Server, reranking: Server) -> None:
         self.text = text
@@ -122,17 +122,17 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     ):
         servers = Servers(text, embedding, reranking)
         for path, body in _GOOD.items():
-            assert servers.post(path, _json(body)).status_code in (200, 400), path  # a slot that is empty; no gaps
+            assert servers.post(path, _json(body)).status_code in (200, 400), path
         workers = servers.workers()
         assert [len(some) for some in workers] == [1, 1, 1]
         yield servers
-        assert servers.workers() == workers, "the same ones as at the beginning"
+        assert servers.workers() == workers, "no worker was restarted"
         assert text.chat("say: still here")["choices"][0]["message"]["content"] == "still here"
 
 
 @pytest.fixture(scope="module")
 def fields(servers: Servers) -> dict[str, list[str]]:
-    """The fields that each route says it knows."""
+    """The declared fields of each route."""
     document = servers.text.client.get("/openapi.json").json()
     found: dict[str, list[str]] = {}
     for path in _GOOD:
@@ -142,8 +142,8 @@ def fields(servers: Servers) -> dict[str, list[str]]:
     return found
 
 
-def _fair(response: httpx.Response) -> None:
-    """An answer, or a refusal in our own shape; in a stream that had begun, an error of the request's own doing."""
+def _check(response: httpx.Response) -> None:
+    """An answer or an error in our format. In a stream: no error that is the server's fault."""
     if response.status_code != 200:
         assert 400 <= response.status_code < 500, response.text
         assert set(response.json()["error"]) == {"message", "type", "param", "code"}
@@ -155,7 +155,7 @@ def _json(content: Any) -> bytes:
     return json.dumps(content).encode()
 
 
-def test_every_route_that_takes_a_body_is_here(servers: Servers) -> None:
+def test_every_route_with_a_body_has_an_example(servers: Servers) -> None:
     document = servers.text.client.get("/openapi.json").json()
     posts = {path for path, methods in document["paths"].items() if "post" in methods}
     assert posts == {"/slots/{id_slot}" if path.startswith("/slots") else path for path in _GOOD}
@@ -164,13 +164,13 @@ def test_every_route_that_takes_a_body_is_here(servers: Servers) -> None:
 @examples(300)
 @given(_PATHS, st.binary(max_size=100))
 def test_any_bytes(servers: Servers, path: str, body: bytes) -> None:
-    _fair(servers.post(path, body))
+    _check(servers.post(path, body))
 
 
 @examples(300)
 @given(_PATHS, _values)
 def test_any_json(servers: Servers, path: str, body: Any) -> None:
-    _fair(servers.post(path, _json(body)))
+    _check(servers.post(path, _json(body)))
 
 
 @examples(1000)
@@ -179,23 +179,23 @@ def test_any_value_in_any_field(servers: Servers, fields: dict[str, list[str]], 
     names = data.draw(st.sets(st.sampled_from(fields[path]) | st.text(max_size=5), max_size=3))
     changed = {name: data.draw(_NEARLY.get(name, st.nothing()) | _values) for name in sorted(names)}
     good = _GOOD[path]
-    _fair(servers.post(path, _json({**good, **changed} if isinstance(good, dict) else changed)))
+    _check(servers.post(path, _json({**good, **changed} if isinstance(good, dict) else changed)))
 
 
 @examples(200)
 @given(_PATHS, st.data())
-def test_a_body_cut_or_spoilt_anywhere(servers: Servers, path: str, data: st.DataObject) -> None:
+def test_a_truncated_or_corrupted_body(servers: Servers, path: str, data: st.DataObject) -> None:
     whole = bytearray(_json(_GOOD[path]))
     at = data.draw(st.integers(0, len(whole) - 1))
     if data.draw(st.booleans()):
         del whole[at:]
     else:
         whole[at] = data.draw(st.integers(0, 255))
-    _fair(servers.post(path, bytes(whole)))
+    _check(servers.post(path, bytes(whole)))
 
 
 @pytest.mark.parametrize("path", sorted(_GOOD))
-def test_deep_and_long(servers: Servers, path: str) -> None:
+def test_a_deep_and_a_long_body(servers: Servers, path: str) -> None:
     for body in (
         b"[" * 100_000,
         b'{"a":' * 100_000,
@@ -204,10 +204,10 @@ def test_deep_and_long(servers: Servers, path: str) -> None:
         b"{" + b",".join(b'"%d": 1' % number for number in range(5000)) + b"}",
         b'{"content": ["' + b'x","' * 5000 + b'"]}',
     ):
-        _fair(servers.post(path, body))
+        _check(servers.post(path, body))
 
 
-def test_a_number_that_fits_into_no_machine_word_breaks_nothing(servers: Servers, fields: dict[str, list[str]]) -> None:
+def test_numbers_that_exceed_a_machine_word(servers: Servers, fields: dict[str, list[str]]) -> None:
     for path, good in _GOOD.items():
         for name in fields[path] if isinstance(good, dict) else ():
-            _fair(servers.post(path, _json({**good, name: 10**30})))
+            _check(servers.post(path, _json({**good, name: 10**30})))

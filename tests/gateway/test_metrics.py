@@ -1,4 +1,4 @@
-"""`/metrics` of real servers: it is true, it never goes backwards, and looking changes nothing."""
+"""`/metrics` of a server: the values are correct, counters never decrease, and a scrape changes nothing."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ class Scrape:
         }
 
     def __call__(self, name: str, **labels: str) -> float:
-        """The sum of what has these labels."""
+        """The sum of the samples with these labels."""
         wanted = set(labels.items())
         return sum(value for (found, items), value in self.samples.items() if found == name and wanted <= set(items))
 
     def growing(self) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
-        """All that must never shrink."""
+        """All samples that must never decrease."""
         names = {
             sample.name
             for family in self.families
@@ -70,10 +70,10 @@ def two_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-# ── it is true ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── values ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_sums_are_what_clients_saw(demo_model: Path) -> None:
+def test_totals_equal_the_usage_that_clients_received(demo_model: Path) -> None:
     with Server("-m", str(demo_model), "-c", "2048", "-np", "4", "-a", "demo") as server:
 
         def ask(number: int) -> dict[str, int]:
@@ -109,7 +109,7 @@ def test_the_sums_are_what_clients_saw(demo_model: Path) -> None:
         assert seen("paddock_worker_cpu_seconds_total") > 0
 
 
-def test_every_family_of_the_seeds_is_there_with_its_labels(two_models: Server) -> None:
+def test_every_metric_of_the_seeds_exists_with_its_labels(two_models: Server) -> None:
     two_models.chat("say: x", model="quick")
     seen = scrape(two_models)
     names = {family.name for family in seen.families}
@@ -131,16 +131,16 @@ def test_every_family_of_the_seeds_is_there_with_its_labels(two_models: Server) 
     assert {"0.1", "0.5", "1.0"} <= shown
 
 
-def test_everything_that_is_shown_is_declared_and_the_other_way_round(two_models: Server) -> None:
+def test_declared_and_exported_metrics_are_the_same(two_models: Server) -> None:
     two_models.chat("say: x", model="quick")
     names = {family.name for family in scrape(two_models).families if not family.name.startswith("process_")}
-    of_replicas = {name for name in FAMILIES if name.startswith("paddock_replica_")}  # of which there are none here
-    of_gpus = {name for name in FAMILIES if name.startswith("paddock_gpu_")}  # of which there may be none
+    of_replicas = {name for name in FAMILIES if name.startswith("paddock_replica_")}  # this server has none
+    of_gpus = {name for name in FAMILIES if name.startswith("paddock_gpu_")}  # this machine may have none
     declared = {name.removesuffix("_total") for name in FAMILIES.keys() - of_replicas}
     assert names - of_gpus == declared - of_gpus and names <= declared
 
 
-def test_what_clients_make_up_makes_no_series(two_models: Server) -> None:
+def test_unknown_paths_and_methods_create_no_series(two_models: Server) -> None:
     before = len(scrape(two_models).samples)
     for number in range(20):
         two_models.client.get(f"/made-up/{number}")
@@ -151,7 +151,7 @@ def test_what_clients_make_up_makes_no_series(two_models: Server) -> None:
     assert len(seen.samples) < before + 100
 
 
-def test_streams_and_requests_under_way_are_seen(two_models: Server) -> None:
+def test_running_streams_and_requests_are_counted(two_models: Server) -> None:
     with two_models.client.stream("POST", CHAT, json=chat_body("hello", model="slow", stream=True)) as response:
         stream = events(response)
         next(stream)
@@ -161,11 +161,11 @@ def test_streams_and_requests_under_way_are_seen(two_models: Server) -> None:
         assert seen("paddock_http_connections") >= 2
         assert seen("llamacpp:requests_processing", model_id="slow") == 1
         assert seen("llama_slots_processing", model_id="slow") == 1
-    wait_for(lambda: scrape(two_models)("paddock_http_streams") == 0, 10, "the stream to be over")
+    wait_for(lambda: scrape(two_models)("paddock_http_streams") == 0, 10, "the stream to end")
     assert scrape(two_models)("paddock_requests_total", model_id="slow", outcome="left") == 1
 
 
-def test_vectors_are_counted_too() -> None:
+def test_embeddings_are_counted() -> None:
     with Server("-m", "fake:", "--embedding") as server:
         usage = server.client.post("/v1/embeddings", json={"input": ["one", "three"]}).json()["usage"]
         wait_for(lambda: scrape(server)("llamacpp:prompt_tokens_total") == usage["prompt_tokens"], 10, "the counts")
@@ -174,7 +174,7 @@ def test_vectors_are_counted_too() -> None:
         assert seen("llama_requests_total", endpoint="/v1/embeddings") == 1
 
 
-def test_usage_is_by_the_name_of_the_key() -> None:
+def test_usage_is_labelled_with_the_name_of_the_key() -> None:
     async def scenario() -> str:
         fleet = Fleet(Catalogue([new_model("m", "fake:", idle_timeout=0)]))
         try:
@@ -193,10 +193,10 @@ def test_usage_is_by_the_name_of_the_key() -> None:
     assert seen("paddock_generated_tokens_total", key="alice") == 2 * seen("paddock_generated_tokens_total", key="bob")
 
 
-# ── looking changes nothing ──────────────────────────────────────────────────────────────────────────────────────────
+# ── a scrape changes nothing ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_scrape_wakes_nothing_and_keeps_nothing_awake(tmp_path: Path) -> None:
+def test_a_scrape_loads_no_model_and_resets_no_idle_timer(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     manager = {"models": {"a": {"path": "fake:"}, "b": {"path": "fake:"}}, "idle_timeout": 1, "spare_worker": False}
     config.write_text(json.dumps({"model_manager": manager}))
@@ -205,7 +205,11 @@ def test_a_scrape_wakes_nothing_and_keeps_nothing_awake(tmp_path: Path) -> None:
         assert {seen("paddock_model_state", model_id=name, state="unloaded") for name in "ab"} == {1.0}
         assert server.workers() == []
         server.chat("say: x", model="a")
-        wait_for(lambda: scrape(server)("paddock_model_state", model_id="a", state="unloaded"), 20, "it to leave")
+        wait_for(
+            lambda: scrape(server)("paddock_model_state", model_id="a", state="unloaded"),
+            20,
+            "the model to be unloaded",
+        )
         assert scrape(server)("paddock_model_unloads_total", model_id="a") == 1
         assert scrape(server)("paddock_model_loads_total") == 1
 
@@ -222,21 +226,21 @@ def test_a_scrape_does_not_wait_for_a_worker() -> None:
             os.kill(worker, signal.SIGCONT)
 
 
-def test_metrics_can_be_turned_off() -> None:
+def test_metrics_can_be_disabled() -> None:
     with Server("-m", "fake:", "--no-metrics") as server:
         response = server.client.get("/metrics")
         assert response.status_code == 501
         assert "--no-metrics" in response.json()["error"]["message"]
 
 
-# ── it never goes backwards ──────────────────────────────────────────────────────────────────────────────────────────
+# ── counters never decrease ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _counted(check: Callable[[], Scrape], crashes: float) -> bool:
     return check()("paddock_model_crashes_total", model_id="quick", reason="SIGKILL") == crashes
 
 
-def test_counters_outlive_workers_that_are_killed_and_unloaded(two_models: Server) -> None:
+def test_counters_survive_crashes_and_unloads_of_workers(two_models: Server) -> None:
     server = two_models
     before = scrape(server).growing()
 
@@ -264,5 +268,5 @@ def test_counters_outlive_workers_that_are_killed_and_unloaded(two_models: Serve
         server.chat("hello", model="quick", seed=1)
         server.client.post("/admin/unload", json={"model": "quick"})
         unloaded = check()("llamacpp:tokens_predicted_total", model_id="quick")
-        assert unloaded >= counted + usage["completion_tokens"], "what it did last was told before it left"
+        assert unloaded >= counted + usage["completion_tokens"], "a worker sends its last counts before it exits"
     assert check()("paddock_model_unloads_total", model_id="quick") >= 3

@@ -1,4 +1,4 @@
-"""`/openapi.json` describes every route, and real answers are what it says they are."""
+"""`/openapi.json` describes every route, and real answers match it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REPLICAS: list[tuple[str, str, Any]] = [
 _LOOK = {"type": "function", "name": "look", "parameters": {"type": "object"}}
 _USE = {"name": "look", "input_schema": {"type": "object"}}
 
-# For each route, requests that it answers, in this order.
+# Example requests for each route, in this order.
 EXAMPLES: list[tuple[str, str, Any]] = [
     ("GET", "/health", None),
     ("GET", "/v1/health", None),
@@ -115,7 +115,7 @@ def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, 
 
 
 def _described(path: str) -> str:
-    """The template of a path, as the document has it."""
+    """The path template in the document."""
     path = path.partition("?")[0]
     for fixed, template in (("/slots/", "/slots/{id_slot}"), ("/v1/models/", "/v1/models/{id}")):
         if path.startswith(fixed):
@@ -133,7 +133,7 @@ def _validate(content: Any, schema: dict[str, Any]) -> None:
 
 
 def _no_more_than(content: Any, schema: dict[str, Any], components: dict[str, Any]) -> None:
-    """Nothing is answered that is not declared."""
+    """The answer has no undeclared field."""
     while "$ref" in schema:
         schema = components["schemas"][schema["$ref"].rpartition("/")[2]]
     if isinstance(content, list) and "items" in schema:
@@ -145,7 +145,7 @@ def _no_more_than(content: Any, schema: dict[str, Any], components: dict[str, An
             _no_more_than(value, schema["properties"][name], components)
 
 
-# ── it is complete ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── completeness ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_every_route_is_described(document: dict[str, Any]) -> None:
@@ -163,7 +163,7 @@ def test_every_route_is_described(document: dict[str, Any]) -> None:
         assert EVENTS in document["paths"][alternative]["post"]["responses"]["200"]["content"]
 
 
-def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
+def test_every_reference_is_defined(document: dict[str, Any]) -> None:
     text = json.dumps(document)
     assert "$defs" not in text
     for part in text.split('"$ref": "')[1:]:
@@ -174,14 +174,14 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
         jsonschema.Draft202012Validator.check_schema(schema)
 
 
-def test_the_page_is_there(server: Server) -> None:
+def test_the_reference_page_is_served(server: Server) -> None:
     assert "openapi.json" in server.client.get("/docs").text
 
 
-# ── it is true ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_answers_of_replicas_are_what_is_declared(document: dict[str, Any], tmp_path: Path) -> None:
+def test_answers_of_replicas_match_the_document(document: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "paddock.json"
     file.write_text(json.dumps({"model_manager": {"models": {"fake": {"path": "fake:", "replicas": 2}}}}))
     with Server("--config", str(file)) as server:
@@ -194,7 +194,7 @@ def test_answers_of_replicas_are_what_is_declared(document: dict[str, Any], tmp_
             _no_more_than(response.json(), schema, document["components"])
 
 
-def test_answers_are_what_is_declared(server: Server, document: dict[str, Any]) -> None:
+def test_answers_match_the_document(server: Server, document: dict[str, Any]) -> None:
     for method, path, body in EXAMPLES:
         response = server.client.request(method, path, json=body)
         assert response.status_code == 200, (path, response.text)
@@ -208,20 +208,20 @@ def test_answers_are_what_is_declared(server: Server, document: dict[str, Any]) 
     assert {(method, path) for method, path, _ in _operations(document)} - seen == elsewhere
 
 
-def test_bodies_are_what_is_declared(document: dict[str, Any]) -> None:
+def test_bodies_match_the_document(document: dict[str, Any]) -> None:
     for method, path, body in EXAMPLES:
         if method == "POST" and body is not None:
             content = document["paths"][_described(path)]["post"]["requestBody"]["content"]
             _validate(body, {**content[JSON]["schema"], "components": document["components"]})
 
 
-def test_a_gap_is_filled_as_declared(document: dict[str, Any], tiny_models: dict[str, Path]) -> None:
+def test_infill_matches_the_document(document: dict[str, Any], tiny_models: dict[str, Path]) -> None:
     with Server("-m", str(tiny_models["infill"]), "-c", "256") as server:
         body = {"input_prefix": "a", "input_suffix": "b", "n_predict": 2}
         _validate(server.client.post("/infill", json=body).json(), _schema(document, "POST", "/infill"))
 
 
-def test_vectors_and_scores_are_what_is_declared(document: dict[str, Any]) -> None:
+def test_vectors_and_scores_match_the_document(document: dict[str, Any]) -> None:
     for flag, examples in (("--embedding", VECTORS), ("--reranking", SCORES)):
         with Server("-m", "fake:", flag) as server:
             for path, body in examples.items():
@@ -233,7 +233,7 @@ def test_vectors_and_scores_are_what_is_declared(document: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize(("path", "body"), STREAMED)
-def test_events_are_what_is_declared(server: Server, document: dict[str, Any], path: str, body: Any) -> None:
+def test_events_match_the_document(server: Server, document: dict[str, Any], path: str, body: Any) -> None:
     schema = _schema(document, "POST", path, kind=EVENTS)
     with server.client.stream("POST", path, json={**body, "stream": True}) as response:
         assert response.status_code == 200
@@ -247,10 +247,10 @@ def test_events_are_what_is_declared(server: Server, document: dict[str, Any], p
         _validate(json.loads(event), {"anyOf": declared, "components": document["components"]})
 
 
-def test_errors_are_what_is_declared(server: Server, document: dict[str, Any]) -> None:
+def test_errors_match_the_document(server: Server, document: dict[str, Any]) -> None:
     for method, path, _ in EXAMPLES:
         if method == "POST":
             response = server.client.post(path, content=b"{")
-            if response.status_code != 200:  # an action that needs no body
+            if response.status_code != 200:  # a route without a required body
                 assert response.status_code == 400
                 _validate(response.json(), _schema(document, "POST", path, "4XX"))

@@ -1,4 +1,4 @@
-"""Web pages of strangers are refused, also those that have their own name point to this machine."""
+"""Web pages of other origins are refused, also those that use DNS rebinding."""
 
 from __future__ import annotations
 
@@ -37,32 +37,32 @@ def proxied() -> Iterator[Server]:
         yield server
 
 
-# ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── host names ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
     "host", ["localhost", "LOCALHOST:1", "me.localhost:80", "127.0.0.1:8080", "[::1]:8080", "10.1.2.3", "chat_backend"]
 )
-def test_names_that_nobody_can_own(fake_server: Server, host: str) -> None:
+def test_host_names_that_cannot_be_registered_are_allowed(fake_server: Server, host: str) -> None:
     assert _ask(fake_server, host=host).status_code == 200
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example"]
 )
-def test_names_of_strangers(fake_server: Server, host: str) -> None:
+def test_other_host_names_are_refused(fake_server: Server, host: str) -> None:
     assert _code(_ask(fake_server, host=host)) == "host_not_allowed"
     assert _code(_ask(fake_server, host=host, origin=f"http://{host}")) == "host_not_allowed"
 
 
-def test_names_that_are_allowed(proxied: Server) -> None:
+def test_allowed_host_names(proxied: Server) -> None:
     for host in ("llm.example", "LLM.example.:443", "a.inner.example", "localhost"):
         assert _ask(proxied, host=host).status_code == 200
     for host in ("example", "inner.example", "other.example"):
         assert (_ask(proxied, host=host).status_code == 200) == ("." not in host)
 
 
-def test_a_server_for_others_may_be_asked_by_any_name() -> None:
+def test_a_public_server_with_keys_accepts_any_host_name() -> None:
     with Server("-m", "fake:", "--host", "0.0.0.0", "--api-key", "k") as server:
         url = server.url.replace("0.0.0.0", "127.0.0.1")
         assert httpx.get(f"{url}/health", headers={"host": "llm.example"}).status_code == 200
@@ -70,19 +70,19 @@ def test_a_server_for_others_may_be_asked_by_any_name() -> None:
 
 @pytest.fixture(scope="module")
 def without_keys() -> Iterator[str]:
-    """The address of a server that everybody can reach and nobody needs a key for, as the container image has it."""
+    """The address of a public server without keys, as in the container image."""
     with Server("-m", "fake:", "--host", "0.0.0.0") as server:
         yield server.url.replace("0.0.0.0", "127.0.0.1")
 
 
-def test_a_name_that_was_made_to_point_here_is_refused_without_keys(without_keys: str) -> None:
+def test_dns_rebinding_is_refused_without_keys(without_keys: str) -> None:
     rebound = {"host": "evil.example:8080", "origin": "http://evil.example:8080", "sec-fetch-site": "same-origin"}
     response = httpx.post(f"{without_keys}/admin/unload", json={"model": "all"}, headers=rebound)
     assert _code(response) == "host_not_allowed"
     assert _code(httpx.get(f"{without_keys}/v1/models", headers=rebound)) == "host_not_allowed"
 
 
-def test_addresses_and_own_names_are_answered_without_keys(without_keys: str) -> None:
+def test_addresses_and_own_names_are_allowed_without_keys(without_keys: str) -> None:
     machine = socket.gethostname()
     for host in (
         None,
@@ -98,7 +98,7 @@ def test_addresses_and_own_names_are_answered_without_keys(without_keys: str) ->
         assert httpx.get(f"{without_keys}/v1/models", headers=headers).status_code == 200
 
 
-def test_keys_that_come_with_a_reload_end_the_check_of_names(tmp_path: Path) -> None:
+def test_keys_from_a_reload_end_the_check_of_host_names(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text('{"server": {"host": "0.0.0.0"}}')
     with Server("-m", "fake:", "--config", str(config)) as server:
@@ -115,7 +115,7 @@ def test_own_names() -> None:
 
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=40))
-def test_what_stands_before_a_foreign_domain_does_not_matter(before: str) -> None:
+def test_subdomains_of_other_domains_are_refused(before: str) -> None:
     layer = OriginGuard(_nothing, ServerSettings(host="0.0.0.0"), Origins([]), lambda: False)
     assert not layer._answers_to(f"{before}.evil.example")
     assert not layer._answers_to(f"{before}.evil.example:80")
@@ -125,10 +125,10 @@ async def _nothing(*_: object) -> None:
     pass
 
 
-# ── pages ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── origins ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_origin_of_the_configuration_is_allowed(fake_server: Server) -> None:
+def test_a_configured_origin_is_allowed(fake_server: Server) -> None:
     response = _ask(fake_server, origin="http://localhost:5000")
     assert response.status_code == 200
     assert response.headers["access-control-allow-origin"] == "http://localhost:5000"
@@ -152,7 +152,7 @@ def test_other_origins_are_refused(fake_server: Server, origin: str) -> None:
     assert _code(fake_server.client.options(CHAT, headers=asked)) == "origin_not_allowed"
 
 
-def test_pages_that_are_allowed_do_not_reach_admin_routes_without_a_key(fake_server: Server) -> None:
+def test_allowed_origins_may_not_use_admin_routes_without_a_key(fake_server: Server) -> None:
     page = {"origin": "http://localhost:5000"}
     for ask in (
         fake_server.client.build_request("POST", "/admin/unload", json={"model": "all"}, headers=page),
@@ -166,17 +166,17 @@ def test_pages_that_are_allowed_do_not_reach_admin_routes_without_a_key(fake_ser
         assert server.client.get("/admin/status", headers=page | {"x-api-key": "k"}).status_code == 200
 
 
-def test_its_own_pages_may_ask(fake_server: Server) -> None:
+def test_the_own_origin_is_allowed(fake_server: Server) -> None:
     authority = fake_server.url.removeprefix("http://")
     assert _ask(fake_server, origin=fake_server.url).status_code == 200
     assert _ask(fake_server, origin="http://localhost", host="localhost:80").status_code == 200
     assert _code(_ask(fake_server, origin="http://localhost", host="localhost:81")) == "origin_not_allowed"
-    # Behind a proxy that speaks TLS, whether or not it passes the name on.
+    # Behind a proxy with TLS, with or without X-Forwarded-Host.
     assert _ask(fake_server, origin=f"https://{authority}").status_code == 200
     assert _ask(fake_server, origin="https://llm.example", x_forwarded_host="llm.example").status_code == 200
 
 
-def test_origins_that_are_allowed(proxied: Server) -> None:
+def test_allowed_origins(proxied: Server) -> None:
     for origin in ("https://a.example", "http://b.example"):
         assert _ask(proxied, origin=origin).headers["access-control-allow-origin"] == origin
     assert _code(_ask(proxied, origin="http://localhost:5000")) == "origin_not_allowed"
@@ -184,7 +184,7 @@ def test_origins_that_are_allowed(proxied: Server) -> None:
         assert _ask(server, origin="http://any.example").headers["access-control-allow-origin"] == "*"
 
 
-def test_what_pages_can_send_without_an_origin(fake_server: Server) -> None:
+def test_requests_of_pages_without_an_origin_header(fake_server: Server) -> None:
     image = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
     assert _code(fake_server.client.get("/models?reload=1", headers=image)) == "origin_not_allowed"
     link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
@@ -193,7 +193,7 @@ def test_what_pages_can_send_without_an_origin(fake_server: Server) -> None:
     assert _ask(fake_server, sec_fetch_site="same-origin").status_code == 200
 
 
-def test_every_response_has_the_headers(fake_server: Server) -> None:
+def test_every_response_has_the_security_headers(fake_server: Server) -> None:
     for path in ("/health", "/nowhere", "/v1/models"):
         headers = fake_server.client.get(path).headers
         assert headers["x-content-type-options"] == "nosniff"

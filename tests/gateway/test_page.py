@@ -1,4 +1,4 @@
-"""The page's files over real HTTP: what they are, how long they may be kept, and what they may do."""
+"""The files of the web page over HTTP: content types, caching and the content policy."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _address(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_file_is_served_to_whoever_asks(server: Server, name: str) -> None:
+def test_every_file_is_served_without_a_key(server: Server, name: str) -> None:
     response = server.client.get(_address(name), headers=PLAIN)
     assert response.status_code == 200
     assert response.content == (BUILT / name).read_bytes()
@@ -60,16 +60,16 @@ def test_every_file_is_served_to_whoever_asks(server: Server, name: str) -> None
     assert head.headers["content-length"] == str(len(response.content))
 
 
-def test_the_page_names_nothing_that_is_elsewhere(server: Server) -> None:
+def test_the_page_loads_nothing_from_other_servers(server: Server) -> None:
     page = server.client.get("/", headers={"accept": "text/html"})
     addresses = re.findall(r'(?:src|href)="([^"]*)"', page.text)
     assert addresses
     for address in addresses:
-        assert address.startswith("./"), "relative, so that a proxy may put it under a path"
+        assert address.startswith("./"), "relative, so that a proxy can serve it below a path"
         assert server.client.get(address.removeprefix(".")).status_code == 200
 
 
-def test_a_strict_policy_holds_for_the_page_and_for_nothing_else(server: Server) -> None:
+def test_the_page_has_a_strict_content_policy(server: Server) -> None:
     for name in NAMES:
         policy = server.client.get(_address(name)).headers["content-security-policy"].split("; ")
         assert "default-src 'none'" in policy
@@ -83,7 +83,7 @@ def test_a_strict_policy_holds_for_the_page_and_for_nothing_else(server: Server)
         assert "content-security-policy" not in server.client.get(path).headers
 
 
-def test_what_has_a_hash_in_its_name_is_kept_and_the_rest_asked_for_again(server: Server) -> None:
+def test_files_with_a_hash_are_cached_and_others_revalidated(server: Server) -> None:
     for name in NAMES:
         kept = server.client.get(_address(name)).headers["cache-control"]
         assert kept == ("public, max-age=31536000, immutable" if name.startswith("assets/") else "no-cache")
@@ -93,7 +93,7 @@ def test_what_has_a_hash_in_its_name_is_kept_and_the_rest_asked_for_again(server
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_known_is_not_sent_again(server: Server, name: str, encoding: str) -> None:
+def test_a_matching_etag_is_answered_with_304(server: Server, name: str, encoding: str) -> None:
     asked = {"accept-encoding": encoding}
     first = server.client.get(_address(name), headers=asked)
     tag = first.headers["etag"]
@@ -105,7 +105,7 @@ def test_what_is_known_is_not_sent_again(server: Server, name: str, encoding: st
     assert server.client.get(_address(name), headers=asked | {"if-none-match": '"other"'}).status_code == 200
 
 
-def test_who_takes_gzip_gets_less(server: Server) -> None:
+def test_gzip_is_used_if_accepted(server: Server) -> None:
     plain = server.client.get("/", headers=PLAIN)
     for accepted in ("gzip", "GZIP", "br, gzip;q=0.5", "*", "deflate;q=0, *"):
         with server.client.stream("GET", "/", headers={"accept-encoding": accepted}) as response:
@@ -125,17 +125,17 @@ def test_who_takes_gzip_gets_less(server: Server) -> None:
     "path",
     ["/assets/none.js", "/assets/", "/assets/..%2findex.html", "/assets/%2e%2e/icon.svg", "/page", "/index.html"],
 )
-def test_what_is_not_there_stays_an_error_in_json(server: Server, path: str) -> None:
+def test_unknown_files_are_an_error_in_json(server: Server, path: str) -> None:
     response = server.client.get(path)
     assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
 
 
-def test_other_methods_are_not_for_the_page(server: Server) -> None:
+def test_other_methods_are_refused(server: Server) -> None:
     assert server.client.post("/").status_code == 405
-    assert server.client.get("/completion").status_code == 405, "which is a route, and no file"
+    assert server.client.get("/completion").status_code == 405, "an API route, not a file"
 
 
-def test_a_server_may_be_without_it(server: Server) -> None:
+def test_the_page_can_be_disabled(server: Server) -> None:
     assert any(f"page: {server.url}/" in line for line in server.output)
     with Server("-m", "fake:", "--no-webui") as bare:
         for path in ("/", "/icon.svg", *(_address(name) for name in NAMES), "/live"):
@@ -152,7 +152,7 @@ async def _ask_unbuilt(folder: Path, path: str) -> httpx.Response:
         return await client.get(path)
 
 
-def test_a_source_without_the_built_files_says_how_to_build_them(tmp_path: Path) -> None:
+def test_without_built_files_the_error_says_how_to_build_them(tmp_path: Path) -> None:
     response = asyncio.run(_ask_unbuilt(tmp_path / "none", "/"))
     assert response.status_code == 501
     assert "make page" in response.json()["error"]["message"]
@@ -160,7 +160,7 @@ def test_a_source_without_the_built_files_says_how_to_build_them(tmp_path: Path)
 
 
 def test_the_package_has_the_files() -> None:
-    """Everything in the package's folder is in the wheel, unless git ignores it."""
+    """The wheel contains every file of the package that git does not ignore."""
     root = Path(paddock.__file__).parents[2]
     wheel = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert wheel == {"packages": ["src/paddock"]}

@@ -1,4 +1,4 @@
-"""Large bodies are parsed in turn and leave most of the event loop to everybody else."""
+"""Large bodies are parsed one at a time and leave most of the event loop to other requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paddock.gateway.http.parse_turns import LARGE, ParseTurns
 
 
 class _Clock(asyncio.SelectorEventLoop):
-    """A loop whose time passes only when nothing else is to do."""
+    """An event loop with a simulated clock, which advances when nothing is ready."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ _bodies = st.lists(
 
 
 @given(_bodies)
-def test_large_bodies_take_their_share_and_no_more(bodies: list[tuple[str, float, float, bool]]) -> None:
+def test_large_bodies_use_at_most_their_share_of_the_loop(bodies: list[tuple[str, float, float, bool]]) -> None:
     spans: list[tuple[float, float]] = []
 
     async def run(clock: _Clock) -> None:
@@ -54,28 +54,28 @@ def test_large_bodies_take_their_share_and_no_more(bodies: list[tuple[str, float
             await asyncio.sleep(start)
             async with turns.turn(owner, LARGE + 1):
                 begun = clock.now
-                clock.now += cost  # nothing else runs meanwhile
+                clock.now += cost  # parsing blocks the loop
                 spans.append((begun, clock.now))
                 if leaves:
                     raise ValueError("not a body")
 
-        async def give_up(task: asyncio.Task[None], after: float) -> None:
+        async def cancel_later(task: asyncio.Task[None], after: float) -> None:
             await asyncio.sleep(after)
             task.cancel()
 
         tasks = [asyncio.ensure_future(parse(*body)) for body in bodies]
         leaving = [
-            asyncio.ensure_future(give_up(task, body[2] + 0.05))
+            asyncio.ensure_future(cancel_later(task, body[2] + 0.05))
             for task, body in zip(tasks, bodies, strict=True)
             if body[3]
         ]
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*leaving)
         for outcome, body in zip(outcomes, bodies, strict=True):
-            assert outcome is None or body[3], "who stays gets a turn"
+            assert outcome is None or body[3], "every body that is not cancelled is parsed"
         await asyncio.sleep(1)
         async with asyncio.timeout(0.001), turns.turn("a", LARGE + 1):
-            pass  # nobody is left in the way
+            pass  # the lock is free
 
     _simulated(run)
     for (begun, ended), (following, _) in itertools.pairwise(spans):
@@ -99,7 +99,7 @@ def test_owners_take_turns() -> None:
     assert order == list("aabaab") or order == list("aababa")
 
 
-def test_small_bodies_wait_for_nobody() -> None:
+def test_small_bodies_do_not_wait() -> None:
     async def run(clock: _Clock) -> float:
         turns = ParseTurns()
         async with turns.turn("a", LARGE + 1):

@@ -1,4 +1,4 @@
-"""An audit of every route: which needs nothing, a key, or an admin's key. None can be forgotten."""
+"""The permission of every route: none, a key, or an admin key. A route without one is an error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.server import Server, wait_for
 
 NEEDS = needs_of_routes(ServerSettings(), declared_permissions())
 USER, ADMIN = {"authorization": "Bearer user"}, {"authorization": "Bearer boss"}
-# Declared, and there once it is served.
+# Declared, but served only with the settings that enable it.
 METRICS = "GET /metrics"
 
 
@@ -40,7 +40,7 @@ def _app() -> FastAPI:
 
 
 def _routes(app: FastAPI) -> set[str]:
-    """What the application answers to, by method and path, of all kinds of routes."""
+    """All routes of the application, as `METHOD /path`."""
     contexts = iter_route_contexts(app.routes)
     return {f"{method} {route.path_format}" for route in contexts for method in route.methods or {"*"}}
 
@@ -66,7 +66,7 @@ def test_every_route_is_declared_and_no_other(app: FastAPI) -> None:
     assert routes - heads - {METRICS} == NEEDS.keys() - {METRICS}
 
 
-def test_a_route_without_a_declaration_is_not_served(app: FastAPI) -> None:
+def test_a_route_without_a_permission_is_an_error(app: FastAPI) -> None:
     new = _app()
     new.get("/admin/new")(lambda: None)
     with pytest.raises(LookupError, match="GET /admin/new"):
@@ -77,7 +77,7 @@ def test_a_route_without_a_declaration_is_not_served(app: FastAPI) -> None:
         needs_of_endpoints(app.routes, {name: need for name, need in NEEDS.items() if name != "POST /props"})
 
 
-def test_one_function_has_one_need(app: FastAPI) -> None:
+def test_a_handler_has_one_permission(app: FastAPI) -> None:
     with pytest.raises(LookupError, match="same handler"):
         needs_of_endpoints(app.routes, NEEDS | {"GET /v1/health": "key"})
 
@@ -90,7 +90,7 @@ def _status(server: Server, route: str, headers: dict[str, str]) -> int:
 
 
 @pytest.mark.parametrize("route", sorted(NEEDS.keys() - {METRICS}))
-def test_what_is_declared_is_asked_for(server: Server, route: str) -> None:
+def test_the_declared_permission_is_enforced(server: Server, route: str) -> None:
     refused: dict[Need, tuple[bool, bool, bool]] = {
         "open": (False, False, False),
         "key": (True, False, False),
@@ -98,12 +98,12 @@ def test_what_is_declared_is_asked_for(server: Server, route: str) -> None:
     }
     seen = [_status(server, route, headers) for headers in ({}, USER, ADMIN)]
     assert [status in (401, 403) for status in seen] == list(refused[NEEDS[route]]), (route, seen)
-    assert seen[0] != 403, "who shows no key is asked for one"
-    assert seen[1] != 401, "who has shown one is not asked again"
+    assert seen[0] != 403, "a request without a key gets a 401"
+    assert seen[1] != 401, "a valid key gets no 401"
 
 
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE"])
-def test_other_methods_answer_nothing_without_a_key(server: Server, method: str) -> None:
+def test_other_methods_are_refused_without_a_key(server: Server, method: str) -> None:
     for path in sorted({route.split(" ")[1] for route in NEEDS.keys() - {METRICS}}):
         status = _status(server, f"{method} {path}", {})
         documents = ("/docs", "/redoc", "/openapi.json", "/", "/icon.svg")
@@ -111,7 +111,7 @@ def test_other_methods_answer_nothing_without_a_key(server: Server, method: str)
         assert status == (expected if method == "HEAD" else 405), (method, path)
 
 
-def test_openapi_says_the_same(server: Server) -> None:
+def test_openapi_declares_the_same_permissions(server: Server) -> None:
     document: dict[str, Any] = server.client.get("/openapi.json").json()
     schemes = document["components"]["securitySchemes"]
     for path, operations in document["paths"].items():
@@ -122,12 +122,12 @@ def test_openapi_says_the_same(server: Server) -> None:
             assert all(roles == (["admin"] if need == "admin" else []) for scheme in asked for roles in scheme.values())
 
 
-def test_metrics_are_open_unless_the_settings_say_otherwise() -> None:
+def test_metrics_are_open_by_default() -> None:
     assert needs_of_routes(ServerSettings(), declared_permissions())[METRICS] == "open"
     assert needs_of_routes(ServerSettings(metrics_key=True), declared_permissions())[METRICS] == "metrics"
 
 
-def test_metrics_with_a_key_are_for_those_who_may_see_all_usage(tmp_path: Path) -> None:
+def test_metrics_key_requires_an_admin_or_metrics_key(tmp_path: Path) -> None:
     keys = {"user": {"key": "user"}, "watch": {"key": "watch", "metrics": True}, "boss": {"key": "boss", "admin": True}}
     (tmp_path / "c.json").write_text(json.dumps({"server": {"keys": keys, "metrics_key": True}}))
     with Server("-m", "fake:", "--config", str(tmp_path / "c.json")) as server:
@@ -137,12 +137,12 @@ def test_metrics_with_a_key_are_for_those_who_may_see_all_usage(tmp_path: Path) 
         assert server.client.get("/admin/usage", headers={"X-API-Key": "watch"}).status_code == 403
 
 
-def test_without_keys_all_is_open(fake_server: Server) -> None:
+def test_without_keys_every_route_is_open(fake_server: Server) -> None:
     for route in ("GET /admin/status", "GET /slots", "GET /admin/usage", "GET /v1/models"):
         assert _status(fake_server, route, {}) == 200
 
 
-def test_an_admin_reads_the_directory_again(tmp_path: Path) -> None:
+def test_an_admin_reloads_the_models_directory(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text('{"server": {"keys": {"user": {"key": "user"}}, "api_keys": ["boss"]}}')
     with Server("-m", "fake:", "--config", str(tmp_path / "c.json")) as server:
         assert server.client.post("/models?reload=1", headers=USER).status_code == 403
@@ -153,8 +153,8 @@ def test_an_admin_reads_the_directory_again(tmp_path: Path) -> None:
         assert server.client.post("/models?reload=yes please", headers=ADMIN).status_code == 400
 
 
-def test_reading_changes_nothing(tmp_path: Path) -> None:
-    """Any page can have a browser follow a link."""
+def test_get_requests_change_nothing(tmp_path: Path) -> None:
+    """Any web page can make a browser send a GET request."""
     with Server("-m", "fake:") as server:
         link = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
         for path in ("/models?reload=1", "/v1/models?reload=1"):
@@ -162,5 +162,5 @@ def test_reading_changes_nothing(tmp_path: Path) -> None:
             assert listed.status_code == 200 and listed.json()["data"]
             assert listed.headers["x-paddock-ignored-fields"] == "reload"
         server.client.post("/admin/reload")
-        wait_for(lambda: any("reloaded" in line for line in server.output), 20, "the reload that was posted")
+        wait_for(lambda: any("reloaded" in line for line in server.output), 20, "the reload of the POST request")
         assert sum(" reloaded" in line for line in server.output) == 1

@@ -1,4 +1,4 @@
-"""`/docs` is served by the server itself, under a policy that lets it load nothing from elsewhere."""
+"""`/docs`: the policy and the content of the API reference page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from tests.server import Server
 
 
-def test_the_reference_names_nothing_that_is_elsewhere(fake_server: Server) -> None:
+def test_the_reference_loads_nothing_from_other_servers(fake_server: Server) -> None:
     for path in ("/docs", "/redoc"):
         page = fake_server.client.get(path)
         assert page.headers["content-type"].startswith("text/html")
@@ -24,13 +24,13 @@ def test_the_reference_names_nothing_that_is_elsewhere(fake_server: Server) -> N
     assert "innerHTML" not in script and "://" not in script
 
 
-def test_the_description_is_made_once(fake_server: Server) -> None:
+def test_openapi_json_has_an_etag(fake_server: Server) -> None:
     first = fake_server.client.get("/openapi.json")
     assert first.json()["paths"]["/v1/chat/completions"]
     again = fake_server.client.get("/openapi.json", headers={"if-none-match": first.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
 
 
-def test_other_parts_are_not_found(fake_server: Server) -> None:
+def test_other_files_are_not_found(fake_server: Server) -> None:
     for name in ("oauth2-redirect", "routes.py", "..%2froutes.py", "reference.html%00"):
         assert fake_server.client.get(f"/docs/{name}").status_code == 404

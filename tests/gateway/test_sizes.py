@@ -1,4 +1,4 @@
-"""Requests that hold too much: refused by naming the field and the limit, before anything is done with them."""
+"""Bodies with too many values are refused before they are validated, with the field and the limit."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _many(what: Any, count: int) -> list[Any]:
         (CHAT, chat_body("x", zzz={str(number): [] for number in range(60_000)}, yyy=_many(0, 60_000)), "yyy", 100_000),
     ],
 )  # fmt: skip
-def test_too_much_of_something(fake_server: Server, path: str, body: dict[str, Any], param: str, limit: int) -> None:
+def test_fields_over_their_limit(fake_server: Server, path: str, body: dict[str, Any], param: str, limit: int) -> None:
     response = fake_server.client.post(path, json=body)
     assert response.status_code == 400, response.text
     error = response.json()["error"]
@@ -69,21 +69,21 @@ def test_too_much_of_something(fake_server: Server, path: str, body: dict[str, A
     assert str(limit) in error["message"]
 
 
-def test_more_mistakes_than_can_be_named(fake_server: Server) -> None:
+def test_a_body_with_too_many_errors(fake_server: Server) -> None:
     response = fake_server.client.post(CHAT, json=chat_body("x", **{f"f{number}": 1 for number in range(50_000)}))
     assert response.status_code == 400
     assert "50000 values" in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES, MESSAGES, NATIVE, "/tokenize", "/lora-adapters"])
-def test_too_deep(fake_server: Server, path: str) -> None:
+def test_a_body_that_is_nested_too_deeply(fake_server: Server, path: str) -> None:
     for body in (b"[" * 1_000_000, b'{"a":' + b"[" * 300 + b"]" * 300 + b"}"):
         response = fake_server.client.post(path, content=body)
         assert response.status_code == 400
         assert "200 levels" in response.json()["error"]["message"]
 
 
-def test_a_call_with_arguments_that_are_too_deep(fake_server: Server) -> None:
+def test_arguments_of_a_call_that_are_nested_too_deeply(fake_server: Server) -> None:
     call = {**_CALL, "function": {"name": "f", "arguments": '{"a":' + "[" * 300 + "]" * 300 + "}"}}
     messages = [_USER, {"role": "assistant", "tool_calls": [call]}]
     response = fake_server.client.post(CHAT, json={"messages": messages})
@@ -99,7 +99,7 @@ _json = st.recursive(
 
 @given(st.dictionaries(st.text(max_size=3), _json, max_size=5), st.integers(0, 60))
 def test_values_are_counted(body: dict[str, Any], most: int) -> None:
-    """Against the plainest count there is."""
+    """Compared with a simple recursive count."""
 
     def count(value: Any) -> int:
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -128,13 +128,13 @@ def test_values_are_counted(body: dict[str, Any], most: int) -> None:
         ("/tokenize", b"{" + b'"content":[1,1,1,1],' * 1_000_000 + b'"content":"x"}'),
     ],
 )
-def test_names_that_are_repeated_are_counted(fake_server: Server, path: str, body: bytes) -> None:
+def test_repeated_names_are_counted(fake_server: Server, path: str, body: bytes) -> None:
     response = fake_server.client.post(path, content=body)
     assert response.status_code == 400
     assert "values, repeated names included" in response.json()["error"]["message"]
 
 
-def test_what_is_within_a_text_is_no_value(fake_server: Server) -> None:
+def test_separators_inside_strings_are_not_counted(fake_server: Server) -> None:
     text = '\\",[{\\\\' * 60_000 + "\\"
     assert fake_server.client.post("/tokenize", json={"content": text}).status_code == 200
     sizes.refuse_bulk(json.dumps({"content": text}).encode(), frozenset())
@@ -144,8 +144,8 @@ def test_what_is_within_a_text_is_no_value(fake_server: Server) -> None:
 
 
 @given(st.lists(st.sampled_from(['"', "\\", ",", "[", "x", "\\\\", '\\"', '","']), max_size=60), st.integers(1, 9))
-def test_separators_are_counted_alike_in_pieces_of_any_size(parts: list[str], piece: int) -> None:
-    """Against a reader of one character after the other."""
+def test_the_count_does_not_depend_on_the_piece_size(parts: list[str], piece: int) -> None:
+    """Compared with a reader of single characters."""
     data = json.dumps(["".join(parts), *parts]).encode()
     expected, quoted, escaped = 0, False, False
     for character in data.decode():

@@ -1,4 +1,4 @@
-"""What systemd is told, by a real server, on a real datagram socket."""
+"""The notifications of a server to systemd, on a datagram socket."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.server import Server
 
 
 class _Systemd:
-    """The end of the socket that systemd would hold."""
+    """The receiving end of the socket."""
 
     def __init__(self, address: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -26,13 +26,13 @@ class _Systemd:
     def close(self) -> None:
         self._socket.close()
 
-    def hear(self) -> dict[str, str]:
+    def receive(self) -> dict[str, str]:
         lines = self._socket.recv(4096).decode().splitlines()
         return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
-    def hear_of(self, name: str) -> dict[str, str]:
-        """The next message about this; what comes before it is about something else."""
-        while name not in (heard := self.hear()):
+    def receive_until(self, name: str) -> dict[str, str]:
+        """The next message with this name. Skips other messages."""
+        while name not in (heard := self.receive()):
             pass
         return heard
 
@@ -49,21 +49,21 @@ def systemd(address: str) -> Iterator[_Systemd]:
     told.close()
 
 
-def test_a_life_as_systemd_hears_of_it(systemd: _Systemd, address: str) -> None:
+def test_ready_reload_watchdog_and_stop_are_reported(systemd: _Systemd, address: str) -> None:
     watchdog = {"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "200000"}
     with Server("-m", "fake:", env=watchdog) as server:
-        assert systemd.hear_of("READY") == {"READY": "1", "STATUS": f"Listening on {server.url}"}
+        assert systemd.receive_until("READY") == {"READY": "1", "STATUS": f"Listening on {server.url}"}
         for _ in range(3):
-            assert systemd.hear_of("WATCHDOG") == {"WATCHDOG": "1"}
+            assert systemd.receive_until("WATCHDOG") == {"WATCHDOG": "1"}
         server.process.send_signal(signal.SIGHUP)
-        assert systemd.hear_of("RELOADING")["MONOTONIC_USEC"].isdigit()
-        assert systemd.hear_of("READY") == {"READY": "1"}
+        assert systemd.receive_until("RELOADING")["MONOTONIC_USEC"].isdigit()
+        assert systemd.receive_until("READY") == {"READY": "1"}
         server.chat("hello")
         (worker,) = server.workers()
         inherited = Path(f"/proc/{worker}/environ").read_bytes()
         assert b"NOTIFY_SOCKET" not in inherited and b"WATCHDOG_USEC" not in inherited
         server.process.send_signal(signal.SIGTERM)
-        assert systemd.hear_of("STOPPING")["STOPPING"] == "1"
+        assert systemd.receive_until("STOPPING")["STOPPING"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -77,13 +77,13 @@ def test_a_life_as_systemd_hears_of_it(systemd: _Systemd, address: str) -> None:
         ({}, None),
     ],
 )
-def test_only_a_watch_that_is_meant_for_us_is_kept(given: dict[str, str], watched: float | None) -> None:
+def test_the_watchdog_of_another_process_is_ignored(given: dict[str, str], watched: float | None) -> None:
     environ = {"NOTIFY_SOCKET": "/nowhere", "HOME": "/", **given}
     assert Notifier.from_environment(environ)._watchdog == watched
     assert environ == {"HOME": "/"}
 
 
 @pytest.mark.parametrize("tell", [Notifier.ready, Notifier.reloading, Notifier.stopping])
-def test_nobody_there_is_no_misfortune(tell: Callable[[Notifier], None], tmp_path: Path) -> None:
+def test_a_missing_socket_is_not_an_error(tell: Callable[[Notifier], None], tmp_path: Path) -> None:
     tell(Notifier())
     tell(Notifier(str(tmp_path / "gone")))

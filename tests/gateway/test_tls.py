@@ -1,4 +1,4 @@
-"""TLS with certificates made on the spot, renewed while connections are open."""
+"""TLS with generated certificates, which are renewed while connections are open."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def _der(cert: Path) -> bytes:
 
 
 def _put(new: Path, place: Path) -> None:
-    """As renewers do: in one step."""
+    """Replace a file atomically, as certificate renewers do."""
     beside = place.with_suffix(".new")
     shutil.copy(new, beside)
     os.replace(beside, place)
 
 
-def test_a_renewed_certificate_is_used_without_dropping_anybody(tmp_path: Path) -> None:
+def test_a_renewed_certificate_keeps_open_connections(tmp_path: Path) -> None:
     key, cert = tmp_path / "live.key", tmp_path / "live.pem"
     old, new = _make(tmp_path, "old"), _make(tmp_path, "new")
     _put(old[0], key)
@@ -69,7 +69,7 @@ def test_a_renewed_certificate_is_used_without_dropping_anybody(tmp_path: Path) 
         assert server.url.startswith("https://")
         assert early.send(GET_HEALTH).answer().status == 200
         assert _shown(server) == _der(old[1])
-        # Half of a new pair is none: the old one stays, and the log says so.
+        # A certificate without its key is not valid: the old pair stays, and the log says so.
         _put(new[1], cert)
         server.process.send_signal(signal.SIGHUP)
         wait_for(lambda: any("was not renewed" in line for line in server.output), 20, "the refusal")
@@ -80,7 +80,7 @@ def test_a_renewed_certificate_is_used_without_dropping_anybody(tmp_path: Path) 
         wait_for(lambda: any("was renewed" in line for line in server.output), 20, "the renewal")
         assert _shown(server) == _der(new[1])
         assert early.send(GET_HEALTH).answer().status == 200
-        # And by itself, without being told.
+        # The server also notices new files without a signal.
         _put(old[0], key)
         _put(old[1], cert)
         wait_for(lambda: _shown(server) == _der(old[1]), 30, "the certificate to be renewed")
@@ -89,7 +89,7 @@ def test_a_renewed_certificate_is_used_without_dropping_anybody(tmp_path: Path) 
 def test_old_versions_of_tls_are_refused(tmp_path: Path) -> None:
     with Server("-m", "fake:", *_flags(*_make(tmp_path, "one"))) as server:
         context = _trusting()
-        context.set_ciphers("DEFAULT:@SECLEVEL=0")  # or the client would not even try
+        context.set_ciphers("DEFAULT:@SECLEVEL=0")  # otherwise the client refuses first
         with pytest.warns(DeprecationWarning, match="TLSv1_1 is deprecated"):
             context.minimum_version = ssl.TLSVersion.TLSv1_1
         with pytest.warns(DeprecationWarning, match="TLSv1_1 is deprecated"):
@@ -103,7 +103,7 @@ def test_old_versions_of_tls_are_refused(tmp_path: Path) -> None:
                 assert wire.send(GET_HEALTH).answer().status == 200
 
 
-def test_what_is_wrong_with_the_files_is_said(tmp_path: Path) -> None:
+def test_errors_of_the_files_are_explained(tmp_path: Path) -> None:
     one, two = _make(tmp_path, "one"), _make(tmp_path, "two")
     secret = _make(tmp_path, "secret", "-passout", "pass:hush")
     empty = tmp_path / "empty.pem"
@@ -124,23 +124,23 @@ def test_what_is_wrong_with_the_files_is_said(tmp_path: Path) -> None:
         assert done.stderr.startswith("paddock: ") and done.stderr.count("\n") == 1
 
 
-def test_strict_transport_security_where_others_can_reach_it(tmp_path: Path) -> None:
+def test_strict_transport_security_unless_loopback(tmp_path: Path) -> None:
     with Server("-m", "fake:", "--host", "0.0.0.0", "--api-key", "k", *_flags(*_make(tmp_path, "one"))) as server:
         with Wire(server.url.replace("0.0.0.0", "127.0.0.1"), _trusting()) as wire:
             assert "max-age" in wire.send(GET_HEALTH).answer().headers["strict-transport-security"]
 
 
-def _quiet_sockets(server: Server, count: int, opened: contextlib.ExitStack) -> list[Wire]:
-    """Connections that say nothing, not even a greeting."""
+def _silent_connections(server: Server, count: int, opened: contextlib.ExitStack) -> list[Wire]:
+    """Connections that send nothing, not even a ClientHello."""
     return [opened.enter_context(Wire(server.url)) for _ in range(count)]
 
 
-def test_a_handshake_that_is_not_finished_ends(tmp_path: Path) -> None:
+def test_an_unfinished_handshake_times_out(tmp_path: Path) -> None:
     env = {"PADDOCK_SERVER__HANDSHAKE_TIMEOUT": "1"}
     with Server("-m", "fake:", *_flags(*_make(tmp_path, "one")), env=env) as server:
         with contextlib.ExitStack() as opened:
-            silent, half = _quiet_sockets(server, 2, opened)
-            half.send(b"\x16\x03\x01\x02")  # the beginning of a greeting
+            silent, half = _silent_connections(server, 2, opened)
+            half.send(b"\x16\x03\x01\x02")  # the beginning of a ClientHello
             assert silent.closed() and half.closed()
             with Wire(server.url, _trusting()) as wire:
                 assert wire.send(GET_HEALTH).answer().status == 200
@@ -152,8 +152,8 @@ def test_handshakes_count_as_connections(tmp_path: Path) -> None:
         descriptors = Path(f"/proc/{server.process.pid}/fd")
         before = len(list(descriptors.iterdir()))
         with contextlib.ExitStack() as opened:
-            silent = _quiet_sockets(server, 300, opened)
-            # The oldest made room for the others: one address has 8.
+            silent = _silent_connections(server, 300, opened)
+            # The oldest ones were closed: the limit of one address is 8.
             assert all(wire.closed() for wire in silent[:-8])
             assert len(list(descriptors.iterdir())) <= before + 16
             with Wire(server.url, _trusting()) as wire:
@@ -163,7 +163,7 @@ def test_handshakes_count_as_connections(tmp_path: Path) -> None:
         assert server.stop() == 0
 
 
-def test_a_request_right_behind_the_handshake(tmp_path: Path) -> None:
+def test_a_request_directly_after_the_handshake(tmp_path: Path) -> None:
     with Server("-m", "fake:", *_flags(*_make(tmp_path, "one"))) as server:
         for _ in range(20):
             with Wire(server.url, _trusting()) as wire:

@@ -1,4 +1,4 @@
-"""Traces as a collector receives them, from a real server."""
+"""Traces of a server, as a collector receives them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _collecting() -> Iterator[Collector]:
             serving.join()
 
 
-def test_a_span_for_each_stage_in_the_callers_trace() -> None:
+def test_each_stage_has_a_span_in_the_trace_of_the_caller() -> None:
     with _collecting() as collector, Server("-m", "fake:delay=0.002", env=collector.environment) as server:
         header = {"traceparent": f"00-{TRACE}-{CALLER}-01"}
         body = chat_body("hello", seed=1, max_tokens=20)
@@ -91,7 +91,7 @@ def test_a_span_for_each_stage_in_the_callers_trace() -> None:
         assert [span.name for span in stages] == [
             *("wait for model", "prepare prompt", "queue", "prompt", "generation"),
         ]
-        # One after another, from the beginning to the end.
+        # Each stage starts when the previous one ends.
         assert stages[0].start_time_unix_nano == chat.start_time_unix_nano
         for before, after in pairwise(stages):
             assert before.end_time_unix_nano == after.start_time_unix_nano
@@ -100,7 +100,7 @@ def test_a_span_for_each_stage_in_the_callers_trace() -> None:
         assert collector.resources[0]["service.name"] == "paddock"
 
 
-def test_streams_errors_and_other_routes_have_theirs() -> None:
+def test_streams_errors_and_other_routes_have_spans() -> None:
     with _collecting() as collector:
         environment = collector.environment | {"OTEL_SERVICE_NAME": "stable"}
         with Server("-m", "fake:", env=environment) as server:
@@ -110,7 +110,7 @@ def test_streams_errors_and_other_routes_have_theirs() -> None:
             server.client.post("/v1/completions", json={"prompt": "x", "max_tokens": 2})
             server.client.post("/v1/chat/completions", json=chat_body("crash: now"))
             server.client.get("/metrics")
-        # What was left when it stopped has been sent.
+        # The server sends the remaining spans when it stops.
         assert collector.resources[0]["service.name"] == "stable"
         assert len(collector.named("POST /v1/chat/completions")) == 2
         completed, crashed = collector.named("chat fake")
@@ -120,7 +120,7 @@ def test_streams_errors_and_other_routes_have_theirs() -> None:
         assert not collector.named("GET /metrics")
 
 
-def test_a_trace_that_its_caller_does_not_keep_is_not_kept_here() -> None:
+def test_an_unsampled_trace_is_not_exported() -> None:
     with _collecting() as collector:
         with Server("-m", "fake:", env=collector.environment) as server:
             header = {"traceparent": f"00-{TRACE}-{CALLER}-00"}
@@ -128,8 +128,8 @@ def test_a_trace_that_its_caller_does_not_keep_is_not_kept_here() -> None:
         assert not collector.spans
 
 
-def test_without_its_variables_nothing_is_imported() -> None:
-    """FastAPI itself imports the interface, where it is there."""
+def test_without_its_variables_opentelemetry_is_not_imported() -> None:
+    """The SDK. FastAPI itself imports the API package if it is installed."""
     code = (
         "import sys, paddock.gateway, paddock.gateway.ops.telemetry as t; assert t.open_tracing({}) is None; "
         "assert not any(name.startswith('opentelemetry.sdk') for name in sys.modules)"
@@ -147,5 +147,5 @@ def test_without_its_variables_nothing_is_imported() -> None:
         {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
     ],
 )
-def test_no_traces_where_they_are_not_wanted_or_cannot_be_sent(environ: dict[str, str]) -> None:
+def test_traces_are_disabled_or_not_possible(environ: dict[str, str]) -> None:
     assert open_tracing(environ) is None
