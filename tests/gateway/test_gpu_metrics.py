@@ -76,7 +76,7 @@ def test_concurrent_scrapes_call_the_driver_once() -> None:
 
     async def scenario() -> list[Sequence[Gpu]]:
         gpus = Gpus(lambda: reader)
-        return await asyncio.gather(*(gpus.look() for _ in range(20)))
+        return await asyncio.gather(*(gpus.sample() for _ in range(20)))
 
     assert asyncio.run(scenario()) == [(H200,)] * 20
     assert reader.calls == 1
@@ -92,7 +92,7 @@ def test_a_missing_library_is_not_searched_at_every_scrape() -> None:
     async def scenario() -> None:
         gpus = Gpus(missing)
         for _ in range(3):
-            assert await gpus.look() == ()
+            assert await gpus.sample() == ()
 
     asyncio.run(scenario())
     assert len(tried) == 1
@@ -111,11 +111,11 @@ def test_a_hanging_driver_uses_one_thread_and_delays_one_scrape() -> None:
     async def scenario() -> None:
         gpus = Gpus(lambda: reader, patience=0.01)
         before = threading.active_count()
-        assert [await gpus.look() for _ in range(3)] == [()] * 3
+        assert [await gpus.sample() for _ in range(3)] == [()] * 3
         assert threading.active_count() == before + 1
         release.set()
         patient = Gpus(lambda: reader)
-        assert await patient.look() == (H200,)
+        assert await patient.sample() == (H200,)
 
     asyncio.run(scenario())
 

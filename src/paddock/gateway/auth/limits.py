@@ -107,7 +107,7 @@ class Limits:
         return self._tokens is not None
 
     def reserve(self, answers: int, tokens: int, now: float) -> int:
-        """Count an admitted request as so many concurrent answers, and take the tokens that it may use.
+        """Count an admitted request as `answers` concurrent answers, and take the tokens that it may use.
 
         Returns how many tokens were taken: for a single answer at most a minute's allowance; what it uses beyond is a
         debt. Raises `RateLimitExceeded` if it would fit later, and `InvalidRequest` if it never would; then nothing has

@@ -1,6 +1,6 @@
 """`GET /live`: what the server is doing, as events, for the web page. It loads no model and resets no idle timer.
 
-The shapes are those of web/src/api/live.ts.
+web/src/api/live.ts declares the same types.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def _model(model: ModelSnapshot, caller: Caller) -> LiveModel:
     return LiveModel(
         id=status.model.name,
         kind=model.facts.kind or "generation",
-        # An unloading model counts as loaded until it is gone.
+        # A model counts as loaded until it is unloaded.
         state="failed" if reason else "loaded" if status.state == "unloading" else status.state,
         progress=status.progress if status.state == "loading" else None,
         reason=reason,

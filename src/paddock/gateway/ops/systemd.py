@@ -30,22 +30,22 @@ class Notifier:
         return cls(address, int(period) / _MICROSECONDS if watched else None)
 
     def ready(self, *, listening_on: str | None = None) -> None:
-        """At first with an address, and again after each `reloading`."""
-        self._tell("READY=1", *(() if listening_on is None else (f"STATUS=Listening on {listening_on}",)))
+        """Called with an address at the start, and without one after each `reloading`."""
+        self._notify("READY=1", *(() if listening_on is None else (f"STATUS=Listening on {listening_on}",)))
 
     def reloading(self) -> None:
-        self._tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        self._notify("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        self._tell("STOPPING=1", "STATUS=Finishing what is under way")
+        self._notify("STOPPING=1", "STATUS=Finishing running requests")
 
     async def keep_alive(self) -> None:
         """Notify the watchdog twice in each period, from the event loop."""
         while self._address is not None and self._watchdog is not None:
-            self._tell("WATCHDOG=1")
+            self._notify("WATCHDOG=1")
             await asyncio.sleep(self._watchdog / 2)
 
-    def _tell(self, *lines: str) -> None:
+    def _notify(self, *lines: str) -> None:
         if self._address is None:
             return
         # A name that starts with @ is an abstract socket, which starts with a zero byte.

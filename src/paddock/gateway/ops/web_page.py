@@ -156,11 +156,11 @@ async def send_file(request: Request, file: StaticFile | None) -> Response:
 
 def _takes_gzip(accepted: str) -> bool:
     """Whether `Accept-Encoding` allows gzip, by name or by `*`."""
-    said = {}
+    allowed = {}
     for item in accepted.lower().split(","):
         name, _, parameter = item.partition(";")
-        said[name.strip()] = re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", parameter) is None
-    return said.get("gzip", said.get("*", False))
+        allowed[name.strip()] = re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", parameter) is None
+    return allowed.get("gzip", allowed.get("*", False))
 
 
 def _knows(tags: str, tag: str) -> bool:

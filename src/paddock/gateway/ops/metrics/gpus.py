@@ -13,7 +13,7 @@ import structlog
 from paddock.gateway.ops.metrics.nvml import Gpu, Nvml, NvmlError
 
 _log = structlog.get_logger(__name__)
-_BELIEVED = 1.0
+_SAMPLE_SECONDS = 1.0
 """Seconds for which a sample is reused."""
 _PATIENCE = 2.0
 """Seconds that a scrape waits for a sample."""
@@ -37,20 +37,20 @@ class Gpus:
         self._until = float("-inf")
         """When another sample is due, by the monotonic clock."""
         self._pending: asyncio.Future[None] | None = None
-        self._asked = 0.0
-        """When the driver was asked last."""
+        self._called = 0.0
+        """When the driver was called last."""
 
-    async def look(self) -> Sequence[Gpu]:
-        """Of now, or of a second ago. None of them where there is no NVML, or it does not answer in time."""
+    async def sample(self) -> Sequence[Gpu]:
+        """The GPUs, at most a second old. Empty without NVML, or if it does not answer in time."""
         if time.monotonic() < self._until:
             return self._sample
         if self._pending is None or self._pending.done():
             loop = asyncio.get_running_loop()
-            self._pending, self._asked = loop.create_future(), time.monotonic()
-            # A daemon, and not of the loop's own threads: one that hangs in the driver must not keep the server alive.
+            self._pending, self._called = loop.create_future(), time.monotonic()
+            # A daemon thread: a call that hangs in the driver must not keep the server alive.
             threading.Thread(target=self._read, args=(loop, self._pending), name="nvml", daemon=True).start()
-        # From when it was asked: while it hangs, later scrapes do not wait at all.
-        left = max(0.0, self._asked + self._patience - time.monotonic())
+        # Counted from the call: while the driver hangs, later scrapes do not wait.
+        left = max(0.0, self._called + self._patience - time.monotonic())
         done, _ = await asyncio.wait([self._pending], timeout=left)
         return self._sample if done else ()
 
@@ -58,7 +58,7 @@ class Gpus:
         try:
             if self._reader is None:
                 self._reader = self._open()
-            self._sample, self._until = self._reader.read(), time.monotonic() + _BELIEVED
+            self._sample, self._until = self._reader.read(), time.monotonic() + _SAMPLE_SECONDS
         except NvmlError as error:
             _log.debug("cannot query GPUs", error=str(error))
             self._reader, self._sample, self._until = None, (), time.monotonic() + _RETRY

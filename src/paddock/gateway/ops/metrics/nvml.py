@@ -1,7 +1,6 @@
-"""NVIDIA's management library, as much of it as the metrics need: who the GPUs are, how busy, how full.
+"""The part of NVIDIA's management library that the metrics need: names, utilization and memory of the GPUs.
 
-The driver brings `libnvidia-ml.so.1`; nothing has to be installed. Calls may block for seconds, so they belong on a
-thread of their own (`gpus.py`).
+The driver installs `libnvidia-ml.so.1`. Calls may block for seconds, so `gpus.py` runs them on a thread.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from dataclasses import dataclass
 
 _LIBRARY = "libnvidia-ml.so.1"
 _TEXT = 96
-"""Bytes of a name or a UUID, with the zero that ends it: as many as NVML ever writes."""
+"""The largest size of a name or a UUID in bytes, with the final zero."""
 
 
 class NvmlError(Exception):
-    """There is no NVML here, or it reports an error."""
+    """NVML is missing, or reports an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +23,8 @@ class Gpu:
     name: str
     uuid: str
     utilization: float | None
-    """Share of the last moments in which a kernel ran. None where NVML does not tell, as on parts of a GPU (MIG)."""
+    """Share of the last sample period in which a kernel ran. None if NVML does not report it, as for parts of a GPU
+    (MIG)."""
     memory_used: int
     memory_total: int
 
@@ -38,7 +38,7 @@ class _Memory(ctypes.Structure):
 
 
 class Nvml:
-    """Opened on creation, for the life of the process. Raises NvmlError, now and later."""
+    """Opened once per process. The constructor and `read` raise `NvmlError`."""
 
     def __init__(self) -> None:
         try:

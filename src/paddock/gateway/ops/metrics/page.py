@@ -18,7 +18,7 @@ from paddock.gateway.http.request_counts import HTTPCounts
 from paddock.gateway.ops.metrics.collecting import Point, Points, collect
 from paddock.gateway.ops.metrics.families import FAMILIES
 from paddock.gateway.ops.metrics.gpus import Gpus
-from paddock.gateway.ops.metrics.processes import look_at
+from paddock.gateway.ops.metrics.processes import read_processes
 from paddock.gateway.ops.metrics.rendering import CONTENT_TYPE, render
 from paddock.tally import Histogram
 
@@ -61,9 +61,9 @@ class MetricsPage:
 
     async def _points(self) -> Points:
         processes = await asyncio.to_thread(
-            look_at, [status.pid for status in self._fleet.worker_statuses() if status.pid]
+            read_processes, [status.pid for status in self._fleet.worker_statuses() if status.pid]
         )
-        return collect(self._fleet, self._http, processes, await self._gpus.look())
+        return collect(self._fleet, self._http, processes, await self._gpus.sample())
 
 
 def _plain(value: float | Histogram) -> float | Histogram:

@@ -25,13 +25,13 @@ class Processes:
     workers: dict[int, Process]
 
 
-def look_at(pids: Iterable[int]) -> Processes:
-    """Those that there still are."""
-    found = {pid: process for pid in pids if (process := _look(pid)) is not None}
+def read_processes(pids: Iterable[int]) -> Processes:
+    """Processes that have ended are left out."""
+    found = {pid: process for pid in pids if (process := _read(pid)) is not None}
     return Processes(host_memory_available(), found)
 
 
-def _look(pid: int) -> Process | None:
+def _read(pid: int) -> Process | None:
     try:
         process = psutil.Process(pid)
         memory = process.memory_info()
