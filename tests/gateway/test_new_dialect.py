@@ -25,7 +25,8 @@ from paddock.fleet import Fleet, Generation, Rules, open_catalogue
 from paddock.gateway import app as application
 from paddock.gateway.auth.gate import Gate
 from paddock.gateway.auth.usage import UsageBook
-from paddock.gateway.dialects import DIALECTS, Dialect, Services
+from paddock.gateway.dialects import DIALECTS
+from paddock.gateway.dialects.dialect import Dialect, Services
 from paddock.gateway.generation.endpoint import Endpoint
 from paddock.gateway.generation.fields import GenerationFields
 from paddock.gateway.generation.generations import whole

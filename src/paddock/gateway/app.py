@@ -21,7 +21,8 @@ from paddock.gateway.auth.limits import HEADERS
 from paddock.gateway.auth.origin_guard import OriginGuard, Origins, cross_origin
 from paddock.gateway.auth.permissions import needs_of_endpoints, needs_of_routes
 from paddock.gateway.auth.usage import UsageBook, usage_routes
-from paddock.gateway.dialects import DIALECTS, Dialect, Services, declared_permissions
+from paddock.gateway.dialects import DIALECTS, declared_permissions
+from paddock.gateway.dialects.dialect import Dialect, Services
 from paddock.gateway.http.access_log import AccessLog
 from paddock.gateway.http.bodies import BodyRules
 from paddock.gateway.http.body_budget import BodyBudget

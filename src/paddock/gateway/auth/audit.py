@@ -122,12 +122,11 @@ class AuditLog:
 
     def _follow_rotation(self) -> None:
         """Open a new file if the old one was moved away, as logrotate does."""
-        ours = os.fstat(self._file)
         try:
-            there = os.lstat(self._path)
+            is_same = os.path.samestat(os.fstat(self._file), os.lstat(self._path))
         except FileNotFoundError:
-            there = None
-        if there is None or (there.st_ino, there.st_dev) != (ours.st_ino, ours.st_dev):
+            is_same = False
+        if not is_same:
             opened = self._open()
             os.close(self._file)
             self._file = opened

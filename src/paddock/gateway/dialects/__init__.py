@@ -8,15 +8,13 @@ from typing import Final
 from paddock.gateway.auth.permissions import Permissions
 from paddock.gateway.dialects.admin import ADMIN
 from paddock.gateway.dialects.anthropic import ANTHROPIC
-from paddock.gateway.dialects.dialect import Dialect, Services
+from paddock.gateway.dialects.dialect import Dialect
 from paddock.gateway.dialects.llama import LLAMA
 from paddock.gateway.dialects.openai import OPENAI
 from paddock.gateway.dialects.responses import RESPONSES
 
 # Routes are matched in this order: first those that answer fastest.
 DIALECTS: Final[Sequence[Dialect]] = (LLAMA, OPENAI, RESPONSES, ANTHROPIC, ADMIN)
-
-__all__ = ["DIALECTS", "Dialect", "Services", "declared_permissions"]
 
 
 def declared_permissions(dialects: Sequence[Dialect] = DIALECTS) -> list[Permissions]:

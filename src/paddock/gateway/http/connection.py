@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import msgspec
 import structlog
@@ -38,12 +38,6 @@ _MOST_PIPELINED_BYTES = 64 * 1024
 """Bytes of the bodies of pipelined requests."""
 
 
-class Guest(Protocol):
-    """An entry of the connection table."""
-
-    def make_room(self) -> None: ...
-
-
 def bounded_protocol(limits: ConnectionLimits) -> type[Connection]:
     """The protocol class for one server. uvicorn creates an instance for each connection."""
 
@@ -57,13 +51,13 @@ def bounded_protocol(limits: ConnectionLimits) -> type[Connection]:
 
 class Connection(HttpToolsProtocol):
     _settings: ClassVar[ServerSettings]
-    _table: ClassVar[ConnectionTable[Guest]]
+    _table: ClassVar[ConnectionTable[Connection]]
     _requests: ClassVar[RequestTable]
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self.on_made: Callable[[], None] = lambda: None
-        """Called when the connection is established."""
+        self.handshake: asyncio.Task[None] | None = None
+        """The TLS handshake until it is complete. Such a connection is counted when it is accepted."""
         self._in_head = False
         self._has_request = False
         """Whether a request has been received."""
@@ -82,17 +76,18 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.on_made()
-        try:
-            self.enter(network_of(self.client[0]) if self.client is not None else "", self)
-        except TooManyConnections as error:
-            self._refuse_connection(error)
-            return
+        handshake, self.handshake = self.handshake, None
+        if handshake is None:
+            try:
+                self.enter(network_of(self.client[0]) if self.client is not None else "")
+            except TooManyConnections as error:
+                self._refuse_connection(error)
+                return
         self._set_timer("head", self._settings.header_timeout, self._on_head_timeout)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self.leave(self)
+        self.leave()
         while self._entries:
             self._entries.popleft().release()
         self._unset_keepalive_if_required()
@@ -121,6 +116,9 @@ class Connection(HttpToolsProtocol):
         self._cancel_timer("write")
 
     def shutdown(self) -> None:
+        if self.handshake is not None:
+            self.make_room()
+            return
         super().shutdown()
         self._abort_later()
 
@@ -209,21 +207,24 @@ class Connection(HttpToolsProtocol):
 
     # ── internals ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def enter(self, address: str, guest: Guest) -> None:
+    def enter(self, address: str) -> None:
         """Count a new connection, and close another if necessary. Raises `TooManyConnections`."""
-        evicted = self._table.add(guest, address)
-        self.connections.add(guest)  # type: ignore[arg-type]  # uvicorn calls `shutdown` only
+        evicted = self._table.add(self, address)
+        self.connections.add(self)
         if evicted is not None:
             evicted.make_room()
 
-    def leave(self, guest: Guest) -> None:
-        self._table.leave(guest)
-        self.connections.discard(guest)
+    def leave(self) -> None:
+        self._table.leave(self)
+        self.connections.discard(self)
 
     def make_room(self) -> None:
         """Close this idle connection, because another one needs its place."""
-        self.leave(self)
-        self.transport.abort()
+        self.leave()
+        if self.handshake is not None:
+            self.handshake.cancel()
+        else:
+            self.transport.abort()
 
     def _is_closed(self) -> bool:
         return self._refusal is not None or self.transport.is_closing()

@@ -65,12 +65,10 @@ class TLSListener:
 
     def _begin(self, sock: socket.socket, address: str) -> None:
         connection = self._make()
-        handshake = Handshake(connection)
-        connection.enter(address, handshake)
-        connection.on_made = handshake.leave
-        handshake.task = asyncio.get_running_loop().create_task(self._shake_hands(sock, connection, handshake))
+        connection.enter(address)
+        connection.handshake = asyncio.get_running_loop().create_task(self._shake_hands(sock, connection))
 
-    async def _shake_hands(self, sock: socket.socket, connection: Connection, handshake: Handshake) -> None:
+    async def _shake_hands(self, sock: socket.socket, connection: Connection) -> None:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection, sock, ssl=self._context, ssl_handshake_timeout=self._timeout
@@ -78,24 +76,5 @@ class TLSListener:
         except OSError as error:  # includes ssl.SSLError and timeouts
             _log.debug("no TLS handshake", reason=str(error))
         finally:
-            handshake.leave()
-
-
-class Handshake:
-    """A connection whose handshake is not complete."""
-
-    task: asyncio.Task[None] | None = None
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def leave(self) -> None:
-        """The handshake has ended. May be called more than once."""
-        self._connection.leave(self)
-
-    def make_room(self) -> None:
-        self.leave()
-        if self.task is not None:
-            self.task.cancel()
-
-    shutdown = make_room
+            if connection.handshake is not None:  # not complete
+                connection.leave()
