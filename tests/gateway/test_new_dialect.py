@@ -23,8 +23,6 @@ from pydantic import Field
 from paddock.config import load_settings
 from paddock.fleet import Fleet, Generation, Rules, open_catalogue
 from paddock.gateway import app as application
-from paddock.gateway.auth.gate import Gate
-from paddock.gateway.auth.usage import UsageBook
 from paddock.gateway.dialects import DIALECTS
 from paddock.gateway.dialects.dialect import Dialect, Services
 from paddock.gateway.generation.endpoint import Endpoint
@@ -34,7 +32,6 @@ from paddock.gateway.http.fields import Unsupported
 from paddock.gateway.http.framing import NDJSON
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON
-from paddock.gateway.ops.reload import Reloader
 from paddock.gateway.ops.tracing import Tracing
 from paddock.types import ChatPrompt, GenerateRequest
 
@@ -137,12 +134,9 @@ def toy() -> Iterator[Toy]:
 
     async def start() -> tuple[Fleet, httpx.AsyncClient]:
         fleet = Fleet(open_catalogue(settings.model_manager), Rules.of(settings.model_manager))
-        usage = UsageBook()
-        gate = Gate([], usage)
-        reloader = Reloader(fleet, gate, settings, lambda: settings)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(application, "open_tracing", lambda: Tracing(provider))
-            app = application.create_app(settings.server, fleet, reloader, gate, usage, [*DIALECTS, TOY])
+            app = application.create_app(settings, fleet, lambda: settings, dialects=[*DIALECTS, TOY])
         return fleet, httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost", timeout=60)
 
     with asyncio.Runner() as runner:

@@ -17,11 +17,8 @@ from starlette.routing import Route
 from paddock.config import ServerSettings, Settings
 from paddock.fleet import Catalogue, Fleet
 from paddock.gateway.app import create_app
-from paddock.gateway.auth.gate import Gate
 from paddock.gateway.auth.permissions import Need, needs_of_endpoints, needs_of_routes
-from paddock.gateway.auth.usage import UsageBook
 from paddock.gateway.dialects import declared_permissions
-from paddock.gateway.ops.reload import Reloader
 from tests.server import Server, wait_for
 
 NEEDS = needs_of_routes(ServerSettings(), declared_permissions())
@@ -32,9 +29,7 @@ METRICS = "GET /metrics"
 
 def _app() -> FastAPI:
     async def create() -> FastAPI:
-        settings, usage = Settings(), UsageBook()
-        fleet, gate = Fleet(Catalogue([])), Gate([], usage)
-        return create_app(settings.server, fleet, Reloader(fleet, gate, settings, lambda: settings), gate, usage)
+        return create_app(Settings(), Fleet(Catalogue([])), Settings)
 
     return asyncio.run(create())
 

@@ -9,11 +9,8 @@ from fastapi import FastAPI
 from paddock.config import load_settings
 from paddock.fleet import Fleet, Rules, open_catalogue
 from paddock.gateway.app import create_app
-from paddock.gateway.auth.gate import Gate
 from paddock.gateway.auth.permissions import needs_of_routes
-from paddock.gateway.auth.usage import UsageBook
 from paddock.gateway.dialects import declared_permissions
-from paddock.gateway.ops.reload import Reloader
 
 _HEADER = """\
 # Routes
@@ -65,6 +62,4 @@ def _app() -> FastAPI:
     """The application of a server with the fake model. Nothing is started."""
     settings = load_settings(flags={"model_manager.model": "fake:"}, environ={})
     fleet = Fleet(open_catalogue(settings.model_manager), Rules.of(settings.model_manager))
-    usage = UsageBook()
-    gate = Gate([], usage)
-    return create_app(settings.server, fleet, Reloader(fleet, gate, settings, lambda: settings), gate, usage)
+    return create_app(settings, fleet, lambda: settings)

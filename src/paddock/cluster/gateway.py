@@ -15,16 +15,7 @@ from paddock.cluster.response_batching import BatchedResponses
 from paddock.config import Settings
 from paddock.errors import PaddockError, StartupError
 from paddock.fleet import Fleet, Rules, open_catalogue
-from paddock.gateway import (
-    ConnectionLimits,
-    Gate,
-    MetricsPage,
-    Reloader,
-    RequestLimits,
-    UsageBook,
-    create_app,
-    read_keys,
-)
+from paddock.gateway import ConnectionLimits, MetricsPage, RequestLimits, create_app
 
 _METRICS_TIMEOUT = 5.0
 """Seconds that the other gateways have to return their metrics."""
@@ -55,14 +46,12 @@ class ClusterGateway:
         self._gateways = serve.get_deployment_handle(GATEWAY, app_name=name)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        usage = UsageBook()
-        server = self._settings.server
-        gate = Gate(read_keys(server, gateways=self._settings.cluster.gateways), usage)
-        reloader = Reloader(self._fleet, gate, self._settings, _no_reload)
-        app = create_app(server, self._fleet, reloader, gate, usage)
+        app = create_app(self._settings, self._fleet, _no_reload, gateways=self._settings.cluster.gateways)
         self._page: MetricsPage = app.state.metrics_page
         self._page.gather = self._gather
-        app.add_middleware(RequestLimits, limits=ConnectionLimits.of(server), error_formats=app.state.error_formats)
+        app.add_middleware(
+            RequestLimits, limits=ConnectionLimits.of(self._settings.server), error_formats=app.state.error_formats
+        )
         app.add_middleware(BatchedResponses)
         return app
 

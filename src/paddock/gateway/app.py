@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -12,11 +12,12 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from paddock import __version__
-from paddock.config import ServerSettings
+from paddock.config import ServerSettings, Settings
 from paddock.errors import PaddockError
 from paddock.fleet import Fleet
 from paddock.gateway.auth.audit import AuditLog
 from paddock.gateway.auth.gate import Gate
+from paddock.gateway.auth.keys import read_keys
 from paddock.gateway.auth.limits import HEADERS
 from paddock.gateway.auth.origin_guard import OriginGuard, Origins, cross_origin
 from paddock.gateway.auth.permissions import needs_of_endpoints, needs_of_routes
@@ -40,13 +41,20 @@ from paddock.hosts import is_loopback
 
 
 def create_app(
-    settings: ServerSettings,
+    configuration: Settings,
     fleet: Fleet,
-    reloader: Reloader,
-    gate: Gate,
-    usage: UsageBook,
+    reread: Callable[[], Settings],
+    *,
+    gateways: int = 1,
     dialects: Sequence[Dialect] = DIALECTS,
 ) -> FastAPI:
+    """The application of a gateway. A reload calls `reread` for the new settings. With several `gateways` each enforces
+    its share of the limits of keys. Raises `StartupError`.
+    """
+    settings = configuration.server
+    usage = UsageBook()
+    gate = Gate(read_keys(settings, gateways=gateways), usage)
+    reloader = Reloader(fleet, gate, configuration, reread)
     tracing = open_tracing()
     audit = AuditLog(settings.audit_log) if settings.audit_log is not None else None
 
@@ -63,6 +71,7 @@ def create_app(
         title="Paddock", version=__version__, lifespan=lifespan, dependencies=[Depends(gate)], openapi_url=None
     )
     app.state.audit = audit
+    app.state.reloader = reloader
     bodies = BodyBudget(settings.body_budget)
     app.state.body_rules = BodyRules(
         settings.body_timeout,

@@ -21,9 +21,6 @@ from paddock.config import ServerSettings, Settings
 from paddock.errors import PaddockError, StartupError
 from paddock.fleet import Fleet, Model, Rules, open_catalogue
 from paddock.gateway.app import create_app
-from paddock.gateway.auth.gate import Gate
-from paddock.gateway.auth.keys import read_keys
-from paddock.gateway.auth.usage import UsageBook
 from paddock.gateway.http.connection import bounded_protocol
 from paddock.gateway.http.connection_slots import ConnectionLimits
 from paddock.gateway.http.handshakes import TLSListener
@@ -60,13 +57,10 @@ def serve(
     folder = settings.server.slot_save_path
     if folder is not None and not folder.is_dir():
         raise StartupError(f"the folder for saved slots {folder} does not exist")
-    usage = UsageBook()
-    gate = Gate(read_keys(settings.server), usage)
     certificate = Certificate.of(settings.server)
     sock = _bind(settings.server)
     fleet = Fleet(catalogue, Rules.of(settings.model_manager))
-    reloader = Reloader(fleet, gate, settings, reread or (lambda: settings))
-    app = create_app(settings.server, fleet, reloader, gate, usage)
+    app = create_app(settings, fleet, reread or (lambda: settings))
     url = f"{'http' if certificate is None else 'https'}://{_authority(sock)}"
     notifier = Notifier.from_environment(os.environ)
 
@@ -75,7 +69,7 @@ def serve(
         notifier.ready(listening_on=url)
 
     with sock:
-        server = _Server(settings, app, fleet, reloader, notifier, certificate, listening)
+        server = _Server(settings, app, fleet, notifier, certificate, listening)
         server.run(sockets=[sock])
     if server.failure is not None:
         raise server.failure
@@ -89,7 +83,6 @@ class _Server(uvicorn.Server):
         settings: Settings,
         app: FastAPI,
         fleet: Fleet,
-        reloader: Reloader,
         notifier: Notifier,
         certificate: Certificate | None,
         on_listening: Callable[[], None],
@@ -98,14 +91,16 @@ class _Server(uvicorn.Server):
         self._settings = settings.server
         self._app = app
         self._fleet = fleet
-        self._reloader = reloader
+        self._reloader: Reloader = app.state.reloader
         self._notifier = notifier
         self._certificate = certificate
         self._on_listening = on_listening
         self._watches = [] if certificate is None else [certificate.watch]
         manager = settings.model_manager
         if manager.model is None and manager.models_directory is not None and manager.watch_interval:
-            self._watches.append(FolderWatch(manager.models_directory, manager.watch_interval, reloader.rescan).run)
+            self._watches.append(
+                FolderWatch(manager.models_directory, manager.watch_interval, self._reloader.rescan).run
+            )
         self._watching: list[asyncio.Task[None]] = []
         self._reloading: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
