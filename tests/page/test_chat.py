@@ -27,9 +27,9 @@ THINKING_TEMPLATE = """\
 def test_a_first_chat_with_a_real_model(page: Page, demo_server: Server) -> None:
     page.goto(demo_server.url)
     expect(composer(page)).to_be_focused()
-    page.get_by_role("button", name="Settings of the answers").click()
+    page.get_by_role("button", name="Settings for answers").click()
     expect(page.get_by_label("Temperature")).to_have_attribute("placeholder", "0.8")
-    page.get_by_label("Most tokens").fill("24")
+    page.get_by_label("Max tokens").fill("24")
     page.get_by_label("Temperature").fill("0")
     page.get_by_role("button", name="Done").click()
     ask(page, "What is the capital of France?")
@@ -59,7 +59,7 @@ def test_what_is_sent_before_the_models_are_known_goes_when_they_are(page: Page,
     page.goto(fake_server.url)
     composer(page).fill("say: early")
     composer(page).press("Enter")
-    expect(page.get_by_role("alert")).to_contain_text("as soon as they are")
+    expect(page.get_by_role("alert")).to_contain_text("The message is sent when")
     expect(composer(page)).to_have_value("say: early")
     for route in held:
         route.continue_()
@@ -223,17 +223,17 @@ def test_answers_follow_a_schema_and_bad_ones_are_not_sent(page: Page, fake_serv
     }
     page.goto(fake_server.url)
     open_settings(page)
-    page.get_by_label("JSON schema of the answers").fill("{")
+    page.get_by_label("JSON schema for answers").fill("{")
     page.keyboard.press("Escape")
     ask(page, "A number, please.")
     expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("Not JSON")
     expect(answers(page)).to_have_count(0)
-    page.get_by_label("JSON schema of the answers").fill(json.dumps(schema))
+    page.get_by_label("JSON schema for answers").fill(json.dumps(schema))
     page.get_by_role("button", name="Done").click()
     composer(page).press("Enter")
     assert json.loads(text_of(answered(page)).inner_text()).keys() == {"n"}
     open_settings(page)
-    page.get_by_label("JSON schema of the answers").fill(
+    page.get_by_label("JSON schema for answers").fill(
         '{"type": "object", "properties": {"n": {"not": {"minimum": 1}}}}'
     )
     page.get_by_role("button", name="Done").click()

@@ -34,7 +34,7 @@ def test_searching(page: Page, fake_server: Server) -> None:
     entries(page).get_by_role("link").click()
     expect(text_of(answered(page))).to_have_text("a mare under an oak")
     page.get_by_label("Search the history").fill("saddle")
-    expect(page.get_by_text("Nothing has these words.")).to_be_visible()
+    expect(page.get_by_text("No conversation matches.")).to_be_visible()
     page.get_by_label("Search the history").fill("")
     expect(entries(page)).to_have_count(2)
 

@@ -109,11 +109,11 @@ def test_nothing_is_asked_while_the_tab_is_hidden(page: Page, busy_server: Serve
 def test_a_model_is_loaded_and_unloaded(page: Page) -> None:
     with Server("-m", "fake:") as server:
         look(page, server)
-        expect(page.get_by_role("heading", level=1)).to_contain_text("Nothing is loaded")
+        expect(page.get_by_role("heading", level=1)).to_contain_text("No model is loaded")
         page.get_by_role("button", name="Load fake").click()
         expect(page.get_by_role("heading", level=1)).to_contain_text("fake is loaded")
         page.get_by_role("button", name="Unload fake").click()
-        expect(page.get_by_role("heading", level=1)).to_contain_text("Nothing is loaded")
+        expect(page.get_by_role("heading", level=1)).to_contain_text("No model is loaded")
 
 
 def test_why_a_model_cannot_be_loaded(page: Page, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_another_server_in_its_place(page: Page) -> None:
     expect(verdict).to_contain_text("fake is loaded")
     with Server("-m", "fake:", "--port", port):
         is_live(page)
-        expect(verdict).to_contain_text("Nothing is loaded")
+        expect(verdict).to_contain_text("No model is loaded")
 
 
 def test_a_key_that_may_not(context: BrowserContext, tmp_path: Path) -> None:
@@ -153,9 +153,9 @@ def test_a_key_that_may_not(context: BrowserContext, tmp_path: Path) -> None:
         with server.client.stream("POST", "/v1/chat/completions", json=body, headers=boss):
             look(page, server)
             page.get_by_role("button", name="Load other").click()
-            expect(page.get_by_role("alert")).to_contain_text("It takes an admin's key to load models")
+            expect(page.get_by_role("alert")).to_contain_text("An admin key is required to load models")
             page.get_by_role("treeitem").first.hover()
-            expect(page.locator(".explanation")).to_contain_text("You may not see its text")
+            expect(page.locator(".explanation")).to_contain_text("Its text is hidden from your key")
             expect(page.get_by_role("main")).not_to_contain_text("grey mare")
 
 

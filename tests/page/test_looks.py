@@ -45,7 +45,7 @@ def test_axe_finds_nothing_serious(browser: Browser, fake_server: Server, scheme
         page.get_by_role("button", name="Choose a model").click()
         assert serious_findings(page) == []
         page.keyboard.press("Escape")
-        page.get_by_role("button", name="Settings of the answers").click()
+        page.get_by_role("button", name="Settings for answers").click()
         assert serious_findings(page) == []
         page.keyboard.press("Escape")
         if size == "phone":
@@ -83,7 +83,7 @@ def test_colours_follow_the_system_or_the_person(page: Page, fake_server: Server
     page.emulate_media(color_scheme="dark")
     page.goto(fake_server.url)
     assert dark()
-    page.get_by_role("button", name="Colours: as the system has them").click()
+    page.get_by_role("button", name="Colours: system setting").click()
     assert not dark()
     page.reload()
     assert not dark()

@@ -56,10 +56,10 @@ def complete(page: Page) -> str:
 def test_a_completion_and_its_commands(page: Page, fake_server: Server) -> None:
     page.goto(f"{fake_server.url}/#/playground")
     page.get_by_label("Prompt").fill(PROMPT)
-    page.get_by_label("Most tokens").fill("40")
+    page.get_by_label("Max tokens").fill("40")
     page.get_by_label("Seed").fill("7")
     page.get_by_label("Top k").fill("20")
-    page.get_by_label("Show how likely").uncheck()
+    page.get_by_label("Show the probability").uncheck()
     answer = complete(page)
     assert answer
 
@@ -72,7 +72,7 @@ def test_a_completion_and_its_commands(page: Page, fake_server: Server) -> None:
 def test_how_likely_each_token_was(page: Page, demo_server: Server) -> None:
     page.goto(f"{demo_server.url}/#/playground/completion")
     page.get_by_label("Prompt").fill("The capital of France is")
-    page.get_by_label("Most tokens").fill("8")
+    page.get_by_label("Max tokens").fill("8")
     page.get_by_label("Temperature").fill("0")
     page.get_by_role("button", name="Complete").click()
     expect(page.get_by_role("region", name="Completion")).to_have_attribute("aria-busy", "false")
@@ -81,7 +81,7 @@ def test_how_likely_each_token_was(page: Page, demo_server: Server) -> None:
     alternatives = page.get_by_role("table")
     for place in (1, 4):
         tokens.nth(place).hover()
-        # At temperature 0 the likeliest is taken: it stands first.
+        # At temperature 0 the most likely token is chosen and shown first.
         expect(alternatives.get_by_role("row")).to_have_count(5)
         expect(alternatives.get_by_role("row").first).to_contain_text("(taken)")
         expect(alternatives.get_by_role("row").first).to_contain_text(tokens.nth(place).inner_text())
@@ -101,7 +101,7 @@ def test_an_answer_can_be_stopped(page: Page) -> None:
 
 def test_what_the_server_refuses_is_said_in_its_words(page: Page, fake_server: Server) -> None:
     page.goto(f"{fake_server.url}/#/playground")
-    page.get_by_label("Most tokens").fill("8")
+    page.get_by_label("Max tokens").fill("8")
     page.get_by_label("Top p").fill("3")
     # The browser itself would not send it; the server has the last word.
     page.locator("form.controls").evaluate("form => { form.noValidate = true }")
@@ -130,7 +130,7 @@ def test_texts_and_how_alike_they_are(page: Page, vector_server: Server) -> None
 
 def test_a_model_that_makes_no_vectors_says_so(page: Page, fake_server: Server) -> None:
     page.goto(f"{fake_server.url}/#/playground/embeddings")
-    expect(page.get_by_role("status").filter(has_text="makes no vectors")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="computes no embeddings")).to_be_visible()
     expect(page.get_by_role("button", name="Compare")).to_be_disabled()
 
 

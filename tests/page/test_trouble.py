@@ -18,10 +18,10 @@ pytestmark = full
 def test_a_key_is_asked_for_once_and_a_wrong_one_is_told(page: Page) -> None:
     with Server("-m", "fake:", "--api-key", "right") as server:
         page.goto(server.url)
-        dialog = page.get_by_role("dialog", name="This server asks for a key")
+        dialog = page.get_by_role("dialog", name="This server requires a key")
         dialog.get_by_label("API key").fill("wrong")
         dialog.get_by_role("button", name="Use it").click()
-        again = page.get_by_role("dialog", name="The server does not know this key")
+        again = page.get_by_role("dialog", name="The server does not accept this key")
         again.get_by_label("API key").fill("right")
         again.get_by_role("button", name="Use it").click()
         expect(page.get_by_role("dialog")).to_have_count(0)
@@ -42,11 +42,11 @@ def test_what_was_refused_is_sent_again_with_the_key(page: Page) -> None:
         expect(page.get_by_role("button", name="Choose a model")).to_contain_text("fake")
         page.evaluate("sessionStorage.setItem('paddock.key', 'stale')")
         page.reload()
-        dialog = page.get_by_role("dialog", name="The server does not know this key")
+        dialog = page.get_by_role("dialog", name="The server does not accept this key")
         dialog.get_by_role("button", name="Not now").click()
-        expect(page.get_by_text("The history can be read meanwhile.")).to_be_visible()
+        expect(page.get_by_text("The history can still be read.")).to_be_visible()
         page.get_by_role("button", name="Choose a model").click()
-        page.get_by_role("button", name="Give a key").click()
+        page.get_by_role("button", name="Enter a key").click()
         page.get_by_label("API key").fill("right")
         page.get_by_label("Keep it in this browser").check()
         page.get_by_role("button", name="Use it").click()
@@ -66,7 +66,7 @@ def test_a_worker_that_dies_over_an_answer(page: Page, killed: bool) -> None:
             (pid,) = server.workers()
             os.kill(pid, signal.SIGKILL)
         problem = answer.get_by_role("alert")
-        expect(problem).to_contain_text("The answer broke off.")
+        expect(problem).to_contain_text("The answer is incomplete.")
         expect(problem).to_contain_text("SIGKILL" if killed else "SIGABRT")
         expect(problem).to_contain_text("worker_crashed · request ")
         if killed:
@@ -88,7 +88,7 @@ def test_a_server_that_is_gone(page: Page) -> None:
         problem = answered(page, 2).get_by_role("alert")
         expect(problem).to_contain_text("The server cannot be reached.")
         expect(problem.get_by_role("button", name="Retry")).to_be_visible()
-        expect(page.get_by_role("status").filter(has_text="history can be read")).to_be_visible()
+        expect(page.get_by_role("status").filter(has_text="history can still be read")).to_be_visible()
         expect(entries(page)).to_have_count(1)
 
 

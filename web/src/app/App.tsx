@@ -16,7 +16,7 @@ const VIEWS: { view: View; name: string }[] = [
   { view: "playground", name: "Playground" },
 ];
 const THEMES: Record<Theme, { icon: IconName; label: string }> = {
-  system: { icon: "screen", label: "Colours: as the system has them" },
+  system: { icon: "screen", label: "Colours: system setting" },
   light: { icon: "sun", label: "Colours: light" },
   dark: { icon: "moon", label: "Colours: dark" },
 };

@@ -21,9 +21,9 @@ export function KeyDialog() {
     <dialog ref={dialog} aria-labelledby="key-title" onCancel={() => (refused.value = null)}>
       {reason !== null && (
         <form onSubmit={submit}>
-          <h2 id="key-title">{wrong ? "The server does not know this key" : "This server asks for a key"}</h2>
+          <h2 id="key-title">{wrong ? "The server does not accept this key" : "This server requires a key"}</h2>
           <p class={wrong ? "problem" : "quiet"} role={wrong ? "alert" : undefined}>
-            {wrong ? reason : "Whoever runs the server can give you one. It is sent to this server and to no other."}
+            {wrong ? reason : "Ask the administrator of the server for one. It is sent to this server only."}
           </p>
           <label>
             API key

@@ -9,11 +9,11 @@ const KEYS: [keys: string[], what: string][] = [
   [["Enter"], "Send"],
   [["Shift", "Enter"], "Start a new line"],
   [["Esc"], "Stop the answer"],
-  [["↑"], "In an empty box: edit what you said last"],
+  [["↑"], "In an empty box: edit your last message"],
   [[COMMAND, "K"], "Search the history"],
   [[COMMAND, "Shift", "O"], "New chat"],
   [[COMMAND, "/"], "Choose a model"],
-  [[COMMAND, "."], "Settings of the answers"],
+  [[COMMAND, "."], "Settings for answers"],
   [["?"], "This list"],
 ];
 

@@ -60,7 +60,7 @@ export function Chat() {
           </span>
           <h1 class="conversation-title">{conversation.value?.title ?? "New chat"}</h1>
           <ModelPicker />
-          <IconButton icon="sliders" label="Settings of the answers" onClick={() => (settingsOpen.value = true)} />
+          <IconButton icon="sliders" label="Settings for answers" onClick={() => (settingsOpen.value = true)} />
         </header>
         <Banners />
         <Thread />
@@ -77,7 +77,7 @@ function Banners() {
     <>
       {problem && (
         <p class="banner" role="status">
-          {problem} <span class="quiet">The history can be read meanwhile.</span>
+          {problem} <span class="quiet">The history can still be read.</span>
         </p>
       )}
       {storageProblem.value && (

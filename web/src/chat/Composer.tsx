@@ -47,11 +47,11 @@ export function Composer() {
     if (busy || !ready.value) return;
     if (!model.value) {
       early.value = true;
-      problem.value = "The models are not known yet. It is sent as soon as they are.";
+      problem.value = "The list of models is loading. The message is sent when it is complete.";
       return;
     }
     if (Object.keys(settingsProblems.value).length > 0) {
-      problem.value = "The settings have a mistake.";
+      problem.value = "The settings are invalid.";
       settingsOpen.value = true;
       return;
     }

@@ -137,7 +137,7 @@ function Waiting({ writing: { answer, progress } }: { writing: Writing }) {
     ? `${model.id}: ${inWords(model)}`
     : progress && progress.total > 0
       ? `Reading the prompt: ${progress.done} of ${progress.total} tokens`
-      : "Waiting for the first word";
+      : "Waiting for the first token";
   return (
     <p class="waiting quiet">
       <span class="dot" /> {words}
@@ -154,7 +154,7 @@ function ProblemView({ problem, partial, onRetry }: { problem: Problem; partial:
   return (
     <div class="problem-box" role="alert">
       <p>
-        <strong>{partial ? "The answer broke off." : "There is no answer."}</strong>
+        <strong>{partial ? "The answer is incomplete." : "There is no answer."}</strong>
       </p>
       <p class="problem-message">{problem.message}</p>
       {details.length > 0 && <p class="small problem-details">{details.join(" · ")}</p>}
@@ -193,7 +193,7 @@ function Branches({ message, siblings }: { message: Message; siblings: Message[]
 function CopyButton({ text }: { text: string }) {
   const label = useSignal("Copy");
   async function copy() {
-    label.value = (await copyText(text)) ? "Copied" : "The browser does not allow it";
+    label.value = (await copyText(text)) ? "Copied" : "The browser does not allow copying";
     setTimeout(() => (label.value = "Copy"), 1500);
   }
   return <IconButton icon="copy" label={label.value} onClick={() => void copy()} />;

@@ -17,7 +17,7 @@ const TOOLS_EXAMPLE =
 /** The server's way of saying that a seed is drawn for each answer. */
 const RANDOM = 0xffffffff;
 
-/** How answers are made: in this conversation, and in those that are begun after it. */
+/** Settings for answers: in this conversation, and in those that are begun after it. */
 export function SettingsDialog({ onClose }: { onClose: () => void }) {
   const usual = useSignal<Record<string, number | null>>({});
   const name = model.value?.id;
@@ -34,10 +34,8 @@ export function SettingsDialog({ onClose }: { onClose: () => void }) {
   }
 
   return (
-    <Dialog title="How answers are made" onClose={onClose} wide>
-      <p class="small quiet">
-        For this conversation, and for those you begin after it. What is left empty is up to the server.
-      </p>
+    <Dialog title="Settings for answers" onClose={onClose} wide>
+      <p class="small quiet">For this conversation and new ones. The server decides about fields that are empty.</p>
       <TextField
         name="system"
         label="System prompt"
@@ -64,10 +62,10 @@ export function SettingsDialog({ onClose }: { onClose: () => void }) {
           </label>
         ))}
       </fieldset>
-      <TextField name="stop" label="Stop strings, one on a line" placeholder="" rows={2} onChange={change} />
+      <TextField name="stop" label="Stop strings, one per line" placeholder="" rows={2} onChange={change} />
       <TextField
         name="schema"
-        label="JSON schema of the answers"
+        label="JSON schema for answers"
         placeholder={SCHEMA_EXAMPLE}
         rows={5}
         code
@@ -83,7 +81,7 @@ export function SettingsDialog({ onClose }: { onClose: () => void }) {
       />
       <div class="actions">
         <button type="button" onClick={() => changeSettings(NOTHING_SET)}>
-          Leave all to the server
+          Reset to the server defaults
         </button>
         <form method="dialog">
           <button type="submit" class="primary">

@@ -286,7 +286,7 @@ async function receive({ now, abort }: Running, body: Record<string, unknown>): 
 /** A setting that cannot be understood must not be left out: the answer would be another than was asked for. */
 function refuseMistakes(): void {
   for (const [field, problem] of Object.entries(settingsProblems.value)) {
-    throw new ApiError(`The settings have a mistake: ${problem}.`, 0, null, field);
+    throw new ApiError(`The settings are invalid: ${problem}.`, 0, null, field);
   }
 }
 

@@ -39,11 +39,11 @@ test("mistakes are told at their fields, and nothing is sent of them", () => {
   expect(problems).toMatchObject({
     temperature: "Not a number",
     top_p: "At most 1",
-    top_k: "A whole number, please",
+    top_k: "Must be a whole number",
     repeat_penalty: "At least 0.01",
   });
   expect(problems.schema).toMatch(/^Not JSON: /);
-  expect(problems.tools).toMatch(/^Number 1 is not/);
+  expect(problems.tools).toMatch(/^Tool 1 is not/);
   expect(parsed({ ...NOTHING_SET, schema: "[]" }).problems.schema).toMatch(/object/);
   expect(parsed({ ...NOTHING_SET, tools: "{}" }).problems.tools).toMatch(/list/);
 });

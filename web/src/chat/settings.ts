@@ -48,15 +48,15 @@ export interface NumberField {
 
 /** The limits are the server's; what it refuses all the same is told at the answer. */
 export const NUMBERS: NumberField[] = [
-  number("temperature", "Temperature", "0: always the likeliest token", 0, 100),
-  number("top_p", "Top p", "Of the likeliest tokens that add up to this", 0, 1),
-  { ...number("top_k", "Top k", "Of so many likeliest tokens; 0: all", -1, 2 ** 31 - 1), whole: true },
-  number("min_p", "Min p", "At least this likely beside the likeliest", 0, 1),
-  number("repeat_penalty", "Repeat penalty", "Above 1: repeats itself less", 0.01, 100),
-  number("presence_penalty", "Presence penalty", "For tokens that are there already", -100, 100),
-  number("frequency_penalty", "Frequency penalty", "For each time that they are", -100, 100),
-  { ...number("max_tokens", "Most tokens", "−1: as many as there is room for", -1, 2 ** 31 - 1), whole: true },
-  { ...number("seed", "Seed", "The same one draws the same", -1, Number.MAX_SAFE_INTEGER), whole: true },
+  number("temperature", "Temperature", "0: always the most likely token", 0, 100),
+  number("top_p", "Top p", "Sample from the most likely tokens up to this total probability", 0, 1),
+  { ...number("top_k", "Top k", "Sample from this many most likely tokens; 0: all", -1, 2 ** 31 - 1), whole: true },
+  number("min_p", "Min p", "Minimum probability, relative to the most likely token", 0, 1),
+  number("repeat_penalty", "Repeat penalty", "Above 1: less repetition", 0.01, 100),
+  number("presence_penalty", "Presence penalty", "Penalty for tokens that already occur", -100, 100),
+  number("frequency_penalty", "Frequency penalty", "Penalty for each occurrence of a token", -100, 100),
+  { ...number("max_tokens", "Max tokens", "−1: up to the size of the context", -1, 2 ** 31 - 1), whole: true },
+  { ...number("seed", "Seed", "The same seed gives the same answer", -1, Number.MAX_SAFE_INTEGER), whole: true },
 ];
 
 function number(name: Field, label: string, hint: string, least: number, most: number): NumberField {
@@ -87,7 +87,7 @@ export function parsed(settings: Settings): { fields: Record<string, unknown>; p
   read("tools", settings.tools, problems, (value) => {
     if (!Array.isArray(value)) return "Tools are a JSON list: [ … ]";
     const place = value.findIndex((tool) => !isObject(tool) || !isObject(tool.function) || !tool.function.name);
-    if (place >= 0) return `Number ${place + 1} is not { "type": "function", "function": { "name": … } }`;
+    if (place >= 0) return `Tool ${place + 1} is not { "type": "function", "function": { "name": … } }`;
     if (value.length > 0) fields.tools = value;
     return null;
   });
@@ -96,7 +96,7 @@ export function parsed(settings: Settings): { fields: Record<string, unknown>; p
 
 function problemWith(value: number, { least, most, whole }: NumberField): string | null {
   if (!Number.isFinite(value)) return "Not a number";
-  if (whole && !Number.isInteger(value)) return "A whole number, please";
+  if (whole && !Number.isInteger(value)) return "Must be a whole number";
   if (value < least) return `At least ${least}`;
   if (value > most) return `At most ${most}`;
   return null;

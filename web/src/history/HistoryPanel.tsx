@@ -71,7 +71,7 @@ export function HistoryPanel({ onClose }: { onClose: () => void }) {
         ))}
         {listed.length === 0 && (
           <p class="small quiet history-empty">
-            {asked ? "Nothing has these words." : "What you talk about is kept here, in this browser."}
+            {asked ? "No conversation matches." : "Conversations are stored here, in this browser."}
           </p>
         )}
       </div>

@@ -58,7 +58,7 @@ async function attempt<T>(otherwise: T, work: (db: IDBPDatabase<Schema>) => Prom
     return result;
   } catch (error) {
     opened = null;
-    storageProblem.value = `This browser does not keep the history: ${(error as Error).message || String(error)}`;
+    storageProblem.value = `This browser does not store the history: ${(error as Error).message || String(error)}`;
     return otherwise;
   }
 }

@@ -25,8 +25,8 @@ export function imported(text: string): Stored[] {
     throw new ImportProblem(`The file is not JSON: ${(error as Error).message}`);
   }
   const file = record(value, "The file");
-  if (file.format !== FORMAT) throw new ImportProblem(`The file does not say that it holds "${FORMAT}".`);
-  if (file.version !== VERSION) throw new ImportProblem(`Version ${file.version} of such files is not known here.`);
+  if (file.format !== FORMAT) throw new ImportProblem(`The file is not in the format "${FORMAT}".`);
+  if (file.version !== VERSION) throw new ImportProblem(`Version ${file.version} of this format is not supported.`);
   const stored = list(file.conversations, "conversations").map(conversationOf);
   const ids = stored.flatMap(({ conversation, messages }) => [conversation.id, ...messages.map(({ id }) => id)]);
   if (new Set(ids).size < ids.length) throw new ImportProblem("Two conversations or messages have the same id.");

@@ -14,7 +14,7 @@ export function Models() {
   return (
     <section class="panel live-models" aria-labelledby="models-title">
       <h2 id="models-title">Models</h2>
-      {models.length === 0 && <p class="quiet">There is no model that you may ask.</p>}
+      {models.length === 0 && <p class="quiet">There is no model that you may use.</p>}
       {there.map((model) => (
         <article key={model.id} class="live-model" aria-label={model.id}>
           <ModelHead model={model} />
@@ -94,11 +94,11 @@ function factsOf({ kind, state, memory, gpu_memory, context, leaves_in }: LiveMo
   if (memory !== null) facts.push(`${about}${bytes(memory)}`);
   if (gpu_memory) facts.push(`${about}${bytes(gpu_memory)} on the GPU`);
   if (context !== null) facts.push(`context ${count(context)}`);
-  if (there && leaves_in !== null) facts.push(`leaves in ${duration(leaves_in)} unless asked`);
+  if (there && leaves_in !== null) facts.push(`unloads in ${duration(leaves_in)} if idle`);
   return facts;
 }
 
 function explained(error: unknown, action: string): string {
   if (!(error instanceof ApiError)) throw error;
-  return error.status === 403 ? `It takes an admin's key to ${action} models: ${error.message}` : error.message;
+  return error.status === 403 ? `An admin key is required to ${action} models: ${error.message}` : error.message;
 }

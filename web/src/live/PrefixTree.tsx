@@ -120,7 +120,7 @@ function Explanation({ nodes, pointed, reached }: Explained) {
         <strong>{counted(node.tokens, "token")}</strong> from {count(node.start)} on · {tierWords(node)} ·{" "}
         {counted(node.hits, "hit")} ·{" "}
         {node.slots.length === 0 ? (
-          "used by nobody now"
+          "not in use"
         ) : (
           <>
             used by{" "}
@@ -131,7 +131,7 @@ function Explanation({ nodes, pointed, reached }: Explained) {
         )}
       </p>
       {node.text === null ? (
-        <p class="quiet">You may not see its text.</p>
+        <p class="quiet">Its text is hidden from your key.</p>
       ) : (
         <p class="explanation-text">{node.text}</p>
       )}
@@ -155,7 +155,7 @@ function tiersOf({ hot, stored }: TreeNode): string[] {
 
 export function tierWords({ hot, stored }: TreeNode): string {
   if (hot) return stored ? "in cells and in host memory" : "in cells";
-  return stored ? "in host memory" : "about to be forgotten";
+  return stored ? "in host memory" : "to be evicted";
 }
 
 function labelOf(node: TreeNode): string {

@@ -33,8 +33,8 @@ export function PrefixTrees() {
         )}
         {tree && <Tiers tree={tree} />}
       </div>
-      {!tree && <p class="quiet">No loaded model has read a prompt that is still known.</p>}
-      {tree && tree.nodes.length === 0 && <p class="quiet">Nothing is known yet: the first prompt fills it.</p>}
+      {!tree && <p class="quiet">No loaded model has a cached prompt.</p>}
+      {tree && tree.nodes.length === 0 && <p class="quiet">The cache is empty: the first prompt fills it.</p>}
       {tree && tree.nodes.length > 0 && (
         <>
           <PrefixTree tree={tree} />

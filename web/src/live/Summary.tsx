@@ -28,8 +28,8 @@ function noteOf(connection: Connection): string {
     case "paused":
       return "Paused while this tab is hidden";
     case "lost":
-      return `Not live: ${connection.reason}. What is shown is old; trying again`;
+      return `Not live: ${connection.reason}. The data is old; reconnecting`;
     case "refused":
-      return `Not shown to you: ${connection.reason}`;
+      return `Not available: ${connection.reason}`;
   }
 }

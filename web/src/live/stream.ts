@@ -60,7 +60,7 @@ async function follow(signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     const silence = new Silence(SILENCE);
     let heard = false;
-    let reason = "the server ended it";
+    let reason = "the server closed the stream";
     try {
       for await (const event of getEvents("/live", AbortSignal.any([signal, silence.signal]))) {
         silence.broken();
@@ -76,8 +76,8 @@ async function follow(signal: AbortSignal): Promise<void> {
         connection.value = { kind: "refused", reason: error.message };
         return;
       }
-      if (silence.signal.aborted) reason = `nothing was heard for ${SILENCE / 1000} s`;
-      else reason = error instanceof ApiError ? error.message.replace(/\.$/, "") : "the connection broke";
+      if (silence.signal.aborted) reason = `no data for ${SILENCE / 1000} s`;
+      else reason = error instanceof ApiError ? error.message.replace(/\.$/, "") : "the connection was lost";
     } finally {
       silence.over();
     }

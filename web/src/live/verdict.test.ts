@@ -44,10 +44,10 @@ test("loading", () => {
 });
 
 test("nothing to do", () => {
-  expect(said([])).toBe("There is no model here that you may ask");
-  expect(said([aModel({ state: "unloaded" })])).toBe("Nothing is loaded: a model is, as soon as somebody asks it");
-  expect(said([aModel({ leaves_in: 240 })])).toBe("Nobody asks anything: demo is loaded, and leaves in 4 min");
-  expect(said([aModel(), aModel({ id: "other" })])).toBe("Nobody asks anything: demo and other are loaded");
+  expect(said([])).toBe("There is no model that you may use");
+  expect(said([aModel({ state: "unloaded" })])).toBe("No model is loaded; the first request loads one");
+  expect(said([aModel({ leaves_in: 240 })])).toBe("Idle: demo is loaded, unloads in 4 min");
+  expect(said([aModel(), aModel({ id: "other" })])).toBe("Idle: demo and other are loaded");
 });
 
 test("a failure is always told, with its reason", () => {

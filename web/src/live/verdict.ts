@@ -64,14 +64,14 @@ function because({ slots, state }: LiveModel, pace: Pace | undefined): string {
 
 function rest(models: readonly LiveModel[]): string {
   const loaded = models.filter(({ state }) => state === "loaded");
-  if (models.length === 0) return "There is no model here that you may ask";
-  if (loaded.length === 0) return "Nothing is loaded: a model is, as soon as somebody asks it";
+  if (models.length === 0) return "There is no model that you may use";
+  if (loaded.length === 0) return "No model is loaded; the first request loads one";
   const [first] = loaded;
-  if (loaded.length > 1 || !first) return `Nobody asks anything: ${listed(loaded.map(({ id }) => id))} are loaded`;
-  const leaves = first.leaves_in === null ? "" : `, and leaves in ${duration(first.leaves_in)}`;
-  return `Nobody asks anything: ${first.id} is loaded${leaves}`;
+  if (loaded.length > 1 || !first) return `Idle: ${listed(loaded.map(({ id }) => id))} are loaded`;
+  const leaves = first.leaves_in === null ? "" : `, unloads in ${duration(first.leaves_in)}`;
+  return `Idle: ${first.id} is loaded${leaves}`;
 }
 
 function reasonOf({ reason }: LiveModel): string {
-  return (reason ?? "nobody knows why").replace(/\.$/, "");
+  return (reason ?? "unknown reason").replace(/\.$/, "");
 }

@@ -41,12 +41,10 @@ export function ModelPicker() {
             <Row key={model.id} model={model} chosen={model.id === current?.id} />
           ))}
         </ul>
-        {talkers.value.length === 0 && (
-          <p class="quiet">{connection.value.problem ?? "There is no model to talk to."}</p>
-        )}
+        {talkers.value.length === 0 && <p class="quiet">{connection.value.problem ?? "There is no chat model."}</p>}
         {connection.value.state === "no key" && (
           <button type="button" onClick={() => (refused.value = connection.value.problem)}>
-            Give a key
+            Enter a key
           </button>
         )}
         {forbidden.value && (

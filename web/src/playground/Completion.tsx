@@ -26,7 +26,7 @@ const form = computed<Form>(() => ({
 }));
 
 const FIELDS = [
-  { name: "max_tokens", title: "Most tokens", step: 1, min: 1 },
+  { name: "max_tokens", title: "Max tokens", step: 1, min: 1 },
   { name: "temperature", title: "Temperature", step: 0.05, min: 0 },
   { name: "top_p", title: "Top p", step: 0.01, min: 0 },
   { name: "top_k", title: "Top k", step: 1, min: 0 },
@@ -64,7 +64,7 @@ export function Completion() {
         <Literal rows={2} value={stop}>
           Stop at <span class="quiet">one on each line</span>
         </Literal>
-        <Check value={alternatives}>Show how likely each token was, and what else could have come</Check>
+        <Check value={alternatives}>Show the probability of each token and its alternatives</Check>
         <div class="run">
           {running.value ? (
             <button type="button" onClick={() => running.value?.abort()}>
@@ -82,7 +82,7 @@ export function Completion() {
         label="Completion"
         busy={running.value !== null}
         problem={problem.value}
-        hint="What the model makes of the prompt appears here, token by token. Ctrl+Enter sends it."
+        hint="The completion appears here, token by token. Ctrl+Enter sends the prompt."
       >
         {answer.value && <Told answer={answer.value} />}
       </Result>
@@ -106,7 +106,7 @@ function Told({ answer }: { answer: Answer }) {
 }
 
 function factsOf({ finish, timings }: Answer): string {
-  const ended = { stop: "came to its end", length: "stopped at the most tokens" }[finish ?? ""] ?? finish ?? "stopped";
+  const ended = { stop: "finished", length: "stopped at max tokens" }[finish ?? ""] ?? finish ?? "stopped";
   if (!timings) return ended;
   const { prompt_n, cache_n, predicted_n, predicted_per_second } = timings;
   const speed = predicted_per_second > 0 ? ` at ${predicted_per_second.toFixed(1)} tokens/s` : "";
@@ -125,7 +125,8 @@ async function run(): Promise<void> {
       if (data !== "[DONE]") answer.value = extended(answer.value, JSON.parse(data) as Chunk);
     }
   } catch (error) {
-    if (!stopping.signal.aborted) problem.value = error instanceof ApiError ? error.message : "The connection broke.";
+    if (!stopping.signal.aborted)
+      problem.value = error instanceof ApiError ? error.message : "The connection was lost.";
   }
   if (problem.value !== null && answer.value.text === "") answer.value = null;
   running.value = null;

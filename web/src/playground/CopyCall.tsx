@@ -28,7 +28,7 @@ export function CopyCall({ path, body }: { path: string; body: Readonly<Record<s
         {said}
       </span>
       {byHand !== null && (
-        <Dialog title="This browser does not let pages copy" wide onClose={() => setByHand(null)}>
+        <Dialog title="This browser does not allow pages to copy" wide onClose={() => setByHand(null)}>
           <label>
             Copy it by hand:
             <textarea

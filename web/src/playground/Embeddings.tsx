@@ -88,7 +88,7 @@ export function Embeddings() {
         label="Similarity"
         busy={asking.value}
         problem={problem.value}
-        hint="How alike the texts are appears here: 1 is the same, around 0 is unrelated."
+        hint="The similarity of the texts appears here: 1 is the same, around 0 is unrelated."
       >
         {made.value && <Matrix made={made.value} />}
       </Result>
@@ -103,7 +103,7 @@ function Matrix({ made: { texts, vectors, tokens } }: { made: Made }) {
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by the keyboard */}
       <section class="matrix-scroll" aria-label="Matrix" tabIndex={0}>
         <table class="matrix">
-          <caption class="hidden-visually">Cosine similarity of each text with each</caption>
+          <caption class="hidden-visually">Cosine similarity of all pairs of texts</caption>
           <thead>
             <tr>
               <td />

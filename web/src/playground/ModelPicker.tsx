@@ -56,8 +56,8 @@ export function isFit(id: string, kind: Wanted): boolean {
 function whyNot({ id, kind: made }: Model, kind: Wanted): string {
   if (kind === "embedding") {
     const does = made === "generation" ? "generates text" : "ranks texts";
-    return `${id} ${does} and makes no vectors. Choose a model that is made for it, or start the server with --embedding.`;
+    return `${id} ${does} and computes no embeddings. Choose an embedding model, or start the server with --embedding.`;
   }
-  const does = made === "embedding" ? "makes vectors" : "ranks texts";
+  const does = made === "embedding" ? "computes embeddings" : "ranks texts";
   return `${id} ${does} and generates no text. Choose another model.`;
 }

@@ -35,8 +35,8 @@ export function Tokens() {
         <Literal rows={8} value={text}>
           Text
         </Literal>
-        <Check value={parseSpecial}>Read control tokens in the text as such</Check>
-        <Check value={addSpecial}>Add those that begin a prompt</Check>
+        <Check value={parseSpecial}>Parse control tokens in the text</Check>
+        <Check value={addSpecial}>Add the tokens that start a prompt</Check>
         <div class="run">
           <button type="submit" class="primary" disabled={asking.value || model.value === ""}>
             Tokenize
@@ -48,7 +48,7 @@ export function Tokens() {
         label="Tokens"
         busy={asking.value}
         problem={problem.value}
-        hint="The text appears here as the model reads it. Ctrl+Enter sends it."
+        hint="The tokens of the text appear here. Ctrl+Enter sends the text."
       >
         {read.value && <Pieces read={read.value} />}
       </Result>
