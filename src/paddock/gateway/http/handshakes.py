@@ -56,17 +56,14 @@ class TLSListener:
                 await asyncio.sleep(_PAUSE if exhausted else 0)
                 continue
             try:
-                self._begin(sock, network_of(address[0]))
+                connection = self._make()
+                connection.enter(network_of(address[0]))
+                connection.handshake = loop.create_task(self._shake_hands(sock, connection))
             except TooManyConnections:
                 sock.close()  # the client cannot read an answer before the handshake
             except Exception:  # the listener must survive any error
                 _log.exception("a connection failed")
                 sock.close()
-
-    def _begin(self, sock: socket.socket, address: str) -> None:
-        connection = self._make()
-        connection.enter(address)
-        connection.handshake = asyncio.get_running_loop().create_task(self._shake_hands(sock, connection))
 
     async def _shake_hands(self, sock: socket.socket, connection: Connection) -> None:
         try:

@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -82,7 +82,7 @@ class StaticFile:
 def page_routes(folder: Path = _BUILT) -> APIRouter:
     router = APIRouter(include_in_schema=False)
     # Read at the start, so that an upgrade does not mix two versions.
-    files = {file.name: file for file in _read(folder)}
+    files = _read(folder)
 
     @router.api_route("/", methods=["GET", "HEAD"])
     async def show_page(request: Request) -> Response:
@@ -104,7 +104,7 @@ def page_routes(folder: Path = _BUILT) -> APIRouter:
 def reference_routes(build: Callable[[], dict[str, Any]]) -> APIRouter:
     """`/docs`: the API reference, which the browser makes from `/openapi.json`."""
     router = APIRouter(include_in_schema=False)
-    files = {file.name: file for file in _read(_REFERENCE)}
+    files = _read(_REFERENCE)
     page = files.pop("reference.html")
     described: StaticFile | None = None
     building = asyncio.Lock()
@@ -130,10 +130,9 @@ def reference_routes(build: Callable[[], dict[str, Any]]) -> APIRouter:
     return router
 
 
-def _read(folder: Path) -> Iterator[StaticFile]:
-    for path in folder.rglob("*"):
-        if path.is_file():
-            yield StaticFile(path.relative_to(folder).as_posix(), path.read_bytes())
+def _read(folder: Path) -> dict[str, StaticFile]:
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+    return {name: StaticFile(name, (folder / name).read_bytes()) for name in names}
 
 
 async def send_file(request: Request, file: StaticFile | None) -> Response:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Protocol
 
 import structlog
@@ -45,16 +46,16 @@ class Gpus:
         if time.monotonic() < self._until:
             return self._sample
         if self._pending is None or self._pending.done():
-            loop = asyncio.get_running_loop()
-            self._pending, self._called = loop.create_future(), time.monotonic()
+            read: Future[None] = Future()
+            self._pending, self._called = asyncio.wrap_future(read), time.monotonic()
             # A daemon thread: a call that hangs in the driver must not keep the server alive.
-            threading.Thread(target=self._read, args=(loop, self._pending), name="nvml", daemon=True).start()
+            threading.Thread(target=self._read, args=(read,), name="nvml", daemon=True).start()
         # Counted from the call: while the driver hangs, later scrapes do not wait.
         left = max(0.0, self._called + self._patience - time.monotonic())
         done, _ = await asyncio.wait([self._pending], timeout=left)
         return self._sample if done else ()
 
-    def _read(self, loop: asyncio.AbstractEventLoop, done: asyncio.Future[None]) -> None:
+    def _read(self, done: Future[None]) -> None:
         try:
             if self._reader is None:
                 self._reader = self._open()
@@ -62,12 +63,4 @@ class Gpus:
         except NvmlError as error:
             _log.debug("cannot query GPUs", error=str(error))
             self._reader, self._sample, self._until = None, (), time.monotonic() + _RETRY
-        try:
-            loop.call_soon_threadsafe(_resolve, done)
-        except RuntimeError:
-            pass  # the server has stopped in the meantime
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+        done.set_result(None)
