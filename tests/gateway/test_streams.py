@@ -207,7 +207,8 @@ def test_what_fails_after_a_stream_has_begun_is_an_event() -> None:
         assert "SIGKILL" in json.loads(data)["error"]["message"]
 
 
-def test_what_can_be_refused_at_once_has_a_status() -> None:
+def test_an_early_refusal_has_a_status() -> None:
     with Server("-m", "fake:") as server:
+        server.chat("say: x")  # so that the refusal does not wait for the load
         response = server.client.post("/v1/chat/completions", json=chat_body("word " * 9000, stream=True))
         assert response.status_code == 400
