@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.text.reply import ReplyParser, recognise
+from paddock.text.reply import ReplyParser, detect_format
 from paddock.text.reply.bare import LONGEST
-from paddock.text.reply.fitting import fits
+from paddock.text.reply.validation import is_valid
 from paddock.types import Tool
 
 ADD = Tool(
@@ -30,7 +30,7 @@ CALL = '{"name": "add", "arguments": {"a": 1, "b": 2}}'
 
 def _read(pieces: list[str], sign: str = "<tool_call>", **options: Any) -> tuple[str, list[tuple[str, Any]], list[str]]:
     """Content, calls, and the content as it came before the end."""
-    parser = ReplyParser(recognise(sign), [ADD], call_id=str, **options)
+    parser = ReplyParser(detect_format(sign), [ADD], call_id=str, **options)
     parsed = [parser.feed(piece) for piece in pieces]
     early = [one.content for one in parsed]
     parsed.append(parser.finish())
@@ -158,11 +158,11 @@ def _schema(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 @given(schema=st.recursive(st.booleans(), _schema, max_leaves=5), value=_values)
 def test_what_is_said_to_fit_validates(schema: Any, value: Any) -> None:
     root = {**schema, "$defs": {"x": {"type": "string"}}} if isinstance(schema, dict) else schema
-    if fits(value, root):
+    if is_valid(value, root):
         assert jsonschema.Draft202012Validator(root).is_valid(value)
 
 
 @given(value=_values)
 def test_plain_schemas_are_told_exactly(value: Any) -> None:
     schema = {"type": ["object", "integer"], "properties": {"a": {"type": "number"}}, "required": ["b"], "minimum": 1}
-    assert fits(value, schema) == jsonschema.Draft202012Validator(schema).is_valid(value)
+    assert is_valid(value, schema) == jsonschema.Draft202012Validator(schema).is_valid(value)

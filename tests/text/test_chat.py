@@ -79,14 +79,14 @@ def test_ids_are_as_short_as_a_template_insists() -> None:
     ("source", "thinking", "end", "thoughts"),
     [
         (CHATML, None, "assistant\n", "none"),
-        (THINKING + "{# </think> #}", None, "assistant\n<think>\n", "begun"),
+        (THINKING + "{# </think> #}", None, "assistant\n<think>\n", "started"),
         (THINKING + "{# </think> #}", False, "assistant\n<think>\n</think>\n\n", "none"),
         (SWITCHED, None, "assistant\n", "possible"),
         (SWITCHED, True, "assistant\n", "possible"),
         (SWITCHED, False, "assistant\n<think>\n\n</think>\n\n", "none"),
         (SWITCHED.replace("is false", "is not true"), True, "assistant\n", "possible"),
         (SHUT, None, "assistant\n<think></think>", "none"),
-        (SHUT, True, "assistant\n<think>\n", "begun"),
+        (SHUT, True, "assistant\n<think>\n", "started"),
         (CHATML + "{# thinking <think></think> #}", False, "assistant\n<think>\n\n</think>\n\n", "none"),
         (CHATML + "{# <think></think> #}", False, "assistant\n<think>\n\n</think>\n\n", "none"),
     ],
@@ -94,14 +94,14 @@ def test_ids_are_as_short_as_a_template_insists() -> None:
 def test_thinking_can_be_turned_off(source: str, thinking: bool | None, end: str, thoughts: str) -> None:
     rendered = Chat(source).render(ChatPrompt(HELLO, thinking=thinking))
     assert rendered.text.endswith(end)
-    assert rendered.thoughts == thoughts
-    assert rendered.lead == ("<think>" if thoughts == "begun" else "")
+    assert rendered.reasoning == thoughts
+    assert rendered.reply_prefix == ("<think>" if thoughts == "started" else "")
 
 
 def test_a_model_that_always_thinks_says_so() -> None:
     harmony = "<|channel|>analysis {% if add_generation_prompt %}<|start|>assistant{% endif %}"
-    assert Chat(harmony).render(ChatPrompt(HELLO)).lead == "<|start|>assistant"
-    with pytest.raises(InvalidRequest, match="kept from thinking"):
+    assert Chat(harmony).render(ChatPrompt(HELLO)).reply_prefix == "<|start|>assistant"
+    with pytest.raises(InvalidRequest, match="without reasoning"):
         Chat(harmony).render(ChatPrompt(HELLO, thinking=False))
 
 

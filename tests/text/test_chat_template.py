@@ -49,7 +49,7 @@ def test_a_template_that_refuses_is_the_clients_error() -> None:
 
 
 def test_a_broken_template_is_reported_when_used() -> None:
-    with pytest.raises(TemplateRefused, match="broken: line 1"):
+    with pytest.raises(TemplateRefused, match="invalid: line 1"):
         ChatTemplate("{% if %}").render(HELLO)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.text.reply import ReplyParser, recognise
+from paddock.text.reply import ReplyParser, detect_format
 from paddock.text.reply.formats import PLAIN_CALLS
 from paddock.types import CallDelta, Tool
 
@@ -40,7 +40,7 @@ class Sample:
     calls: list[tuple[str, Any]]
     content: str = ""
     reasoning: str = ""
-    lead: str = ""
+    reply_prefix: str = ""
 
 
 BOTH = [("get_weather", ARGUMENTS), ("clock", {})]
@@ -110,7 +110,7 @@ SAMPLES = {
         "<|channel|>analysis",
         f" to=functions.get_weather<|channel|>commentary json<|message|>{JSON}",
         BOTH[:1],
-        lead="<|start|>assistant",
+        reply_prefix="<|start|>assistant",
     ),
     "harmony without a call": Sample(
         "<|channel|>analysis",
@@ -127,7 +127,7 @@ SAMPLES = {
         "```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
         BOTH,
         reasoning="Hm.",
-        lead="<think>",
+        reply_prefix="<think>",
     ),
     "deepseek v3.1": Sample(
         "<｜tool▁sep｜>",
@@ -196,12 +196,14 @@ SAMPLES = {
         f'<parameter name="tags">{TAGS}</parameter>\n</invoke>\n<invoke name="clock">\n</invoke>\n</minimax:tool_call>',
         BOTH,
         reasoning="Hm.",
-        lead="<think>",
+        reply_prefix="<think>",
     ),
     "functionary 3.1": Sample(
         "<function=", f"<function=get_weather>{JSON}</function><function=clock>{{}}</function>", BOTH
     ),
-    "functionary 3.2": Sample(">>>all", f"all\nWait.\n>>>get_weather\n{JSON}>>>clock\n{{}}", BOTH, "Wait.", lead=">>>"),
+    "functionary 3.2": Sample(
+        ">>>all", f"all\nWait.\n>>>get_weather\n{JSON}>>>clock\n{{}}", BOTH, "Wait.", reply_prefix=">>>"
+    ),
     "gemma": Sample(
         "<|tool_call>call: <|channel>thought <channel|>",
         '<|channel>thought\nHm.\n<channel|><|tool_call>call:get_weather{city:<|"|>'
@@ -215,7 +217,7 @@ SAMPLES = {
         "<|tool_call:begin|>cd34<|tool_call:name|>clock<|tool_call:args|>{}<|tool_call:end|>",
         BOTH,
         reasoning="Hm.",
-        lead="<|begin|>assistant",
+        reply_prefix="<|begin|>assistant",
     ),
     "nemotron": Sample(
         "<TOOLCALL>", f'<TOOLCALL>[{{"name": "get_weather", "arguments": {JSON}}}]</TOOLCALL>', BOTH[:1]
@@ -288,10 +290,10 @@ SAMPLES = {
         "</atem:function_calls>",
         BOTH,
         reasoning="Hm.",
-        lead="<|start|>assistant",
+        reply_prefix="<|start|>assistant",
     ),
     "muse without a call": Sample(
-        "<atem:function_calls>", " to=user<|message|>Yes.", [], "Yes.", lead="<|start|>assistant"
+        "<atem:function_calls>", " to=user<|message|>Yes.", [], "Yes.", reply_prefix="<|start|>assistant"
     ),
     "gigachat 3": Sample(
         "'role': 'function call'",
@@ -305,7 +307,7 @@ SAMPLES = {
         f'\nHm.\n[BEGIN FINAL RESPONSE]\n<tool_calls>[{{"name": "get_weather", "arguments": {JSON}}}]</tool_calls>',
         BOTH[:1],
         reasoning="Hm.",
-        lead="Here are my reasoning steps:",
+        reply_prefix="Here are my reasoning steps:",
     ),
     "words": Sample(
         "<tool_call> <think> </think>",
@@ -330,7 +332,7 @@ class Result:
 
 
 def read(sign: str, pieces: list[str], lead: str = "", tools: list[Tool] = TOOLS, **options: Any) -> Result:
-    parser = ReplyParser(recognise(sign), tools, call_id=lambda index: f"id{index}", lead=lead, **options)
+    parser = ReplyParser(detect_format(sign), tools, call_id=lambda index: f"id{index}", reply_prefix=lead, **options)
     result = Result("", "", {}, False, [])
     for part in [*map(parser.feed, pieces), parser.finish()]:
         result.content += part.content
@@ -357,7 +359,7 @@ def cut(text: str, cuts: list[int]) -> list[str]:
 
 
 def check(sample: Sample, pieces: list[str]) -> None:
-    result = read(sample.sign, pieces, sample.lead)
+    result = read(sample.sign, pieces, sample.reply_prefix)
     assert result.made == sample.calls
     assert (result.content, result.reasoning, result.malformed) == (sample.content, sample.reasoning, False)
 
@@ -377,7 +379,7 @@ _PIECES = sorted(
     {
         marker
         for sample in SAMPLES.values()
-        for calls in [recognise(sample.sign).calls]
+        for calls in [detect_format(sample.sign).calls]
         for marker in calls.markers
         if marker
     }
@@ -393,8 +395,8 @@ _PIECES = sorted(
 )
 def test_any_text_is_read_the_same_however_it_is_cut(name: str, words: list[str], cuts: list[int]) -> None:
     sample, text = SAMPLES[name], "".join(words)
-    whole = read(sample.sign, [text], sample.lead)
-    pieces = read(sample.sign, cut(text, cuts), sample.lead)
+    whole = read(sample.sign, [text], sample.reply_prefix)
+    pieces = read(sample.sign, cut(text, cuts), sample.reply_prefix)
     assert whole == pieces
     for part in (whole.content, whole.reasoning, *(call.arguments for call in whole.calls.values())):
         part.encode("utf-8")
@@ -414,14 +416,14 @@ def test_every_character_is_somewhere(name: str, words: list[str], cuts: list[in
     sample = SAMPLES[name]
     letters = [chr(0x4E00 + at) for at in range(len(words) + 1)]
     text = letters[0] + "".join(word + letter for word, letter in zip(words, letters[1:], strict=True))
-    result = read(sample.sign, cut(text, cuts), sample.lead)
+    result = read(sample.sign, cut(text, cuts), sample.reply_prefix)
     inside = "".join(call.arguments for call in result.calls.values())
     found = [[letter for letter in part if letter in letters] for part in (result.content, result.reasoning, inside)]
     assert all(part == sorted(part) for part in found)
     assert len({letter for part in found for letter in part}) == sum(map(len, found)), "none twice"
     if not result.calls:
         assert sorted(found[0] + found[1]) == letters
-    elif not sample.lead:
+    elif not sample.reply_prefix:
         assert letters[0] == found[0][0], "what comes before a call is content"
 
 
@@ -430,7 +432,7 @@ def test_a_reply_with_a_hole_in_it_is_read_without_a_loss(name: str, cuts: list[
     sample = SAMPLES[name]
     at = hole % len(sample.text)
     text = sample.text[:at] + sample.text[at + 1 :]
-    result = read(sample.sign, cut(text, cuts), sample.lead)
+    result = read(sample.sign, cut(text, cuts), sample.reply_prefix)
     if not result.calls and sample.calls:
         assert "get_weather" in result.content + result.reasoning or "get_weather" not in text
     assert all(isinstance(arguments, dict) for _, arguments in result.made)
@@ -440,7 +442,7 @@ def test_a_reply_with_a_hole_in_it_is_read_without_a_loss(name: str, cuts: list[
 def test_a_call_that_is_cut_off_comes_back_as_content(name: str, size: int) -> None:
     sample = SAMPLES[name]
     text = sample.text[: size % len(sample.text)]
-    result = read(sample.sign, [text], sample.lead)
+    result = read(sample.sign, [text], sample.reply_prefix)
     assert result.made == sample.calls[: len(result.made)]
     left = len(result.content) + len(result.reasoning)
     assert left or result.made or not text.strip() or not result.malformed
@@ -478,7 +480,7 @@ def test_json_that_is_no_call_is_an_answer() -> None:
 
 
 def test_arguments_come_as_they_are_written() -> None:
-    parser = ReplyParser(recognise("<tool_call>"), TOOLS, call_id=str)
+    parser = ReplyParser(detect_format("<tool_call>"), TOOLS, call_id=str)
     parser.feed('<tool_call>{"name": "get_weather", "arguments": {"city": "Zü')
     assert parser.feed("rich").calls == [CallDelta(0, arguments="rich")]
 
@@ -496,4 +498,4 @@ def test_thoughts_are_left_in_the_content_where_that_is_asked_for() -> None:
 
 
 def test_a_template_of_no_known_format_has_plain_calls() -> None:
-    assert recognise("{{ messages }}").calls is PLAIN_CALLS
+    assert detect_format("{{ messages }}").calls is PLAIN_CALLS

@@ -154,7 +154,7 @@ def _reply(chat: Chat, message: dict[str, Any]) -> tuple[str, str]:
     prompt = chat.render(ChatPrompt([USER], tools=TOOLS))
     before = chat.render(ChatPrompt([USER], tools=TOOLS, ending="none")).text
     full = chat.render(ChatPrompt([USER, message], tools=TOOLS, ending="none")).text
-    head, lead = prompt.text, prompt.lead
+    head, lead = prompt.text, prompt.reply_prefix
     if not full.startswith(head) and format.reasoning is not None:
         opening, closing = format.reasoning.opening, format.reasoning.closing
         head = head.rstrip().removesuffix(closing).rstrip().removesuffix(opening)
@@ -166,13 +166,17 @@ def _reply(chat: Chat, message: dict[str, Any]) -> tuple[str, str]:
 
 def before_end(text: str, format: Format) -> str:
     """What of it the model would have written."""
-    markers = (*format.silent, *format.calls.markers, *([format.reasoning.closing] if format.reasoning else []))
+    markers = (
+        *format.skipped_markers,
+        *format.calls.markers,
+        *([format.reasoning.closing] if format.reasoning else []),
+    )
     ends = [text.find(end) for end in ENDS if end in text and not any(end in marker for marker in markers)]
     return text[: min(ends, default=len(text))]
 
 
 def _parse(chat: Chat, text: str, lead: str) -> tuple[str, str, list[Call]]:
-    parser = ReplyParser(chat.format, TOOLS, call_id=str, lead=lead)
+    parser = ReplyParser(chat.format, TOOLS, call_id=str, reply_prefix=lead)
     content = reasoning = ""
     calls: dict[int, tuple[str, str]] = {}
     for part in [*map(parser.feed, text), parser.finish()]:

@@ -17,8 +17,8 @@ from paddock.engine.fake_vocab import FakeVocab
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.errors import InvalidRequest
 from paddock.text import Chat, ReplyParser
-from paddock.text.reply import recognise
-from paddock.text.reply.shapes import BracedCalls, NestedCalls, PythonCalls, TaggedCalls
+from paddock.text.reply import detect_format
+from paddock.text.reply.shapes import BraceCalls, NestedTagCalls, PythonCalls, TagCalls
 from paddock.types import ChatPrompt, Constraint, GenerateRequest, ModelInfo, Tool
 from paddock.worker.prompts import PromptReader, Read
 from tests.text.test_round_trip import ALL_THOUGHT, USER, before_end, templates
@@ -96,10 +96,10 @@ class _Vocab(FakeVocab):
     """Bytes and, if so wanted, the marks of a format as control tokens, which no text can spell."""
 
     def __init__(self, sign: str, *, controls: bool = False) -> None:
-        format = recognise(sign)
-        lead = format.lead
+        format = detect_format(sign)
+        lead = format.reply_prefix
         thoughts = [format.reasoning.opening, format.reasoning.closing] if format.reasoning is not None else []
-        markers = "".join([lead, *format.silent, format.content_opening, *thoughts, *format.calls.markers])
+        markers = "".join([lead, *format.skipped_markers, format.content_opening, *thoughts, *format.calls.markers])
         self.marks = sorted(set(_MARKS.findall(markers)) - _SHOWN) if controls else []
         self.size = 260 + len(self.marks)
         self.chat_template = f"{{# {sign} #}}" + CHATML.replace("lead", repr(lead))
@@ -135,16 +135,16 @@ def _read(sign: str, *, controls: bool = False, **fields: Any) -> tuple[Read, Gr
 
 def _ways_out(sign: str) -> list[str]:
     """What ends a text in this format."""
-    format = recognise(sign)
+    format = detect_format(sign)
     calls = format.calls
     ways = [format.reasoning.closing] if format.reasoning is not None else []
-    if isinstance(calls, TaggedCalls):
+    if isinstance(calls, TagCalls):
         ways += [calls.value_closing]
-    if isinstance(calls, NestedCalls):
-        ways += [calls.closes(name) for name in ("title", "name", "item")]
+    if isinstance(calls, NestedTagCalls):
+        ways += [calls.closing_tag(name) for name in ("title", "name", "item")]
     if isinstance(calls, PythonCalls):
         ways += ["'"]
-    return [*ways, *([calls.quote] if isinstance(calls, BracedCalls) else [])] or ["x"]
+    return [*ways, *([calls.quote] if isinstance(calls, BraceCalls) else [])] or ["x"]
 
 
 def _walk(grammar: Grammar, seed: int, sign: str, *, controls: bool = False) -> str:
@@ -181,7 +181,7 @@ def _walk(grammar: Grammar, seed: int, sign: str, *, controls: bool = False) -> 
 
 def _parse(read: Read, text: str) -> tuple[list[tuple[str, Any]], str, ReplyParser]:
     assert read.reply is not None
-    parser = ReplyParser(read.reply.format, read.reply.tools, call_id=str, lead=read.reply.lead)
+    parser = ReplyParser(read.reply.format, read.reply.tools, call_id=str, reply_prefix=read.reply.reply_prefix)
     parsed, rest = parser.feed(text), parser.finish()
     names: dict[int, str] = {}
     arguments: dict[int, str] = {}
@@ -226,19 +226,19 @@ def test_one_call_of_the_one_function_that_was_named(name: str) -> None:
 @pytest.mark.parametrize("controls", [False, True])
 @pytest.mark.parametrize("name", SIGNS)
 def test_a_free_reply_is_free_until_it_begins_a_call(name: str, controls: bool) -> None:
-    sign, format = SIGNS[name], recognise(SIGNS[name])
+    sign, format = SIGNS[name], detect_format(SIGNS[name])
     vocab = _Vocab(sign, controls=controls)
     read, grammar = _read(sign, controls=controls)
     assert read.is_optional and grammar is not None
     for words in ("Any text: { < [ é", '{"name": "Bella", "arguments": 1}', "x >>> y\n>>>all\n", "to=", "[1] {}"):
         assert _allows(grammar, words, vocab) == "may end"
-    if not format.lead:
-        assert _allows(grammar, "".join(format.silent), vocab) == "may end"
+    if not format.reply_prefix:
+        assert _allows(grammar, "".join(format.skipped_markers), vocab) == "may end"
     _, must = _read(sign, controls=controls, must_call=True, function="plan")
     assert must is not None
     for seed in range(3):
         text = _walk(must.fork(), seed, sign, controls=controls)
-        before = [""] if name in BARE else ["", "Well."] if name == "kimi k3" else ["", f"Well.\n{format.lead}"]
+        before = [""] if name in BARE else ["", "Well."] if name == "kimi k3" else ["", f"Well.\n{format.reply_prefix}"]
         for words in before:
             assert _allows(grammar, words + text, vocab) in ("complete", "may end"), words + text
             assert _allows(grammar, words + text.replace("title", "tilte"), vocab) == "no"
@@ -307,7 +307,7 @@ def _goes_on(name: str, message: dict[str, Any], **fields: Any) -> tuple[str, Gr
             read = PromptReader(vocab, info).read(GenerateRequest(prompt, constraint=fields.get("body")))
             assert read.constraint is not None
             reply = before_end(full.removeprefix(before), chat.format).rstrip()
-            reply = reply if chat.format.lead else reply.lstrip()
+            reply = reply if chat.format.reply_prefix else reply.lstrip()
             return reply, GrammarSource(vocab, 260).compile(read.constraint)
     return None
 
@@ -323,7 +323,7 @@ def _takes(grammar: Grammar, text: str) -> str:
 
 def _parse_rest(name: str, text: str) -> str:
     """What is content in the rest of a reply."""
-    parser = ReplyParser(recognise(templates()[name]), TOOLS, call_id=str)
+    parser = ReplyParser(detect_format(templates()[name]), TOOLS, call_id=str)
     return (parser.feed(text).content + parser.finish().content).strip()
 
 

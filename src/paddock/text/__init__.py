@@ -1,4 +1,4 @@
-"""Words ⇄ tokens at the edges: what a model's text looks like before and after the engine."""
+"""Conversion between messages and tokens: chat templates, replies, stop strings and UTF-8."""
 
 from paddock.text.chat import Chat, Rendered
 from paddock.text.chat_template import ChatTemplate

@@ -1,4 +1,4 @@
-"""Chat messages → prompt text, by the template that the model's author shipped, in a sandbox."""
+"""Renders chat messages with the model's own Jinja template, in a sandbox."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from paddock.errors import TemplateRefused
 
-# What llama.cpp assumes for a model that ships none.
+# llama.cpp's default for a model without a template.
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
@@ -23,9 +23,9 @@ CHATML = (
 
 
 class ChatTemplate:
-    """A compiled template. Rendering is pure but for the date some templates ask for, which is passed in as `now`.
+    """A compiled template. `now` is for templates that print the date.
 
-    A template that does not compile is no reason not to load the model: it is reported when messages are rendered.
+    A model with an invalid template can still be loaded. `render` raises the error.
     """
 
     def __init__(
@@ -43,11 +43,11 @@ class ChatTemplate:
         self._now = now
         self._special = {"bos_token": bos, "eos_token": eos}
         self._template: jinja2.Template | None = None
-        self._broken: str | None = None
+        self._error = ""
         try:
             self._template = environment.from_string(source or CHATML)
         except jinja2.TemplateSyntaxError as error:
-            self._broken = f"line {error.lineno}: {error.message}"
+            self._error = f"line {error.lineno}: {error.message}"
 
     def render(
         self,
@@ -57,17 +57,17 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """The prompt. `options` are further variables that the template may know."""
+        """The prompt. `options` are further variables of the template."""
         if self._template is None:
-            raise TemplateRefused(f"the model's chat template is broken: {self._broken}", param="messages")
+            raise TemplateRefused(f"the model's chat template is invalid: {self._error}", param="messages")
         variables = {
-            # firefunction prints these two without asking whether they are there
+            # Firefunction prints these two without a check.
             "functions": _tojson(tools) if tools else "",
             "datetime": self._now().strftime("%b %d %Y"),
             **({"tools": tools, "xml_tools": tools} if tools else {}),
             **self._special,
             **(options or {}),
-            "messages": [_flattened(message) for message in messages],
+            "messages": [{**message, "content": text_of(message.get("content"))} for message in messages],
             "add_generation_prompt": add_generation_prompt,
         }
         try:
@@ -79,25 +79,20 @@ class ChatTemplate:
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """Nothing outside can be reached or changed. Templates keep lists of their own, which may grow and shrink."""
+    """Templates cannot reach or change anything outside, but may append to lists and pop from them."""
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         return (isinstance(obj, list) and attr in ("append", "pop")) or super().is_safe_attribute(obj, attr, value)
 
 
-def _flattened(message: dict[str, Any]) -> dict[str, Any]:
-    """A copy in which text parts are one string, since most templates know no other, and no content an empty one."""
-    content = message.get("content")
-    if content is None:
-        return {**message, "content": ""}
-    if isinstance(content, list):
-        return {**message, "content": "\n".join(part["text"] for part in content)}
-    return dict(message)
+def text_of(content: Any) -> str:
+    """Content as one string, because most templates support no parts."""
+    return "\n".join(part["text"] for part in content) if isinstance(content, list) else content or ""
 
 
 def _tojson(value: Any, indent: int | None = None, ensure_ascii: bool = False, **options: Any) -> str:
-    """As Hugging Face renders it: no HTML escaping (jinja2's own filter has it), letters left as they are."""
-    # What jinja2's `map` and `select` give is no list yet.
+    """As Hugging Face renders it: without the HTML escaping of Jinja's filter, and without ASCII escapes."""
+    # Jinja's `map` and `select` return generators.
     return json.dumps(value, indent=indent, ensure_ascii=ensure_ascii, default=list, **options)
 
 
@@ -106,7 +101,7 @@ def _raise_exception(message: str) -> NoReturn:
 
 
 class _GenerationTag(Extension):
-    """`{% generation %}` marks the assistant's words for training; for serving it is transparent."""
+    """`{% generation %}` marks text for training. It has no effect here."""
 
     tags = {"generation"}  # noqa: RUF012 (jinja2 declares it so)
 

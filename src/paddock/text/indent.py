@@ -1,19 +1,19 @@
-"""Where a text is indented by less than it should be."""
+"""Ends a text at a line with too little indentation."""
 
 from __future__ import annotations
 
 
 class IndentLimit:
-    """Ends a text at the first line that is indented by fewer than `least` blanks. Its first line is free."""
+    """Ends a text at the first line that starts with fewer than `least` blanks. The first line may have any indent."""
 
     def __init__(self, least: int) -> None:
         self._least = least
         self._indent: int | None = None
-        """Of the line that has just begun; None past its beginning."""
+        """Blanks so far at the start of a line; None after the start."""
         self.ended = False
 
     def feed(self, text: str) -> str:
-        """What of this text comes before the end. Once it was met, `ended` is set and nothing more comes."""
+        """The part of this text before the end. After the end `ended` is set, and the result is empty."""
         if self.ended:
             return ""
         for place, letter in enumerate(text):

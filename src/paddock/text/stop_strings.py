@@ -1,4 +1,4 @@
-"""Stop strings as an Aho-Corasick automaton: each character is looked at once, whatever the strings are."""
+"""Finds stop strings with an Aho-Corasick automaton: the time per character does not depend on the strings."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ _NONE = -1
 
 
 class StopStrings:
-    """Built once for a request and shared by its answers. A state is a number; 0 is where a text begins.
+    """An automaton for the answers of one request. States are numbers; 0 is the state at the start of a text.
 
-    A state stands for the longest end of the text that is a beginning of a stop string.
+    A state stands for the longest suffix of the text that is a prefix of a stop string.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
-        # A tree of the strings: a child's character, and its next sibling. Arrays, because lists of objects of 32 long
-        # strings would take megabytes.
+        # A tree of the strings: each node has a character, its first child and its next sibling. Arrays save megabytes
+        # for 32 long strings.
         self._character = array("I", [0])
         self._child = array("i", [_NONE])
         self._sibling = array("i", [_NONE])
         self._depth = array("i", [0])
         self._fallback = array("i", [0])
-        """The state for the longest proper end of what this state stands for."""
+        """The state for the longest proper suffix."""
         self._longest = array("i", [_NONE])
         """The longest stop string that ends in this state."""
         self._first: dict[int, int] = {}
-        """The children of the root, which may be many."""
+        """The children of the root by character, because there may be many."""
         for number, stop in enumerate(self._stops):
             self._add(number, stop)
         self._link()
@@ -39,12 +39,13 @@ class StopStrings:
         return self._next(state, ord(character))
 
     def held(self, state: int) -> int:
-        """How many characters of the text's end may still become a stop string."""
+        """How many characters at the end of the text may become a stop string."""
         return self._depth[state]
 
     def search(self, state: int, text: str) -> tuple[int, int, str]:
-        """Read more of a text. Returns the state after it; or, should stop strings end in it, where the one that begins
-        first begins (before this text where negative), and which it is. Without one the string is empty.
+        """Read more text. Returns the new state, and the start and text of the stop string that starts first.
+
+        The start is relative to this text, so it may be negative. Without a stop string the text is empty.
         """
         best: tuple[int, int] | None = None
         for place, character in enumerate(text, 1):
@@ -55,7 +56,7 @@ class StopStrings:
                 best = found if best is None else min(best, found)
         return (state, 0, "") if best is None else (state, best[0], self._stops[best[1]])
 
-    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── construction and lookup ───────────────────────────────────────────────────────────────────────────────────────
 
     def _next(self, state: int, character: int) -> int:
         while state:
@@ -92,7 +93,7 @@ class StopStrings:
             self._longest[state] = number
 
     def _link(self) -> None:
-        """Set the fallbacks level by level: those of a state's children follow from its own."""
+        """Set the fallbacks level by level: the fallback of a child depends on that of its parent."""
         level = list(self._first.values())
         while level:
             following: list[int] = []

@@ -1,4 +1,4 @@
-"""Token bytes → text that may be shown: whole characters only, and never a piece of a stop string."""
+"""Decodes token bytes to text: whole characters only, and no part of a stop string."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paddock.text.stop_strings import StopStrings
 
 
 class TextStream:
-    """The text of one answer as it grows. What might still become a stop string or a character is held back."""
+    """The text of one answer. Bytes that may become a character or a stop string are held back."""
 
     def __init__(self, stop: StopStrings | Sequence[str] = ()) -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
@@ -18,10 +18,10 @@ class TextStream:
         self._held = ""
         self.stopped = False
         self.stop_string = ""
-        """The one that was met."""
+        """The stop string that ended the text."""
 
     def feed(self, data: bytes) -> str:
-        """The text that these bytes release. Once a stop string is met, `stopped` is set and nothing more comes."""
+        """Text that is certain after these bytes. After a stop string `stopped` is set, and the result is empty."""
         if self.stopped:
             return ""
         new = self._decode(data)
@@ -37,6 +37,6 @@ class TextStream:
         return text[:shown]
 
     def finish(self) -> str:
-        """The held-back text, which turned out to be no stop string. Half a character at the end is dropped."""
+        """The text that was held back. An incomplete character at the end is dropped."""
         held, self._held = self._held, ""
         return "" if self.stopped else held

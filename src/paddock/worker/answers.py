@@ -88,7 +88,7 @@ class Answer:
                 reply.format,
                 reply.tools,
                 call_id=lambda index: _call_id(f"{call_ids} {index}"),
-                lead=reply.lead,
+                reply_prefix=reply.reply_prefix,
                 split_reasoning=reply.split_reasoning,
                 bare_calls=reply.bare_calls,
             )

@@ -30,7 +30,7 @@ class Reply:
 
     format: Format
     tools: tuple[Tool, ...]
-    lead: str
+    reply_prefix: str
     split_reasoning: bool
     shown: frozenset[int]
     """Control tokens that are part of the format, and therefore of the text."""
@@ -71,7 +71,7 @@ class _Spelling:
             parts.append(f"<[{token}]>")
         return " ".join(filter(None, (*parts, _quoted(marker))))
 
-    def controls_but(self, marker: str) -> str:
+    def controls_except(self, marker: str) -> str:
         used = frozenset(self.control_tokens(marker))
         others = [token for token in self._controls if token not in used]
         return f"<[{','.join(map(str, others))}]>" if others else ""
@@ -133,22 +133,17 @@ class PromptReader:
             function=prompt.function,
             parallel_calls=prompt.parallel_calls,
             body=body,
-            thoughts=rendered.thoughts,
-            lead=rendered.lead,
+            reasoning=rendered.reasoning,
+            reply_prefix=rendered.reply_prefix,
         )
-        markers = [*format.silent, format.lead, format.turn, format.content_opening]
-        if format.reasoning is not None:
-            markers += [format.reasoning.opening, format.reasoning.closing]
-        if prompt.tools:
-            markers += format.calls.markers
+        markers = format.markers + (format.calls.markers if prompt.tools else ())
         shown = frozenset(self._spelling.control_tokens("".join(markers)))
         reply = None
         if prompt.tools or (format.reasoning is not None and prompt.split_reasoning):
-            lead = rendered.lead if prompt.split_reasoning else ""
             reply = Reply(
                 format,
                 prompt.tools,
-                lead,
+                rendered.reply_prefix if prompt.split_reasoning else "",
                 prompt.split_reasoning,
                 shown,
                 prompt.thinking_budget if format.reasoning is not None else None,

@@ -1,9 +1,8 @@
-"""Replies that are more than words: thoughts and tool calls, read out of the text and enforced before it is written."""
+"""Reasoning and tool calls in a reply: how to parse them, and how to enforce them by a grammar."""
 
-from paddock.text.reply.calls import Parsed
-from paddock.text.reply.formats import recognise
+from paddock.text.reply.call_reader import Parsed
+from paddock.text.reply.formats import Format, detect_format
 from paddock.text.reply.grammar import ReplyRules, reply_constraint
 from paddock.text.reply.parser import ReplyParser
-from paddock.text.reply.shapes import Format
 
-__all__ = ["Format", "Parsed", "ReplyParser", "ReplyRules", "recognise", "reply_constraint"]
+__all__ = ["Format", "Parsed", "ReplyParser", "ReplyRules", "detect_format", "reply_constraint"]

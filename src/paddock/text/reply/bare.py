@@ -1,7 +1,7 @@
-"""A call that a model writes without the markers of its format: a reply that is one JSON object and nothing else.
+"""Detects a call without the markers of its format: a reply that is only one JSON object.
 
-`{"name": "add", "arguments": {…}}`, also within a ```json fence. It is a call if it names a given function and its
-arguments fit that function's schema. Anything else is content.
+`{"name": "add", "arguments": {…}}`, also in a ```json fence, is a call if it names a given function and the arguments
+match that function's schema. Anything else is content.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from paddock.text.reply.fitting import fits
 from paddock.text.reply.reader import Malformed, dumps, loads
+from paddock.text.reply.validation import is_valid
 from paddock.types import Tool
 
 LONGEST = 8_192
-"""Characters of a reply that are held back while it may be such a call."""
+"""The most characters that are held back while a reply may be such a call."""
 _LONGEST_HEAD = 512
 _FENCES = ("", "```json", "```")
 _FENCED = re.compile(r"```(?:json)?\s*(.*?)\s*(?:```)?", re.DOTALL)
@@ -25,7 +25,7 @@ _SPACES = re.compile(r"\s+")
 
 
 def whole_call(text: str, tools: Mapping[str, Tool]) -> tuple[str, str] | None:
-    """The function's name and the JSON of its arguments, where a whole reply is such a call."""
+    """The function's name and the JSON of its arguments, or None if the reply is no call."""
     text = text.strip()
     fenced = _FENCED.fullmatch(text)
     try:
@@ -39,13 +39,13 @@ def _call(found: Any, tools: Mapping[str, Tool]) -> tuple[str, str] | None:
     if not isinstance(found, dict) or len(found) != 2 or not isinstance(name := found.get("name"), str):
         return None
     arguments = found.get("arguments", found.get("parameters"))
-    if name not in tools or not isinstance(arguments, dict) or not fits(arguments, tools[name].parameters):
+    if name not in tools or not isinstance(arguments, dict) or not is_valid(arguments, tools[name].parameters):
         return None
     return name, dumps(arguments)
 
 
 class BareCall:
-    """Looks at a reply as it grows."""
+    """Decides while a reply arrives."""
 
     def __init__(self, tools: Mapping[str, Tool], *, only_fenced: bool = False) -> None:
         self._tools = tools
@@ -53,20 +53,20 @@ class BareCall:
         self._heads = [f'{fence}{{"name":"{name}"' for fence in fences for name in tools]
 
     def look(self, text: str, *, ended: bool) -> tuple[str, str] | Literal["wait", "no"]:
-        """The call, or whether to wait for more text. `text` is the whole reply so far."""
+        """The call, or whether more text may make `text` a call. `text` is the whole reply so far."""
         text = text.lstrip()
         if ended:
             return whole_call(text, self._tools) or "no"
-        if len(text) > LONGEST or not self._may_begin_one(text) or self._goes_on_after(text):
+        if len(text) > LONGEST or not self._may_start_call(text) or self._has_text_after(text):
             return "no"
         return "wait"
 
-    def _may_begin_one(self, text: str) -> bool:
+    def _may_start_call(self, text: str) -> bool:
         head = _SPACES.sub("", text[:_LONGEST_HEAD])
         return any(known.startswith(head) or head.startswith(known) for known in self._heads)
 
-    def _goes_on_after(self, text: str) -> bool:
-        """Whether the object has ended and something follows that is not the fence."""
+    def _has_text_after(self, text: str) -> bool:
+        """Whether the object is complete and text other than the fence follows."""
         if "}" not in text:
             return False
         try:

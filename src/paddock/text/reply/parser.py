@@ -1,7 +1,7 @@
-"""A reply's text, cut anywhere → what of it is content, thoughts, and tool calls.
+"""Splits a reply into content, reasoning and tool calls while its text arrives.
 
-No character is lost: what turns out to be no call is content, and the reply is marked as malformed. Only markers and
-the whitespace beside them are left out.
+No character is lost: text that starts like a call but is none is content, and the reply is marked as malformed. Only
+markers and the whitespace beside them are dropped.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from paddock.text.reply.bare import BareCall
-from paddock.text.reply.calls import CallReader, Parsed
+from paddock.text.reply.call_reader import CallReader, Parsed
+from paddock.text.reply.formats import Format
 from paddock.text.reply.reader import Malformed, Markers, Reading
-from paddock.text.reply.shapes import Calls, Format
+from paddock.text.reply.shapes import Calls
 from paddock.types import CallDelta, Tool
 
 
 class ReplyParser(CallReader):
-    """The reply of one answer as it grows. `lead` is what the prompt's end has said of it already."""
+    """Parses one reply. `reply_prefix` is the start of the reply that the prompt contains already."""
 
     def __init__(
         self,
@@ -24,40 +25,39 @@ class ReplyParser(CallReader):
         tools: Sequence[Tool],
         *,
         call_id: Callable[[int], str],
-        lead: str = "",
+        reply_prefix: str = "",
         split_reasoning: bool = True,
         bare_calls: bool = True,
     ) -> None:
-        """`bare_calls`: whether a reply that is nothing but the JSON object of a call is one, whatever the format."""
-        super().__init__(lead, tools, call_id)
+        """`bare_calls`: accept a reply that is only the JSON object of a call, whatever the format."""
+        super().__init__(reply_prefix, tools, call_id)
         self._calls = format.calls if tools else None
         self._reasoning = format.reasoning if split_reasoning else None
-        self._silent = format.silent if split_reasoning else ()
-        starts = [*self._silent, *(self._calls.triggers if self._calls else ())]
-        thoughts = [self._reasoning.opening, self._reasoning.closing] if self._reasoning else []
-        self._markers = Markers([*starts, *thoughts])
-        self._closing = Markers(thoughts[1:])
-        self._bare = self._calls is not None and self._calls.is_bare
-        self._bare_call = BareCall(self._tools, only_fenced=self._bare) if bare_calls and self._calls else None
+        self._skipped = format.skipped_markers if split_reasoning else ()
+        starts = [*self._skipped, *(self._calls.start_markers if self._calls else ())]
+        reasoning = [self._reasoning.opening, self._reasoning.closing] if self._reasoning else []
+        self._markers = Markers([*starts, *reasoning])
+        self._reasoning_end = Markers(reasoning[1:])
+        self._is_bare = self._calls is not None and self._calls.is_bare
+        self._bare_call = BareCall(self.tools, only_fenced=self._is_bare) if bare_calls and self._calls else None
         self.in_reasoning = False
         self.malformed = False
         self._held = ""
-        """Whitespace that is left out should a marker follow."""
-        self._fresh = False
-        """Whitespace is left out until there is something else, because a marker came last."""
-        self._said = False
-        """Whether there has been content."""
+        """Whitespace that is dropped if a marker follows."""
+        self._after_marker = False
+        """Drop whitespace until other text arrives."""
+        self._has_content = False
         self._reading = self._read()
         next(self._reading, None)
 
     def feed(self, text: str) -> Parsed:
-        """What may be said after this piece of text."""
-        self._text += text
+        """Parse a piece of text. Returns what is certain after it."""
+        self.text += text
         return self._advance()
 
     def finish(self) -> Parsed:
-        """What is left when nothing more comes."""
-        self.end()
+        """End the text. Returns the rest."""
+        self.ended = True
         return self._advance()
 
     def _advance(self) -> Parsed:
@@ -65,103 +65,118 @@ class ReplyParser(CallReader):
         parsed, self._parsed = self._parsed, Parsed()
         return parsed
 
-    # ── content and thoughts ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── content and reasoning ────────────────────────────────────────────────────────────────────────────────────────
 
     def _read(self) -> Reading[None]:
         while True:
-            marker = yield from self._until_marker()
+            marker = yield from self._read_until_marker()
             if marker is None:
-                self._say_rest()
+                self._add_trailing_whitespace()
                 return
-            if self._calls is not None and (marker == "{" or marker in self._calls.triggers):
+            if self._calls is not None and (marker == "{" or marker in self._calls.start_markers):
                 yield from self._try_calls(self._calls, marker)
             elif self._is_stray(marker):
-                self._say(marker)
+                self._add_text(marker)
             else:
                 if self._reasoning is not None and marker in (self._reasoning.opening, self._reasoning.closing):
                     self.in_reasoning = marker == self._reasoning.opening
-                self._border()
+                self._drop_whitespace()
 
     def _is_stray(self, marker: str) -> bool:
-        """Whether it ends a thought that was never begun. Before anything else it says that there is no thought."""
-        closes = self._reasoning is not None and marker == self._reasoning.closing
-        return closes and not self.in_reasoning and self._said and marker not in self._silent
+        """Whether the marker ends reasoning that never started. Before any content, it means that there is none."""
+        is_closing = self._reasoning is not None and marker == self._reasoning.closing
+        return is_closing and not self.in_reasoning and self._has_content and marker not in self._skipped
 
-    def _until_marker(self) -> Reading[str | None]:
-        """Say everything up to the next marker and pass over it. None at the end of all text."""
+    def _read_until_marker(self) -> Reading[str | None]:
+        """Add the text up to the next marker, and skip the marker. Returns None at the end of the text."""
         while True:
-            self._text, self._at = self._text[self._at :], 0
-            if self._bare and not (self._said or self.in_reasoning or self._count):
-                words = self._text.lstrip()
-                if words.startswith("{"):
-                    self._say(self._text[: -len(words)])
-                    self._text, self._at = words, 1
+            self.text, self.at = self.text[self.at :], 0
+            is_start = not (self._has_content or self.in_reasoning or self._call_count)
+            if self._is_bare and is_start:
+                stripped = self.text.lstrip()
+                if stripped.startswith("{"):
+                    self._add_text(self.text[: -len(stripped)])
+                    self.text, self.at = stripped, 1
                     return "{"
-            if self._bare_call is not None and not (self._said or self.in_reasoning or self._count):
-                found = self._bare_call.look(self._text, ended=self._ended)
+            if self._bare_call is not None and is_start:
+                found = self._bare_call.look(self.text, ended=self.ended)
                 if found == "wait":
                     yield
                     continue
                 if found != "no":
-                    self._call_bare(*found)
+                    self._add_whole_call(*found)
                     return None
-            markers = self._closing if self.in_reasoning else self._markers
-            begin, marker = markers.find(self._text, ended=self._ended)
-            self._say(self._text[:begin])
-            self._at = begin + len(marker)
+            markers = self._reasoning_end if self.in_reasoning else self._markers
+            begin, marker = markers.find(self.text, ended=self.ended)
+            self._add_text(self.text[:begin])
+            self.at = begin + len(marker)
             if marker:
                 return marker
-            if self._ended:
+            if self.ended:
                 return None
             yield
 
-    def _call_bare(self, name: str, arguments: str) -> None:
+    def _add_whole_call(self, name: str, arguments: str) -> None:
         """The whole reply is one call."""
-        self._border()
-        self._at = len(self._text)
-        self._begin_call(name)
-        self._add_arguments(arguments)
-        self._end_call()
+        self._drop_whitespace()
+        self.at = len(self.text)
+        self.begin_call(name)
+        self.add_arguments(arguments)
+        self.end_call()
 
-    def _say(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         text = self._held + text
-        if self._fresh:
+        if self._after_marker:
             text = text.lstrip()
-        words = text.rstrip()
-        self._held = text[len(words) :]
-        if words:
-            self._fresh = False
+        stripped = text.rstrip()
+        self._held = text[len(stripped) :]
+        if stripped:
+            self._after_marker = False
             if self.in_reasoning:
-                self._parsed.reasoning += words
+                self._parsed.reasoning += stripped
             else:
-                self._parsed.content += words
-                self._said = True
+                self._parsed.content += stripped
+                self._has_content = True
 
-    def _say_rest(self) -> None:
-        """Whitespace at the end is content like any other, but not after a call."""
-        if not self._fresh and not self._count and not self.in_reasoning:
+    def _add_trailing_whitespace(self) -> None:
+        """Whitespace at the end belongs to content, but not after a call."""
+        if not self._after_marker and not self._call_count and not self.in_reasoning:
             self._parsed.content += self._held
         self._held = ""
 
-    def _border(self) -> None:
+    def _drop_whitespace(self) -> None:
         self._held = ""
-        self._fresh = True
+        self._after_marker = True
 
     # ── calls ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _try_calls(self, calls: Calls, trigger: str) -> Reading[None]:
-        """Read calls from the trigger on. Where they cannot be understood, what is left of them is content."""
-        self._mark = self._at - len(trigger)
-        begun = self._mark
+    def _try_calls(self, calls: Calls, start: str) -> Reading[None]:
+        """Parse calls from their start marker on. If they are malformed, the rest of them is content."""
+        self._call_begin = begin = self.at - len(start)
         try:
-            yield from self._read_calls(calls, trigger)
+            yield from self._read_calls(calls, start)
         except (Malformed, RecursionError):
-            self.malformed = self.malformed or self._named or trigger != "{"
-            if self._named:
-                self._parsed.calls.append(CallDelta(self._count, withdrawn=True))
-                self._named = False
-                self._count += 1  # its number has been seen
-            self._at = self._mark + len(trigger) if self._mark == begun else self._mark
-            self._say(self._text[self._mark : self._at])
+            self.malformed = self.malformed or self.call_started or start != "{"
+            if self.call_started:
+                self._parsed.calls.append(CallDelta(self._call_count, withdrawn=True))
+                self.call_started = False
+                self._call_count += 1  # the client has seen its index
+            self.at = begin + len(start) if self._call_begin == begin else self._call_begin
+            self._add_text(self.text[self._call_begin : self.at])
         else:
-            self._border()
+            self._drop_whitespace()
+
+    def _read_calls(self, calls: Calls, start: str) -> Reading[None]:
+        if start == "{":
+            self.at -= 1
+        elif calls.begin and calls.opening and start == calls.begin.strip():
+            yield from self.expect(calls.opening)
+        while True:
+            yield from calls.read(self)
+            if not calls.begin or (calls.end and (yield from self.follows(calls.end))):
+                return
+            if not calls.opening or not (yield from self.follows(calls.opening)):
+                break
+        # The end marker may be missing at the end of the text.
+        if calls.end and (yield from self.peek()):
+            self.refuse()

@@ -1,4 +1,4 @@
-"""Tools for models whose template knows none: explained in words, and called by a reply that is JSON."""
+"""Tools for templates that do not support them: explained as text, and called by a reply that is JSON."""
 
 from __future__ import annotations
 
@@ -6,24 +6,22 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from paddock.text.reply.formats import PLAIN_CALLS
+
 _EXPLANATION = """You can call these functions, given as JSON schemas:
 {functions}
 To call one, reply with nothing but a JSON object: {{"name": "function name", "arguments": {{…}}}}
 To call several, write one such object on each line. The results will be given to you."""
 
 
-def explanation(tools: Sequence[dict[str, Any]]) -> str:
-    """What the model is told of these tools."""
-    return _EXPLANATION.format(functions="\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools))
-
-
 def with_explanation(
     messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, role: str
 ) -> list[dict[str, Any]]:
-    """The messages with it at the beginning of the first system or user message."""
+    """Add an explanation of the tools to the first message of this role."""
     if not tools:
         return list(messages)
-    text = explanation(tools)
+    functions = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+    text = _EXPLANATION.format(functions=functions)
     at = next((at for at, message in enumerate(messages) if message["role"] == role), None)
     if at is None:
         return [{"role": role, "content": text}, *messages]
@@ -31,29 +29,24 @@ def with_explanation(
     return [*messages[:at], first, *messages[at + 1 :]]
 
 
-def in_words(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Earlier calls and their results as a template understands them that knows only words. Contents are texts."""
+def calls_to_text(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Write earlier calls and their results as content. The content of each message must be a string."""
     names: dict[str, str] = {}
-    told: list[dict[str, Any]] = []
+    texts: list[dict[str, Any]] = []
     last = ""
     for message in messages:
         calls = message.get("tool_calls") or ()
         names |= {call["id"]: call["function"]["name"] for call in calls}
         if calls:
-            lines = [message["content"], *map(_call, calls)]
-            told.append({"role": "assistant", "content": "\n".join(filter(None, lines))})
+            lines = [message["content"], PLAIN_CALLS.write([call["function"] for call in calls])]
+            texts.append({"role": "assistant", "content": "\n".join(filter(None, lines))})
         elif message["role"] == "tool":
             name = names.get(message.get("tool_call_id", ""), message.get("name", "the function"))
             result = f"The result of {name}:\n{message['content']}"
-            if last == "tool":  # some templates want roles to alternate
-                result = f"{told.pop()['content']}\n\n{result}"
-            told.append({"role": "user", "content": result})
+            if last == "tool":  # some templates require alternating roles
+                result = f"{texts.pop()['content']}\n\n{result}"
+            texts.append({"role": "user", "content": result})
         else:
-            told.append(message)
+            texts.append(message)
         last = message["role"]
-    return told
-
-
-def _call(call: dict[str, Any]) -> str:
-    function = call["function"]
-    return json.dumps({"name": function["name"], "arguments": function["arguments"]}, ensure_ascii=False)
+    return texts

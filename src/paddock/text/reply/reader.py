@@ -1,6 +1,7 @@
-"""Text that comes piece by piece, read as if all of it were there already.
+"""Incremental parsing: read text that arrives in pieces as if it were complete.
 
-Everything here is a generator that pauses wherever more text is needed; whoever adds some resumes it.
+A method that may need more text is a generator. It yields when the text ends too early; the caller adds text and
+resumes it.
 """
 
 from __future__ import annotations
@@ -12,106 +13,113 @@ from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 Reading = Generator[None, None, T]
-"""A part of a parser: pauses for more text and comes to a T."""
+"""A parser step: it pauses for more text and returns a T."""
 
 BARE_VALUE = re.compile(r"[^\s,\]}]*")
-"""A JSON value that is no text, array or object."""
+"""A JSON number, boolean or null."""
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_LONGEST_HEADER = 300
 
 
 class Malformed(Exception):
-    """The text is not what it was read as."""
+    """The text does not have the expected form."""
 
 
 class Reader:
-    """A text that grows, and a place in it."""
+    """A growing text and a position in it."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-        self._ended = False
+        self.text = text
+        self.at = 0
+        self.ended = False
+        """The text is complete."""
 
-    def end(self) -> None:
-        """Nothing more comes."""
-        self._ended = True
-
-    @property
-    def at_end(self) -> bool:
-        return not self._text[self._at :].strip()
-
-    def _more(self) -> Reading[None]:
-        if self._ended:
-            self._refuse()
-        yield
-
-    def _refuse(self) -> NoReturn:
+    def refuse(self) -> NoReturn:
         raise Malformed
 
-    def _peek(self) -> Reading[str]:
-        """The next character that is not whitespace, or nothing at the end. Whitespace before it is passed over."""
+    def _more(self) -> Reading[None]:
+        if self.ended:
+            self.refuse()
+        yield
+
+    def peek(self) -> Reading[str]:
+        """Skip whitespace and return the next character, or an empty string at the end."""
         while True:
-            while self._at < len(self._text) and self._text[self._at].isspace():
-                self._at += 1
-            if self._at < len(self._text) or self._ended:
-                return self._text[self._at : self._at + 1]
+            while self.at < len(self.text) and self.text[self.at].isspace():
+                self.at += 1
+            if self.at < len(self.text) or self.ended:
+                return self.text[self.at : self.at + 1]
             yield
 
-    def _follows(self, marker: str) -> Reading[bool]:
-        """Whether this comes next, in which case it is passed over."""
+    def follows(self, marker: str) -> Reading[bool]:
+        """Skip whitespace and then the marker. Returns whether the marker was there."""
         marker = marker.strip()
-        yield from self._peek()
-        while (
-            not self._ended and marker.startswith(self._text[self._at :]) and len(self._text) - self._at < len(marker)
-        ):
+        yield from self.peek()
+        while not self.ended and marker.startswith(self.text[self.at :]) and len(self.text) - self.at < len(marker):
             yield
-        found = self._text.startswith(marker, self._at)
-        self._at += len(marker) * found
+        found = self.text.startswith(marker, self.at)
+        self.at += len(marker) * found
         return found
 
-    def _expect(self, marker: str) -> Reading[None]:
-        if not (yield from self._follows(marker)):
-            self._refuse()
+    def expect(self, marker: str) -> Reading[None]:
+        if not (yield from self.follows(marker)):
+            self.refuse()
 
-    def _close(self, marker: str) -> Reading[None]:
-        """The same, unless all text ends here: models may leave it to the token that ends their turn."""
-        if (yield from self._peek()):
-            yield from self._expect(marker)
+    def close(self, marker: str) -> Reading[None]:
+        """Expect the marker unless the text ends here: the token that ends the turn may replace it."""
+        if (yield from self.peek()):
+            yield from self.expect(marker)
 
-    def _until(self, marker: str, *, longest: int | None = None) -> Reading[str]:
-        """Everything before the marker, which is passed over."""
-        begin = searched = self._at
-        while (found := self._text.find(marker, searched)) < 0:
-            if longest is not None and len(self._text) - begin > longest:
-                self._refuse()
-            searched = max(begin, len(self._text) - len(marker) + 1)
+    def until(self, marker: str, *, longest: int | None = None) -> Reading[str]:
+        """Read the text before the marker, and skip the marker."""
+        begin = searched = self.at
+        while (found := self.text.find(marker, searched)) < 0:
+            if longest is not None and len(self.text) - begin > longest:
+                self.refuse()
+            searched = max(begin, len(self.text) - len(marker) + 1)
             yield from self._more()
-        self._at = found + len(marker)
-        return self._text[begin:found]
+        self.at = found + len(marker)
+        return self.text[begin:found]
 
-    def _run_of(self, pattern: re.Pattern[str]) -> Reading[str]:
-        """All that fits the pattern, once it is clear that no more does."""
-        yield from self._peek()
+    def header(self, marker: str) -> Reading[str]:
+        """The same for a short text, such as a function's name."""
+        return self.until(marker, longest=_LONGEST_HEADER)
+
+    def run_of(self, pattern: re.Pattern[str]) -> Reading[str]:
+        """Read all that matches the pattern, which may be nothing."""
+        yield from self.peek()
         while True:
-            found = pattern.match(self._text, self._at)
-            assert found is not None, "it may be empty"
-            if found.end() < len(self._text) or self._ended:
-                self._at = found.end()
+            found = pattern.match(self.text, self.at)
+            assert found is not None, "the pattern matches an empty text"
+            if found.end() < len(self.text) or self.ended:
+                self.at = found.end()
                 return found[0]
             yield
 
-    def _value(self, pass_on: Callable[[str], None] = lambda piece: None) -> Reading[str]:
-        """The text of a JSON value, which is also passed on, piece by piece as it comes."""
-        first = yield from self._peek()
+    def items(self, closing: str, read_one: Callable[[], Reading[T]]) -> Reading[list[T]]:
+        """Read items with commas between them, up to the closing bracket."""
+        found: list[T] = []
+        while not (yield from self.follows(closing)):
+            if found:
+                yield from self.expect(",")
+            found.append((yield from read_one()))
+        return found
+
+    def json(self, pass_on: Callable[[str], None] = lambda piece: None) -> Reading[str]:
+        """Read a JSON value and return its text. `pass_on` gets the pieces of an array, object or string as they
+        arrive.
+        """
+        first = yield from self.peek()
         if first not in '{["' or not first:
-            text = yield from self._run_of(BARE_VALUE)
+            text = yield from self.run_of(BARE_VALUE)
             loads(text)
             return text
-        begin = sent = self._at
+        begin = sent = self.at
         depth, quoted, escaped = 0, False, False
         while True:
-            while self._at < len(self._text):
-                character = self._text[self._at]
-                self._at += 1
+            while self.at < len(self.text):
+                character = self.text[self.at]
+                self.at += 1
                 if quoted:
                     quoted = escaped or character != '"'
                     escaped = not escaped and character == "\\"
@@ -120,50 +128,52 @@ class Reader:
                 else:
                     depth += (character in "{[") - (character in "}]")
                 if depth == 0 and not quoted:
-                    pass_on(self._text[sent : self._at])
-                    loads(self._text[begin : self._at])
-                    return self._text[begin : self._at]
-            pass_on(self._text[sent : self._at])
-            sent = self._at
+                    pass_on(self.text[sent : self.at])
+                    loads(self.text[begin : self.at])
+                    return self.text[begin : self.at]
+            pass_on(self.text[sent : self.at])
+            sent = self.at
             yield from self._more()
 
 
 class Markers:
-    """Finds the first of several texts in a text that may go on."""
+    """Finds the first of several markers in a growing text."""
 
     def __init__(self, markers: Sequence[str]) -> None:
-        self._beginnings = {marker[:size] for marker in markers for size in range(1, len(marker))}
+        self._prefixes = {marker[:size] for marker in markers for size in range(1, len(marker))}
         self._longest = max(map(len, markers), default=0)
         ordered = sorted(markers, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, ordered))) if markers else None
 
     def find(self, text: str, *, ended: bool) -> tuple[int, str]:
-        """Where the first marker is, and which: the longest there. Nothing where it is not yet clear or there is none,
-        with the place up to which that is certain.
+        """The position of the first marker, and the longest marker there.
+
+        The marker is empty if there is none, or if the end of the text may still become one. The position is then the
+        end of the text that certainly contains no marker.
         """
         found = self._pattern.search(text) if self._pattern is not None else None
         if not ended:
             for begin in range(max(0, len(text) - self._longest + 1), len(text)):
                 if found is not None and begin > found.start():
                     break
-                if text[begin:] in self._beginnings:
+                if text[begin:] in self._prefixes:
                     return begin, ""
         return (found.start(), found[0]) if found is not None else (len(text), "")
 
 
 def loads(text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         raise Malformed from None
 
 
-def _no_constant(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
 def dumps(value: Any) -> str:
-    """JSON that can be sent: without numbers that it cannot write, and without halves of characters."""
+    """Valid JSON: without NaN, infinity and lone surrogates."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (ValueError, RecursionError):

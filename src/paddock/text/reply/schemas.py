@@ -1,21 +1,22 @@
-"""What a schema says of a value, one level at a time: its type, and the schemas of what is in it."""
+"""Looks up types and nested schemas in a JSON schema, one level at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-NOTES = frozenset({"title", "description", "default", "examples", "example", "deprecated"})
-"""What says no more of a value than what it is called."""
+ANNOTATIONS = frozenset({"title", "description", "default", "examples", "example", "deprecated"})
+"""Keywords that do not restrict a value."""
 _MOST_REFERENCES = 32
 
 
-def resolved(schema: Any, root: Mapping[str, Any]) -> Any:
-    """The schema itself where it is a reference into its root's definitions; any other reference stays."""
+def resolve(schema: Any, root: Mapping[str, Any]) -> Any:
+    """Follow references into the definitions of the root. Other references stay."""
     for _ in range(_MOST_REFERENCES):
-        if not isinstance(schema, Mapping) or schema.keys() - NOTES != {"$ref"} or not isinstance(schema["$ref"], str):
+        reference = schema.get("$ref") if isinstance(schema, Mapping) else None
+        if not isinstance(reference, str) or schema.keys() - ANNOTATIONS != {"$ref"}:
             return schema
-        kind, _, name = schema["$ref"].removeprefix("#/").partition("/")
+        kind, _, name = reference.removeprefix("#/").partition("/")
         definitions = root.get(kind) if kind in ("$defs", "definitions") else None
         if not isinstance(definitions, Mapping) or name not in definitions:
             return schema
@@ -24,18 +25,19 @@ def resolved(schema: Any, root: Mapping[str, Any]) -> Any:
 
 
 def has_type(schema: Any, type: str, root: Mapping[str, Any]) -> bool:
-    schema = resolved(schema, root)
-    return isinstance(schema, Mapping) and schema.get("type") == type
+    return bool(_keyword(schema, "type", root) == type)
 
 
 def item_schema(schema: Any, root: Mapping[str, Any]) -> Any:
-    """Of the items of an array."""
-    schema = resolved(schema, root)
-    return schema.get("items", {}) if isinstance(schema, Mapping) else {}
+    items = _keyword(schema, "items", root)
+    return {} if items is None else items
 
 
 def member_schema(schema: Any, name: str, root: Mapping[str, Any]) -> Any:
-    """Of a member of an object."""
-    schema = resolved(schema, root)
-    members = schema.get("properties") if isinstance(schema, Mapping) else None
+    members = _keyword(schema, "properties", root)
     return members.get(name, {}) if isinstance(members, Mapping) else {}
+
+
+def _keyword(schema: Any, name: str, root: Mapping[str, Any]) -> Any:
+    schema = resolve(schema, root)
+    return schema.get(name) if isinstance(schema, Mapping) else None

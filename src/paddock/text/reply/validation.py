@@ -1,7 +1,7 @@
-"""Whether a value satisfies a schema, for the keywords that functions' parameters are usually described with.
+"""Validates values against a JSON schema, for the keywords that are usual in the parameters of functions.
 
-A keyword that is not known here means no: whoever asks must be able to rely on a yes. Patterns are not tried, because
-an expression can take for ever.
+An unknown keyword makes a value invalid, so that a positive result is reliable. `pattern` is unknown on purpose: a
+regular expression can take exponential time.
 """
 
 from __future__ import annotations
@@ -9,10 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from paddock.text.reply.schemas import NOTES, resolved
+from paddock.text.reply.schemas import ANNOTATIONS, resolve
 
-_MOST_STEPS = 10_000
-_IGNORED = NOTES | {"$schema", "$id", "$comment", "$defs", "definitions", "format", "readOnly", "writeOnly", "strict"}
+_MOST_CHECKS = 10_000
+_IGNORED = ANNOTATIONS | {
+    "$schema",
+    "$id",
+    "$comment",
+    "$defs",
+    "definitions",
+    "format",
+    "readOnly",
+    "writeOnly",
+    "strict",
+}
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "null": lambda value: value is None,
     "boolean": lambda value: isinstance(value, bool),
@@ -36,66 +46,66 @@ _BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def fits(value: Any, schema: Any) -> bool:
-    """Whether the value certainly satisfies the schema."""
+def is_valid(value: Any, schema: Any) -> bool:
+    """Whether the value certainly matches the schema."""
     try:
-        return _Check(schema).fits(value, schema)
-    except (_Unknown, RecursionError, TypeError, ValueError, OverflowError):
+        return _Validator(schema).is_valid(value, schema)
+    except (_Unsupported, RecursionError, TypeError, ValueError, OverflowError):
         return False
 
 
-class _Unknown(Exception):
-    """It cannot be told."""
+class _Unsupported(Exception):
+    """The schema has a keyword that is not supported here."""
 
 
-class _Check:
+class _Validator:
     def __init__(self, root: Any) -> None:
         self._root = root if isinstance(root, Mapping) else {}
-        self._steps = 0
+        self._checks = 0
 
-    def fits(self, value: Any, schema: Any) -> bool:
-        self._steps += 1
-        if self._steps > _MOST_STEPS:
-            raise _Unknown
+    def is_valid(self, value: Any, schema: Any) -> bool:
+        self._checks += 1
+        if self._checks > _MOST_CHECKS:
+            raise _Unsupported
         if isinstance(schema, bool):
             return schema
-        schema = resolved(schema, self._root)
+        schema = resolve(schema, self._root)
         if not isinstance(schema, Mapping):
-            raise _Unknown
-        return all(self._keeps(value, key, schema[key], schema) for key in schema if key not in _IGNORED)
+            raise _Unsupported
+        return all(self._matches(value, key, schema[key], schema) for key in schema if key not in _IGNORED)
 
-    def _keeps(self, value: Any, key: str, said: Any, schema: Mapping[str, Any]) -> bool:
+    def _matches(self, value: Any, key: str, expected: Any, schema: Mapping[str, Any]) -> bool:
         match key:
             case "type":
-                return any(_TYPES[name](value) for name in ([said] if isinstance(said, str) else said))
+                return any(_TYPES[name](value) for name in ([expected] if isinstance(expected, str) else expected))
             case "const":
-                return _equal(value, said)
+                return _equal(value, expected)
             case "enum":
-                return any(_equal(value, one) for one in said)
+                return any(_equal(value, one) for one in expected)
             case "required":
-                return not isinstance(value, dict) or set(said) <= value.keys()
+                return not isinstance(value, dict) or set(expected) <= value.keys()
             case "properties":
                 return not isinstance(value, dict) or all(
-                    self.fits(value[name], inner) for name, inner in said.items() if name in value
+                    self.is_valid(value[name], inner) for name, inner in expected.items() if name in value
                 )
             case "additionalProperties":
                 known = schema.get("properties", {})
                 return not isinstance(value, dict) or all(
-                    self.fits(inner, said) for name, inner in value.items() if name not in known
+                    self.is_valid(inner, expected) for name, inner in value.items() if name not in known
                 )
             case "items":
                 if "prefixItems" in schema:
-                    raise _Unknown
-                return not isinstance(value, list) or all(self.fits(inner, said) for inner in value)
+                    raise _Unsupported
+                return not isinstance(value, list) or all(self.is_valid(inner, expected) for inner in value)
             case "allOf":
-                return all(self.fits(value, inner) for inner in said)
+                return all(self.is_valid(value, inner) for inner in expected)
             case "anyOf":
-                return True in [self.fits(value, inner) for inner in said]  # each is asked: one may be unknown
+                return True in [self.is_valid(value, inner) for inner in expected]  # check each: one may be unsupported
             case "oneOf":
-                return [self.fits(value, inner) for inner in said].count(True) == 1
-        if key in _BOUNDS and _is_number(said):
-            return _BOUNDS[key](value, said)
-        raise _Unknown
+                return [self.is_valid(value, inner) for inner in expected].count(True) == 1
+        if key in _BOUNDS and _is_number(expected):
+            return _BOUNDS[key](value, expected)
+        raise _Unsupported
 
 
 def _is_number(value: Any) -> bool:
@@ -103,7 +113,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """As JSON has it, on one level: true is not 1. What is inside lists and objects must be of the same types."""
+    """JSON equality: true is not 1. Inside lists and objects, 1 and 1.0 differ."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict | list) or isinstance(other, dict | list):
