@@ -1,9 +1,9 @@
 """Conversion between messages and tokens: chat templates, replies, stop strings and UTF-8."""
 
-from paddock.text.chat import Chat, Rendered
+from paddock.text.chat import Chat
 from paddock.text.chat_template import ChatTemplate
 from paddock.text.indent import IndentLimit
-from paddock.text.reply import Format, Parsed, ReplyParser, ReplyRules, reply_constraint
+from paddock.text.reply import Format, Parsed, ReplyParser, reply_constraint
 from paddock.text.stop_strings import StopStrings
 from paddock.text.stream import TextStream
 
@@ -13,9 +13,7 @@ __all__ = [
     "Format",
     "IndentLimit",
     "Parsed",
-    "Rendered",
     "ReplyParser",
-    "ReplyRules",
     "StopStrings",
     "TextStream",
     "reply_constraint",

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from paddock.engine import Vocab
 from paddock.errors import ContextLengthExceeded, InvalidRequest
-from paddock.text import Chat, Format, ReplyRules, reply_constraint
+from paddock.text import Chat, Format, reply_constraint
 from paddock.types import (
     ChatPrompt,
     Constraint,
@@ -128,14 +128,6 @@ class PromptReader:
         rendered = self._chat.render(prompt)
         tokens = self._checked(prompt, self.rendered_tokens(prompt, rendered.text))
         format = self._chat.format
-        rules = ReplyRules(
-            must_call=prompt.must_call,
-            function=prompt.function,
-            parallel_calls=prompt.parallel_calls,
-            body=body,
-            reasoning=rendered.reasoning,
-            reply_prefix=rendered.reply_prefix,
-        )
         markers = format.markers + (format.calls.markers if prompt.tools else ())
         shown = frozenset(self._spelling.control_tokens("".join(markers)))
         reply = None
@@ -152,7 +144,14 @@ class PromptReader:
             )
         is_optional = body is None and not prompt.must_call and not any(tool.strict for tool in prompt.tools)
         try:
-            constraint = reply_constraint(format, prompt.tools, rules, self._spelling)
+            constraint = reply_constraint(
+                format,
+                prompt,
+                self._spelling,
+                body=body,
+                reasoning=rendered.reasoning,
+                reply_prefix=rendered.reply_prefix,
+            )
         except InvalidRequest:
             if not is_optional:
                 raise

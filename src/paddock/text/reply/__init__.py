@@ -2,7 +2,7 @@
 
 from paddock.text.reply.call_reader import Parsed
 from paddock.text.reply.formats import Format, detect_format
-from paddock.text.reply.grammar import ReplyRules, reply_constraint
+from paddock.text.reply.grammar import reply_constraint
 from paddock.text.reply.parser import ReplyParser
 
-__all__ = ["Format", "Parsed", "ReplyParser", "ReplyRules", "detect_format", "reply_constraint"]
+__all__ = ["Format", "Parsed", "ReplyParser", "detect_format", "reply_constraint"]

@@ -2,67 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from paddock.text.reply.call_grammar import FunctionGrammar
 from paddock.text.reply.formats import Format
 from paddock.text.reply.lark import LarkBuilder, Spelling, escape
-from paddock.types import Constraint, Tool
+from paddock.types import ChatPrompt, Constraint
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyRules:
-    """The restrictions of a reply."""
-
-    must_call: bool = False
-    function: str = ""
-    """The only function that may be called. Empty: any."""
-    parallel_calls: bool = True
-    body: Constraint | None = None
-    """The constraint on content."""
-    reasoning: Literal["none", "possible", "started"] = "none"
-    reply_prefix: str = ""
-    """The start of the reply that the prompt contains already."""
-
-
-def reply_constraint(format: Format, tools: Sequence[Tool], rules: ReplyRules, spelling: Spelling) -> Constraint | None:
+def reply_constraint(
+    format: Format,
+    prompt: ChatPrompt,
+    spelling: Spelling,
+    *,
+    body: Constraint | None = None,
+    reasoning: Literal["none", "possible", "started"] = "none",
+    reply_prefix: str = "",
+) -> Constraint | None:
     """One grammar for the whole reply, or None if the reply is free.
 
-    A reply that need not call is free until it starts a call. From there on it must be a valid call, because the parser
-    would otherwise report it as malformed.
+    `body` is the constraint on content, `reply_prefix` the start of the reply that the prompt contains already. A reply
+    that need not call is free until it starts a call. From there on it must be a valid call, because the parser would
+    otherwise report it as malformed.
     """
-    opening = "" if format.content_opening == rules.reply_prefix else format.content_opening
-    if not tools and (rules.body is None or (rules.reasoning == "none" and not opening)):
-        return rules.body
-    reply = _Reply(LarkBuilder(spelling, loose=not rules.must_call), format, tools, rules)
-    reply.lark.rule("start", " ".join(filter(None, (reply.reasoning(), reply.rest()))))
-    param = rules.body.param if rules.body is not None and not tools else "tools"
-    return Constraint("lark", reply.lark.source, param, tuple(reply.lark.parts))
+    opening = "" if format.content_opening == reply_prefix else format.content_opening
+    if not prompt.tools and (body is None or (reasoning == "none" and not opening)):
+        return body
+    lark = LarkBuilder(spelling, loose=not prompt.must_call)
+    reply = _Reply(lark, format, prompt, body, reply_prefix if reasoning == "none" else format.after_reasoning)
+    lark.rule("start", " ".join(filter(None, (reply.reasoning(reasoning), reply.rest()))))
+    param = body.param if body is not None and not prompt.tools else "tools"
+    return Constraint("lark", lark.source, param, tuple(lark.parts))
 
 
 class _Reply:
-    def __init__(self, lark: LarkBuilder, format: Format, tools: Sequence[Tool], rules: ReplyRules) -> None:
-        self.lark = lark
+    def __init__(
+        self, lark: LarkBuilder, format: Format, prompt: ChatPrompt, body: Constraint | None, written: str
+    ) -> None:
+        self._lark = lark
         self._format = format
         self._calls = format.calls
-        self._rules = rules
+        self._prompt = prompt
+        self._body = body
+        self._written = written
+        """The text just before the reply, after reasoning."""
         self._functions = [
-            FunctionGrammar(lark, tool, index) for index, tool in enumerate(tools) if rules.function in ("", tool.name)
+            FunctionGrammar(lark, tool, index)
+            for index, tool in enumerate(prompt.tools)
+            if prompt.function in ("", tool.name)
         ]
-        self._written = rules.reply_prefix if rules.reasoning == "none" else format.after_reasoning
-        """The text just before the rest."""
-        if tools:
+        if prompt.tools:
             each = [lark.rule(f"call{one.index}", self._calls.grammar(one)) for one in self._functions]
             lark.rule("call", " | ".join(each))
 
-    def reasoning(self) -> str:
-        lark, format, reasoning = self.lark, self._format, self._format.reasoning
-        if reasoning is None or self._rules.reasoning == "none":
+    def reasoning(self, state: Literal["none", "possible", "started"]) -> str:
+        lark, format, reasoning = self._lark, self._format, self._format.reasoning
+        if reasoning is None or state == "none":
             return ""
         rest = f"{lark.until(reasoning.closing)} {lark.gap} {lark.literal(format.after_reasoning)}"
-        if self._rules.reasoning == "started":
+        if state == "started":
             return rest
         block = f"{lark.literal(reasoning.opening.removeprefix(format.reply_prefix))} {rest}"
         if format.after_reasoning:
@@ -73,33 +71,33 @@ class _Reply:
     def rest(self) -> str:
         """The reply after reasoning."""
         if not self._functions:
-            return self._body()
-        if self._rules.must_call:
+            return self._content()
+        if self._prompt.must_call:
             return self._only_calls()
-        if self._rules.body is not None:
-            return f"({self._only_calls()} | {self._body()})"
+        if self._body is not None:
+            return f"({self._only_calls()} | {self._content()})"
         return self._free_or_bare_calls() if self._calls.is_bare else self._free_then_calls()
 
-    def _body(self) -> str:
-        assert self._rules.body is not None, "a reply without tools and body has no grammar"
+    def _content(self) -> str:
+        assert self._body is not None, "a reply without tools and body has no grammar"
         opening = "" if self._format.content_opening == self._written else self._format.content_opening
-        return f"{self.lark.literal(opening)} {self.lark.part(self._rules.body)}"
+        return f"{self._lark.literal(opening)} {self._lark.part(self._body)}"
 
     def _only_calls(self) -> str:
         format, calls, written = self._format, self._calls, self._written
         no_content = ""
         if format.content_closing:
-            empty = self.lark.literal((format.content_opening + format.content_closing).removeprefix(written))
+            empty = self._lark.literal((format.content_opening + format.content_closing).removeprefix(written))
             no_content = empty if written else f"({empty})?"
         head = (calls.begin + calls.opening + "[" * calls.array).removeprefix(written)
-        return f"{no_content} {self.lark.spaced(head)} call {self._more_calls()}"
+        return f"{no_content} {self._lark.spaced(head)} call {self._more_calls()}"
 
     def _more_calls(self) -> str:
         """Further calls and the end marker, after the first call."""
-        lark, calls, array = self.lark, self._calls, self._calls.array
+        lark, calls, array = self._lark, self._calls, self._calls.array
         between = [lark.literal(","), lark.space(" ")] if array else []
         between += map(lark.spaced, [*calls.separator.splitlines(keepends=True), calls.opening])
-        one = calls.single or not self._rules.parallel_calls or self._rules.function
+        one = calls.single or not self._prompt.parallel_calls or self._prompt.function
         more = "" if one else f"({' '.join(between)} call)*"
         return f"{more} {lark.space('') if array else ''} {lark.spaced(']' * array + calls.end)}"
 
@@ -107,7 +105,7 @@ class _Reply:
 
     def _free_then_calls(self) -> str:
         """Any text up to a marker that starts a call, and then calls."""
-        lark, starts = self.lark, self._starts()
+        lark, starts = self._lark, self._starts()
         markers = [marker for marker, _ in starts]
         # The prompt may end with the first part of a marker.
         at_once = [
@@ -128,13 +126,13 @@ class _Reply:
         reasoning = [self._format.reasoning.opening] if self._format.reasoning is not None else []
         if not any(marker.startswith(start) for marker in (*self._format.skipped_markers, *reasoning)):
             head = (calls.begin + calls.opening).removeprefix(start) + "[" * calls.array
-            rest = f"{self.lark.spaced(head)} call {self._more_calls()}"
+            rest = f"{self._lark.spaced(head)} call {self._more_calls()}"
             return [(start, rest), *((other, f"call {self._more_calls()}") for other in others)]
         # Content starts with the same marker: only the name tells a call.
         starts: list[tuple[str, str]] = []
         for function in self._functions:
             prefix = calls.call_prefix(function.name)
-            rest = self.lark.rule(f"rest{function.index}", calls.grammar(function, prefix))
+            rest = self._lark.rule(f"rest{function.index}", calls.grammar(function, prefix))
             starts.append((start + prefix, f"{rest} {self._more_calls()}"))
         return starts
 
@@ -142,6 +140,6 @@ class _Reply:
         """Calls without a marker, or any text that does not start like one."""
         pattern = self._calls.bare_pattern([function.name for function in self._functions])
         others = self._calls.other_openings
-        either = f"(call {self._more_calls()} | {self.lark.without(others, not_first=[pattern])})"
-        openings = self.lark.one_of(others)
+        either = f"(call {self._more_calls()} | {self._lark.without(others, not_first=[pattern])})"
+        openings = self._lark.one_of(others)
         return f"{either} ({openings} {either})?" if openings else either
