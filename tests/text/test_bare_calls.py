@@ -1,4 +1,4 @@
-"""Calls that a model writes without the markers of its format."""
+"""Calls without the markers of the model's format, and the validation of their arguments."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ ADD = Tool(
 CALL = '{"name": "add", "arguments": {"a": 1, "b": 2}}'
 
 
-def _read(pieces: list[str], sign: str = "<tool_call>", **options: Any) -> tuple[str, list[tuple[str, Any]], list[str]]:
-    """Content, calls, and the content as it came before the end."""
-    parser = ReplyParser(detect_format(sign), [ADD], call_id=str, **options)
+def _read(
+    pieces: list[str], template: str = "<tool_call>", **options: Any
+) -> tuple[str, list[tuple[str, Any]], list[str]]:
+    """Content, calls, and the pieces of content before the end."""
+    parser = ReplyParser(detect_format(template), [ADD], call_id=str, **options)
     parsed = [parser.feed(piece) for piece in pieces]
     early = [one.content for one in parsed]
     parsed.append(parser.finish())
@@ -55,10 +57,10 @@ def _read(pieces: list[str], sign: str = "<tool_call>", **options: Any) -> tuple
         '{"name": "add", "parameters": {"a": 1, "b": 2}}',
     ],
 )
-@pytest.mark.parametrize("sign", ["<tool_call>", "[TOOL_CALLS]", "no format at all"])
-def test_a_reply_that_is_one_call_is_that_call(reply: str, sign: str) -> None:
+@pytest.mark.parametrize("template", ["<tool_call>", "[TOOL_CALLS]", "no format at all"])
+def test_a_reply_that_is_one_call(reply: str, template: str) -> None:
     for pieces in ([reply], list(reply)):
-        content, calls, _ = _read(pieces, sign)
+        content, calls, _ = _read(pieces, template)
         assert calls == [("add", {"a": 1, "b": 2})]
         assert content.strip() == ""
 
@@ -86,29 +88,29 @@ def test_anything_else_is_content(reply: str) -> None:
         assert (content, calls) == (reply, [])
 
 
-def test_a_call_after_a_thought_is_one() -> None:
+def test_a_call_after_reasoning() -> None:
     reply = f"<think>Hm.</think>\n{CALL}"
     _, calls, _ = _read(list(reply), "<tool_call> <think> </think>")
     assert calls == [("add", {"a": 1, "b": 2})]
 
 
-def test_content_that_was_asked_for_is_not_taken_for_a_call() -> None:
+def test_requested_json_content_is_no_call() -> None:
     content, calls, _ = _read([CALL], bare_calls=False)
     assert (content, calls) == (CALL, [])
 
 
-def test_only_what_may_become_a_call_is_held_back() -> None:
+def test_only_a_possible_call_is_held_back() -> None:
     _, _, early = _read(list('{"name": "Anna"}'))
-    assert "".join(early[:12]) == '{"name": "An', "it is not the name of a function"
+    assert "".join(early[:12]) == '{"name": "An', "no function has this name"
     _, _, early = _read([f"{CALL} and", " more"])
     assert early[0] == f"{CALL} and"
     long = '{"name": "add", "arguments": {"a": ' + " " * LONGEST
     _, _, early = _read([long, "x"])
-    assert early[0], "no more than so much is held back"
+    assert early[0], "the text that is held back is limited"
 
 
 @given(before=st.text(max_size=8), after=st.text(max_size=8), cuts=st.lists(st.integers(0, 80), max_size=6))
-def test_no_character_is_lost_however_it_is_cut(before: str, after: str, cuts: list[int]) -> None:
+def test_no_character_is_lost_with_any_split(before: str, after: str, cuts: list[int]) -> None:
     reply = f"{before}{CALL}{after}"
     places = sorted({0, len(reply), *(cut for cut in cuts if cut < len(reply))})
     pieces = [reply[a:b] for a, b in pairwise(places)]
@@ -118,7 +120,7 @@ def test_no_character_is_lost_however_it_is_cut(before: str, after: str, cuts: l
     assert calls or content == reply
 
 
-# ── whether arguments fit ────────────────────────────────────────────────────────────────────────────────────────────
+# ── validation of arguments ─────────────────────────────────────────────────────────────────────────────────────────
 
 _values = st.recursive(
     st.sampled_from([None, True, False, 0, 1, 1.0, 2.5, "", "a", "bb"]),
@@ -156,13 +158,13 @@ def _schema(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 @given(schema=st.recursive(st.booleans(), _schema, max_leaves=5), value=_values)
-def test_what_is_said_to_fit_validates(schema: Any, value: Any) -> None:
+def test_a_valid_value_is_valid_for_jsonschema(schema: Any, value: Any) -> None:
     root = {**schema, "$defs": {"x": {"type": "string"}}} if isinstance(schema, dict) else schema
     if is_valid(value, root):
         assert jsonschema.Draft202012Validator(root).is_valid(value)
 
 
 @given(value=_values)
-def test_plain_schemas_are_told_exactly(value: Any) -> None:
+def test_simple_schemas_agree_with_jsonschema(value: Any) -> None:
     schema = {"type": ["object", "integer"], "properties": {"a": {"type": "number"}}, "required": ["b"], "minimum": 1}
     assert is_valid(value, schema) == jsonschema.Draft202012Validator(schema).is_valid(value)

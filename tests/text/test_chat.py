@@ -1,4 +1,4 @@
-"""Conversations with tools, thoughts and begun replies, as templates of many kinds write them."""
+"""Renders conversations with tools, reasoning and partial replies with many kinds of templates."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ HERMES = (
 )
 
 
-def test_arguments_are_objects_or_text_as_the_template_needs_them() -> None:
+def test_arguments_are_objects_or_json_text_as_the_template_expects() -> None:
     for use in ("c.function.arguments | tojson", "c.function.arguments"):
         text = Chat(HERMES.replace("ARGUMENTS", use)).render(ChatPrompt(ASKED, tools=(TOOL,))).text
         assert '"arguments": {"city": "Zürich"}}' in text
 
 
-def test_a_template_without_tools_is_told_of_them_in_words() -> None:
+def test_tools_are_explained_if_the_template_does_not_support_them() -> None:
     text = Chat(CHATML).render(ChatPrompt(ASKED, tools=(TOOL,))).text
     assert text.startswith("<|im_start|>system\nYou can call these functions")
     assert '{"name": "get_weather", "arguments": {"city": "Zürich"}}' in text
     assert "<|im_start|>user\nThe result of get_weather:\nsunny" in text
 
 
-def test_parts_are_text_also_where_tools_are_explained() -> None:
+def test_text_parts_are_joined_if_tools_are_explained() -> None:
     system = {"role": "system", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "kind."}]}
     result = {**ASKED[2], "content": [{"type": "text", "text": "sunny"}]}
     text = Chat(CHATML).render(ChatPrompt([system, ASKED[0], ASKED[1], result], tools=(TOOL,))).text
@@ -61,13 +61,13 @@ def test_parts_are_text_also_where_tools_are_explained() -> None:
     assert "get_weather:\nsunny<|im_end|>" in text
 
 
-def test_a_template_without_system_messages_is_told_in_the_first_of_the_user() -> None:
+def test_tools_are_explained_in_a_user_message_if_system_messages_are_refused() -> None:
     stern = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHATML
     text = Chat(stern).render(ChatPrompt(HELLO, tools=(TOOL,))).text
     assert text.startswith("<|im_start|>user\nYou can call these functions")
 
 
-def test_ids_are_as_short_as_a_template_insists() -> None:
+def test_call_ids_are_shortened_if_the_template_requires_it() -> None:
     source = HERMES.replace("ARGUMENTS", "c.function.arguments | tojson }}{{ c.id") + "{# id|length != 9 #}"
     long = [ASKED[0], {"role": "assistant", "tool_calls": [{**CALL, "id": "call_0123456789abcdef"}]}]
     text = Chat(source).render(ChatPrompt(long, tools=(TOOL,))).text
@@ -76,7 +76,7 @@ def test_ids_are_as_short_as_a_template_insists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "thinking", "end", "thoughts"),
+    ("source", "thinking", "end", "reasoning"),
     [
         (CHATML, None, "assistant\n", "none"),
         (THINKING + "{# </think> #}", None, "assistant\n<think>\n", "started"),
@@ -91,14 +91,14 @@ def test_ids_are_as_short_as_a_template_insists() -> None:
         (CHATML + "{# <think></think> #}", False, "assistant\n<think>\n\n</think>\n\n", "none"),
     ],
 )
-def test_thinking_can_be_turned_off(source: str, thinking: bool | None, end: str, thoughts: str) -> None:
+def test_thinking_can_be_turned_off(source: str, thinking: bool | None, end: str, reasoning: str) -> None:
     rendered = Chat(source).render(ChatPrompt(HELLO, thinking=thinking))
     assert rendered.text.endswith(end)
-    assert rendered.reasoning == thoughts
-    assert rendered.reply_prefix == ("<think>" if thoughts == "started" else "")
+    assert rendered.reasoning == reasoning
+    assert rendered.reply_prefix == ("<think>" if reasoning == "started" else "")
 
 
-def test_a_model_that_always_thinks_says_so() -> None:
+def test_reasoning_that_cannot_be_turned_off_is_an_error() -> None:
     harmony = "<|channel|>analysis {% if add_generation_prompt %}<|start|>assistant{% endif %}"
     assert Chat(harmony).render(ChatPrompt(HELLO)).reply_prefix == "<|start|>assistant"
     with pytest.raises(InvalidRequest, match="without reasoning"):
@@ -116,12 +116,12 @@ def test_a_model_that_always_thinks_says_so() -> None:
         (SWITCHED, {"content": "A", "reasoning_content": "B"}, "assistant\n<think>B</think>\n\nA"),
     ],
 )
-def test_a_begun_reply_is_gone_on_with(source: str, message: dict[str, Any], end: str) -> None:
+def test_a_partial_reply_is_continued(source: str, message: dict[str, Any], end: str) -> None:
     prompt = ChatPrompt([*HELLO, {"role": "assistant", **message}], ending="continue")
     assert Chat(source).render(prompt).text.endswith(end)
 
 
-def test_a_prompt_may_end_with_its_messages() -> None:
+def test_a_prompt_without_generation_prompt() -> None:
     assert Chat(CHATML).render(ChatPrompt(HELLO, ending="none")).text.endswith("hi<|im_end|>\n")
 
 
@@ -138,7 +138,7 @@ BOTH: list[dict[str, Any]] = [
 @pytest.mark.parametrize(
     "limit", ["{{ raise_exception('one at a time') if m.get('tool_calls', []) | length > 1 }}", ""]
 )
-def test_calls_are_told_one_by_one_where_a_template_knows_one_in_a_message(limit: str) -> None:
+def test_calls_are_split_if_the_template_supports_one_per_message(limit: str) -> None:
     one = HERMES.replace("ARGUMENTS", "c.function.arguments | tojson").replace(
         "m.tool_calls or []", "(m.tool_calls or [])[:1]"
     )
@@ -149,7 +149,7 @@ def test_calls_are_told_one_by_one_where_a_template_knows_one_in_a_message(limit
 
 
 @pytest.mark.parametrize(
-    ("sign", "written"),
+    ("marker", "written"),
     [
         (
             "List of tools: [",
@@ -162,17 +162,17 @@ def test_calls_are_told_one_by_one_where_a_template_knows_one_in_a_message(limit
         ),
     ],
 )
-def test_calls_that_a_template_leaves_out_are_told_in_its_format(sign: str, written: str) -> None:
-    chat = Chat(f"{{% if tools %}}{{{{ tools | tojson }}}}{{% endif %}}{CHATML}{{# {sign} #}}")
+def test_calls_that_a_template_omits_are_written_as_content(marker: str, written: str) -> None:
+    chat = Chat(f"{{% if tools %}}{{{{ tools | tojson }}}}{{% endif %}}{CHATML}{{# {marker} #}}")
     assert f"Let me see.{written}<|im_end|>" in chat.render(ChatPrompt(BOTH, tools=(TOOL,))).text
 
 
-def test_results_of_several_calls_are_one_message_where_they_are_told_in_words() -> None:
+def test_results_are_one_message_if_the_template_does_not_support_tools() -> None:
     text = Chat(CHATML).render(ChatPrompt(BOTH, tools=(TOOL,))).text
     assert "user\nThe result of get_weather:\nrainy\n\nThe result of get_weather:\nsunny<|im_end|>" in text
 
 
-def test_a_word_for_no_thoughts_is_not_shown_to_the_template() -> None:
+def test_reasoning_effort_none_is_not_passed_to_the_template() -> None:
     source = "{{ raise_exception('low or high') if reasoning_effort == 'none' }}" + CHATML
     prompt = ChatPrompt(HELLO, thinking=False, template_options={"reasoning_effort": "none"})
     assert Chat(source).render(prompt).text.endswith("assistant\n")

@@ -12,7 +12,7 @@ from paddock.text import ChatTemplate
 HELLO = [{"role": "user", "content": "hi"}]
 
 
-def test_without_a_template_chatml_is_assumed() -> None:
+def test_the_default_template_is_chatml() -> None:
     assert ChatTemplate(None).render(HELLO) == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
 
 
@@ -26,7 +26,7 @@ def test_special_tokens_and_generation_prompt() -> None:
     assert template.render(HELLO, add_generation_prompt=False) == "<s>hi</s>"
 
 
-def test_what_templates_of_the_field_use() -> None:
+def test_extensions_that_templates_use() -> None:
     source = (
         "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}{% generation %}{{ m.content }}"
         "{% endgeneration %}{% endfor %}{{ {'k': 'é<'} | tojson }}{{ strftime_now('%Y') }}"
@@ -41,19 +41,19 @@ def test_text_parts_become_one_string() -> None:
     assert "None" not in ChatTemplate(None).render([{"role": "assistant", "content": None}])
 
 
-def test_a_template_that_refuses_is_the_clients_error() -> None:
+def test_a_template_can_refuse_messages() -> None:
     with pytest.raises(TemplateRefused, match="roles must alternate"):
         ChatTemplate("{{ raise_exception('roles must alternate') }}").render(HELLO)
     with pytest.raises(TemplateRefused):
         ChatTemplate("{{ messages[3].content.nothing }}").render(HELLO)
 
 
-def test_a_broken_template_is_reported_when_used() -> None:
+def test_an_invalid_template_is_reported_when_it_is_used() -> None:
     with pytest.raises(TemplateRefused, match="invalid: line 1"):
         ChatTemplate("{% if %}").render(HELLO)
 
 
-def test_the_sandbox_holds() -> None:
+def test_templates_cannot_leave_the_sandbox() -> None:
     for escape in ("{{ ''.__class__.__mro__ }}", "{{ messages.clear() }}", "{{ cycler.__init__.__globals__ }}"):
         try:
             text = ChatTemplate(escape).render(HELLO)
@@ -62,7 +62,7 @@ def test_the_sandbox_holds() -> None:
         assert text == ""
 
 
-def test_a_template_may_keep_lists_but_not_change_ours() -> None:
+def test_a_template_cannot_change_the_callers_lists() -> None:
     source = "{% set seen = [] %}{% for m in messages %}{{ seen.append(m.role) or '' }}{% endfor %}{{ seen.pop() }}"
     messages = list(HELLO)
     assert ChatTemplate(source + "{{ messages.pop() and '' }}").render(messages) == "user"

@@ -8,8 +8,8 @@ from paddock.text import IndentLimit
 _TEXTS = st.text(alphabet=" \t\nab", max_size=40)
 
 
-def _by_hand(text: str, least: int) -> tuple[str, bool]:
-    """Line by line, with the whole text at hand."""
+def _expected(text: str, least: int) -> tuple[str, bool]:
+    """The same for a complete text, line by line."""
     shown = ""
     for number, line in enumerate(text.splitlines(keepends=True)):
         words = line.lstrip(" \t")
@@ -21,13 +21,13 @@ def _by_hand(text: str, least: int) -> tuple[str, bool]:
 
 
 @given(_TEXTS, st.integers(1, 4), st.data())
-def test_a_text_ends_before_a_line_that_is_not_indented_enough(text: str, least: int, data: st.DataObject) -> None:
+def test_a_text_ends_before_a_line_with_too_little_indent(text: str, least: int, data: st.DataObject) -> None:
     limit = IndentLimit(least)
     shown, at = "", 0
     while at < len(text):
         size = data.draw(st.integers(1, 5))
         shown += limit.feed(text[at : at + size])
         at += size
-    assert (shown, limit.ended) == _by_hand(text, least)
+    assert (shown, limit.ended) == _expected(text, least)
     if limit.ended:
         assert limit.feed("    more") == ""

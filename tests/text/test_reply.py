@@ -1,4 +1,4 @@
-"""Thoughts and tool calls in every format, whole, letter by letter, and cut anywhere."""
+"""Parses reasoning and tool calls in every format, for any split of the text."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ TAGS = json.dumps(ARGUMENTS["tags"])
 
 @dataclass(frozen=True)
 class Sample:
-    sign: str
-    """Enough of a template's source for the format to be recognised."""
+    template: str
+    """Enough of a chat template to detect the format."""
     text: str
     calls: list[tuple[str, Any]]
     content: str = ""
@@ -309,7 +309,7 @@ SAMPLES = {
         reasoning="Hm.",
         reply_prefix="Here are my reasoning steps:",
     ),
-    "words": Sample(
+    "content only": Sample(
         "<tool_call> <think> </think>",
         " Less < more,\n\n and <tool is not it. \n",
         [],
@@ -331,8 +331,10 @@ class Result:
         return [(call.name, json.loads(call.arguments)) for call in self.calls.values()]
 
 
-def read(sign: str, pieces: list[str], lead: str = "", tools: list[Tool] = TOOLS, **options: Any) -> Result:
-    parser = ReplyParser(detect_format(sign), tools, call_id=lambda index: f"id{index}", reply_prefix=lead, **options)
+def read(template: str, pieces: list[str], reply_prefix: str = "", tools: list[Tool] = TOOLS, **options: Any) -> Result:
+    parser = ReplyParser(
+        detect_format(template), tools, call_id=lambda index: f"id{index}", reply_prefix=reply_prefix, **options
+    )
     result = Result("", "", {}, False, [])
     for part in [*map(parser.feed, pieces), parser.finish()]:
         result.content += part.content
@@ -359,19 +361,19 @@ def cut(text: str, cuts: list[int]) -> list[str]:
 
 
 def check(sample: Sample, pieces: list[str]) -> None:
-    result = read(sample.sign, pieces, sample.reply_prefix)
+    result = read(sample.template, pieces, sample.reply_prefix)
     assert result.made == sample.calls
     assert (result.content, result.reasoning, result.malformed) == (sample.content, sample.reasoning, False)
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_format_whole_and_letter_by_letter(name: str) -> None:
+def test_every_format_whole_and_by_character(name: str) -> None:
     check(SAMPLES[name], [SAMPLES[name].text])
     check(SAMPLES[name], list(SAMPLES[name].text))
 
 
 @given(st.sampled_from(sorted(SAMPLES)), st.lists(st.integers(0, 1000), max_size=12))
-def test_every_format_cut_anywhere(name: str, cuts: list[int]) -> None:
+def test_every_format_with_any_split(name: str, cuts: list[int]) -> None:
     check(SAMPLES[name], cut(SAMPLES[name].text, cuts))
 
 
@@ -379,7 +381,7 @@ _PIECES = sorted(
     {
         marker
         for sample in SAMPLES.values()
-        for calls in [detect_format(sample.sign).calls]
+        for calls in [detect_format(sample.template).calls]
         for marker in calls.markers
         if marker
     }
@@ -393,10 +395,10 @@ _PIECES = sorted(
     st.lists(st.sampled_from(_PIECES) | st.text(max_size=5), max_size=30),
     st.lists(st.integers(0, 1000), max_size=8),
 )
-def test_any_text_is_read_the_same_however_it_is_cut(name: str, words: list[str], cuts: list[int]) -> None:
+def test_the_split_of_any_text_does_not_matter(name: str, words: list[str], cuts: list[int]) -> None:
     sample, text = SAMPLES[name], "".join(words)
-    whole = read(sample.sign, [text], sample.reply_prefix)
-    pieces = read(sample.sign, cut(text, cuts), sample.reply_prefix)
+    whole = read(sample.template, [text], sample.reply_prefix)
+    pieces = read(sample.template, cut(text, cuts), sample.reply_prefix)
     assert whole == pieces
     for part in (whole.content, whole.reasoning, *(call.arguments for call in whole.calls.values())):
         part.encode("utf-8")
@@ -409,14 +411,14 @@ def test_any_text_is_read_the_same_however_it_is_cut(name: str, words: list[str]
     st.lists(st.sampled_from(_PIECES) | st.text(max_size=3), max_size=20),
     st.lists(st.integers(0, 1000), max_size=8),
 )
-def test_every_character_is_somewhere(name: str, words: list[str], cuts: list[int]) -> None:
-    """A letter that is in no marker stands between any two pieces. All of them come back, each in its order and once;
-    those inside a call that was understood may have been part of what it is written with.
+def test_no_character_is_lost(name: str, words: list[str], cuts: list[int]) -> None:
+    """A unique letter follows each piece. The parser returns each letter once and in order. Letters inside a valid call
+    may be part of its syntax.
     """
     sample = SAMPLES[name]
     letters = [chr(0x4E00 + at) for at in range(len(words) + 1)]
     text = letters[0] + "".join(word + letter for word, letter in zip(words, letters[1:], strict=True))
-    result = read(sample.sign, cut(text, cuts), sample.reply_prefix)
+    result = read(sample.template, cut(text, cuts), sample.reply_prefix)
     inside = "".join(call.arguments for call in result.calls.values())
     found = [[letter for letter in part if letter in letters] for part in (result.content, result.reasoning, inside)]
     assert all(part == sorted(part) for part in found)
@@ -424,25 +426,25 @@ def test_every_character_is_somewhere(name: str, words: list[str], cuts: list[in
     if not result.calls:
         assert sorted(found[0] + found[1]) == letters
     elif not sample.reply_prefix:
-        assert letters[0] == found[0][0], "what comes before a call is content"
+        assert letters[0] == found[0][0], "text before a call is content"
 
 
 @given(st.sampled_from(sorted(SAMPLES)), st.lists(st.integers(0, 10_000), max_size=3), st.integers(0, 10_000))
-def test_a_reply_with_a_hole_in_it_is_read_without_a_loss(name: str, cuts: list[int], hole: int) -> None:
+def test_a_call_with_a_missing_character_is_not_lost(name: str, cuts: list[int], missing: int) -> None:
     sample = SAMPLES[name]
-    at = hole % len(sample.text)
+    at = missing % len(sample.text)
     text = sample.text[:at] + sample.text[at + 1 :]
-    result = read(sample.sign, cut(text, cuts), sample.reply_prefix)
+    result = read(sample.template, cut(text, cuts), sample.reply_prefix)
     if not result.calls and sample.calls:
         assert "get_weather" in result.content + result.reasoning or "get_weather" not in text
     assert all(isinstance(arguments, dict) for _, arguments in result.made)
 
 
 @given(st.sampled_from(sorted(SAMPLES)), st.integers(0, 1000))
-def test_a_call_that_is_cut_off_comes_back_as_content(name: str, size: int) -> None:
+def test_a_truncated_call_is_content(name: str, size: int) -> None:
     sample = SAMPLES[name]
     text = sample.text[: size % len(sample.text)]
-    result = read(sample.sign, [text], sample.reply_prefix)
+    result = read(sample.template, [text], sample.reply_prefix)
     assert result.made == sample.calls[: len(result.made)]
     left = len(result.content) + len(result.reasoning)
     assert left or result.made or not text.strip() or not result.malformed
@@ -452,7 +454,7 @@ def test_a_call_that_is_cut_off_comes_back_as_content(name: str, size: int) -> N
     "text",
     [
         '<tool_call>\n{"name": "get_weather", "arguments": {"city": "x"]}\n</tool_call>',
-        '<tool_call>\n{"name": "nobody", "arguments": {}}\n</tool_call>',
+        '<tool_call>\n{"name": "unknown", "arguments": {}}\n</tool_call>',
         '<tool_call>\n{"name": "clock", "arguments": [1]}\n</tool_call>',
         '<tool_call>\n{"name": "clock", "arguments": {"a": NaN}}\n</tool_call>',
         '<tool_call>\n{"name": "clock", "arguments": {}} and so on\n</tool_call>',
@@ -460,12 +462,12 @@ def test_a_call_that_is_cut_off_comes_back_as_content(name: str, size: int) -> N
         "<tool_call>",
     ],
 )
-def test_what_is_no_call_is_content_and_marked(text: str) -> None:
+def test_an_invalid_call_is_content_and_marked_as_malformed(text: str) -> None:
     result = read("<tool_call>", list(f"Now: {text}"))
     assert (result.content, result.made, result.malformed) == (f"Now: {text}", [], True)
 
 
-def test_a_good_call_after_a_bad_one() -> None:
+def test_a_valid_call_after_an_invalid_one() -> None:
     bad = '<tool_call>{"name": "clock", "arguments": {"a": 1 2}}</tool_call>'
     good = '<tool_call>{"name": "clock", "arguments": {}}</tool_call>'
     result = read("<tool_call>", list(bad + good))
@@ -473,29 +475,29 @@ def test_a_good_call_after_a_bad_one() -> None:
     assert result.announced == [0, 1]
 
 
-def test_json_that_is_no_call_is_an_answer() -> None:
+def test_json_that_names_no_function_is_content() -> None:
     text = '{"name": "Bella", "age": 4}'
     result = read("", list(text))
     assert (result.content, result.made, result.malformed) == (text, [], False)
 
 
-def test_arguments_come_as_they_are_written() -> None:
+def test_arguments_are_streamed() -> None:
     parser = ReplyParser(detect_format("<tool_call>"), TOOLS, call_id=str)
     parser.feed('<tool_call>{"name": "get_weather", "arguments": {"city": "Zü')
     assert parser.feed("rich").calls == [CallDelta(0, arguments="rich")]
 
 
-def test_without_tools_calls_are_words() -> None:
+def test_without_tools_calls_are_content() -> None:
     text = SAMPLES["hermes"].text
-    result = read(SAMPLES["hermes"].sign, [text], tools=[])
+    result = read(SAMPLES["hermes"].template, [text], tools=[])
     assert "<tool_call>" in result.content
     assert not result.calls
 
 
-def test_thoughts_are_left_in_the_content_where_that_is_asked_for() -> None:
+def test_reasoning_stays_in_content_on_request() -> None:
     result = read("<think> </think>", ["<think>a</think>b"], split_reasoning=False)
     assert (result.content, result.reasoning) == ("<think>a</think>b", "")
 
 
-def test_a_template_of_no_known_format_has_plain_calls() -> None:
+def test_an_unknown_template_has_plain_calls() -> None:
     assert detect_format("{{ messages }}").calls is PLAIN_CALLS

@@ -1,6 +1,6 @@
-"""What a template writes of an earlier reply is what the model will write: our parser reads out of it what went in.
+"""The parser reads what chat templates write: a template shows how its model writes replies.
 
-Over short templates that are here, and over those of many model families where a folder of them is at hand.
+The tests use short templates, and those of many model families if `PADDOCK_TEST_MODELS` has a folder of them.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ CASES: dict[str, tuple[str, str, list[Call]]] = {
     "a call": ("", "", [ASK]),
     "two calls": ("", "", [ASK, TELL]),
     "a call without arguments": ("", "", [TELL]),
-    "a thought and a call": ("", "Hm, hm.", [ASK]),
-    "words and a call": ("Wait.", "", [ASK]),
-    "a thought and words": ("Yes.", "Hm, hm.", []),
-    "words": ("Yes.", "", []),
+    "reasoning and a call": ("", "Hm, hm.", [ASK]),
+    "content and a call": ("Wait.", "", [ASK]),
+    "reasoning and content": ("Yes.", "Hm, hm.", []),
+    "content": ("Yes.", "", []),
 }
 
 _HEAD = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
@@ -75,7 +75,7 @@ SHORT = {
     + "{{ m.content }}{% for c in m.tool_calls %}<seed:tool_call>\n<function={{ c.function.name }}>\n"
     "{% for k, v in c.function.arguments.items() %}<parameter={{ k }}>{{ v }}</parameter>\n{% endfor %}</function>\n"
     "</seed:tool_call>{% endfor %}" + _TAIL,
-    "tags in tags": "{% macro xml(v) %}{% if v is mapping %}{% for k, i in v.items() %}]<]minimax[>[<{{ k }}>"
+    "nested tags": "{% macro xml(v) %}{% if v is mapping %}{% for k, i in v.items() %}]<]minimax[>[<{{ k }}>"
     "{{ xml(i) }}]<]minimax[>[</{{ k }}>{% endfor %}{% elif v is string %}{{ v }}"
     "{% elif v is number %}{{ v | tojson }}{% else %}"
     "{% for i in v %}]<]minimax[>[<item>{{ xml(i) }}]<]minimax[>[</item>"
@@ -90,7 +90,7 @@ SHORT = {
     "{% for k, v in c.function.arguments.items() %}{{ k }}={% if v is string %}'{{ v }}'{% else %}{{ v }}{% endif %}"
     "{% if not loop.last %}, {% endif %}{% endfor %}){% if not loop.last %}, {% endif %}{% endfor %}]<|tool_call_end|>"
     "{% endif %}" + _TAIL,
-    "calls that the template leaves out": "List of tools: [" + _HEAD + "{{ m.content }}" + _TAIL,
+    "calls that the template omits": "List of tools: [" + _HEAD + "{{ m.content }}" + _TAIL,
     "one call in a message": _HEAD
     + "{% if m.tool_calls | length > 1 %}{{ raise_exception('one at a time') }}{% endif %}{{ m.content }}"
     '{% for c in m.tool_calls %}{"name": "{{ c.function.name }}", "parameters": {{ c.function.arguments | tojson }}}'
@@ -102,10 +102,10 @@ SHORT = {
     "{% endif %}{% endif %}{% if m.tool_calls %}<|start|>assistant<|channel|>commentary to=functions."
     "{{ m.tool_calls[0].function.name }} <|constrain|>json<|message|>{{ m.tool_calls[0].function.arguments | tojson }}"
     "<|call|>{% endif %}{% endif %}{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}",
-    "words alone": "{% for m in messages %}{{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}"
+    "no tools": "{% for m in messages %}{{ m.role }}: {{ m.content }}<|im_end|>{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}",
 }
-# Tokens that end an answer, or are no part of its text.
+# Tokens that end a reply or are not part of its text.
 ENDS = [
     "<|im_end|>",
     "<|eot_id|>",
@@ -137,8 +137,8 @@ ENDS = [
     "<|calls|>",
     "assistant<|role_sep|>",
 ]
-# Its last reply is all thought, unless the content itself ends that.
-ALL_THOUGHT = "NVIDIA-Nemotron-Nano-v2"
+# The template writes the last reply as reasoning, unless the content ends the reasoning.
+ONLY_REASONING = "NVIDIA-Nemotron-Nano-v2"
 
 
 @cache
@@ -149,23 +149,23 @@ def templates() -> dict[str, str]:
 
 
 def _reply(chat: Chat, message: dict[str, Any]) -> tuple[str, str]:
-    """What the template wrote of the message, and what the prompt before it would have said of it already."""
+    """The reply as the template writes it, and its prefix in the prompt."""
     format = chat.format
     prompt = chat.render(ChatPrompt([USER], tools=TOOLS))
     before = chat.render(ChatPrompt([USER], tools=TOOLS, ending="none")).text
     full = chat.render(ChatPrompt([USER, message], tools=TOOLS, ending="none")).text
-    head, lead = prompt.text, prompt.reply_prefix
+    head, prefix = prompt.text, prompt.reply_prefix
     if not full.startswith(head) and format.reasoning is not None:
         opening, closing = format.reasoning.opening, format.reasoning.closing
         head = head.rstrip().removesuffix(closing).rstrip().removesuffix(opening)
-        lead = lead if closing in full.removeprefix(head) and opening not in full.removeprefix(head) else ""
-    if not full.startswith(head):  # something else stands before a generation
+        prefix = prefix if closing in full.removeprefix(head) and opening not in full.removeprefix(head) else ""
+    if not full.startswith(head):  # the generation prompt differs from the start of a message
         head = full[: full.rindex(head.removeprefix(before))] + head.removeprefix(before)
-    return before_end(full.removeprefix(head), format), lead
+    return before_end(full.removeprefix(head), format), prefix
 
 
 def before_end(text: str, format: Format) -> str:
-    """What of it the model would have written."""
+    """The part that a model would write."""
     markers = (
         *format.skipped_markers,
         *format.calls.markers,
@@ -175,8 +175,8 @@ def before_end(text: str, format: Format) -> str:
     return text[: min(ends, default=len(text))]
 
 
-def _parse(chat: Chat, text: str, lead: str) -> tuple[str, str, list[Call]]:
-    parser = ReplyParser(chat.format, TOOLS, call_id=str, reply_prefix=lead)
+def _parse(chat: Chat, text: str, prefix: str) -> tuple[str, str, list[Call]]:
+    parser = ReplyParser(chat.format, TOOLS, call_id=str, reply_prefix=prefix)
     content = reasoning = ""
     calls: dict[int, tuple[str, str]] = {}
     for part in [*map(parser.feed, text), parser.finish()]:
@@ -190,24 +190,24 @@ def _parse(chat: Chat, text: str, lead: str) -> tuple[str, str, list[Call]]:
 
 
 @pytest.mark.parametrize("name", templates())
-def test_what_a_template_writes_is_read_as_it_was_meant(name: str) -> None:
+def test_the_parser_reads_what_a_template_writes(name: str) -> None:
     chat = Chat(templates()[name], bos="<s>", eos="</s>")
     is_bare = not (chat.format.calls.begin or chat.format.calls.opening)
     for case, (content, reasoning, calls) in CASES.items():
-        if (is_bare and case == "words and a call") or (name == ALL_THOUGHT and content):
-            continue  # nothing tells such a call from an answer in JSON
+        if (is_bare and case == "content and a call") or (name == ONLY_REASONING and content):
+            continue  # such a call looks like content in JSON
         made = [
             {"id": f"call0000{at}", "type": "function", "function": {"name": function, "arguments": arguments}}
             for at, (function, arguments) in enumerate(calls)
         ]
         message = {"role": "assistant", "content": content, "reasoning_content": reasoning, "tool_calls": made}
-        text, lead = _reply(chat, {key: value for key, value in message.items() if value or key == "content"})
-        said, thought, called = _parse(chat, text, lead)
-        # A template may leave out thoughts, words before a call or a call after words, and have one call in a message.
-        told = {said, thought}
-        assert content not in text or content in told, (case, text)
-        assert reasoning not in text or thought == (reasoning or thought), (case, text)
-        assert not said or said == content, (case, text)
-        assert called == calls[: len(called)], (case, text)
-        assert len(called) == len([call for call in calls if call[0] in text]), (case, text)
-        assert called or not calls or content, (case, text)
+        text, prefix = _reply(chat, {key: value for key, value in message.items() if value or key == "content"})
+        read_content, read_reasoning, read_calls = _parse(chat, text, prefix)
+        # A template may omit reasoning, content before a call or a call after content, and may write one call only.
+        parts = {read_content, read_reasoning}
+        assert content not in text or content in parts, (case, text)
+        assert reasoning not in text or read_reasoning == (reasoning or read_reasoning), (case, text)
+        assert not read_content or read_content == content, (case, text)
+        assert read_calls == calls[: len(read_calls)], (case, text)
+        assert len(read_calls) == len([call for call in calls if call[0] in text]), (case, text)
+        assert read_calls or not calls or content, (case, text)

@@ -26,9 +26,9 @@ _cuts = st.lists(st.integers(0, 120), max_size=20)
 
 
 @given(_few, _cuts, _stops)
-def test_what_is_shown_is_the_text_up_to_the_first_stop(text: str, cuts: list[int], stop: list[str]) -> None:
+def test_the_text_ends_at_the_first_stop_string(text: str, cuts: list[int], stop: list[str]) -> None:
     shown, _, stream = _shown(text.encode(), cuts, stop)
-    # A stop is met when its last byte arrives; of those met by then, the one that begins first cuts.
+    # A stop string is found when its last byte arrives. Of several, the one that starts first ends the text.
     ends = sorted(at + len(s) for s in stop for at in [text.find(s)] if at >= 0)
     assert stream.stopped == bool(ends)
     assert text.startswith(shown)
@@ -38,7 +38,7 @@ def test_what_is_shown_is_the_text_up_to_the_first_stop(text: str, cuts: list[in
 
 
 @given(_few, _cuts, _stops)
-def test_no_beginning_of_a_stop_leaks_before_it_is_clear(text: str, cuts: list[int], stop: list[str]) -> None:
+def test_text_that_was_shown_is_never_taken_back(text: str, cuts: list[int], stop: list[str]) -> None:
     whole = text + (stop[0] if stop else "")
     shown, parts, _ = _shown(whole.encode(), cuts, stop)
     for count in range(len(parts)):
@@ -53,18 +53,18 @@ def test_characters_are_never_split(text: str, cuts: list[int]) -> None:
 
 
 @given(st.binary(max_size=40), _cuts)
-def test_any_bytes_give_text(data: bytes, cuts: list[int]) -> None:
+def test_any_bytes_become_valid_text(data: bytes, cuts: list[int]) -> None:
     shown, _, _ = _shown(data, cuts, ["zz"])
     shown.encode("utf-8")
 
 
-def test_half_a_character_at_the_end_is_dropped() -> None:
+def test_an_incomplete_character_at_the_end_is_dropped() -> None:
     stream = TextStream()
     assert stream.feed("ok 🦙".encode()[:-1]) == "ok "
     assert stream.finish() == ""
 
 
-def test_nothing_comes_after_a_stop() -> None:
+def test_there_is_no_text_after_a_stop_string() -> None:
     stream = TextStream(["END"])
     assert stream.feed(b"a EN") == "a "
     assert stream.feed(b"D b") == ""
@@ -73,8 +73,8 @@ def test_nothing_comes_after_a_stop() -> None:
     assert stream.finish() == ""
 
 
-class _Slow:
-    """The same by looking at all of the text for each string, again and again."""
+class _Search:
+    """The same by a search for each stop string."""
 
     def __init__(self, stop: list[str]) -> None:
         self._stop = stop
@@ -98,34 +98,32 @@ def _overlap(text: str, stop: str) -> int:
     return next((size for size in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:size])), 0)
 
 
-_alike = st.text(alphabet="aab", max_size=60)
-_alike_stops = st.lists(st.text(alphabet="aab", min_size=1, max_size=9), max_size=6)
+_similar = st.text(alphabet="aab", max_size=60)
+_similar_stops = st.lists(st.text(alphabet="aab", min_size=1, max_size=9), max_size=6)
 
 
-@given(_alike, _cuts, _alike_stops)
-def test_the_automaton_shows_and_stops_as_a_search_for_each_string_does(
-    text: str, cuts: list[int], stop: list[str]
-) -> None:
-    fast, slow = TextStream(StopStrings(stop)), _Slow(stop)
+@given(_similar, _cuts, _similar_stops)
+def test_the_automaton_agrees_with_a_search_for_each_string(text: str, cuts: list[int], stop: list[str]) -> None:
+    stream, search = TextStream(StopStrings(stop)), _Search(stop)
     for piece in _cut(text.encode(), cuts):
-        assert fast.feed(piece) == slow.feed(piece.decode())
-        assert fast.stop_string == slow.stop_string
+        assert stream.feed(piece) == search.feed(piece.decode())
+        assert stream.stop_string == search.stop_string
 
 
-def test_each_character_is_looked_at_a_few_times_whatever_the_strings_are() -> None:
-    """Strings that nearly match at every place made each token cost what all of them together are long."""
+def test_the_cost_per_character_does_not_depend_on_the_strings() -> None:
+    """Strings that nearly match at every position once made each token as expensive as their total length."""
 
     class Counted(StopStrings):
-        looks = 0
+        lookups = 0
 
         def _find(self, state: int, character: int) -> int:
-            Counted.looks += 1
+            Counted.lookups += 1
             return super()._find(state, character)
 
     stops = Counted(["a" * 1000 + chr(ord("b") + number) for number in range(24)])
-    Counted.looks = 0
+    Counted.lookups = 0
     stream = TextStream(stops)
     size = 20_000
     shown = "".join(stream.feed(b"aaaa") for _ in range(size // 4)) + stream.finish()
     assert len(shown) == size and not stream.stopped
-    assert Counted.looks <= 2 * size
+    assert Counted.lookups <= 2 * size

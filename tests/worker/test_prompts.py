@@ -1,4 +1,4 @@
-"""What a reply is held to: whatever a grammar lets through, the parser reads as calls that keep to their schemas."""
+"""Constraints of replies: the parser reads every reply that a grammar allows as calls that match their schemas."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from paddock.text.reply import detect_format
 from paddock.text.reply.shapes import BraceCalls, NestedTagCalls, PythonCalls, TagCalls
 from paddock.types import ChatPrompt, Constraint, GenerateRequest, ModelInfo, Tool
 from paddock.worker.prompts import PromptReader, Read
-from tests.text.test_round_trip import ALL_THOUGHT, USER, before_end, templates
+from tests.text.test_round_trip import ONLY_REASONING, USER, before_end, templates
 
 CHATML = (
     "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
@@ -88,12 +88,12 @@ INFO = ModelInfo("fake", 8192, 8192, 260, 0, 0)
 
 
 _MARKS = re.compile(r"<[|｜][^<>|｜]+[|｜]?>|<\w+\|>|\[/?[A-Z_]+\]|\]<\]minimax\[>\[|</?tool_calls?>|</?think>")
-# These are control tokens that libllama makes texts of.
+# Control tokens that libllama prints as text.
 _SHOWN = {"<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>"}
 
 
 class _Vocab(FakeVocab):
-    """Bytes and, if so wanted, the marks of a format as control tokens, which no text can spell."""
+    """Bytes and, on request, the markers of a format as control tokens, which no text can spell."""
 
     def __init__(self, sign: str, *, controls: bool = False) -> None:
         format = detect_format(sign)
@@ -133,8 +133,8 @@ def _read(sign: str, *, controls: bool = False, **fields: Any) -> tuple[Read, Gr
     return read, GrammarSource(vocab, vocab.size).compile(read.constraint) if read.constraint is not None else None
 
 
-def _ways_out(sign: str) -> list[str]:
-    """What ends a text in this format."""
+def _text_endings(sign: str) -> list[str]:
+    """Markers that end a text in this format."""
     format = detect_format(sign)
     calls = format.calls
     ways = [format.reasoning.closing] if format.reasoning is not None else []
@@ -148,8 +148,8 @@ def _ways_out(sign: str) -> list[str]:
 
 
 def _walk(grammar: Grammar, seed: int, sign: str, *, controls: bool = False) -> str:
-    """A reply that the grammar allows: drawn at random, and where any text is allowed, out of there sooner or later."""
-    vocab, choices, ways = _Vocab(sign, controls=controls), Random(seed), _ways_out(sign)
+    """A random reply that the grammar allows. It leaves free text by one of the markers that end it."""
+    vocab, choices, ways = _Vocab(sign, controls=controls), Random(seed), _text_endings(sign)
     said: list[int] = []
     coming: list[int] = []
     for _ in range(10000):
@@ -200,7 +200,7 @@ def _check(calls: list[tuple[str, Any]]) -> None:
 
 @pytest.mark.parametrize("controls", [False, True])
 @pytest.mark.parametrize("name", SIGNS)
-def test_what_must_be_a_call_is_one_that_keeps_to_its_schema(name: str, controls: bool) -> None:
+def test_a_required_call_matches_its_schema(name: str, controls: bool) -> None:
     read, grammar = _read(SIGNS[name], controls=controls, must_call=True)
     assert grammar is not None
     several = 0
@@ -215,7 +215,7 @@ def test_what_must_be_a_call_is_one_that_keeps_to_its_schema(name: str, controls
 
 
 @pytest.mark.parametrize("name", SIGNS)
-def test_one_call_of_the_one_function_that_was_named(name: str) -> None:
+def test_one_call_of_the_named_function(name: str) -> None:
     read, grammar = _read(SIGNS[name], must_call=True, function="clock", parallel_calls=False)
     assert grammar is not None
     for seed in range(3):
@@ -225,7 +225,7 @@ def test_one_call_of_the_one_function_that_was_named(name: str) -> None:
 
 @pytest.mark.parametrize("controls", [False, True])
 @pytest.mark.parametrize("name", SIGNS)
-def test_a_free_reply_is_free_until_it_begins_a_call(name: str, controls: bool) -> None:
+def test_a_free_reply_is_constrained_once_it_starts_a_call(name: str, controls: bool) -> None:
     sign, format = SIGNS[name], detect_format(SIGNS[name])
     vocab = _Vocab(sign, controls=controls)
     read, grammar = _read(sign, controls=controls)
@@ -242,7 +242,7 @@ def test_a_free_reply_is_free_until_it_begins_a_call(name: str, controls: bool) 
         for words in before:
             assert _allows(grammar, words + text, vocab) in ("complete", "may end"), words + text
             assert _allows(grammar, words + text.replace("title", "tilte"), vocab) == "no"
-            # Where the name alone tells a call from content, another name begins none.
+            # If only the name tells a call from content, another name starts no call.
             expected = "may end" if name in (*BARE, "functionary 3.2", "muse") else "no"
             assert _allows(grammar, words + text.replace("plan", "plot"), vocab) == expected
 
@@ -260,7 +260,7 @@ def test_a_free_reply_is_free_until_it_begins_a_call(name: str, controls: bool) 
         "<|channel|>analysis<|message|>Call to=functions.plan?<|end|><|start|>assistant<|channel|>final<|message|>No.",
     ],
 )
-def test_harmony_may_be_written_in_all_its_ways(said: str) -> None:
+def test_all_variants_of_harmony_are_allowed(said: str) -> None:
     _, grammar = _read(SIGNS["harmony"])
     assert grammar is not None
     assert _allows(grammar, said) in ("may end", "complete", "more")
@@ -270,7 +270,7 @@ def test_harmony_may_be_written_in_all_its_ways(said: str) -> None:
 
 
 @pytest.mark.parametrize("name", BARE)
-def test_a_call_without_a_marker_may_be_spaced_as_the_model_likes(name: str) -> None:
+def test_a_call_without_a_marker_may_have_any_whitespace(name: str) -> None:
     read, grammar = _read(SIGNS[name])
     assert grammar is not None
     key = "parameters" if name == "llama 3" else "arguments"
@@ -284,12 +284,12 @@ def test_a_call_without_a_marker_may_be_spaced_as_the_model_likes(name: str) -> 
         assert _parse(read, said)[0] == [("clock", {})]
 
 
-# ── what templates write ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── replies of templates ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _goes_on(name: str, message: dict[str, Any], **fields: Any) -> tuple[str, Grammar] | None:
-    """What a template writes of a reply after its prompt, and the grammar from there on. None where it writes earlier
-    replies in another way than it begins the next one.
+def _template_reply(name: str, message: dict[str, Any], **fields: Any) -> tuple[str, Grammar] | None:
+    """The reply as the template writes it after the prompt, and the grammar of the reply. None if the template starts
+    earlier replies in another way than the next one.
     """
     vocab = _Vocab("")
     vocab.chat_template = templates()[name]
@@ -300,7 +300,7 @@ def _goes_on(name: str, message: dict[str, Any], **fields: Any) -> tuple[str, Gr
         try:
             before = chat.render(prompt).text
         except InvalidRequest:
-            continue  # it cannot be kept from thinking
+            continue  # reasoning cannot be turned off
         full = chat.render(ChatPrompt([USER, message], tools=tools, thinking=thinking, ending="none")).text
         if full.startswith(before):
             info = structs.replace(INFO, n_ctx=1 << 16)
@@ -312,8 +312,8 @@ def _goes_on(name: str, message: dict[str, Any], **fields: Any) -> tuple[str, Gr
     return None
 
 
-def _takes(grammar: Grammar, text: str) -> str:
-    """As much of the text as the grammar takes."""
+def _accepted_prefix(grammar: Grammar, text: str) -> str:
+    """The longest prefix that the grammar accepts."""
     data = text.encode()
     for at, letter in enumerate(data):
         if grammar.complete or grammar.forbidden()[letter] or not grammar.consume(letter):
@@ -322,13 +322,13 @@ def _takes(grammar: Grammar, text: str) -> str:
 
 
 def _parse_rest(name: str, text: str) -> str:
-    """What is content in the rest of a reply."""
+    """The content in the rest of a reply."""
     parser = ReplyParser(detect_format(templates()[name]), TOOLS, call_id=str)
     return (parser.feed(text).content + parser.finish().content).strip()
 
 
 @pytest.mark.parametrize("name", templates())
-def test_a_free_reply_may_be_what_the_template_itself_writes(name: str) -> None:
+def test_a_free_reply_may_be_written_as_the_template_does(name: str) -> None:
     arguments = {"title": "Aare", "kind": "trip", "days": 3}
     function = {"name": "plan", "arguments": arguments}
     calls = [{"id": "call00000", "type": "function", "function": function}]
@@ -337,29 +337,29 @@ def test_a_free_reply_may_be_what_the_template_itself_writes(name: str) -> None:
     described = structs.replace(described, parameters={**described.parameters, "properties": properties})
     for content in ("", "Wait."):
         message = {"role": "assistant", "content": content, "reasoning_content": "Hm.", "tool_calls": calls}
-        if found := _goes_on(name, message, tools=(described,)):
+        if found := _template_reply(name, message, tools=(described,)):
             text, grammar = found
-            taken = _takes(grammar, text)
-            if taken != text:  # all that is left are markers after the last call, or words that should come before it
+            taken = _accepted_prefix(grammar, text)
+            if taken != text:  # the rest are markers after the last call, or content that should come before it
                 assert "trip" in taken and _parse_rest(name, text.removeprefix(taken)) in ("", content), text
-            assert grammar.complete or not grammar.forbidden()[257] or ALL_THOUGHT in name, text
+            assert grammar.complete or not grammar.forbidden()[257] or ONLY_REASONING in name, text
 
 
 @pytest.mark.parametrize("name", templates())
-def test_what_is_held_to_a_schema_may_be_written_as_the_template_does(name: str) -> None:
+def test_structured_content_may_be_written_as_the_template_does(name: str) -> None:
     body = Constraint("json_schema", '{"type": "object", "required": ["a"]}', "response_format")
     for thoughts in ({"reasoning_content": "Hm {."}, {}):
         message = {"role": "assistant", "content": '{"a": 12}', **thoughts}
-        if found := _goes_on(name, message, body=body):
+        if found := _template_reply(name, message, body=body):
             text, grammar = found
             words = text.replace('{"a": 12}', "twelve")
-            if ALL_THOUGHT not in name and '{"a": 12}' in text:
-                assert '{"a": 12}' not in _takes(grammar.fork(), text).partition('{"a": 12}')[2]
-                assert _takes(grammar.fork(), text).endswith('{"a": 12}'), text
-                assert "twelve" not in _takes(grammar.fork(), words), text
+            if ONLY_REASONING not in name and '{"a": 12}' in text:
+                assert '{"a": 12}' not in _accepted_prefix(grammar.fork(), text).partition('{"a": 12}')[2]
+                assert _accepted_prefix(grammar.fork(), text).endswith('{"a": 12}'), text
+                assert "twelve" not in _accepted_prefix(grammar.fork(), words), text
 
 
-def test_thoughts_come_before_what_is_constrained() -> None:
+def test_reasoning_comes_before_constrained_content() -> None:
     body = Constraint("json_schema", '{"type": "integer"}', "response_format")
     for sign in ("<think> </think>", "<tool_call> <think> </think>", "[TOOL_CALLS] [THINK] [/THINK]"):
         think, end = ("[THINK]", "[/THINK]") if "[" in sign else ("<think>", "</think>")
@@ -375,7 +375,7 @@ def test_thoughts_come_before_what_is_constrained() -> None:
 
 
 @pytest.mark.parametrize("kind", ["regex", "gbnf", "lark"])
-def test_any_kind_of_constraint_can_follow_thoughts(kind: Any) -> None:
+def test_any_kind_of_constraint_can_follow_reasoning(kind: Any) -> None:
     source = {"regex": "[0-9]+", "gbnf": "root ::= [0-9]+", "lark": "start: /[0-9]+/"}[kind]
     _, grammar = _read("<think> </think>", tools=(), body=Constraint(kind, source, kind))
     assert grammar is not None
@@ -405,7 +405,7 @@ DEEP = Tool(
 
 
 @pytest.mark.parametrize("name", SIGNS)
-def test_values_in_values_keep_to_their_schemas(name: str) -> None:
+def test_nested_values_match_their_schemas(name: str) -> None:
     read, grammar = _read(SIGNS[name], tools=(DEEP,), must_call=True, parallel_calls=False)
     assert grammar is not None
     for seed in range(6):
@@ -415,7 +415,7 @@ def test_values_in_values_keep_to_their_schemas(name: str) -> None:
         jsonschema.validate(calls[0][1], DEEP.parameters)
 
 
-def test_a_schema_that_cannot_be_enforced_is_named() -> None:
+def test_an_unsupported_keyword_is_named() -> None:
     odd = Tool("odd", {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}})
     for sign in ("<tool_call>", "", "<arg_key>"):
         with pytest.raises(InvalidRequest, match="uniqueItems") as caught:
@@ -480,7 +480,7 @@ def test_any_schema_is_enforced_or_refused(name: str, named: dict[str, Any], mor
         {"type": "object", "properties": {"a>b": {}}},
     ],
 )
-def test_what_cannot_be_enforced_between_tags_is_named(parameters: dict[str, Any]) -> None:
+def test_a_schema_that_tags_cannot_express_is_refused(parameters: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest) as caught:
         _read("<arg_key>", tools=(Tool("odd", parameters),), must_call=True)
     assert (caught.value.param or "").startswith("tools[0].function.parameters")

@@ -63,14 +63,12 @@ class FunctionGrammar:
     def text(self, schema: Mapping[str, Any], end: str, param: str, *, line: str = "") -> str:
         """A string as plain text, up to and including `end`. `line` is allowed around one value of an enum."""
         if more := schema.keys() - _UNRESTRICTED - {"enum"}:
-            raise InvalidRequest(
-                f"{min(more)} cannot be enforced for a string in this model's call format", param=param
-            )
+            raise InvalidRequest(f"this model does not support {min(more)} for strings in arguments", param=param)
         if "enum" not in schema:
             return self.lark.until(end)
         values = [value for value in enum_strings(schema, param) if end not in value]
         if not values:
-            raise InvalidRequest("enum has no string that this model's call format can express", param=param)
+            raise InvalidRequest("this model supports none of the strings in enum", param=param)
         return f"{line} {self.lark.one_of(values)} {line} {self.lark.literal(end)}"
 
     def or_python_constant(self, schema: Any, value: str) -> str:
@@ -82,24 +80,17 @@ class FunctionGrammar:
     def arguments(self) -> list[Argument]:
         """The arguments, for shapes that write them one by one."""
         properties, required = self._schema.get("properties", {}), self._schema.get("required", [])
+        param = self._param
         if not _has_all(properties, required):
-            raise InvalidRequest(
-                "required names an argument that properties does not describe; this model's call format needs all",
-                param=self._param,
-            )
-        if len(properties) > _MOST_ARGUMENTS:
-            raise InvalidRequest(
-                f"there are {len(properties)} arguments; this model's call format allows {_MOST_ARGUMENTS}",
-                param=self._param,
-            )
+            raise InvalidRequest("this model needs a description of every required argument in properties", param=param)
+        if (count := len(properties)) > _MOST_ARGUMENTS:
+            raise InvalidRequest(f"this model supports {_MOST_ARGUMENTS} arguments; there are {count}", param=param)
         if odd := [name for name in properties if not _PLAIN_NAME.fullmatch(name)]:
-            reason = f"this model's call format cannot express an argument named {odd[0]!r}"
-            raise InvalidRequest(reason, param=self._param)
+            raise InvalidRequest(f"this model does not support an argument named {odd[0]!r}", param=param)
         if joint := self._schema.keys() & _JOINT:
-            reason = f"{min(joint)} cannot be enforced for arguments in this model's call format"
-            raise InvalidRequest(reason, param=self._param)
+            raise InvalidRequest(f"this model does not support {min(joint)} for arguments", param=param)
         return [
-            Argument(name, schema, name in required, f"{self._param}.properties.{name}")
+            Argument(name, schema, name in required, f"{param}.properties.{name}")
             for name, schema in properties.items()
         ]
 
