@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from paddock.text.reply import ReplyParser, detect_format
 from paddock.text.reply.bare import LONGEST
-from paddock.text.reply.validation import is_valid
+from paddock.text.reply.schemas import is_valid
 from paddock.types import Tool
 
 ADD = Tool(
@@ -168,3 +168,8 @@ def test_a_valid_value_is_valid_for_jsonschema(schema: Any, value: Any) -> None:
 def test_simple_schemas_agree_with_jsonschema(value: Any) -> None:
     schema = {"type": ["object", "integer"], "properties": {"a": {"type": "number"}}, "required": ["b"], "minimum": 1}
     assert is_valid(value, schema) == jsonschema.Draft202012Validator(schema).is_valid(value)
+
+
+@pytest.mark.parametrize("schema", [{"type": "any"}, {"properties": ["a"]}, {"required": 1}, {"enum": None}, [], None])
+def test_a_malformed_schema_makes_no_value_valid(schema: Any) -> None:
+    assert not is_valid({"a": 1}, schema)

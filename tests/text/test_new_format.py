@@ -15,10 +15,9 @@ from paddock.engine.fake_vocab import EOS, N_VOCAB, FakeVocab
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.text import Chat, ReplyParser, reply_constraint
 from paddock.text.reply.call_grammar import FunctionGrammar
-from paddock.text.reply.call_reader import CallReader
 from paddock.text.reply.formats import FORMATS, Format
-from paddock.text.reply.reader import Reading
-from paddock.text.reply.shapes import Calls
+from paddock.text.reply.reader import CallReader, Reading
+from paddock.text.reply.shapes.calls import Calls
 from paddock.types import ChatPrompt, Tool
 
 # ── the declaration: this is all that a new format adds to formats.py ────────────────────────────────────────────────

@@ -18,7 +18,8 @@ from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.errors import InvalidRequest
 from paddock.text import Chat, ReplyParser
 from paddock.text.reply import detect_format
-from paddock.text.reply.shapes import BraceCalls, NestedTagCalls, PythonCalls, TagCalls
+from paddock.text.reply.shapes.literal_calls import BraceCalls, PythonCalls
+from paddock.text.reply.shapes.tag_calls import NestedTagCalls, TagCalls
 from paddock.types import ChatPrompt, Constraint, GenerateRequest, ModelInfo, Tool
 from paddock.worker.prompts import PromptReader, Read
 from tests.text.test_round_trip import ONLY_REASONING, USER, before_end, templates

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal
 
 from paddock.errors import InvalidRequest, TemplateRefused
 from paddock.text.chat_template import ChatTemplate, text_of
-from paddock.text.reply import plain
 from paddock.text.reply.formats import FORMATS, PLAIN_CALLS, Format, detect_format
-from paddock.text.reply.history import calls_to_content, split_calls
+from paddock.text.reply.history import calls_to_content, calls_to_text, split_calls, with_explanation
 from paddock.types import ChatPrompt, Tool
 
 _PROBE = "probe_of_tools"
@@ -43,16 +41,10 @@ class Chat:
     """A model's chat template, and the reply format that the template uses."""
 
     def __init__(
-        self,
-        source: str | None,
-        *,
-        bos: str = "",
-        eos: str = "",
-        now: Callable[[], datetime] = datetime.now,
-        formats: Sequence[Format] = FORMATS,
+        self, source: str | None, *, bos: str = "", eos: str = "", formats: Sequence[Format] = FORMATS
     ) -> None:
         self._source = source or ""
-        self._template = ChatTemplate(source, bos=bos, eos=eos, now=now)
+        self._template = ChatTemplate(source, bos=bos, eos=eos)
         self._formats = formats
 
     @cached_property
@@ -175,22 +167,18 @@ class Chat:
         options: dict[str, Any],
     ) -> str:
         described = [_describe(tool) for tool in tools]
+        render = partial(self._template.render, add_generation_prompt=generation_prompt, options=options)
         if self._supports_tools:
             if self._writes_calls == "one":
                 messages = list(split_calls(messages))
-            adapted = [self._adapt(message) for message in messages]
-            return self._template.render(
-                adapted, tools=described, add_generation_prompt=generation_prompt, options=options
-            )
-        texts = plain.calls_to_text([{**message, "content": text_of(message.get("content"))} for message in messages])
+            return render([self._adapt(message) for message in messages], tools=described)
+        texts = calls_to_text([{**message, "content": text_of(message.get("content"))} for message in messages])
         try:
-            given = plain.with_explanation(texts, described, role="system")
-            return self._template.render(given, add_generation_prompt=generation_prompt, options=options)
+            return render(with_explanation(texts, described, role="system"))
         except TemplateRefused:
             if not described:
                 raise
-            given = plain.with_explanation(texts, described, role="user")  # the template may refuse system messages
-            return self._template.render(given, add_generation_prompt=generation_prompt, options=options)
+            return render(with_explanation(texts, described, role="user"))  # it may refuse system messages
 
     def _adapt(self, message: dict[str, Any]) -> dict[str, Any]:
         message = dict(message)

@@ -1,8 +1,8 @@
 """Reasoning and tool calls in a reply: how to parse them, and how to enforce them by a grammar."""
 
-from paddock.text.reply.call_reader import Parsed
 from paddock.text.reply.formats import Format, detect_format
 from paddock.text.reply.grammar import reply_constraint
 from paddock.text.reply.parser import ReplyParser
+from paddock.text.reply.reader import Parsed
 
 __all__ = ["Format", "Parsed", "ReplyParser", "detect_format", "reply_constraint"]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from paddock.text.reply.reader import Malformed, dumps, loads
-from paddock.text.reply.validation import is_valid
+from paddock.text.reply.schemas import is_valid
 from paddock.types import Tool
 
 LONGEST = 8_192

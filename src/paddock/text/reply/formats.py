@@ -9,15 +9,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from paddock.text.reply.shapes import (
-    BraceCalls,
-    Calls,
-    HeaderCalls,
-    NestedTagCalls,
-    ObjectCalls,
-    PythonCalls,
-    TagCalls,
-)
+from paddock.text.reply.shapes.calls import Calls
+from paddock.text.reply.shapes.json_calls import HeaderCalls, ObjectCalls
+from paddock.text.reply.shapes.literal_calls import BraceCalls, PythonCalls
+from paddock.text.reply.shapes.tag_calls import NestedTagCalls, TagCalls
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,18 @@
-"""Earlier calls in a form that the chat template accepts."""
+"""Tools and earlier calls in a form that the chat template accepts."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from paddock.text.reply.shapes import Calls
+from paddock.text.reply.formats import PLAIN_CALLS
+from paddock.text.reply.shapes.calls import Calls
+
+_EXPLANATION = """You can call these functions, given as JSON schemas:
+{functions}
+To call one, reply with nothing but a JSON object: {{"name": "function name", "arguments": {{…}}}}
+To call several, write one such object on each line. The results will be given to you."""
 
 
 def split_calls(messages: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -38,3 +45,44 @@ def calls_to_content(message: dict[str, Any], calls: Calls) -> dict[str, Any]:
     text = calls.write([call["function"] for call in message["tool_calls"]])
     content = message["content"] + calls.begin + calls.opening + text + calls.end
     return {**message, "content": content, "tool_calls": []}
+
+
+# ── templates that do not support tools ──────────────────────────────────────────────────────────────────────────────
+
+
+def with_explanation(
+    messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]], *, role: str
+) -> list[dict[str, Any]]:
+    """Add an explanation of the tools to the first message of this role."""
+    if not tools:
+        return list(messages)
+    functions = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+    text = _EXPLANATION.format(functions=functions)
+    at = next((at for at, message in enumerate(messages) if message["role"] == role), None)
+    if at is None:
+        return [{"role": role, "content": text}, *messages]
+    first = {**messages[at], "content": f"{text}\n\n{messages[at]['content']}".rstrip()}
+    return [*messages[:at], first, *messages[at + 1 :]]
+
+
+def calls_to_text(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Write earlier calls and their results as content. The content of each message must be a string."""
+    names: dict[str, str] = {}
+    texts: list[dict[str, Any]] = []
+    last = ""
+    for message in messages:
+        calls = message.get("tool_calls") or ()
+        names |= {call["id"]: call["function"]["name"] for call in calls}
+        if calls:
+            lines = [message["content"], PLAIN_CALLS.write([call["function"] for call in calls])]
+            texts.append({"role": "assistant", "content": "\n".join(filter(None, lines))})
+        elif message["role"] == "tool":
+            name = names.get(message.get("tool_call_id", ""), message.get("name", "the function"))
+            result = f"The result of {name}:\n{message['content']}"
+            if last == "tool":  # some templates require alternating roles
+                result = f"{texts.pop()['content']}\n\n{result}"
+            texts.append({"role": "user", "content": result})
+        else:
+            texts.append(message)
+        last = message["role"]
+    return texts

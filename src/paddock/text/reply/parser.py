@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from paddock.text.reply.bare import BareCall
-from paddock.text.reply.call_reader import CallReader, Parsed
 from paddock.text.reply.formats import Format
-from paddock.text.reply.reader import Malformed, Markers, Reading
-from paddock.text.reply.shapes import Calls
+from paddock.text.reply.reader import CallReader, Malformed, Markers, Parsed, Reading
+from paddock.text.reply.shapes.calls import Calls
 from paddock.types import CallDelta, Tool
 
 

@@ -10,8 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from paddock.text.reply.call_grammar import FunctionGrammar
-from paddock.text.reply.call_reader import CallReader
-from paddock.text.reply.reader import Reading
+from paddock.text.reply.reader import CallReader, Reading
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,16 @@
-"""Calls that are JSON objects with the function's name and its arguments."""
+"""Shapes whose arguments are JSON."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from paddock.text.reply.call_grammar import FunctionGrammar
-from paddock.text.reply.call_reader import CallReader
-from paddock.text.reply.lark import ID_PATTERN, escape
-from paddock.text.reply.reader import LONE_SURROGATE, Malformed, Reading, loads
+from paddock.text.reply.lark import ID_PATTERN, PLACEHOLDER, escape
+from paddock.text.reply.reader import LONE_SURROGATE, CallReader, Malformed, Reading, loads
 from paddock.text.reply.shapes.calls import Calls, to_json
 
 _NAME_KEYS = frozenset({"name", "tool_name", "function"})
@@ -20,7 +20,7 @@ _SPACE = r"[ \n\t]{0,16}"
 
 @dataclass(frozen=True)
 class ObjectCalls(Calls):
-    """`{"name": "f", "arguments": {…}}`"""
+    """Each call is an object: `{"name": "f", "arguments": {…}}`."""
 
     name_key: str = "name"
     arguments_key: str = "arguments"
@@ -129,3 +129,37 @@ def _object_text(text: str) -> str:
     if not isinstance(value, dict) or LONE_SURROGATE.search(text):
         raise Malformed
     return text
+
+
+@dataclass(frozen=True)
+class HeaderCalls(Calls):
+    """Each call is a header with the name, and then the arguments: `f:0<args>{…}`."""
+
+    header: str = "{name}"
+    """The header as the grammar writes it: `{number}` is any number, `{id}` any id, `{kind}` one of `kinds`."""
+    pattern: re.Pattern[str] = re.compile(r"(?P<name>[^\s<\[{]+)")
+    """The header as the parser reads it, up to the first brace of the arguments."""
+    kinds: tuple[str, ...] = ()
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return (*super().markers, self.header)
+
+    def read(self, reader: CallReader) -> Reading[None]:
+        found = self.pattern.fullmatch((yield from reader.header("{")))
+        if found is None:
+            reader.refuse()
+        reader.at -= 1
+        reader.begin_call(found["name"])
+        yield from reader.json(reader.add_arguments)
+        if self.closing:
+            yield from reader.close(self.closing)
+        reader.end_call()
+
+    def grammar(self, function: FunctionGrammar, written: str = "") -> str:
+        lark = function.lark
+        header = lark.filled(self.header.replace("{name}", function.name).removeprefix(written), self.kinds)
+        return f"{header} {function.json_arguments()} {lark.spaced(self.closing)}"
+
+    def call_prefix(self, name: str) -> str:
+        return PLACEHOLDER.split(self.header.replace("{name}", name))[0]
