@@ -8,27 +8,3 @@ from paddock.config.problems import nearest
 from paddock.config.server import KeySettings, PreviousKey, ServerSettings
 from paddock.config.settings import Settings
 from paddock.config.sources import Source, variable_of
-
-__all__ = [
-    "LARGEST_SCALE",
-    "MOST_DRAFTED",
-    "MOST_REPLICAS",
-    "ClusterSettings",
-    "Flag",
-    "KeySettings",
-    "Loaded",
-    "ModelManagerSettings",
-    "ModelSettings",
-    "NamedModel",
-    "PlacementSettings",
-    "PreviousKey",
-    "ReplicaSettings",
-    "ServerSettings",
-    "Settings",
-    "Source",
-    "checked_name",
-    "load_settings",
-    "load_with_sources",
-    "nearest",
-    "variable_of",
-]

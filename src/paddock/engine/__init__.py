@@ -24,7 +24,7 @@ def load_libraries(model_path: str) -> None:
     """Load all native code that opening this model needs, and nothing of the model."""
     if not model_path.startswith("fake:"):
         import paddock.engine.llama
-        import paddock.engine.pooled  # noqa: F401
+        import paddock.engine.pooled
 
 
 def open_pooled_engine(model_path: str, options: EngineOptions, on_progress: Callable[[float], None]) -> PooledEngine:
@@ -36,6 +36,3 @@ def open_pooled_engine(model_path: str, options: EngineOptions, on_progress: Cal
     from paddock.engine.pooled import LlamaPooledEngine
 
     return LlamaPooledEngine(Path(model_path), options, on_progress)
-
-
-__all__ = ["Engine", "PooledEngine", "Vocab", "load_libraries", "open_engine", "open_pooled_engine"]

@@ -6,5 +6,3 @@ from paddock.gateway.http.connection_slots import ConnectionLimits
 from paddock.gateway.http.request_limits import RequestLimits
 from paddock.gateway.ops.metrics.page import MetricsPage
 from paddock.gateway.server import serve
-
-__all__ = ["ConnectionLimits", "MetricsPage", "RequestLimits", "create_app", "hashed_keys", "serve"]

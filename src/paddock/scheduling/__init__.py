@@ -9,20 +9,3 @@ from paddock.scheduling.plan import Plan
 from paddock.scheduling.request import Progress, Request
 from paddock.scheduling.scheduler import Scheduler
 from paddock.scheduling.slots import Slot
-
-__all__ = [
-    "CacheCorrupted",
-    "CacheSpan",
-    "CacheView",
-    "FairQueue",
-    "Job",
-    "Packer",
-    "Plan",
-    "Progress",
-    "Request",
-    "Scheduler",
-    "Slot",
-    "StepBudget",
-    "may_enqueue",
-    "merge_spans",
-]
