@@ -1,4 +1,4 @@
-"""`paddock lab`, or another command, as a process of its own, and a look at the folder it leaves."""
+"""Runs `paddock lab` or another command as a process, and reads the folder of its report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAKE = "{python} -m paddock serve -m fake: -np 2 --port {port}"
 
 @contextmanager
 def running(*args: str, group: Sequence[str] = ("lab",)) -> Iterator[subprocess.Popen[str]]:
-    """Ended with the block, if it is still there: by SIGTERM, so that it ends its servers."""
+    """The process gets SIGTERM at the end of the block, so that it ends its servers."""
     process = subprocess.Popen(
         [sys.executable, "-m", "paddock", *group, *args],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "LAB_API_KEY": KEY},
@@ -49,7 +49,7 @@ def table(folder: Path) -> list[dict[str, str]]:
 
 
 def page(folder: Path) -> str:
-    """The page's text; it must stand for itself, and tell no secret."""
+    """The text of the page. The page must have no references to other files, and no secrets."""
     html = (folder / "index.html").read_text("utf-8")
     reader = _Reader()
     reader.feed(html)

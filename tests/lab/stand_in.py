@@ -1,4 +1,4 @@
-"""A server that is none of ours: it has little beside streamed chat, and refuses what it does not know."""
+"""A minimal chat server that is not llama.cpp-compatible: it streams, and refuses unknown fields."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, "".join([*lines, "data: [DONE]\n\n"]), "text/event-stream")
 
     def _answer(self, status: int, text: str, kind: str) -> None:
-        """In chunks, as proxies like to."""
+        """In chunks, as many proxies do."""
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Transfer-Encoding", "chunked")
@@ -67,7 +67,7 @@ _END = {"choices": [{"delta": {}, "finish_reason": "stop"}]}
 
 @contextmanager
 def stand_in(*words: str) -> Iterator[_StandIn]:
-    """One that says these words, whatever it is asked, below `/base` and for a key."""
+    """A server that answers every request with these words. Its routes are below `/base` and need a key."""
     server = _StandIn(list(words))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

@@ -1,4 +1,4 @@
-"""The abuse run, in small: with the model without weights, and for seconds instead of minutes."""
+"""A short run of `paddock_lab.abuse` with the fake model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = full
         (("answers", "samplers", "schemas", "texts"), 12, ("countless answers: 400", "giant schema: 400")),
     ],
 )
-def test_abuse_for_a_while(families: tuple[str, ...], seconds: int, outcomes: tuple[str, ...]) -> None:
+def test_a_short_run_has_no_violations(families: tuple[str, ...], seconds: int, outcomes: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "paddock_lab.abuse", "--seconds", str(seconds), "--ratio", "0"]
     command += ["--connections", "300", *(part for name in families for part in ("--family", name))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=220, check=False)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock_lab.client import _CONTENT, CHAT, Address, Answer, ChatFailed, Response, _request, get, stream
+from paddock_lab.client import _CONTENT, CHAT, Address, Answer, ChatFailed, EventLines, Response, _request, get, stream
 from tests.lab.stand_in import KEY, stand_in, url_of
 
 _BODY = {"messages": [{"role": "user", "content": "x"}]}
@@ -24,12 +24,12 @@ _BODY = {"messages": [{"role": "user", "content": "x"}]}
         ("https://h:8443", Address("h", 8443, tls=True)),
     ],
 )
-def test_an_address_is_what_stands_before_v1(url: str, address: Address) -> None:
+def test_an_address_leaves_out_v1(url: str, address: Address) -> None:
     assert Address.of(url) == address
     assert Address.of(address.url("/v1")) == address
 
 
-def test_a_key_is_sent_and_chunks_are_read_and_a_refusal_tells_its_status() -> None:
+def test_the_key_is_sent_chunks_are_read_and_a_refusal_has_its_status() -> None:
     with stand_in("Hay", " and", " oats") as server:
         address = Address.of(url_of(server))
         known = replace(address, api_key=KEY)
@@ -43,7 +43,7 @@ def test_a_key_is_sent_and_chunks_are_read_and_a_refusal_tells_its_status() -> N
     assert KEY not in repr(known)
 
 
-def test_an_answer_without_a_word_is_a_failure_unless_it_may_be_one() -> None:
+def test_an_empty_answer_is_a_failure_unless_it_is_allowed() -> None:
     with stand_in() as server:
         address = replace(Address.of(url_of(server)), api_key=KEY)
         with pytest.raises(ChatFailed):
@@ -70,9 +70,14 @@ def _cut(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[begin:end] for begin, end in pairwise(places)]
 
 
-def _fed(pieces: list[bytes]) -> tuple[Response, list[bytes]]:
+def _parse(pieces: list[bytes]) -> tuple[Response, bytes]:
     response = Response()
-    return response, [payload for piece in pieces for payload in response.feed(piece)]
+    return response, b"".join(response.feed(piece) for piece in pieces)
+
+
+def _events(pieces: list[bytes]) -> tuple[Response, list[bytes]]:
+    response, lines = Response(), EventLines()
+    return response, [payload for piece in pieces for payload in lines.feed(response.feed(piece))]
 
 
 def _chunked(body: bytes, cuts: list[int]) -> bytes:
@@ -81,28 +86,27 @@ def _chunked(body: bytes, cuts: list[int]) -> bytes:
 
 
 @given(st.lists(st.integers(0, 2000)), st.lists(st.integers(0, 4000)))
-def test_chunked_events_come_whole_however_they_are_cut(chunks: list[int], pieces: list[int]) -> None:
-    response, payloads = _fed(_cut(_chunked(_STREAM, chunks), pieces))
+def test_chunked_events_are_parsed_from_any_pieces(chunks: list[int], pieces: list[int]) -> None:
+    response, payloads = _events(_cut(_chunked(_STREAM, chunks), pieces))
     assert (response.status, response.ended, payloads) == (200, True, _EVENTS)
 
 
 @given(st.lists(st.integers(0, 2000)), st.booleans())
-def test_plain_events_come_whole_however_they_are_cut(pieces: list[int], with_length: bool) -> None:
+def test_plain_events_are_parsed_from_any_pieces(pieces: list[int], with_length: bool) -> None:
     length = b"Content-Length: %d\r\n" % len(_STREAM) if with_length else b""
-    response, payloads = _fed(_cut(b"HTTP/1.1 200 OK\r\n" + length + b"\r\n" + _STREAM, pieces))
+    response, payloads = _events(_cut(b"HTTP/1.1 200 OK\r\n" + length + b"\r\n" + _STREAM, pieces))
     assert payloads == _EVENTS
     assert (response.ended, response.ends_by_closing) == (with_length, not with_length)
 
 
 @given(st.lists(st.integers(0, 200)))
-def test_a_refusal_keeps_what_it_says(pieces: list[int]) -> None:
+def test_the_body_of_a_refusal_is_kept(pieces: list[int]) -> None:
     data = b'HTTP/1.1 400 Bad Request\r\ncontent-length: 15\r\n\r\n{"error":"data"}'[:-1]
-    response, payloads = _fed(_cut(data, pieces))
-    assert (response.status, response.ended, payloads) == (400, True, [])
-    assert response.body == b'{"error":"data"'
+    response, body = _parse(_cut(data, pieces))
+    assert (response.status, response.ended, body) == (400, True, b'{"error":"data"')
 
 
-def test_only_events_with_text_count_and_the_rest_is_read_afterwards() -> None:
+def test_only_events_with_text_are_counted() -> None:
     assert [bool(_CONTENT.search(event)) for event in _EVENTS] == [False, True, True, False, False, False]
     assert _CONTENT.search(b'{"delta":{"reasoning_content":"so"}}')
     assert not _CONTENT.search(b'{"delta":{"content": ""}}')

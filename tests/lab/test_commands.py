@@ -1,4 +1,4 @@
-"""The lab's commands where its packages are missing: help is shown, and a run says what to install."""
+"""The lab's commands without matplotlib and rich: help is shown, and a run names the missing packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _COMMANDS = [["bench"], ["lab", "prefix-cache"], ["lab", "determinism"], ["lab",
 
 
 def _run(*args: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own: a module that has been imported already would be found."""
+    """In a new process, because this one has imported the packages already."""
     return subprocess.run([sys.executable, "-c", _WITHOUT, *args], capture_output=True, text=True, check=False)
 
 
@@ -27,7 +27,7 @@ def test_experiments_are_listed_without_their_packages() -> None:
 
 
 @pytest.mark.parametrize("command", _COMMANDS, ids=" ".join)
-def test_help_needs_no_packages_and_a_run_names_those_that_are_missing(command: list[str]) -> None:
+def test_help_needs_no_packages_and_a_run_names_the_missing_ones(command: list[str]) -> None:
     shown = _run(*command, "--help")
     assert shown.returncode == 0, shown.stderr
     assert "--out" in shown.stdout

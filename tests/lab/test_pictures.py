@@ -1,4 +1,4 @@
-"""What pictures show on their axes, and where they stand on the page."""
+"""The axes of charts, and their position on the page."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def _x_labels(figure: Figure) -> list[str]:
 
 
 @pytest.mark.parametrize("clients", [(1, 2), (1, 4, 8, 32), (1, 2, 3)])
-def test_an_axis_of_clients_shows_the_numbers_that_were_tried(clients: tuple[int, ...]) -> None:
+def test_an_axis_of_clients_has_ticks_at_the_measured_values(clients: tuple[int, ...]) -> None:
     figure = Figure()
-    lines({"a": [(count, count) for count in clients]}, "clients at once", "tokens/s", marked=True)(figure)
+    lines({"a": [(count, count) for count in clients]}, "concurrent clients", "tokens/s", marked=True)(figure)
     assert _x_labels(figure) == [str(count) for count in clients]
 
 
-def test_counts_are_whole() -> None:
+def test_axes_of_counts_have_integer_ticks() -> None:
     figure = Figure()
     shares({"alone": (1, 0), "loaded": (0, 1)}, ("the same", "different"))(figure)
     assert all("." not in label for label in _x_labels(figure))
 
 
-def test_pictures_come_before_tables(tmp_path: Path) -> None:
+def test_charts_come_before_tables(tmp_path: Path) -> None:
     picture = Picture("one", "Over the load", lines({"a": [(1, 1)]}, "x", "y"))
-    found = Findings(["It is so."], [Table("Numbers", ("x",), [(1,)])], [picture], ["A doubt."])
+    found = Findings(["A result."], [Table("Numbers", ("x",), [(1,)])], [picture], ["A note."])
     about = About("Title", "A question?", "today", "paddock bench", {}, partial=False)
     html = render(about, found, [(picture.title, write(picture, tmp_path))])
-    places = [html.index(part) for part in ("It is so.", "<img", "A doubt.", "Numbers", "The command")]
+    places = [html.index(part) for part in ("A result.", "<img", "A note.", "Numbers", "Command")]
     assert places == sorted(places)
     HTMLParser().feed(html)

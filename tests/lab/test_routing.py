@@ -1,4 +1,4 @@
-"""The simulated pools: that the model keeps to its own rules, what the router promises in it, and the command."""
+"""The routing simulation: the model of a replica, the policies, and the command."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.cli import main
-from paddock_lab.routing.findings import Seen, findings
+from paddock_lab.routing.findings import Result, findings
 from paddock_lab.routing.machines import BLOCK_TOKENS, MACHINES, Machine
 from paddock_lab.routing.policies import POLICIES
 from paddock_lab.routing.replica import Replica, Request
-from paddock_lab.routing.simulation import BIG, Outcome, Setting, simulate
+from paddock_lab.routing.simulation import SINGLE, Outcome, Setting, simulate
 from paddock_lab.routing.traffic import Mix, Traffic
 from tests.lab.runs import page, raw, run, running, table
 from tests.server import alive, wait_for
 from tests.tiers import full
 
-_SMALL = Machine("small", slots=2, cache_blocks=64, reads=100, first=0.1, growth=0.5)
+_SMALL = Machine("small", slots=2, cache_blocks=64, prefill_rate=100, first=0.1, growth=0.5)
 _CONVERSATIONS = Mix(users=10, one_offs=0, bursts=0)
 _POOL = Setting("prefix", 4, 1, True, MACHINES["two-cores"], _CONVERSATIONS, warm_up=300, seconds=600, seed=1)
 
@@ -35,18 +35,18 @@ def _request(tokens: int, answer: int = 10, first: int = 0) -> Request:
 
 
 def _drive(replica: Replica, arrivals: list[tuple[float, Request]]) -> list[Request]:
-    """Everything that is complete once all have come, in that order."""
+    """Simulate all arrivals. Returns the requests in order of completion."""
     ended: list[Request] = []
 
     def until(end: float) -> None:
-        while (moment := replica.next) is not None and moment <= end:
-            ended.extend(replica.proceed(moment))
+        while (time := replica.next) is not None and time <= end:
+            ended.extend(replica.advance_to(time))
 
-    for moment, request in arrivals:
-        until(moment)
-        request.arrived = moment
-        replica.accept(request, moment)
-        assert len(replica._reading) + len(replica._answering) <= replica.machine.slots
+    for time, request in arrivals:
+        until(time)
+        request.arrived = time
+        replica.accept(request, time)
+        assert len(replica._prefilling) + len(replica._decoding) <= replica.machine.slots
     until(float("inf"))
     return ended
 
@@ -54,7 +54,7 @@ def _drive(replica: Replica, arrivals: list[tuple[float, Request]]) -> list[Requ
 # ── a replica ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_alone_a_prompt_is_read_and_answered_at_full_speed() -> None:
+def test_a_single_request_runs_at_full_speed() -> None:
     replica = Replica(_SMALL)
     (ended,) = _drive(replica, [(5.0, _request(200, answer=30))])
     assert ended.first_token == pytest.approx(5 + 200 / 100 + 0.1)
@@ -64,19 +64,19 @@ def test_alone_a_prompt_is_read_and_answered_at_full_speed() -> None:
     assert again.first_token == pytest.approx(100 + 1 / 100 + 0.1)
 
 
-def test_a_burst_reads_what_it_shares_once() -> None:
+def test_a_burst_computes_a_shared_prompt_once() -> None:
     ended = _drive(Replica(_SMALL), [(0.0, _request(640)) for _ in range(5)])
     assert sorted(request.cached for request in ended) == [0, 639, 639, 639, 639]
 
 
 @given(st.lists(st.tuples(st.floats(0, 20), st.integers(1, 500), st.integers(1, 50), st.integers(0, 3)), min_size=1))
-def test_everybody_is_answered_and_nobody_before_their_prompt_could_be_read(
+def test_every_request_is_answered_and_none_before_its_prefill(
     drawn: list[tuple[float, int, int, int]],
 ) -> None:
-    moment, arrivals = 0.0, []
+    time, arrivals = 0.0, []
     for gap, tokens, answer, first in drawn:
-        moment += gap
-        arrivals.append((moment, _request(tokens, answer, first * 1000)))
+        time += gap
+        arrivals.append((time, _request(tokens, answer, first * 1000)))
     replica = Replica(_SMALL)
     ended = _drive(replica, arrivals)
     assert sorted(map(id, ended)) == sorted(id(request) for _, request in arrivals)
@@ -87,50 +87,55 @@ def test_everybody_is_answered_and_nobody_before_their_prompt_could_be_read(
     assert replica.now >= sum(request.tokens - request.cached for request in ended) / 100
 
 
-# ── who asks ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── traffic ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_conversation_goes_on_from_what_was_said() -> None:
+def test_a_turn_begins_with_the_blocks_of_the_previous_one() -> None:
     traffic = Traffic(replace(_CONVERSATIONS, turns=1000, users=1, prompts=3), 1, 100, seed=5)
-    ((_, before),) = traffic.by_the_clock()
+    ((_, before),) = traffic.independent_requests()
     for _ in range(8):
         found = traffic.after(before, 1.0)
         assert found is not None
-        moment, following = found
-        assert moment > 1.0
-        assert following.chain[: len(before.afterwards)] == before.afterwards
+        time, following = found
+        assert time > 1.0
+        assert following.chain[: len(before.blocks_after)] == before.blocks_after
         assert following.tokens > before.tokens + before.answer
         before = following
 
 
-def test_users_say_the_same_whatever_others_do() -> None:
+def test_the_traffic_of_a_user_does_not_depend_on_others() -> None:
     alone, among = (Traffic(replace(_CONVERSATIONS, bursts=bursts), 2, 100, seed=3) for bursts in (0, 0.5))
-    ours, theirs = ([each for each in traffic.by_the_clock() if each[1].user == 7] for traffic in (alone, among))
-    assert [(moment, request.chain) for moment, request in ours] == [(moment, each.chain) for moment, each in theirs]
+    ours, theirs = (
+        [each for each in traffic.independent_requests() if each[1].user == 7] for traffic in (alone, among)
+    )
+    assert [(time, request.chain) for time, request in ours] == [(time, each.chain) for time, each in theirs]
 
 
-# ── pools ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── replicas ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("mix", [_CONVERSATIONS, Mix()], ids=["conversations", "with bursts and strangers"])
-def test_forty_conversations_on_four_replicas_find_nine_tenths_of_what_one_big_one_would(mix: Mix) -> None:
+@pytest.mark.parametrize("mix", [_CONVERSATIONS, Mix()], ids=["conversations", "with bursts and single requests"])
+def test_four_replicas_reach_nine_tenths_of_the_hit_rate_of_a_single_one(mix: Mix) -> None:
     hits = {
-        policy: simulate(replace(_POOL, policy=policy, mix=mix)).hit_rate for policy in (BIG, "prefix", "round-robin")
+        policy: simulate(replace(_POOL, policy=policy, mix=mix)).hit_rate
+        for policy in (SINGLE, "prefix", "round-robin")
     }
-    assert hits["prefix"] >= 0.9 * hits[BIG], hits
-    assert hits["round-robin"] < 0.85 * hits[BIG], hits
+    assert hits["prefix"] >= 0.9 * hits[SINGLE], hits
+    assert hits["round-robin"] < 0.85 * hits[SINGLE], hits
 
 
 @full
-def test_a_pool_of_a_hundred_keeps_it_up_without_overrunning_anybody() -> None:
+def test_a_hundred_replicas_keep_the_hit_rate_and_balance_the_load() -> None:
     setting = replace(_POOL, replicas=100, mix=Mix(), warm_up=60, seconds=60)
-    seen = {
-        policy: simulate(replace(setting, policy=policy)) for policy in (BIG, "prefix", "least-busy", "first-block")
+    results = {
+        policy: simulate(replace(setting, policy=policy)) for policy in (SINGLE, "prefix", "least-busy", "first-block")
     }
-    assert seen["prefix"].hit_rate >= 0.9 * seen[BIG].hit_rate
-    assert seen["prefix"].hit_rate > 2 * seen["least-busy"].hit_rate
-    assert seen["prefix"].busiest < seen["first-block"].busiest / 2
-    assert seen["prefix"].first_token_95 < min(seen["least-busy"].first_token_95, seen["first-block"].first_token_95)
+    assert results["prefix"].hit_rate >= 0.9 * results[SINGLE].hit_rate
+    assert results["prefix"].hit_rate > 2 * results["least-busy"].hit_rate
+    assert results["prefix"].busiest < results["first-block"].busiest / 2
+    assert results["prefix"].first_token_95 < min(
+        results["least-busy"].first_token_95, results["first-block"].first_token_95
+    )
 
 
 def test_the_same_seed_gives_the_same_figures() -> None:
@@ -139,23 +144,23 @@ def test_the_same_seed_gives_the_same_figures() -> None:
 
 
 @pytest.mark.parametrize(("machine", "answers"), [("h200", 8), ("h200", 16), ("two-cores", 4)])
-def test_one_machine_bears_what_the_paper_says(machine: str, answers: int) -> None:
-    """As docs/explanation/scaling.md works it out: 100 new tokens in each turn, answers of 130, 20 s to think."""
+def test_the_throughput_of_one_machine_matches_the_calculation(machine: str, answers: int) -> None:
+    """The calculation in docs/explanation/scaling.md: 100 new tokens per turn, answers of 130, 20 s of thinking."""
     speed = MACHINES[machine]
-    seconds_of_a_request = 100 / speed.reads + 130 * speed.step(answers) / answers
+    seconds_of_a_request = 100 / speed.prefill_rate + 130 * speed.step(answers) / answers
     mix = replace(_CONVERSATIONS, users=round(20 / seconds_of_a_request + answers))
-    seen = simulate(replace(_POOL, policy=BIG, replicas=1, machine=speed, mix=mix, warm_up=100, seconds=300))
-    assert seen.requests / 300 == pytest.approx(1 / seconds_of_a_request, rel=0.15)
+    results = simulate(replace(_POOL, policy=SINGLE, replicas=1, machine=speed, mix=mix, warm_up=100, seconds=300))
+    assert results.requests / 300 == pytest.approx(1 / seconds_of_a_request, rel=0.15)
 
 
-# ── what it shows ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── findings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 _OUTCOME = Outcome(requests=100, hit_rate=0.9, first_token=0.5, first_token_95=2.0, busiest=1.5, load=2.0)
 
 
-def _seen(policy: str, hit_rate: float, slowest: float, seeds: int = 6) -> list[Seen]:
-    """One policy with several seeds, each of which has more traffic than the one before."""
+def _results(policy: str, hit_rate: float, slowest: float, seeds: int = 6) -> list[Result]:
+    """One policy with several seeds. Each seed has slower first tokens than the previous one."""
     return [
         (
             replace(_POOL, policy=policy, seed=seed),
@@ -165,30 +170,32 @@ def _seen(policy: str, hit_rate: float, slowest: float, seeds: int = 6) -> list[
     ]
 
 
-def test_every_policy_is_compared_with_ours_seed_by_seed_also_where_it_is_better() -> None:
-    seen = [*_seen(BIG, 0.9, 1.0), *_seen("prefix", 0.855, 2.0), *_seen("round-robin", 0.45, 8.0)]
-    found = findings([*seen, *_seen("thresholds", 0.88, 1.6)])
+def test_every_policy_is_compared_with_paddocks_seed_by_seed() -> None:
+    results = [*_results(SINGLE, 0.9, 1.0), *_results("prefix", 0.855, 2.0), *_results("round-robin", 0.45, 8.0)]
+    found = findings([*results, *_results("thresholds", 0.88, 1.6)])
     ours, others = found.summary
-    assert ours.startswith("4 replicas, prefix: 86 % of prompt tokens are cached, 95 % of what one replica as large as")
+    assert ours.startswith(
+        "4 replicas, prefix: 86 % of prompt tokens are cached, 95 % of the hit rate of one replica as large as"
+    )
     assert others == (
-        "4 replicas, first token of others, times as long as with prefix: better than prefix: thresholds 0.800 (0.800 "
+        "4 replicas, first token (95th percentile) relative to prefix: better than prefix: thresholds 0.800 (0.800 "
         "to 0.800); prefix is better: round-robin 4.00 (4.00 to 4.00)."
     )
-    assert [row[1] for row in found.tables[0].rows] == [BIG, "prefix", "round-robin", "thresholds"]
+    assert [row[1] for row in found.tables[0].rows] == [SINGLE, "prefix", "round-robin", "thresholds"]
     assert [picture.name for picture in found.pictures] == ["policies"]
     assert findings([]).summary == []
 
 
-def test_few_seeds_or_intervals_that_include_one_show_nothing() -> None:
-    few = findings([*_seen("prefix", 0.8, 2.0, seeds=2), *_seen("sticky", 0.8, 1.0, seeds=2)])
+def test_few_seeds_or_intervals_that_include_one_show_no_difference() -> None:
+    few = findings([*_results("prefix", 0.8, 2.0, seeds=2), *_results("sticky", 0.8, 1.0, seeds=2)])
     assert few.summary[1].endswith("no difference shown: sticky 0.500 (of 2).")
-    mixed = [(setting, replace(outcome, first_token_95=2.0)) for setting, outcome in _seen("sticky", 0.8, 2.0)]
-    same = findings([*_seen("prefix", 0.8, 1.6), *mixed])
+    mixed = [(setting, replace(outcome, first_token_95=2.0)) for setting, outcome in _results("sticky", 0.8, 2.0)]
+    same = findings([*_results("prefix", 0.8, 1.6), *mixed])
     assert "no difference shown: sticky 1." in same.summary[1] and "better" not in same.summary[1]
 
 
 @full
-def test_the_command_leaves_a_page(tmp_path: Path) -> None:
+def test_the_command_writes_a_report(tmp_path: Path) -> None:
     status, output = run(
         "routing", "--replicas", "2", "--replicas", "3", "--warm-up", "5", "--seconds", "40", "--seeds", "2",
         "--out", str(tmp_path),
@@ -196,16 +203,16 @@ def test_the_command_leaves_a_page(tmp_path: Path) -> None:
     assert status == 0, output
     for policy in POLICIES:
         assert output.count(f"{policy}: ") + output.count(f" {policy} ") >= 2
-    seen = raw(tmp_path)
-    assert len(seen) == 2 * 2 * (1 + len(POLICIES) + 2)
-    assert {each["seed"] for each in seen} == {1, 2}
-    assert {each["policy"] for each in seen} == {BIG, *POLICIES}
+    results = raw(tmp_path)
+    assert len(results) == 2 * 2 * (1 + len(POLICIES) + 2)
+    assert {each["seed"] for each in results} == {1, 2}
+    assert {each["policy"] for each in results} == {SINGLE, *POLICIES}
     assert [row["policy"] for row in table(tmp_path)].count("prefix, 4 routers, any") == 2
-    assert "of what one replica as large as all would reach" in page(tmp_path)
+    assert "of the hit rate of one replica as large as all" in page(tmp_path)
 
 
 @full
-def test_control_c_keeps_what_there_is_and_leaves_no_process(tmp_path: Path) -> None:
+def test_an_interrupted_run_has_a_report_and_leaves_no_process(tmp_path: Path) -> None:
     small = ("--replicas", "2", "--warm-up", "5", "--seconds", "40", "--seeds", "1000", "--jobs", "2")
     with running("routing", *small, "--out", str(tmp_path)) as process:
         file = tmp_path / "raw.jsonl"
@@ -220,8 +227,8 @@ def test_control_c_keeps_what_there_is_and_leaves_no_process(tmp_path: Path) -> 
     assert children and not any(alive(pid) for pid in children)
 
 
-def test_nobody_asks_nothing(tmp_path: Path) -> None:
-    nobody = ["--users", "0", "--one-offs", "0", "--bursts", "0"]
-    result = CliRunner().invoke(main, ["lab", "routing", *nobody, "--out", str(tmp_path)])
+def test_traffic_without_requests_is_an_error(tmp_path: Path) -> None:
+    none = ["--users", "0", "--one-offs", "0", "--bursts", "0"]
+    result = CliRunner().invoke(main, ["lab", "routing", *none, "--out", str(tmp_path)])
     assert result.exit_code == 2
-    assert "nobody came and was answered" in result.output
+    assert "no request was answered" in result.output

@@ -17,26 +17,26 @@ def dead_url() -> str:
         return f"http://127.0.0.1:{free.getsockname()[1]}"
 
 
-def test_a_url_that_nobody_answers_is_named_with_the_reason_and_how_long_it_is_tried(
+def test_a_url_without_a_server_is_reported_with_reason_and_timeout(
     dead_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(StartFailed, match=rf"old did not answer {dead_url}/health within 0\.2 s: .*refused"):
         with running(Entrant("old", dead_url), {}, 0.2):
             pass
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1, "the same reason is told once"
-    assert said[0].startswith(f"old does not answer {dead_url}/health: ")
-    assert "refused" in said[0] and said[0].endswith("trying for 0 s more (--start-timeout)")
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1, "the same reason is printed once"
+    assert lines[0].startswith(f"old does not answer {dead_url}/health: ")
+    assert "refused" in lines[0] and lines[0].endswith("trying for 0 s more (--start-timeout)")
 
 
-def test_a_name_that_does_not_exist_is_not_tried_again() -> None:
+def test_an_unknown_host_is_not_retried() -> None:
     with pytest.raises(StartFailed, match=r"cannot be reached at http://no-such-host\.invalid"):
         with running(Entrant("old", "http://no-such-host.invalid"), {}, 1e9):
             pass
 
 
 @pytest.mark.parametrize("command", [["bench"], ["lab", "prefix-cache"], ["lab", "determinism"]])
-def test_every_command_tells_why_it_waits(command: list[str], dead_url: str, tmp_path: object) -> None:
+def test_every_command_prints_why_it_waits(command: list[str], dead_url: str, tmp_path: object) -> None:
     two = ["--server", f"a={dead_url}", "--server", f"b={dead_url}"]
     result = CliRunner().invoke(main, [*command, *two, "--start-timeout", "0.1", "--out", f"{tmp_path}/out"])
     assert result.exit_code == 1, result.output

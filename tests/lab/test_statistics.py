@@ -13,7 +13,7 @@ _FACTORS = st.floats(0.01, 100)
 
 
 @given(_VALUES)
-def test_a_median_lies_in_its_interval_and_that_within_the_values(values: list[float]) -> None:
+def test_the_interval_contains_the_median_and_lies_within_the_values(values: list[float]) -> None:
     found = median(values)
     assert found.value == pytest.approx(statistics.median(values))
     assert min(values) * 0.999999 <= found.low <= found.value * 1.000001
@@ -37,7 +37,7 @@ def test_a_ratio_scales_with_its_values(values: list[float], base: list[float], 
 
 
 @given(_VALUES)
-def test_nothing_differs_from_itself(values: list[float]) -> None:
+def test_equal_samples_show_no_difference(values: list[float]) -> None:
     found = ratio_of_medians(values, values)
     assert found.value == 1.0
     assert found.low <= 1 <= found.high
@@ -45,18 +45,18 @@ def test_nothing_differs_from_itself(values: list[float]) -> None:
 
 
 @given(_VALUES, st.floats(0, 100))
-def test_percentiles_lie_among_the_values(values: list[float], percent: float) -> None:
+def test_percentiles_lie_within_the_values(values: list[float], percent: float) -> None:
     assert min(values) * 0.999999 <= percentile(values, percent) <= max(values) * 1.000001
 
 
-def test_words_say_what_was_shown_and_what_was_not() -> None:
+def test_a_ratio_in_words_says_whether_a_difference_is_shown() -> None:
     assert in_words(Estimate(8.123, 7.4, 9.01, 20)) == "8.12 times as long (95 % interval 7.40 to 9.01)"
     assert in_words(Estimate(0.5, 0.4, 0.6, 20), "as much") == "0.500 times as much (95 % interval 0.400 to 0.600)"
     assert in_words(Estimate(1.2, 0.9, 1.4, 20)).endswith("that includes 1: no difference shown)")
-    assert in_words(Estimate(8.0, 8.0, 8.0, 1)) == "8.00 times as long, but 1 of each are too few to tell"
+    assert in_words(Estimate(8.0, 8.0, 8.0, 1)) == "8.00 times as long, but 1 of each are too few for an interval"
 
 
-def test_what_cannot_be_computed_is_refused() -> None:
+def test_invalid_samples_are_refused() -> None:
     with pytest.raises(ValueError, match="nothing was measured"):
         median([])
     with pytest.raises(ValueError, match="positive"):
@@ -65,7 +65,7 @@ def test_what_cannot_be_computed_is_refused() -> None:
         ratio_of_medians([1.0], [-1.0])
 
 
-def test_numbers_have_the_digits_that_matter() -> None:
+def test_numbers_have_three_significant_digits() -> None:
     assert [number(value) for value in (0, 0.01234, 1.0, 12.345, 123.45, 12345.6)] == [
         *("0", "0.0123", "1.00", "12.3", "123", "12346"),
     ]

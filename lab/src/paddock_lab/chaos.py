@@ -1,8 +1,9 @@
-"""Does the server keep its promises while everything around it goes wrong?  `python -m paddock_lab.chaos`
+"""Does the server keep its promises while workers crash and settings change?  `python -m paddock_lab.chaos`
 
-Clients ask three models of which two fit. Meanwhile workers are killed, aborted and stopped at random, and the
-configuration is rewritten and reloaded, sometimes broken. Every request must end in an answer or a clear error; the
-server's memory and file descriptors must not grow; and in the end every model must answer. The exit status tells.
+Clients send requests to three models, two of which fit into memory. Meanwhile workers are killed, aborted and stopped
+at random, and the configuration is rewritten, sometimes with an error, and reloaded. Every request must end in an
+answer or a clear error, the server's memory and file descriptors must not grow, and in the end every model must answer.
+Otherwise the exit status is 1.
 """
 
 from __future__ import annotations
@@ -11,11 +12,9 @@ import asyncio
 import json
 import random
 import signal
-import sys
-import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,102 +22,118 @@ from typing import Any
 import click
 import psutil
 
-from paddock_lab.client import CHAT, Address, ChatFailed, post, stream
-from paddock_lab.servers import Entrant, running
+from paddock_lab.client import CHAT, ChatFailed, post, stream
+from paddock_lab.stress import Outcomes, Paddock, paddock
+from paddock_lab.words import user
 
 _MODELS = ("one", "two", "three")
 _WORDS = ("horse", "meadow", "river", "stone", "winter", "bridge")
 _SIGNALS = (signal.SIGKILL, signal.SIGABRT, signal.SIGSEGV, signal.SIGSTOP)
 _SILENCE = 5
-"""Seconds after which a worker that says nothing is given up, so that stopped ones are found while we look."""
+"""`silence_timeout` in seconds: short, so that stopped workers are found during the run."""
 _GROWTH = 24
-"""MiB that a server may be larger at the end than in the middle: an allocator has its moods."""
+"""MiB that the server may grow between the middle and the end of the run: the allocator adds some noise."""
 _MORE_FILES = 12
+
+
+def settings_for(model: str, chance: random.Random) -> dict[str, Any]:
+    """Three models with the same file. One of them has a random context size."""
+    models = {name: {"path": model, "n_ctx": 1024} for name in _MODELS}
+    models[chance.choice(_MODELS)]["n_ctx"] = 256 * chance.randint(2, 6)
+    manager = {
+        "models": models,
+        "models_max": 2,
+        "idle_timeout": 4,
+        "min_residence": 2,
+        "silence_timeout": _SILENCE,
+        "n_threads": 1,
+        "parallel": 4,
+        "cache_ram": 64,
+    }
+    return {"model_manager": manager}
 
 
 @dataclass
 class Chaos:
-    address: Address
-    server: psutil.Process
-    config: Path
+    server: Paddock
     model: str
     limit: float
+    """Seconds in which every request must end."""
     chance: random.Random
-    outcomes: Counter[str] = field(default_factory=Counter)
-    violations: list[str] = field(default_factory=list)
+    outcomes: Outcomes = field(default_factory=Outcomes)
     samples: list[tuple[float, int]] = field(default_factory=list)
-    """The server's resident MiB and its open files, from time to time."""
+    """The server's resident MiB and its open files, once a second."""
     done: bool = False
 
-    # ── those who ask ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── clients ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def client(self) -> None:
         while not self.done:
-            what = self.chance.choice([self._streams, self._waits, self._counts, self._leaves])
+            send = self.chance.choice([self._stream, self._post, self._tokenize, self._disconnect])
             try:
                 async with asyncio.timeout(self.limit):
-                    self.outcomes[await what()] += 1
+                    self.outcomes.counts[await send()] += 1
             except TimeoutError:
-                self._violate(f"{what.__name__.strip('_')}: nothing within {self.limit:g} s")
+                self.outcomes.violate(f"{send.__name__.strip('_')}: no end within {self.limit:g} s")
             except ChatFailed as failure:
-                self._judge(str(failure))
+                self._check_error(str(failure))
             except OSError as failure:
-                self._violate(f"the gateway did not take a connection: {failure}")
+                self.outcomes.violate(f"the gateway did not accept a connection: {failure}")
             await asyncio.sleep(self.chance.uniform(0, 0.3))
 
-    async def _streams(self) -> str:
-        await stream(self.address, self._body())
+    async def _stream(self) -> str:
+        await stream(self.server.address, self._body())
         return "streamed"
 
-    async def _waits(self) -> str:
-        await post(self.address, CHAT, self._body())
+    async def _post(self) -> str:
+        await post(self.server.address, CHAT, self._body())
         return "answered"
 
-    async def _counts(self) -> str:
-        await post(self.address, "/tokenize", {"model": self.chance.choice(_MODELS), "content": "a horse"})
-        return "counted"
+    async def _tokenize(self) -> str:
+        await post(self.server.address, "/tokenize", {"model": self.chance.choice(_MODELS), "content": "a horse"})
+        return "tokenized"
 
-    async def _leaves(self) -> str:
+    async def _disconnect(self) -> str:
         try:
             async with asyncio.timeout(self.chance.uniform(0.05, 1)):
-                await stream(self.address, self._body())
+                await stream(self.server.address, self._body())
         except TimeoutError:
-            return "left"
+            return "disconnected"
         return "streamed"
 
     def _body(self) -> dict[str, Any]:
         text = " ".join(self.chance.choices(_WORDS, k=self.chance.randint(1, 40)))
         return {
             "model": self.chance.choice(_MODELS),
-            "messages": [{"role": "user", "content": text}],
+            "messages": [user(text)],
             "max_tokens": self.chance.randint(1, 40),
         }
 
-    def _judge(self, failure: str) -> None:
-        """An error is clear if it is one of ours, and not of the kind that tells of a bug."""
+    def _check_error(self, failure: str) -> None:
+        """A clear error has a code, and is not the one for bugs."""
         begin = failure.find('{"error"')
         try:
             code = json.loads(failure[begin:])["error"]["code"] if begin >= 0 else None
         except (ValueError, KeyError):
             code = None
         if code is None or code == "internal_error":
-            self._violate(f"no clear error: {failure[:300]}")
+            self.outcomes.violate(f"not a clear error: {failure[:300]}")
         else:
-            self.outcomes[f"error {code}"] += 1
+            self.outcomes.counts[f"error {code}"] += 1
 
-    # ── those who spoil it ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── faults ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def monkey(self) -> None:
+    async def send_signals(self) -> None:
         stopped: list[psutil.Process] = []
         while not self.done:
             await asyncio.sleep(self.chance.uniform(0.5, 3))
-            workers = [child for child in self.server.children() if _is_worker(child)]
+            workers = [child for child in self.server.process.children() if _is_worker(child)]
             if not workers:
                 continue
             sign = self.chance.choice(_SIGNALS)
             victim = self.chance.choice(workers)
             _send(victim, sign)
-            self.outcomes[f"sent {sign.name}"] += 1
+            self.outcomes.counts[f"sent {sign.name}"] += 1
             if sign is signal.SIGSTOP and self.chance.random() < 0.5:
                 stopped.append(victim)
             elif stopped and self.chance.random() < 0.5:
@@ -126,75 +141,63 @@ class Chaos:
         for process in stopped:
             _send(process, signal.SIGCONT)
 
-    async def operator(self) -> None:
+    async def reload(self) -> None:
         while not self.done:
             await asyncio.sleep(self.chance.uniform(2, 5))
             broken = self.chance.random() < 0.3
-            self.config.write_text('{"model_manager": {"nonsense": 1}}' if broken else self.settings())
+            self._write_settings({"model_manager": {"nonsense": 1}} if broken else None)
             try:
                 async with asyncio.timeout(self.limit):
-                    await post(self.address, "/admin/reload", {})
+                    await post(self.server.address, "/admin/reload", {})
             except ChatFailed as failure:
-                if not broken or "HTTP/1.1 400" not in str(failure):
-                    self._violate(f"a reload failed: {failure}")
-                self.outcomes["reload refused"] += 1
+                if not broken or failure.status != 400:
+                    self.outcomes.violate(f"a reload failed: {failure}")
+                self.outcomes.counts["reload refused"] += 1
             except (TimeoutError, OSError) as failure:
-                self._violate(f"a reload did not end: {failure!r}")
+                self.outcomes.violate(f"a reload did not end: {failure!r}")
             else:
-                self.outcomes["reloaded"] += 1
+                self.outcomes.counts["reloaded"] += 1
                 if broken:
-                    self._violate("a broken configuration was taken")
+                    self.outcomes.violate("a broken configuration was accepted")
 
-    def settings(self) -> str:
-        """Each time one model is a little different."""
-        models = {name: {"path": self.model, "n_ctx": 1024} for name in _MODELS}
-        models[self.chance.choice(_MODELS)]["n_ctx"] = 256 * self.chance.randint(2, 6)
-        manager = {
-            "models": models,
-            "models_max": 2,
-            "idle_timeout": 4,
-            "min_residence": 2,
-            "silence_timeout": _SILENCE,
-            "n_threads": 1,
-            "parallel": 4,
-            "cache_ram": 64,
-        }
-        return json.dumps({"model_manager": manager})
+    def _write_settings(self, settings: dict[str, Any] | None = None) -> None:
+        self.server.config.write_text(json.dumps(settings or settings_for(self.model, self.chance)))
 
     async def watch(self) -> None:
         while not self.done:
             await asyncio.sleep(1)
-            self.samples.append((self.server.memory_info().rss / 2**20, self.server.num_fds()))
+            process = self.server.process
+            self.samples.append((process.memory_info().rss / 2**20, process.num_fds()))
 
-    # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── run ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self, seconds: float, clients: int) -> None:
-        work: list[Callable[[], Coroutine[Any, Any, None]]] = [self.monkey, self.operator, self.watch]
+        work: list[Callable[[], Coroutine[Any, Any, None]]] = [self.send_signals, self.reload, self.watch]
         async with asyncio.TaskGroup() as group:
             for task in [*work, *[self.client] * clients]:
                 group.create_task(task())
             await asyncio.sleep(seconds)
             self.done = True
         await self._recover()
-        self._weigh()
+        self._check_growth()
 
     async def _recover(self) -> None:
-        self.config.write_text(self.settings())
-        await post(self.address, "/admin/reload", {})
+        self._write_settings()
+        await post(self.server.address, "/admin/reload", {})
         deadline = time.monotonic() + self.limit
         for name in _MODELS:
             while True:
                 try:
-                    await post(self.address, CHAT, {**self._body(), "model": name})
+                    await post(self.server.address, CHAT, {**self._body(), "model": name})
                     break
-                except ChatFailed as failure:  # one that crashed again and again is left alone for a while
+                except ChatFailed as failure:  # a model that crashed repeatedly backs off for a while
                     if time.monotonic() > deadline:
-                        self._violate(f"{name} does not answer in the end: {failure}")
+                        self.outcomes.violate(f"{name} does not answer after the run: {failure}")
                         break
                     await asyncio.sleep(1)
 
-    def _weigh(self) -> None:
-        """The last fifth of the time against the middle: what comes with the first requests is no growth."""
+    def _check_growth(self) -> None:
+        """Compare the last fifth of the time with the middle one: the first requests always allocate some memory."""
         fifth = max(1, len(self.samples) // 5)
         middle, last = self.samples[2 * fifth : 3 * fifth], self.samples[-fifth:]
         if len(self.samples) < 10:
@@ -203,11 +206,7 @@ class Chaos:
             before, after = max(sample[index] for sample in middle), max(sample[index] for sample in last)
             print(f"the server had {before:.0f} {what} in the middle and {after:.0f} at the end")
             if after > before + allowed:
-                self._violate(f"the server grew from {before:.0f} to {after:.0f} {what}")
-
-    def _violate(self, what: str) -> None:
-        self.violations.append(what)
-        print(f"VIOLATION {what}", file=sys.stderr, flush=True)
+                self.outcomes.violate(f"the server grew from {before:.0f} to {after:.0f} {what}")
 
 
 def _is_worker(process: psutil.Process) -> bool:
@@ -218,10 +217,8 @@ def _is_worker(process: psutil.Process) -> bool:
 
 
 def _send(process: psutil.Process, sign: signal.Signals) -> None:
-    try:
+    with suppress(psutil.NoSuchProcess):
         process.send_signal(sign)
-    except psutil.NoSuchProcess:
-        pass  # gone in the meantime
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -232,20 +229,11 @@ def _send(process: psutil.Process, sign: signal.Signals) -> None:
 @click.option("--seed", default=1, show_default=True)
 def main(model: str, seconds: float, clients: int, limit: float, seed: int) -> None:
     """Serve a model under three names while workers are killed and the configuration is rewritten."""
-    with tempfile.TemporaryDirectory(prefix="paddock-chaos-") as folder:
-        config = Path(folder) / "config.json"
-        path = model if model.startswith("fake:") else str(Path(model).absolute())
-        chaos = Chaos(Address("", 0), psutil.Process(), config, path, limit, random.Random(seed))
-        config.write_text(chaos.settings())
-        command = f"{{python}} -m paddock serve --config {config} --port {{port}}"
-        with running(Entrant("paddock", command), {}, 60) as server:
-            assert server.process is not None, "it was started here"
-            chaos.address, chaos.server = server.address, server.process
-            asyncio.run(chaos.run(seconds, clients))
-    for outcome, count in sorted(chaos.outcomes.items()):
-        print(f"{count:7} {outcome}")
-    print(f"{len(chaos.violations):7} violations")
-    sys.exit(1 if chaos.violations else 0)
+    path, chance = model if model.startswith("fake:") else str(Path(model).absolute()), random.Random(seed)
+    with paddock(settings_for(path, chance)) as server:
+        chaos = Chaos(server, path, limit, chance)
+        asyncio.run(chaos.run(seconds, clients))
+    chaos.outcomes.exit()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A streaming chat client light enough not to be what is measured: it stamps events, and decodes them afterwards."""
+"""A streaming chat client with little overhead: it timestamps events, and decodes them after the measurement."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-# Escaped quotes in generated text cannot look like this, so a match is always the delta's own field.
+# Quotes in generated text are escaped, so a match is always a field of the delta.
 _CONTENT = re.compile(rb'"(?:(?:reasoning_)?content|text)"\s*:\s*"(?!")')
 CHAT = "/v1/chat/completions"
+_CLOSED = "the connection closed in the middle of an answer"
 
 
 class ChatFailed(Exception):
-    """The server refused, broke off or answered nothing."""
+    """The server refused the request, broke off the response or sent an empty one."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
-        """Of a refusal; 0 where it was none."""
+        """The HTTP status of an error response, else 0."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,12 @@ class Address:
     port: int
     tls: bool = False
     base: str = ""
-    """What stands before every path."""
+    """The path prefix of all routes."""
     api_key: str = field(default="", repr=False)
 
     @classmethod
     def of(cls, url: str) -> Address:
-        """Of a server; the `/v1` that clients are often given with it is no part of it."""
+        """From the URL of a server. A `/v1` at the end, which many clients are configured with, is removed."""
         parts = urlsplit(url)
         tls = parts.scheme == "https"
         base = parts.path.rstrip("/").removesuffix("/v1")
@@ -46,7 +47,7 @@ class Address:
         return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}{self.base}{path}"
 
     def head(self, method: str, path: str, connection: str) -> str:
-        """The beginning of a request, without the empty line that ends it."""
+        """The request line and the headers, without the empty line after them."""
         key = f"Authorization: Bearer {self.api_key}\r\n" if self.api_key else ""
         return (
             f"{method} {self.base}{path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\nAccept: */*\r\n"
@@ -64,31 +65,29 @@ class Answer:
 
     @property
     def first_token(self) -> float:
-        """Seconds; of an answer without a word, to its end."""
+        """Seconds to the first token, or to the end of an empty answer."""
         return (self.times[0] if self.times else self.done) - self.sent
 
     @property
     def tokens(self) -> int:
-        return int(self._last("usage").get("completion_tokens", len(self.times)))
+        """As the server reports them; without a report, the number of events."""
+        return len(self.times) if self.output_tokens is None else self.output_tokens
 
     @property
     def prompt_tokens(self) -> int | None:
-        """None where the server does not tell."""
-        told = self._last("usage").get("prompt_tokens")
-        return None if told is None else int(told)
+        """None if the server does not report them."""
+        return self._last("usage").get("prompt_tokens")
 
     @property
     def output_tokens(self) -> int | None:
-        """As the server counts them; None where it does not tell."""
-        told = self._last("usage").get("completion_tokens")
-        return None if told is None else int(told)
+        """None if the server does not report them."""
+        return self._last("usage").get("completion_tokens")
 
     @property
     def cached_tokens(self) -> int | None:
-        """None where the server does not tell, neither as OpenAI does nor as llama-server."""
+        """As OpenAI or llama-server report them; None if the server does neither."""
         details = self._last("usage").get("prompt_tokens_details") or {}
-        told = details.get("cached_tokens", self._last("timings").get("cache_n"))
-        return None if told is None else int(told)
+        return details.get("cached_tokens", self._last("timings").get("cache_n"))
 
     @property
     def text(self) -> str:
@@ -96,7 +95,7 @@ class Answer:
 
     @property
     def deltas(self) -> list[tuple[str, str]]:
-        """What each event added, thoughts or content, in the order they came."""
+        """The reasoning or content of each event, in order."""
         choices = (choice for event in self._events() for choice in event.get("choices", ()))
         deltas = (choice.get("delta") or {"content": choice.get("text")} for choice in choices)
         return [
@@ -112,24 +111,21 @@ class Answer:
         yield from (json.loads(payload) for payload in self.payloads if payload != b"[DONE]")
 
     def _last(self, field_name: str) -> dict[str, Any]:
-        """The last that an event said of this; nothing where none did."""
+        """The last value of this field in any event; empty if there is none."""
         for payload in reversed(self.payloads):
             if b'"%b"' % field_name.encode() in payload and (found := json.loads(payload).get(field_name)):
-                said: dict[str, Any] = found
-                return said
+                value: dict[str, Any] = found
+                return value
         return {}
 
 
 class Response:
-    """Takes an HTTP response in pieces, cut anywhere, and gives the payloads of its `data:` lines as they complete."""
+    """Parses an HTTP response that arrives in pieces of any size."""
 
     def __init__(self) -> None:
         self.status = 0
         self.ended = False
-        self.body = bytearray()
-        """What a refusal says; a stream is not kept here."""
         self._raw = bytearray()
-        self._line = b""
         self._chunked = False
         self._left: int | None = None
 
@@ -137,16 +133,12 @@ class Response:
     def ends_by_closing(self) -> bool:
         return self.status != 0 and not self._chunked and self._left is None
 
-    def feed(self, piece: bytes) -> list[bytes]:
+    def feed(self, piece: bytes) -> bytes:
+        """The part of the body that this piece completes."""
         self._raw += piece
         if not self.status and not self._take_head():
-            return []
-        body = self._take_chunks() if self._chunked else self._take_plain()
-        if self.status != 200:
-            self.body += body
-            return []
-        *lines, self._line = (self._line + body).split(b"\n")
-        return [line[5:].strip() for line in lines if line.startswith(b"data:")]
+            return b""
+        return self._take_chunks() if self._chunked else self._take_plain()
 
     def _take_head(self) -> bool:
         end = self._raw.find(b"\r\n\r\n")
@@ -184,6 +176,17 @@ class Response:
         return taken
 
 
+class EventLines:
+    """Splits a body that arrives in pieces into the payloads of its `data:` lines."""
+
+    def __init__(self) -> None:
+        self._line = b""
+
+    def feed(self, body: bytes) -> list[bytes]:
+        *lines, self._line = (self._line + body).split(b"\n")
+        return [line[5:].strip() for line in lines if line.startswith(b"data:")]
+
+
 class _Exchange(asyncio.Protocol):
     def __init__(
         self,
@@ -199,7 +202,8 @@ class _Exchange(asyncio.Protocol):
         self._on_event = on_event
         self._may_be_empty = may_be_empty
         self._leave_after = leave_after
-        self._response = Response()
+        self._response, self._lines = Response(), EventLines()
+        self._error_body = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -208,7 +212,11 @@ class _Exchange(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         now = time.perf_counter()
-        payloads = self._response.feed(data)
+        body, payloads = self._response.feed(data), list[bytes]()
+        if self._response.status == 200:
+            payloads = self._lines.feed(body)
+        else:
+            self._error_body += body
         for payload in payloads:
             if _CONTENT.search(payload):
                 self.answer.times.append(now)
@@ -223,14 +231,14 @@ class _Exchange(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         whole = exc is None and self._response.ends_by_closing
-        self._finish(None if whole else ChatFailed(f"the connection closed in the middle of an answer ({exc})"))
+        self._finish(None if whole else ChatFailed(f"{_CLOSED} ({exc})"))
 
     def _finish(self, failure: ChatFailed | None) -> None:
         if self.finished.done():
             return
         status = self._response.status
         if status not in (0, 200):
-            failure = ChatFailed(f"HTTP {status}: {self._response.body[:300].decode(errors='replace')}", status)
+            failure = _error_response(status, self._error_body)
         broken = next((payload for payload in self.answer.payloads[-2:] if payload.startswith(b'{"error"')), None)
         if broken or not (failure or self.answer.times or (self._may_be_empty and self.answer.payloads)):
             failure = ChatFailed(f"the answer failed or was empty: {(broken or b'').decode(errors='replace')}")
@@ -249,11 +257,10 @@ async def stream(
     may_be_empty: bool = False,
     leave_after: int | None = None,
 ) -> Answer:
-    """One streamed answer on a connection of its own; `on_event` hears how many events with content have come.
+    """Stream one answer on a new connection. `on_event` gets the number of events with content so far.
 
-    Without `usage` it does not ask for the number of tokens, which some servers refuse. A model may end its answer
-    before the first word, which is a failure unless it `may_be_empty`. To `leave_after` so many events is to close
-    the connection then, with the answer so far.
+    `usage` requests the number of tokens, which some servers refuse. An empty answer is a failure unless it
+    `may_be_empty`. `leave_after` closes the connection after this many events and returns the answer so far.
     """
     options = {"stream_options": {"include_usage": True}} if usage else {}
     request = _request(address, CHAT, {**body, "stream": True, **options}, "close")
@@ -266,13 +273,13 @@ async def stream(
     try:
         await exchange.finished
     finally:
-        exchange.finished.cancel()  # should nobody wait for it any more
+        exchange.finished.cancel()  # if this task was cancelled
         transport.close()
     return exchange.answer
 
 
 async def repeat(address: Address, path: str, body: dict[str, Any], *, connections: int, times: int) -> float:
-    """The same request so many times, over a few connections that stay open. Returns the requests per second."""
+    """Send the same request `times` times over a few keep-alive connections. Returns the requests per second."""
     request, left = _request(address, path, body, "keep-alive"), iter(range(times))
     begun = time.perf_counter()
     async with asyncio.TaskGroup() as group:
@@ -282,18 +289,18 @@ async def repeat(address: Address, path: str, body: dict[str, Any], *, connectio
 
 
 async def get(address: Address, path: str) -> Any:
-    """What is there, as JSON."""
+    """The JSON response."""
     return await _exchange(address, f"{address.head('GET', path, 'close')}\r\n".encode())
 
 
 async def post(address: Address, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """One request with its whole answer."""
+    """One request that is not streamed."""
     answer: dict[str, Any] = await _exchange(address, _request(address, path, body, "close"))
     return answer
 
 
 async def first_model(address: Address) -> str:
-    """The first that the server lists; one that lists none is expected to take any name."""
+    """The first model that the server lists. A server that lists none is expected to accept any name."""
     listed = await look(address, "/v1/models")
     try:
         return str(listed["data"][0]["id"])
@@ -302,7 +309,7 @@ async def first_model(address: Address) -> str:
 
 
 async def bits_per_weight(address: Address, model: str) -> float | None:
-    """From the size and the parameters that llama.cpp's servers tell in `/v1/models`; None where they do not."""
+    """From the size and the parameters in `/v1/models` of llama.cpp-compatible servers; None without them."""
     listed = await look(address, "/v1/models")
     found = listed.get("data") if isinstance(listed, dict) else None
     for each in found or ():
@@ -313,13 +320,13 @@ async def bits_per_weight(address: Address, model: str) -> float | None:
 
 
 async def build_info(address: Address) -> str:
-    """What a server says of its version, as llama.cpp's servers do; nothing where it doesn't."""
+    """The version in `/props` of llama.cpp-compatible servers; empty without it."""
     props = await look(address, "/props")
     return str(props.get("build_info", "")) if isinstance(props, dict) else ""
 
 
 async def count_tokens(address: Address, model: str, text: str) -> int | None:
-    """As the server's `/tokenize` counts; None where it has none."""
+    """As the server's `/tokenize` counts; None if it has no such route."""
     try:
         return len((await post(address, "/tokenize", {"model": model, "content": text}))["tokens"])
     except (ChatFailed, OSError, KeyError, TypeError):
@@ -327,7 +334,7 @@ async def count_tokens(address: Address, model: str, text: str) -> int | None:
 
 
 async def look(address: Address, path: str) -> Any:
-    """What is there, or None."""
+    """The JSON response, or None if there is none."""
     try:
         return await get(address, path)
     except (ChatFailed, OSError):
@@ -338,15 +345,13 @@ async def _exchange(address: Address, request: bytes) -> Any:
     reader, writer = await asyncio.open_connection(address.host, address.port, ssl=address.tls or None)
     try:
         writer.write(request)
-        body = await _whole(reader)
-    except asyncio.IncompleteReadError as cut:
-        raise ChatFailed("the connection closed in the middle of an answer") from cut
+        body = await _read_response(reader)
     finally:
         writer.close()
     try:
         return json.loads(body)
     except ValueError:
-        raise ChatFailed(f"no JSON: {body[:100]!r}") from None
+        raise ChatFailed(f"the response is not JSON: {body[:100]!r}") from None
 
 
 async def _repeat(address: Address, request: bytes, left: Iterator[int]) -> None:
@@ -355,39 +360,35 @@ async def _repeat(address: Address, request: bytes, left: Iterator[int]) -> None
         for _ in left:
             writer.write(request)
             try:
-                await _whole(reader)
-            except (asyncio.IncompleteReadError, ConnectionError):
-                # Some servers close a connection after so many requests.
+                await _read_response(reader)
+            except (ChatFailed, ConnectionError) as failure:
+                if isinstance(failure, ChatFailed) and failure.status:
+                    raise
+                # Some servers close a connection after a number of requests.
                 writer.close()
                 reader, writer = await asyncio.open_connection(address.host, address.port)
                 writer.write(request)
-                await _whole(reader)
+                await _read_response(reader)
     finally:
         writer.close()
 
 
-async def _whole(reader: asyncio.StreamReader) -> bytes:
-    head = await reader.readuntil(b"\r\n\r\n")
-    length = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
-    if length:
-        body = await reader.readexactly(int(length[1]))
-    elif re.search(rb"transfer-encoding: *chunked", head, re.IGNORECASE):
-        body = await _chunks(reader)
-    else:
-        raise ChatFailed(f"an answer of unknown length: {head[:100]!r}")
-    first, _, _ = head.partition(b"\r\n")
-    status = int(first.split()[1])
-    if status != 200:
-        raise ChatFailed(f"{first.decode()}: {body[:300].decode(errors='replace')}", status)
+async def _read_response(reader: asyncio.StreamReader) -> bytes:
+    """The whole body. Raises `ChatFailed` if the status is not 200 or the connection closes early."""
+    response, body = Response(), b""
+    while not response.ended:
+        piece = await reader.read(1 << 16)
+        if not piece and not response.ends_by_closing:
+            raise ChatFailed(_CLOSED)
+        body += response.feed(piece)
+        response.ended |= not piece
+    if response.status != 200:
+        raise _error_response(response.status, body)
     return body
 
 
-async def _chunks(reader: asyncio.StreamReader) -> bytes:
-    taken = b""
-    while size := int((await reader.readuntil(b"\r\n")).partition(b";")[0], 16):
-        taken += (await reader.readexactly(size + 2))[:-2]
-    await reader.readexactly(2)
-    return taken
+def _error_response(status: int, body: bytes) -> ChatFailed:
+    return ChatFailed(f"HTTP {status}: {body[:300].decode(errors='replace')}", status)
 
 
 def _request(address: Address, path: str, body: dict[str, Any], connection: str) -> bytes:

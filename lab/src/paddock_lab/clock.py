@@ -1,4 +1,4 @@
-"""Who uses the processor during a measurement: the servers should, the client and everybody else should not."""
+"""CPU time during a measurement: the servers should use it, the client and other processes should not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BUSY_OTHERS = 0.2
 
 @dataclass(frozen=True)
 class Clock:
-    """Processor time so far, of those concerned."""
+    """CPU seconds so far."""
 
     wall: float
     client: float
@@ -27,7 +27,7 @@ class Clock:
         return cls(time.perf_counter(), time.process_time(), used, machine_processor_seconds())
 
     def shares_since(self, begun: Clock) -> tuple[float, float]:
-        """Of a core: what the client took, and what neither it nor the servers took."""
+        """Parts of a core that the client used, and that neither the client nor the servers used."""
         client, servers = self.client - begun.client, self.servers - begun.servers
         others = self.machine - begun.machine - client - servers
         passed = self.wall - begun.wall
@@ -35,10 +35,10 @@ class Clock:
 
 
 def doubts(client: float, others: float) -> list[str]:
-    """What such shares of a core say against a measurement."""
+    """Reasons to distrust a measurement with these shares of a core."""
     found = []
     if client > _BUSY_CLIENT:
-        found.append(f"the client took {client:.0%} of a core")
+        found.append(f"the client used {client:.0%} of a core")
     if others > _BUSY_OTHERS:
-        found.append(f"other work on this machine took {others:.0%} of a core")
+        found.append(f"other processes used {others:.0%} of a core")
     return found

@@ -1,15 +1,15 @@
-"""`paddock lab`: experiments with this server and with others, each of which ends in a page with pictures."""
+"""`paddock lab`: experiments with this server and with others, each with a report as a web page."""
 
 from __future__ import annotations
 
 import click
 
-from paddock.cli.lazy import LazyGroup
+from paddock.cli.common import LazyGroup
 
 _EXPERIMENTS = {
-    "prefix-cache": "What is a known prefix worth?",
-    "determinism": "Do two replicas give the same bytes, cold or warm, alone or among others?",
-    "routing": "Which of many replicas should get a request?",
+    "prefix-cache": "How much time does a cached prefix save?",
+    "determinism": "Do two replicas give the same bytes, cold or warm, alone or under load?",
+    "routing": "Compare policies that choose a replica for each request.",
 }
 
 
@@ -18,7 +18,6 @@ _EXPERIMENTS = {
     cls=LazyGroup,
     modules="paddock_lab.{}.command",
     commands=_EXPERIMENTS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 def command() -> None:
-    """Experiments with this server and with others, all in one run, each of which ends in a page with pictures."""
+    """Run experiments with this and other servers, all in one run. Each writes a report as a web page."""

@@ -1,4 +1,4 @@
-"""How far a run is, on the terminal."""
+"""The progress bar."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 Advance = Callable[[str], None]
-"""One more is done; with a word on what comes next."""
+"""Advance by one. The text describes the step that is done."""
 
 
 @contextmanager
 def progress(total: int) -> Iterator[Advance]:
-    # Imported here so that `--help` works without the packages of the extra `lab`.
+    # Imported here so that `--help` is fast.
     from rich.console import Console
     from rich.progress import (
         BarColumn,

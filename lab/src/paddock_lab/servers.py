@@ -1,4 +1,4 @@
-"""The servers under test: started from a command line, or found at a URL; what they use; and none left behind."""
+"""The servers under test: started from a command line or given by a URL. All started processes are ended."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from paddock_lab.client import Address
 _NAMED = re.compile(r"([\w.-]+)=(.+)", re.DOTALL)
 _HOST = "127.0.0.1"
 _STOP_SECONDS = 15
-# What somebody answers who is there, but has no such page or shows it to nobody.
-_THERE = (401, 403, 404, 405)
-# Waiting does not help: a name that does not exist, a certificate that is not trusted.
+# A server runs but has no /health, or requires a key for it.
+_RUNNING = (401, 403, 404, 405)
+# Errors that waiting does not cure: an unknown host name, an untrusted certificate.
 _FINAL = (socket.gaierror, ssl.SSLError)
 
 
 class StartFailed(Exception):
-    """A server did not come up; the message ends with its log."""
+    """A server did not start. The message ends with its log."""
 
 
 @dataclass(frozen=True)
 class Entrant:
-    """A server as the command line names it."""
+    """A server as given on the command line."""
 
     name: str
     source: str
@@ -58,7 +58,7 @@ class Server:
     entrant: Entrant
     address: Address
     process: psutil.Process | None = None
-    """None for a server at a URL: its processes are not ours to look at."""
+    """None for a server at a URL, whose processes are unknown."""
 
     @property
     def name(self) -> str:
@@ -105,7 +105,7 @@ def running(entrant: Entrant, values: Mapping[str, str], start_seconds: float, a
 
 
 def resident_bytes(server: Server) -> list[int]:
-    """Resident memory of each process of this server."""
+    """Resident memory of each process of the server."""
     return [process.memory_info().rss for process in server.family()]
 
 
@@ -115,7 +115,7 @@ def processor_seconds(server: Server) -> float:
         try:
             used += sum(process.cpu_times()[:2])
         except psutil.NoSuchProcess:
-            pass  # it ended while we were counting
+            pass  # it ended in the meantime
     return used
 
 
@@ -125,7 +125,7 @@ def machine_processor_seconds() -> float:
 
 
 def _filled(part: str, values: Mapping[str, str]) -> str:
-    # Not str.format: a command may have braces of its own, such as JSON.
+    # Not str.format: a command may contain other braces, such as JSON.
     for name, value in values.items():
         part = part.replace(f"{{{name}}}", value)
     return part
@@ -139,15 +139,15 @@ def _free_port() -> int:
 
 
 def _wait_until_healthy(server: Server, process: subprocess.Popen[bytes] | None, seconds: float) -> None:
-    """Says on stderr why it waits for a server at a URL: that one should be running already."""
+    """Prints the reason for waiting on stderr if the server is at a URL, because it should be running already."""
     deadline = time.monotonic() + seconds
-    url, told = server.address.url("/health"), ""
+    url, reported = server.address.url("/health"), ""
     while True:
         try:
             with urllib.request.urlopen(url, timeout=5):
                 return
         except (urllib.error.URLError, OSError) as failure:
-            if isinstance(failure, urllib.error.HTTPError) and failure.code in _THERE:
+            if isinstance(failure, urllib.error.HTTPError) and failure.code in _RUNNING:
                 return
             if process and process.poll() is not None:
                 raise StartFailed(f"{server.name} ended with {process.returncode}") from None
@@ -156,13 +156,13 @@ def _wait_until_healthy(server: Server, process: subprocess.Popen[bytes] | None,
                 raise StartFailed(f"{server.name} cannot be reached at {url}: {reason}") from None
             if (left := deadline - time.monotonic()) <= 0:
                 raise StartFailed(f"{server.name} did not answer {url} within {seconds:g} s: {failure}") from None
-            if process is None and told != str(failure):
-                told = str(failure)
+            if process is None and reported != str(failure):
+                reported = str(failure)
                 click.echo(
                     f"{server.name} does not answer {url}: {failure}; trying for {left:.0f} s more (--start-timeout)",
                     err=True,
                 )
-            time.sleep(0.05)
+            time.sleep(0.01)
 
 
 def _stop(server: Server, process: subprocess.Popen[bytes]) -> None:
@@ -170,12 +170,12 @@ def _stop(server: Server, process: subprocess.Popen[bytes]) -> None:
     _signal_group(process.pid, signal.SIGTERM)
     _, left = psutil.wait_procs(family, timeout=_STOP_SECONDS)
     _signal_group(process.pid, signal.SIGKILL)
-    # A worker may have made a group of its own.
+    # A worker may be in another process group.
     for straggler in left:
         try:
             straggler.kill()
         except psutil.NoSuchProcess:
-            pass  # it went in the meantime
+            pass  # it ended in the meantime
     process.wait(_STOP_SECONDS)
 
 

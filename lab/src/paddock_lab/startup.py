@@ -1,4 +1,4 @@
-"""How long does it take to start, and what does an idle gateway weigh?  `python -m paddock_lab.startup`"""
+"""Start-up time and idle memory:  `python -m paddock_lab.startup`"""
 
 from __future__ import annotations
 
@@ -6,25 +6,18 @@ import statistics
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 
-import psutil
+from paddock_lab.servers import Entrant, running
 
 _RUNS = 5
-_PORT = 18080
+_SERVE = Entrant("paddock", "{python} -m paddock serve --lazy --port {port} --log-disable")
 
 
 def main() -> None:
-    print(f"paddock --help          {_median(_help):6.3f} s   (bar: 0.4)")
-    starts, weights = zip(*(_serve() for _ in range(_RUNS)), strict=True)
+    print(f"paddock --help          {statistics.median(_help() for _ in range(_RUNS)):6.3f} s   (bar: 0.4)")
+    starts, sizes = zip(*(_serve() for _ in range(_RUNS)), strict=True)
     print(f"start → /health answers {statistics.median(starts):6.3f} s   (bar: 2)")
-    print(f"idle gateway, resident  {statistics.median(weights):6.1f} MB  (bar: 90)")
-
-
-def _median(measure: object) -> float:
-    assert callable(measure)
-    return statistics.median(float(measure()) for _ in range(_RUNS))
+    print(f"idle gateway, resident  {statistics.median(sizes):6.1f} MB  (bar: 90)")
 
 
 def _help() -> float:
@@ -35,21 +28,10 @@ def _help() -> float:
 
 def _serve() -> tuple[float, float]:
     begun = time.perf_counter()
-    command = [sys.executable, "-m", "paddock", "serve", "--lazy", "--port", str(_PORT), "--log-disable"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    try:
-        while True:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{_PORT}/health", timeout=1):
-                    took = time.perf_counter() - begun
-                    return took, psutil.Process(process.pid).memory_info().rss / 1e6
-            except (urllib.error.URLError, ConnectionError):
-                if time.perf_counter() - begun > 30:
-                    raise
-                time.sleep(0.005)
-    finally:
-        process.terminate()
-        process.wait(20)
+    with running(_SERVE, {}, 30) as server:
+        took = time.perf_counter() - begun
+        assert server.process is not None, "it was started here"
+        return took, server.process.memory_info().rss / 1e6
 
 
 if __name__ == "__main__":

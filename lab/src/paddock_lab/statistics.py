@@ -1,4 +1,4 @@
-"""Medians, and how far they can be trusted: intervals by bootstrap, from a fixed seed, so that they can be repeated."""
+"""Medians with bootstrap intervals. The seed is fixed, so that the same values give the same intervals."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _RESAMPLES = 4000
 _SEED = 7
 _CONFIDENCE = 0.95
 _FEWEST = 5
-"""Of fewer values an interval says more about luck than about what was measured."""
+"""With fewer values the interval is not shown."""
 _AT_A_TIME = 4_000_000
-"""Values drawn at once, so that many measurements do not take all of the memory."""
+"""Values drawn at once, to limit memory."""
 
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value with the interval in which it lies, as far as so many measurements can tell."""
+    """A value with its 95 % interval."""
 
     value: float
     low: float
     high: float
     count: int
-    """Of the smaller sample, where there are two."""
+    """Number of measurements; of two samples, the smaller number."""
 
     @property
     def enough(self) -> bool:
@@ -39,17 +39,17 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def median(values: Sequence[float]) -> Estimate:
-    """With its interval: what the medians of samples drawn from these values are, in 95 of 100 cases."""
+    """The median with its interval."""
     return quantile(values, 50)
 
 
 def quantile(values: Sequence[float], percent: float) -> Estimate:
-    """A percentile with its interval, made as a median's is."""
+    """A percentile with its interval."""
     return _estimate(percentile(values, percent), _resampled(values, percent, _SEED), len(values))
 
 
 def ratio_of_medians(values: Sequence[float], base: Sequence[float]) -> Estimate:
-    """How many times as large the first median is as the other one, both positive."""
+    """The first median divided by the other one. All values must be positive."""
     above, below = _floats(values), _floats(base)
     if above.min() <= 0 or below.min() <= 0:
         raise ValueError("a ratio needs positive values")
@@ -58,17 +58,17 @@ def ratio_of_medians(values: Sequence[float], base: Sequence[float]) -> Estimate
 
 
 def in_words(ratio: Estimate, times: str = "as long") -> str:
-    """What a ratio shows, `2.10 times as long (95 % interval 1.92 to 2.43)`, or that it shows nothing."""
+    """For example `2.10 times as long (95 % interval 1.92 to 2.43)`, or that no difference is shown."""
     interval = f"95 % interval {number(ratio.low)} to {number(ratio.high)}"
     if not ratio.enough:
-        return f"{number(ratio.value)} times {times}, but {ratio.count} of each are too few to tell"
+        return f"{number(ratio.value)} times {times}, but {ratio.count} of each are too few for an interval"
     if ratio.low <= 1 <= ratio.high:
         return f"{number(ratio.value)} times {times} ({interval}; that includes 1: no difference shown)"
     return f"{number(ratio.value)} times {times} ({interval})"
 
 
 def number(value: float) -> str:
-    """With as many digits as are of interest."""
+    """With three significant digits."""
     if value == 0 or not np.isfinite(value):
         return f"{value:g}"
     digits = max(0, 2 - int(np.floor(np.log10(abs(value)))))
@@ -76,7 +76,7 @@ def number(value: float) -> str:
 
 
 def _resampled(values: Sequence[float], percent: float, seed: int) -> Floats:
-    """That percentile of each of many samples drawn from these values."""
+    """The percentile of each of many random samples of these values."""
     source, draw = _floats(values), np.random.default_rng(seed).choice
     rows = max(1, _AT_A_TIME // len(values))
     samples = [min(rows, _RESAMPLES - begun) for begun in range(0, _RESAMPLES, rows)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 Message = dict[str, str]
 
-# Each is a single token of the usual vocabularies, so that a number of words is nearly a number of tokens.
+# Each word is one token of common vocabularies, so that the number of words is nearly the number of tokens.
 _VOCABULARY = """
 time year people way day man thing woman life child world school state family student group country problem hand part
 place case week company system program question work government number night point home water room mother area money
@@ -18,21 +18,21 @@ education green blue river mountain forest garden window bridge island market su
 """
 _WORDS = _VOCABULARY.split()
 _TAG_WORDS = 6
-_RULER = 500
-"""Words that are counted to know how many make a token."""
+_MEASURED_WORDS = 500
+"""Length of the text that is tokenized to measure words per token."""
 
 
 def words(count: int, *, tag: random.Random, rest: random.Random) -> str:
-    """So many words. The first of them are drawn by `tag`, so that no other text begins as this one does."""
+    """`count` words. The first ones are drawn from `tag`, so that no other text begins with them."""
     first = tag.choices(_WORDS, k=_TAG_WORDS)
     return " ".join([*first, *rest.choices(_WORDS, k=max(1, count - _TAG_WORDS))])
 
 
 def words_per_token(counters: Iterable[Callable[[str], int | None]]) -> float:
-    """By the first who can count the tokens of a text; a word is about a token otherwise."""
+    """Measured by the first counter that works; 1 without one."""
     chance = random.Random(0)
-    text = words(_RULER, tag=chance, rest=chance)
-    return next((_RULER / tokens for count in counters if (tokens := count(text))), 1.0)
+    text = words(_MEASURED_WORDS, tag=chance, rest=chance)
+    return next((_MEASURED_WORDS / tokens for count in counters if (tokens := count(text))), 1.0)
 
 
 def user(text: str) -> Message:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import click
 
 from paddock import __version__
-from paddock.cli.lazy import LazyGroup
+from paddock.cli.common import LazyGroup
 
 _COMMANDS = {
     "serve": "Serve models over HTTP (OpenAI- and llama.cpp-compatible).",
@@ -17,8 +17,6 @@ _COMMANDS = {
     "cluster": "Serve models on a Ray cluster: deploy, status, delete, config.",
     "lab": "Run experiments with this and other servers.",
 }
-
-
 _PLUGINS = {"bench": "paddock-lab", "lab": "paddock-lab"}
 """Commands of other distributions."""
 

@@ -5,22 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 
-_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+from paddock.errors import StartupError
 
 
-@click.group("keys", context_settings=_CONTEXT)
+@click.group("keys")
 def command() -> None:
     """Create API keys."""
 
 
-@command.command("new", context_settings=_CONTEXT)
+@command.command("new")
 @click.argument("name")
 @click.option("--admin", is_flag=True, help="The key may also load and unload models and reload the settings.")
 @click.option("--days", type=click.IntRange(min=1), metavar="N", help="The key expires after N days. [never]")
@@ -34,19 +33,15 @@ def new(name: str, admin: bool, days: int | None) -> None:
     try:
         name = checked_name(name)
     except ValueError as error:
-        click.echo(f"paddock: {name!r}: {error}", err=True)
-        sys.exit(1)
+        raise StartupError(f"{name!r}: {error}") from None
     key, entry = _new_key(days)
     if admin:
         entry["admin"] = True
-    click.echo(key)
-    click.echo(f'"keys": {json.dumps({name: entry})}')
-    click.echo(
-        "The first line is the key for its owner, the second is the entry for `server` in the configuration.", err=True
-    )
+    click.echo(f'{key}\n"keys": {json.dumps({name: entry})}')
+    click.echo("The first line is the key, the second is the entry for `server` in the configuration.", err=True)
 
 
-@command.command("rotate", context_settings=_CONTEXT)
+@command.command("rotate")
 @click.argument("name")
 @click.option(
     "--config", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The configuration file."
@@ -67,27 +62,19 @@ def rotate(name: str, config: Path, grace_days: int, days: int | None) -> None:
     /admin/reload or SIGHUP), and give the new key to its owner.
     """
     from paddock.config import load_settings
-    from paddock.errors import PaddockError
     from paddock.gateway import hashed_keys
 
-    try:
-        settings = load_settings(file=config).server
-        keys = hashed_keys(settings.model_copy(update={"api_keys": [], "api_key_file": None}))
-    except PaddockError as error:
-        click.echo(f"paddock: {error.message}", err=True)
-        sys.exit(1)
+    settings = load_settings(file=config).server
+    keys = hashed_keys(settings.model_copy(update={"api_keys": [], "api_key_file": None}))
     if name not in keys:
-        known = ", ".join(keys) or "none"
-        click.echo(f"paddock: no key {name!r} in server.keys of {config}; known keys: {known}", err=True)
-        sys.exit(1)
+        raise StartupError(f"no key {name!r} in server.keys of {config}; known keys: {', '.join(keys) or 'none'}")
     entry = keys[name].model_dump(mode="json", exclude_unset=True)
     current = {key: entry.pop(key) for key in ("hash", "expires_at") if entry.get(key) is not None}
     until = _from_now(grace_days)
     current["expires_at"] = min(current.get("expires_at", until), until)
     key, new = _new_key(days)
     entry = new | entry | {"previous": [current, *entry.get("previous", [])]}
-    click.echo(key)
-    click.echo(f'"keys": {json.dumps({name: entry})}')
+    click.echo(f'{key}\n"keys": {json.dumps({name: entry})}')
     click.echo(f"The first line is the new key; the old one works until {current['expires_at']}.", err=True)
 
 

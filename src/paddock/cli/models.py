@@ -3,45 +3,26 @@
 from __future__ import annotations
 
 import json
-import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from paddock.errors import StartupError
+from paddock.cli.common import config_option, short_number, size
 
 if TYPE_CHECKING:
-    from paddock.fleet import Estimate, Model
-    from paddock.types import ModelKind
+    from paddock.fleet import Model
 
 _COLUMNS = ("NAME", "ARCHITECTURE", "PARAMETERS", "QUANTISATION", "CONTEXT", "SIZE", "MEMORY", "PREFIXES")
 _WORDS = 2  # the first two columns are words, aligned left; the others are numbers, aligned right
 
 _NO_LIMIT = 1 << 60
-_BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    name: str
-    aliases: tuple[str, ...]
-    path: str
-    projectors: tuple[str, ...]
-    kind: ModelKind | None
-    architecture: str | None
-    parameters: int | None
-    quantization: str | None
-    context: int | None
-    size: int | None
-    memory: Estimate | None
-    problem: str | None
-
-
-@click.command("models", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.command("models")
 @click.option("--models-dir", metavar="DIR", help="List every .gguf file below this directory.")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The configuration file (JSON).")
+@config_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with all fields and sizes in bytes.")
 def command(models_dir: str | None, config: Path | None, as_json: bool) -> None:
     """List the models that `paddock serve` would serve with the same settings.
@@ -53,63 +34,57 @@ def command(models_dir: str | None, config: Path | None, as_json: bool) -> None:
     from paddock.config import load_settings
     from paddock.fleet import has_gpu, open_catalogue
 
-    try:
-        flags = {"model_manager.models_directory": models_dir} if models_dir is not None else {}
-        catalogue = open_catalogue(load_settings(file=config, flags=flags).model_manager)
-    except StartupError as error:
-        click.echo(f"paddock: {error.message}", err=True)
-        sys.exit(1)
+    flags = {"model_manager.models_directory": models_dir} if models_dir is not None else {}
+    catalogue = open_catalogue(load_settings(file=config, flags=flags).model_manager)
     for note in catalogue.notes:
         click.echo(f"paddock: {note}", err=True)
-    found = [_listed(model, gpu=has_gpu()) for model in sorted(catalogue, key=lambda model: model.name)]
+    models, gpu = sorted(catalogue, key=lambda model: model.name), has_gpu()
     if as_json:
-        click.echo(json.dumps([asdict(model) for model in found], indent=2))
+        click.echo(json.dumps([_fields(model, gpu=gpu) for model in models], indent=2))
     else:
-        click.echo(_table(found))
+        click.echo(_table([_row(model, gpu=gpu) for model in models]))
 
 
-def _listed(model: Model, *, gpu: bool) -> _Listed:
-    described = model.description()
-    return _Listed(
-        name=model.name,
-        aliases=model.aliases,
-        path=model.path,
-        projectors=model.projectors,
-        kind=model.kind(),
-        architecture=described.architecture,
-        parameters=described.n_params,
-        quantization=described.quantization,
-        context=described.n_ctx_train,
-        size=described.size,
-        memory=model.estimate(gpu=gpu),
-        problem=model.problem(),
+def _fields(model: Model, *, gpu: bool) -> dict[str, Any]:
+    described, memory = model.description(), model.estimate(gpu=gpu)
+    return {
+        "name": model.name,
+        "aliases": model.aliases,
+        "path": model.path,
+        "projectors": model.projectors,
+        "kind": model.kind(),
+        "architecture": described.architecture,
+        "parameters": described.n_params,
+        "quantization": described.quantization,
+        "context": described.n_ctx_train,
+        "size": described.size,
+        "memory": None if memory is None else asdict(memory),
+        "problem": model.problem(),
+    }
+
+
+def _row(model: Model, *, gpu: bool) -> tuple[str, ...]:
+    """A cell for each column, or the name and the problem."""
+    if (problem := model.problem()) is not None:
+        return model.name, f"cannot be loaded: {problem}"
+    described, memory = model.description(), model.estimate(gpu=gpu)
+    return (
+        model.name,
+        described.architecture or "",
+        "" if described.n_params is None else short_number(described.n_params, 1000, ("", "K", "M", "B", "T")),
+        described.quantization or "",
+        "" if described.n_ctx_train is None else str(described.n_ctx_train),
+        "" if described.size is None else size(described.size),
+        "" if memory is None else size(memory.total + memory.process),
+        "" if memory is None else "no limit" if memory.prefixes >= _NO_LIMIT else size(memory.prefixes),
     )
 
 
-def _table(found: list[_Listed]) -> str:
-    rows = [_COLUMNS, *map(_row, found)]
+def _table(models: list[tuple[str, ...]]) -> str:
+    rows = [_COLUMNS, *models]
     widths = [max(len(row[column]) for row in rows if len(row) > 2) for column in range(len(_COLUMNS))]
     widths[0] = max(len(row[0]) for row in rows)
     return "\n".join(_line(row, widths) for row in rows)
-
-
-def _row(model: _Listed) -> tuple[str, ...]:
-    if model.problem is not None:
-        return model.name, f"cannot be loaded: {model.problem}"
-    return (
-        model.name,
-        model.architecture or "",
-        _short(model.parameters, 1000, ("", "K", "M", "B", "T")),
-        model.quantization or "",
-        "" if model.context is None else str(model.context),
-        _short(model.size, 1024, _BYTES),
-        "" if model.memory is None else _short(model.memory.total + model.memory.process, 1024, _BYTES),
-        "" if model.memory is None else _prefixes(model.memory.prefixes),
-    )
-
-
-def _prefixes(size: int) -> str:
-    return "no limit" if size >= _NO_LIMIT else _short(size, 1024, _BYTES)
 
 
 def _line(row: tuple[str, ...], widths: list[int]) -> str:
@@ -118,14 +93,3 @@ def _line(row: tuple[str, ...], widths: list[int]) -> str:
     words = [f"{cell:<{width}}" for cell, width in zip(row[:_WORDS], widths, strict=False)]
     numbers = [f"{cell:>{width}}" for cell, width in zip(row[_WORDS:], widths[_WORDS:], strict=True)]
     return "  ".join((*words, *numbers)).rstrip()
-
-
-def _short(value: int | None, step: int, units: tuple[str, ...]) -> str:
-    """A short number with its unit: `980 M`, `1.2 GiB`."""
-    if value is None:
-        return ""
-    number, unit = float(value), 0
-    while number >= step and unit < len(units) - 1:
-        number, unit = number / step, unit + 1
-    digits = 0 if unit == 0 or number >= 100 else 1
-    return f"{number:.{digits}f} {units[unit]}".strip()

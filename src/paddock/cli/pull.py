@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
 
-from paddock.errors import StartupError
+from paddock.cli.common import config_option
 
 
-@click.command("pull", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.command("pull")
 @click.argument("model", metavar="REPO[@REVISION][:QUANT]")
 @click.option(
     "--models-dir", metavar="DIR", help="The folder for the model. [the configured directory, or a cache folder]"
 )
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The configuration file (JSON).")
+@config_option
 @click.option("--token", metavar="TOKEN", help="The token for repositories that require one. [HF_TOKEN]")
 def command(model: str, models_dir: str | None, config: Path | None, token: str | None) -> None:
     """Download a GGUF model from the Hugging Face hub (or HF_ENDPOINT) and print its path.
@@ -27,11 +26,6 @@ def command(model: str, models_dir: str | None, config: Path | None, token: str 
     from paddock.config import load_settings
     from paddock.fleet.catalogue.hub import Source, default_folder, pull
 
-    try:
-        flags = {"model_manager.models_directory": models_dir} if models_dir is not None else {}
-        folder = load_settings(file=config, flags=flags).model_manager.models_directory or default_folder()
-        path = pull(Source.parse(model), folder, token=token, say=lambda line: click.echo(line, err=True))
-    except StartupError as error:
-        click.echo(f"paddock: {error.message}", err=True)
-        sys.exit(1)
-    click.echo(path)
+    flags = {"model_manager.models_directory": models_dir} if models_dir is not None else {}
+    folder = load_settings(file=config, flags=flags).model_manager.models_directory or default_folder()
+    click.echo(pull(Source.parse(model), folder, token=token, say=lambda line: click.echo(line, err=True)))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from paddock.cli.common import config_option
 from paddock.cli.options import given_settings, setting_options
 from paddock.errors import StartupError
 
@@ -24,7 +25,7 @@ _EXAMPLES: dict[ModelKind, tuple[str, str]] = {
 }
 
 
-@click.command("serve", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.command("serve")
 @click.option(
     "-hf",
     "-hfr",
@@ -33,7 +34,7 @@ _EXAMPLES: dict[ModelKind, tuple[str, str]] = {
     help="Serve a model from the Hugging Face hub. It is downloaded first if necessary.",
 )
 @click.option("-hft", "--hf-token", metavar="TOKEN", help="The token for repositories that require one. [HF_TOKEN]")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The configuration file (JSON).")
+@config_option
 def command(config: Path | None, hf_repo: str | None, hf_token: str | None, **flags: Any) -> None:
     """Serve models over HTTP. Without -m or --models-dir the small demo model is served."""
     import structlog
@@ -57,11 +58,10 @@ def command(config: Path | None, hf_repo: str | None, hf_token: str | None, **fl
         settings = read()
         serve(settings, lambda url, fleet: _announce(settings, url, fleet), read)
     except StartupError as error:
-        if form == "json":
-            logs.configure(level="CRITICAL", form="json", disabled=False)
-            structlog.get_logger(__name__).critical(error.message)
-        else:
-            click.echo(f"paddock: {error.message}", err=True)
+        if form != "json":
+            raise
+        logs.configure(level="CRITICAL", form="json", disabled=False)
+        structlog.get_logger(__name__).critical(error.message)
         sys.exit(1)
 
 

@@ -9,11 +9,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from paddock.cli.common import config_option
 from paddock.errors import StartupError
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ class _Service:
             return False
 
 
-@click.group("service", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group("service")
 def command() -> None:
     """Run Paddock as a systemd service of this user, or of the system with --system."""
 
@@ -72,24 +74,22 @@ _SYSTEM = click.option("--system", is_flag=True, help="A service of the system (
 
 
 @command.command("install")
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The configuration file (JSON).")
+@config_option
 @_NAMED
 @_SYSTEM
 @click.option("--account", metavar="USER", help="The user of a system service. [a dynamic user of systemd]")
 @click.option("--print", "only_print", is_flag=True, help="Print the unit and change nothing.")
 def install(config: Path | None, name: str, system: bool, account: str | None, only_print: bool) -> None:
     """Write the unit, start it, and enable it at boot or login."""
-    try:
-        service = _Service(name, system=system)
-        if account is not None and not system:
-            raise StartupError("--account needs --system")
-        unit = _unit(config, system=system, account=account)
-        if only_print:
-            click.echo(unit.text(), nl=False)
-            return
+    service = _Service(name, system=system)
+    if account is not None and not system:
+        raise StartupError("--account needs --system")
+    unit = _unit(config, system=system, account=account)
+    if only_print:
+        click.echo(unit.text(), nl=False)
+        return
+    with _os_errors():
         _install(service, unit)
-    except (StartupError, OSError) as error:
-        _fail(error)
     click.echo(f"{service.name} is running; its unit is {service.file}")
     click.echo(f"  status  {service.control('status', service.name)}")
     click.echo(f"  log     {service.journal()}")
@@ -102,17 +102,15 @@ def install(config: Path | None, name: str, system: bool, account: str | None, o
 @_SYSTEM
 def uninstall(name: str, system: bool) -> None:
     """Stop the service and remove its unit. Settings and models are kept."""
-    try:
-        service = _Service(name, system=system)
-        if not service.is_ours:
-            raise StartupError(
-                f"{service.file} does not exist, or was not written by `paddock service install`: nothing was changed"
-            )
-        service.run_checked("disable", "--now", service.name)
+    service = _Service(name, system=system)
+    if not service.is_ours:
+        raise StartupError(
+            f"{service.file} does not exist, or was not written by `paddock service install`: nothing was changed"
+        )
+    service.run_checked("disable", "--now", service.name)
+    with _os_errors():
         service.file.unlink()
-        service.run_checked("daemon-reload")
-    except (StartupError, OSError) as error:
-        _fail(error)
+    service.run_checked("daemon-reload")
     click.echo(f"{service.name} is stopped, and {service.file} is removed")
 
 
@@ -121,11 +119,8 @@ def uninstall(name: str, system: bool) -> None:
 @_SYSTEM
 def status(name: str, system: bool) -> None:
     """Show the status of the service. The exit status is that of systemctl."""
-    try:
-        service = _Service(name, system=system)
-        sys.exit(service.run("--no-pager", "status", service.name))
-    except StartupError as error:
-        _fail(error)
+    service = _Service(name, system=system)
+    sys.exit(service.run("--no-pager", "status", service.name))
 
 
 def _install(service: _Service, unit: Unit) -> None:
@@ -155,16 +150,12 @@ def _unit(config: Path | None, *, system: bool, account: str | None) -> Unit:
     with contextlib.chdir(folder):  # the working directory of the service
         settings = load_settings(file=file)
         open_catalogue(settings.model_manager)
-        slots, models, audit = (
-            path.absolute() if path is not None else None
-            for path in (
-                settings.server.slot_save_path,
-                settings.model_manager.models_directory,
-                settings.server.audit_log and settings.server.audit_log.parent,
-            )
-        )
+        server, models = settings.server, settings.model_manager.models_directory
+        audit = server.audit_log.parent if server.audit_log is not None else None
+        writable = [path.absolute() for path in (server.slot_save_path, audit) if path is not None]
+        readable = [path.absolute() for path in (file, models) if path is not None]
     python = current_python(Path(sys.executable).absolute())
-    needed = [path for path in (python, file, models, slots, audit) if path is not None]
+    needed = [python, *readable, *writable]
     for path in needed:
         if not str(path).isprintable():
             raise StartupError(f"{str(path)!r} cannot be written into a unit: it has unprintable characters")
@@ -176,7 +167,7 @@ def _unit(config: Path | None, *, system: bool, account: str | None) -> Unit:
         system=system,
         account=account,
         groups=tuple(name for name in _GPU_GROUPS if _is_group(name)),
-        writable=tuple(path for path in (slots, audit) if path is not None),
+        writable=tuple(writable),
         stop_timeout=settings.server.stop_timeout,
     )
 
@@ -210,14 +201,17 @@ def _systemctl() -> str:
     return found
 
 
+@contextlib.contextmanager
+def _os_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StartupError(str(error)) from None
+
+
 def _is_group(name: str) -> bool:
     try:
         grp.getgrnam(name)
     except KeyError:
         return False
     return True
-
-
-def _fail(error: StartupError | OSError) -> None:
-    click.echo(f"paddock: {error.message if isinstance(error, StartupError) else error}", err=True)
-    sys.exit(1)

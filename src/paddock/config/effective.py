@@ -30,15 +30,14 @@ class EffectiveValue:
         """`source` and, except for a default, `from`: the file, variable or flag. `flags` maps settings to flags."""
         if self.given is None:
             return {"source": "default"}
-        match self.given.kind:
-            case "environment":
-                return {"source": "environment", "from": variable_of(self.setting)}
-            case "dotenv":
-                return {"source": "dotenv", "from": f"{self.given.where} {variable_of(self.setting)}"}
-            case "flag":
-                return {"source": "flag", "from": flags.get(self.setting, "")}
-            case "file":
-                return {"source": "file", "from": self.given.where}
+        where, variable = self.given.where, variable_of(self.setting)
+        names = {
+            "file": where,
+            "dotenv": f"{where} {variable}",
+            "environment": variable,
+            "flag": flags.get(self.setting, ""),
+        }
+        return {"source": self.given.kind, "from": names[self.given.kind]}
 
 
 def effective(loaded: Loaded) -> list[EffectiveValue]:

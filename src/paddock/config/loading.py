@@ -30,10 +30,7 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     dotenv: Path = Path(".env"),
 ) -> Settings:
-    """Merge every source and validate once. `flags` maps dotted keys (`server.port`) to values.
-
-    Raises `SettingsError` with one line that names the key and its source.
-    """
+    """As `load_with_sources`, without the sources."""
     return load_with_sources(file=file, flags=flags, environ=environ, dotenv=dotenv).settings
 
 
@@ -44,7 +41,10 @@ def load_with_sources(
     environ: Mapping[str, str] | None = None,
     dotenv: Path = Path(".env"),
 ) -> Loaded:
-    """The same, with the source of each value."""
+    """Merge every source and validate once. `flags` maps dotted keys (`server.port`) to values.
+
+    Raises `SettingsError` with one line that names the key and its source.
+    """
     environ = os.environ if environ is None else environ
     env_file = {key: value for key, value in dotenv_values(dotenv).items() if value is not None}
     file = file or _path(environ.get("PADDOCK_CONFIG") or env_file.get("PADDOCK_CONFIG"))

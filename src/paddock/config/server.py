@@ -16,9 +16,9 @@ class PreviousKey(Section):
     key: str | None = Field(None, min_length=1, repr=False)
     """The key in clear text. Set either `key` or `hash`."""
     hash: Annotated[str, AfterValidator(hash_of_key)] | None = None
-    """The SHA-256 hash of the key."""
+    """The SHA-256 hash of the key, as `paddock keys new` prints it, so that the file does not hold the key itself."""
     expires_at: AwareDatetime | None = None
-    """When the key stops working, with a time zone, such as 2027-01-31T12:00:00Z."""
+    """When the key stops working, with a time zone, such as 2027-01-31T12:00:00Z. Without it: never."""
 
     @model_validator(mode="after")
     def _one_of_both(self) -> PreviousKey:
@@ -27,15 +27,9 @@ class PreviousKey(Section):
         return self
 
 
-class KeySettings(Section):
+class KeySettings(PreviousKey):
     """One API key: who holds it, which models it may use, and its limits."""
 
-    key: str | None = Field(None, min_length=1, repr=False)
-    """The key in clear text. Set either `key` or `hash`."""
-    hash: Annotated[str, AfterValidator(hash_of_key)] | None = None
-    """The SHA-256 hash of the key, as `paddock keys new` prints it, so that the file does not hold the key itself."""
-    expires_at: AwareDatetime | None = None
-    """When the key stops working, with a time zone, such as 2027-01-31T12:00:00Z. Without it: never."""
     previous: list[PreviousKey] = []
     """Older keys of the same name. They work until they expire or are removed, so that a key can be replaced without
     locking its owner out."""
@@ -61,9 +55,7 @@ class KeySettings(Section):
     """The most requests of this key at the same time; more get a 429. Without it: no limit."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> KeySettings:
-        if (self.key is None) == (self.hash is None):
-            raise ValueError("set either key or hash")
+    def _admin_may_use_all(self) -> KeySettings:
         if self.admin and self.models is not None:
             raise ValueError("admin and models are mutually exclusive: an admin key may use every model")
         return self

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -34,7 +35,7 @@ class Source:
 
 def read_json(file: Path) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_text("utf-8"), object_pairs_hook=_unique_keys)
+        content = json.loads(file.read_text("utf-8"), object_pairs_hook=_unique_keys(str(file)))
     except FileNotFoundError:
         raise SettingsError(f"the configuration file {file} does not exist") from None
     except OSError as error:
@@ -43,24 +44,21 @@ def read_json(file: Path) -> dict[str, Any]:
         raise SettingsError(f"{file} is not UTF-8 text: byte {error.start}") from None
     except json.JSONDecodeError as error:
         raise SettingsError(f"{file}, line {error.lineno}, column {error.colno}: {error.msg}") from None
-    except _Repeated as error:
-        raise SettingsError(f"{file} has {error.args[0]!r} twice in one object") from None
     if not isinstance(content, dict):
         raise SettingsError(f"{file} must hold a JSON object, not a {type(content).__name__}")
     return content
 
 
-class _Repeated(Exception):
-    pass
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(where: str) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
     """Refuse repeated keys. Python's parser would silently drop the first value."""
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _Repeated(next(name for name in names if names.count(name) > 1))
-    return content
+
+    def to_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        for name, count in Counter(name for name, _ in pairs).items():
+            if count > 1:
+                raise SettingsError(f"{where} has {name!r} twice in one object")
+        return dict(pairs)
+
+    return to_object
 
 
 def flatten(content: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -99,11 +97,9 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             found[key] = next(csv.reader([value])) or [""]
         else:
             try:
-                found[key] = json.loads(value, object_pairs_hook=_unique_keys)
+                found[key] = json.loads(value, object_pairs_hook=_unique_keys(name))
             except json.JSONDecodeError as error:
                 raise SettingsError(f"{name} is not a JSON {kind}: {error.msg}, column {error.colno}") from None
-            except _Repeated as error:
-                raise SettingsError(f"{name} has {error.args[0]!r} twice in one object") from None
     return found
 
 

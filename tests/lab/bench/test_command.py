@@ -72,7 +72,7 @@ def test_a_curve_on_two_servers(tmp_path: Path) -> None:
     assert all(sorted(order) == ["quick", "slow"] for order in orders)
 
 
-def test_a_scenario_file_has_several_loads(tmp_path: Path) -> None:
+def test_a_scenario_with_several_loads(tmp_path: Path) -> None:
     scenario = tmp_path / "loads.toml"
     scenario.write_text(
         "[load.burst]\nconcurrency = 3\nrequests_per_client = 1\nshared_prefix = 90\noutput = 2\n"
@@ -101,14 +101,14 @@ def test_a_scenario_file_has_several_loads(tmp_path: Path) -> None:
     assert all(each["cached_tokens"] >= 90 for each in _requests(out) if each["load"] == "burst, warm")
     assert min(each["cached_tokens"] for each in _requests(out) if each["load"] == "burst, cold") < 90
     streams, late = (_requests(out, kind) for kind in ("first", "long"))
-    under_way = max(each["sent"] + each["times"][4] for each in streams if each["load"] == "stall")
-    assert len(late) == 2 and all(each["sent"] >= under_way and each["prompt_tokens"] > 200 for each in late)
+    streaming = max(each["sent"] + each["times"][4] for each in streams if each["load"] == "stall")
+    assert len(late) == 2 and all(each["sent"] >= streaming and each["prompt_tokens"] > 200 for each in late)
     assert "stall: longest stall (ms): fake" in output and "stall: first token, long prompts (ms): fake" in output
     assert (out / "stall-timeline.png").exists()
     assert "load burst" in page(out)
 
 
-def test_a_second_process_has_the_same_load_at_the_same_time(tmp_path: Path) -> None:
+def test_copies_put_the_load_on_several_processes(tmp_path: Path) -> None:
     scenario = tmp_path / "loads.toml"
     scenario.write_text(
         "[load.alone]\nconcurrency = 1\nrequests = 2\n"
@@ -123,10 +123,10 @@ def test_a_second_process_has_the_same_load_at_the_same_time(tmp_path: Path) -> 
     counts = Counter((each["load"], each["server"]) for each in _requests(out))
     assert counts == {("alone", "fake"): 2, ("alone", "far"): 2, ("both", "fake"): 4}
     assert "both: fake has" in output and "times the tokens/s of alone" in output
-    assert "both on far was left out: a server at a URL cannot be started again" in output
+    assert "both on far was skipped: a server at a URL cannot be started again" in output
 
 
-def test_conversations_in_turn_on_a_server_that_can_do_little(tmp_path: Path) -> None:
+def test_interleaved_conversations_on_a_minimal_server(tmp_path: Path) -> None:
     with stand_in("Hay", " and", " oats") as server:
         status, output = run(
             "--concurrency", "1", "--requests", "6", "--turns", "2", "--interleaved", "--warm-up", "0", *_TINY,
@@ -134,30 +134,30 @@ def test_conversations_in_turn_on_a_server_that_can_do_little(tmp_path: Path) ->
         )  # fmt: skip
     assert status == 0, output
     assert [each["kind"] for each in _requests(tmp_path)] == ["first"] * 3 + ["later"] * 3
-    asked = [body["messages"] for body in server.bodies[1:]]
-    assert [len(messages) for messages in asked] == [1, 1, 1, 3, 3, 3]
-    for first, second in zip(asked[:3], asked[3:], strict=True):
+    histories = [body["messages"] for body in server.bodies[1:]]
+    assert [len(messages) for messages in histories] == [1, 1, 1, 3, 3, 3]
+    for first, second in zip(histories[:3], histories[3:], strict=True):
         assert second[:2] == [*first, {"role": "assistant", "content": "Hay and oats"}]
     assert "other refuses stream_options" in output
-    assert "6 answers were shorter than asked for" in output
+    assert "6 answers were shorter than requested" in output
     assert "later turns" in page(tmp_path)
 
 
-def test_clients_that_come_when_they_like_and_leave_when_they_like(tmp_path: Path) -> None:
-    talk = tmp_path / "talk.jsonl"
-    talk.write_text(
+def test_random_arrivals_and_clients_that_disconnect(tmp_path: Path) -> None:
+    dialogue = tmp_path / "dialogue.jsonl"
+    dialogue.write_text(
         json.dumps({"conversations": [{"from": "human", "value": "Hay?"}, {"from": "gpt", "value": "Yes."}]})
     )
     out = tmp_path / "out"
     status, output = run(
-        "--rate", "50", "--requests", "12", "--cancel-share", "1", "--conversations", str(talk), "--output", "50",
+        "--rate", "50", "--requests", "12", "--cancel-share", "1", "--conversations", str(dialogue), "--output", "50",
         "--rounds", "1", "--server", f"fake={_SLOW}", "--out", str(out),
     )  # fmt: skip
     assert status == 0, output
-    seen = _requests(out)
-    assert len(seen) == 12
-    assert all(each["left"] and 1 <= each["tokens"] < 50 for each in seen)
-    sent = [each["sent"] for each in seen]
+    requests = _requests(out)
+    assert len(requests) == 12
+    assert all(each["left"] and 1 <= each["tokens"] < 50 for each in requests)
+    sent = [each["sent"] for each in requests]
     assert max(sent) - min(sent) > 0
     assert table(out)[0]["left early"] == "12"
 
@@ -175,7 +175,7 @@ def test_refusals_are_counted_by_kind(tmp_path: Path) -> None:
     assert "HTTP 429" in page(tmp_path)
 
 
-def test_a_load_may_last_so_many_seconds(tmp_path: Path) -> None:
+def test_a_load_with_a_duration(tmp_path: Path) -> None:
     status, output = run(
         "--duration",
         "0.3",
@@ -194,7 +194,7 @@ def test_a_load_may_last_so_many_seconds(tmp_path: Path) -> None:
     assert any(each["sent"] > begun for each in _requests(tmp_path))
 
 
-def test_control_c_keeps_what_there_is(tmp_path: Path) -> None:
+def test_an_interrupted_run_has_a_report(tmp_path: Path) -> None:
     with running("--rounds", "100000", *_TINY[:4], "--server", f"fake={FAKE}", "--out", str(tmp_path)) as process:
         file = tmp_path / "raw.jsonl"
         wait_for(lambda: file.exists() and file.read_text().count("\n") > 50, 100, "some observations")
@@ -208,11 +208,11 @@ def test_control_c_keeps_what_there_is(tmp_path: Path) -> None:
     assert servers and not any(alive(pid) for pid in servers)
 
 
-def test_a_server_that_cannot_chat_is_named(tmp_path: Path) -> None:
+def test_a_server_that_refuses_chat_is_named(tmp_path: Path) -> None:
     with stand_in("Hay") as server:
         status, output = run("--api-key", "wrong", "--server", f"shut={url_of(server)}", "--out", str(tmp_path))
     assert status == 1
-    assert "shut cannot chat: HTTP 401" in output
+    assert "shut does not answer a chat request: HTTP 401" in output
 
 
 @pytest.mark.parametrize(
@@ -223,20 +223,20 @@ def test_a_server_that_cannot_chat_is_named(tmp_path: Path) -> None:
         (["--concurrency", "0"], "concurrency"),
         (["--rate", "1", "--concurrency", "1"], "exactly one of concurrency, rate"),
         (["--shared-share", "2"], "shared_share"),
-        (["--load", "burst"], "no load 'burst'"),
+        (["--load", "burst"], "unknown load 'burst'"),
         (["--server", "a=x {model}"], "--model is needed"),
-        (["--conversations", __file__], "no JSON"),
+        (["--conversations", __file__], "not JSON"),
         (["no-such-file.toml"], "no-such-file.toml"),
     ],
 )
-def test_mistakes_are_named(args: list[str], message: str, tmp_path: Path) -> None:
+def test_usage_errors_name_the_flag(args: list[str], message: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["bench", "--out", str(tmp_path), *args])
     assert result.exit_code == 2
     assert message in result.output
     assert not list(tmp_path.iterdir())
 
 
-def test_it_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "paddock.cli.bench", raising=False)
     result = CliRunner().invoke(main, ["bench"])

@@ -4,23 +4,23 @@ from typing import Any
 
 import pytest
 
-from paddock_lab.bench.experiment import Place, Seen, Span, rows_of
+from paddock_lab.bench.experiment import Place, Sample, Span, rows_of
 from paddock_lab.bench.findings import findings
 from paddock_lab.bench.loads import Figure, Load, points
 from paddock_lab.bench.samples import MEASURES
-from paddock_lab.bench.window import Heard
+from paddock_lab.bench.window import RequestResult
 from paddock_lab.report import Findings, Table
 from paddock_lab.statistics import Estimate, number
 
 
-def _rows(**said: Any) -> Any:
-    return rows_of(list(points({"x": Load(**{"concurrency": 2, "requests": 10, **said})})))
+def _rows(**keys: Any) -> Any:
+    return rows_of(list(points({"x": Load(**{"concurrency": 2, "requests": 10, **keys})})))
 
 
-def _seen(server: str, first_token: float, round: int = 0, **more: Any) -> Seen:
+def _sample(server: str, first_token: float, round: int = 0, **more: Any) -> Sample:
     times = [first_token, first_token + 0.01, first_token + 0.05, first_token + 0.06]
-    heard = {"kind": "first", "sent": 0.0, "done": times[-1], "asked": 4, "tokens": 4, "times": times}
-    return Seen(Place(round, "x", server), Heard(**{**heard, **more}))
+    result = {"kind": "first", "sent": 0.0, "done": times[-1], "asked": 4, "tokens": 4, "times": times}
+    return Sample(Place(round, "x", server), RequestResult(**{**result, **more}))
 
 
 def _span(server: str, round: int, tokens: int, client: float = 0.01, others: float | None = 0.0) -> Span:
@@ -32,7 +32,7 @@ def _table(found: Findings, title: str) -> Table:
 
 
 def _ratio(found: Findings, measure: str) -> Estimate:
-    titles = ("a against the others", "... in what these loads are not for")
+    titles = ("a compared with the others", "Other figures")
     rows = [row for title in titles for row in _table(found, title).rows]
     ratio = next(row[-1] for row in rows if str(row[1]).startswith(measure))
     assert isinstance(ratio, Estimate)
@@ -40,15 +40,15 @@ def _ratio(found: Findings, measure: str) -> Estimate:
 
 
 def test_a_ratio_above_one_means_that_the_first_server_is_better() -> None:
-    requests = [_seen(server, first, number) for server, first in (("a", 0.1), ("b", 0.2)) for number in range(6)]
+    requests = [_sample(server, first, number) for server, first in (("a", 0.1), ("b", 0.2)) for number in range(6)]
     spans = [_span(server, number, tokens) for server, tokens in (("a", 300), ("b", 100)) for number in range(6)]
     found = findings(requests, spans, _rows(), ["a", "b"])
     assert _ratio(found, "first token (ms)").value == pytest.approx(2)
     assert _ratio(found, "tokens/s").value == pytest.approx(3)
     assert _ratio(found, "longest stall").value == pytest.approx(1)
-    assert [row[1] for row in _table(found, "a against the others").rows] == ["tokens/s", "first token (ms)"]
+    assert [row[1] for row in _table(found, "a compared with the others").rows] == ["tokens/s", "first token (ms)"]
     speed, first = found.summary
-    assert speed.startswith("x: tokens/s: a 150, b 50.0; a 3.00 times as many tokens a second as b (95 %")
+    assert speed.startswith("x: tokens/s: a 150, b 50.0; a 3.00 times as many tokens per second as b (95 %")
     assert first.startswith("x: first token (ms): a 100, b 200; b 2.00 times as long to the first token as a (95 %")
 
 
@@ -57,7 +57,7 @@ def test_a_ratio_above_one_means_that_the_first_server_is_better() -> None:
 def test_the_headline_has_the_ratio_of_the_table_for_every_measure(figure: Figure, better: str) -> None:
     seconds = {"a": 0.1, "b": 0.3} if better == "a" else {"a": 0.3, "b": 0.1}
     requests = [
-        _seen(server, each, round, kind=kind, times=[each, 2 * each, 5 * each], done=5 * each)
+        _sample(server, each, round, kind=kind, times=[each, 2 * each, 5 * each], done=5 * each)
         for server, each in seconds.items()
         for round in range(6)
         for kind in ("first", "later", "long")
@@ -68,29 +68,29 @@ def test_the_headline_has_the_ratio_of_the_table_for_every_measure(figure: Figur
         for round in range(6)
     ]
     found = findings(requests, spans, _rows(shows=[figure], interference=9, turns=2), ["a", "b"])
-    ratio = _table(found, "a against the others").rows[0][-1]
+    ratio = _table(found, "a compared with the others").rows[0][-1]
     assert isinstance(ratio, Estimate)
     assert (ratio.value > 1) == (better == "a")
     (line,) = found.summary
     assert f" {number(ratio.value)} times as " in line, "the headline has the table's own number"
 
 
-def test_what_shows_no_difference_says_so() -> None:
-    requests = [_seen(server, 0.1 + number / 100, number) for server in ("a", "b") for number in range(6)]
+def test_no_difference_is_stated() -> None:
+    requests = [_sample(server, 0.1 + number / 100, number) for server in ("a", "b") for number in range(6)]
     found = findings(requests, [], _rows(shows=["first token"]), ["a", "b"])
     (line,) = found.summary
     assert "includes 1: no difference shown" in line
 
 
-def test_warm_ups_and_failures_are_in_no_figure_and_failures_are_counted_by_kind() -> None:
+def test_warm_ups_and_failures_are_left_out_and_failures_are_counted_by_kind() -> None:
     requests = [
-        _seen("a", 0.1),
-        _seen("a", 9.0, kind="warm-up"),
-        _seen("a", 9.0, kind="long"),
-        *(_seen("a", 9.0, error="HTTP 429", message="busy", times=()) for _ in range(2)),
-        _seen("a", 9.0, error="timeout", message="", times=()),
-        _seen("a", 0.1, left=True, tokens=2),
-        _seen("a", 0.1, tokens=3),
+        _sample("a", 0.1),
+        _sample("a", 9.0, kind="warm-up"),
+        _sample("a", 9.0, kind="long"),
+        *(_sample("a", 9.0, error="HTTP 429", message="busy", times=()) for _ in range(2)),
+        _sample("a", 9.0, error="timeout", message="", times=()),
+        _sample("a", 0.1, left=True, tokens=2),
+        _sample("a", 0.1, tokens=3),
     ]
     found = findings(requests, [_span("a", 0, 50)], _rows(), ["a"])
     (loads,) = _table(found, "Loads").rows
@@ -100,39 +100,39 @@ def test_warm_ups_and_failures_are_in_no_figure_and_failures_are_counted_by_kind
         ("x", "long prompts", "a", 1),
     ]
     assert [row[2:] for row in _table(found, "Errors").rows] == [("HTTP 429", 2, "busy"), ("timeout", 1, "")]
-    assert found.notes == ["x on a: 3 of 8 requests failed", "x on a: 1 answers were shorter than asked for"]
+    assert found.notes == ["x on a: 3 of 8 requests failed", "x on a: 1 answers were shorter than requested"]
 
 
 @pytest.mark.parametrize(
     ("count", "known"), [(19, (True, False, False)), (20, (True, True, False)), (100, (True,) * 3)]
 )
-def test_tails_are_shown_where_there_are_enough_requests(count: int, known: tuple[bool, ...]) -> None:
-    found = findings([_seen("a", 0.1 + number / 1000) for number in range(count)], [], _rows(), ["a"])
+def test_percentiles_are_shown_if_there_are_enough_requests(count: int, known: tuple[bool, ...]) -> None:
+    found = findings([_sample("a", 0.1 + number / 1000) for number in range(count)], [], _rows(), ["a"])
     (row,) = _table(found, "Time to the first token").rows
     assert tuple(isinstance(cell, Estimate) for cell in row[4:7]) == known
 
 
-def test_the_longest_stall_is_the_longest_of_a_round() -> None:
+def test_the_longest_stall_is_per_round() -> None:
     requests = [
-        _seen("a", 0.1, 0),
-        _seen("a", 0.1, 0, times=[0.0, 3.0]),
-        _seen("a", 0.1, 1, times=[0.0, 1.0]),
-        _seen("a", 0.1, 1, kind="long", times=[0.0, 50.0]),
+        _sample("a", 0.1, 0),
+        _sample("a", 0.1, 0, times=[0.0, 3.0]),
+        _sample("a", 0.1, 1, times=[0.0, 1.0]),
+        _sample("a", 0.1, 1, kind="long", times=[0.0, 50.0]),
     ]
     found = findings(requests, [], _rows(interference=9), ["a"])
     assert found.summary[0] == "x: longest stall (ms): a 2000."
     assert [picture.name for picture in found.pictures] == ["ttft", "x-timeline"]
 
 
-def test_a_client_that_was_busy_is_named_once_where_it_was_worst() -> None:
+def test_a_busy_client_is_noted_once_for_its_worst_load() -> None:
     spans = [_span("a", 0, 50, client=0.2), _span("a", 1, 50, client=0.5, others=0.9), _span("b", 0, 50, others=None)]
     found = findings([], spans, _rows(), ["a", "b"])
     assert found.notes == [
-        "a: the client took 50% of a core, in x",
-        "a: other work on this machine took 90% of a core, in x",
+        "a: the client used 50% of a core, in x",
+        "a: other processes used 90% of a core, in x",
     ]
 
 
-def test_nothing_measured_is_no_finding() -> None:
+def test_no_measurements_give_no_findings() -> None:
     found = findings([], [], _rows(concurrency=[1, 2]), ["a", "b"])
     assert (found.summary, found.pictures, found.notes) == ([], [], [])

@@ -31,8 +31,8 @@ def _file(folder: Path, text: str) -> Path:
         ("[load.a]\nrate = 1\nrequests_per_client = 1", ["load.a", "requests_per_client"]),
         ("[load.a]\nduration = 1\ninterleaved = true", ["load.a", "interleaved"]),
         ("[load.a]\nagainst = 'b'", ["load.a", "`against`", "'b'"]),
-        ("[load.a]\nconcurrency = [2, 2]", ["load.a", "concurrency", "twice"]),
-        ("[load.a]\npasses = ['', '']", ["load.a", "passes", "twice"]),
+        ("[load.a]\nconcurrency = [2, 2]", ["load.a", "concurrency", "repeated"]),
+        ("[load.a]\npasses = ['', '']", ["load.a", "passes", "repeated"]),
         ("[load.a]\nrate = inf", ["load.a", "rate"]),
         ("[load.a]\nrate = nan", ["load.a", "rate"]),
         ("[load]\n", ["load"]),
@@ -41,14 +41,14 @@ def _file(folder: Path, text: str) -> Path:
         ("[load.a", ["scenario.toml"]),
     ],
 )
-def test_a_mistake_in_a_file_names_its_key(text: str, parts: list[str], tmp_path: Path) -> None:
+def test_an_error_in_a_file_names_its_key(text: str, parts: list[str], tmp_path: Path) -> None:
     with pytest.raises(BadScenario) as problem:
         read(_file(tmp_path, text), {})
     for part in [*parts, "scenario.toml"]:
         assert part in str(problem.value)
 
 
-def test_flags_go_for_all_loads_and_replace_what_they_are_alternatives_to(tmp_path: Path) -> None:
+def test_flags_apply_to_all_loads_and_replace_their_alternatives(tmp_path: Path) -> None:
     path = _file(
         tmp_path, "[load.a]\nconcurrency = [1, 2]\nrequests = 5\nprompt = 7\n[load.b]\nrate = 2.0\nduration = 9"
     )
@@ -58,15 +58,15 @@ def test_flags_go_for_all_loads_and_replace_what_they_are_alternatives_to(tmp_pa
     assert str(read(path, {})["a"].prompt) == "7"
 
 
-def test_one_can_choose_among_the_loads(tmp_path: Path) -> None:
+def test_loads_can_be_selected(tmp_path: Path) -> None:
     path = _file(tmp_path, "[load.a]\n[load.b]\n[load.c]\n")
     assert list(read(path, {}, ["c", "a"])) == ["c", "a"]
-    with pytest.raises(BadScenario, match="no load 'd'; there are a, b, c"):
+    with pytest.raises(BadScenario, match="unknown load 'd'; the loads are a, b, c"):
         read(path, {}, ["d"])
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("keys", "expected"),
     [
         ({"concurrency": 4, "requests": 9}, [("x", 4, None, 9)]),
         (
@@ -76,17 +76,17 @@ def test_one_can_choose_among_the_loads(tmp_path: Path) -> None:
         ({"rate": [0.5, 2], "duration": 3}, [("x, 0.5/s", None, 0.5, None), ("x, 2/s", None, 2, None)]),
     ],
 )
-def test_several_strengths_make_a_curve(said: dict[str, Any], expected: list[tuple[object, ...]]) -> None:
-    found = [point for _, point in points({"x": Load(**said)})]
+def test_several_values_make_a_curve(keys: dict[str, Any], expected: list[tuple[object, ...]]) -> None:
+    found = [point for _, point in points({"x": Load(**keys)})]
     assert [(point.label, point.clients, point.rate, point.requests) for point in found] == expected
 
 
-def test_a_file_of_conversations_lies_beside_the_scenario(tmp_path: Path) -> None:
-    path = _file(tmp_path, "[load.a]\nconversations = 'talk.jsonl'")
-    assert read(path, {})["a"].conversations == str(tmp_path / "talk.jsonl")
+def test_a_conversations_file_is_relative_to_the_scenario(tmp_path: Path) -> None:
+    path = _file(tmp_path, "[load.a]\nconversations = 'dialogue.jsonl'")
+    assert read(path, {})["a"].conversations == str(tmp_path / "dialogue.jsonl")
     assert read(path, {"conversations": "mine.jsonl"})["a"].conversations == "mine.jsonl"
 
 
 @pytest.mark.parametrize("path", sorted(_SCENARIOS.glob("*.toml")), ids=lambda path: path.name)
-def test_the_scenarios_that_are_kept_can_be_read(path: Path) -> None:
+def test_the_scenarios_of_the_repository_are_valid(path: Path) -> None:
     assert list(points(read(path, {})))

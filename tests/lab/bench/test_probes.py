@@ -1,4 +1,4 @@
-"""`paddock bench --probe`: measurements that no load describes."""
+"""`paddock bench --probe`."""
 
 from __future__ import annotations
 

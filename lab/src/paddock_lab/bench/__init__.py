@@ -1,1 +1,1 @@
-"""`paddock bench`: loads of any kind on one or more servers, measured side by side."""
+"""`paddock bench`: puts one or more servers under the same loads and compares them."""

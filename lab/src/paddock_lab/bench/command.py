@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -19,20 +18,19 @@ from paddock_lab.bench.experiment import Experiment, rows_of
 from paddock_lab.bench.findings import findings
 from paddock_lab.bench.loads import BadScenario, Load, Point, points, read
 from paddock_lab.bench.probes import PROBES, probe_summary, probe_table
-from paddock_lab.bench.targets import Target, meet
 from paddock_lab.client import ChatFailed
-from paddock_lab.options import CONTEXT, INTERRUPTED, LabCommand, check, common_options, flags, start, tell
-from paddock_lab.progress import progress
-from paddock_lab.report import Cell, Findings, Recording, Table, new_folder
+from paddock_lab.options import LabCommand, check, common_options, new_run, servers_option, start
+from paddock_lab.report import Cell, Findings, Table
 from paddock_lab.servers import entrants, resident_bytes, running
+from paddock_lab.targets import Target, connect
 from paddock_lab.words import words_per_token
 
 _PADDOCK = "paddock={python} -m paddock serve --port {port}"
-_QUESTION = "How do these servers bear the same loads, and how do they compare?"
+_QUESTION = "How do these servers compare under the same loads?"
 
 
 class _Numbers(click.ParamType[list[float]]):
-    """One number, or several between commas."""
+    """One number, or several separated by commas."""
 
     name = "N[,N...]"
 
@@ -43,56 +41,60 @@ class _Numbers(click.ParamType[list[float]]):
         try:
             return [self._kind(each) for each in str(value).split(",")]
         except ValueError:
-            self.fail(f"{value!r} is no number, nor several between commas", param, ctx)
+            self.fail(f"{value!r} is not a number or a list of numbers separated by commas", param, ctx)
 
 
-@click.command("bench", cls=LabCommand, context_settings=CONTEXT)
+@click.command("bench", cls=LabCommand)
 @click.argument("scenario", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "--server", "sources", multiple=True, metavar="NAME=URL|COMMAND", help="A server to measure (repeatable). [Paddock]"
-)
-@click.option("--load", "chosen", multiple=True, metavar="NAME", help="Of the scenario's loads only this (repeatable).")
-@click.option("--concurrency", type=_Numbers(int), help="Clients that ask again when they are answered. [4]")
-@click.option("--rate", type=_Numbers(float), help="Conversations begun in a second, at random moments, instead.")
-@click.option("--requests", type=int, metavar="N", help="How many in all. [32]")
-@click.option("--requests-per-client", type=int, metavar="N", help="Of each client, instead.")
-@click.option("--duration", type=float, metavar="SECONDS", help="In which requests are begun, instead.")
+@servers_option
+@click.option("--load", "chosen", multiple=True, metavar="NAME", help="Only this load of the scenario (repeatable).")
+@click.option("--concurrency", type=_Numbers(int), help="Clients; each sends its next request after an answer. [4]")
+@click.option("--rate", type=_Numbers(float), help="Instead: conversations started per second, at random times.")
+@click.option("--requests", type=int, metavar="N", help="Requests in total. [32]")
+@click.option("--requests-per-client", type=int, metavar="N", help="Instead: requests of each client.")
+@click.option("--duration", type=float, metavar="SECONDS", help="Instead: how long requests are started.")
 @click.option("--prompt", metavar="LENGTH", help="Tokens of a prompt. [256]")
 @click.option("--output", metavar="LENGTH", help="Tokens of an answer. [128]")
 @click.option(
     "--conversations",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
-    help="What is said: JSON lines with `messages`, or ShareGPT's shape. [texts made up]",
+    help="Conversations: JSON lines with `messages`, or the ShareGPT format. [synthetic texts]",
 )
-@click.option("--shared-prefix", type=int, metavar="TOKENS", help="Of a system text that many have in common. [0]")
-@click.option("--shared-share", type=float, metavar="SHARE", help="Of the conversations, those that have it. [1]")
-@click.option("--turns", type=int, metavar="N", help="Of a conversation. [1]")
-@click.option("--turn-prompt", metavar="LENGTH", help="Tokens of what is said in later turns. [12]")
-@click.option("--interleaved", is_flag=True, default=None, help="All first turns come before any second one.")
-@click.option("--cancel-share", type=float, metavar="SHARE", help="Of clients that leave in mid-answer. [0]")
-@click.option("--interference", type=int, metavar="TOKENS", help="Of long prompts that come in between. [0: none]")
-@click.option("--interference-every", type=float, metavar="SECONDS", help="More of them come so often. [once only]")
-@click.option("--warm-up", type=int, metavar="N", help="Short requests before each load, which do not count. [1]")
+@click.option("--shared-prefix", type=int, metavar="TOKENS", help="Length of a shared system prompt. [0]")
+@click.option("--shared-share", type=float, metavar="SHARE", help="Share of conversations with that prompt. [1]")
+@click.option("--turns", type=int, metavar="N", help="Turns of a conversation. [1]")
+@click.option("--turn-prompt", metavar="LENGTH", help="Tokens of the user message in later turns. [12]")
+@click.option("--interleaved", is_flag=True, default=None, help="Send all first turns before any second turn.")
+@click.option(
+    "--cancel-share", type=float, metavar="SHARE", help="Share of clients that disconnect during the answer. [0]"
+)
+@click.option("--interference", type=int, metavar="TOKENS", help="Length of long prompts sent in between. [0: none]")
+@click.option(
+    "--interference-every", type=float, metavar="SECONDS", help="Send more of them at this interval. [only once]"
+)
+@click.option("--warm-up", type=int, metavar="N", help="Short requests before each load; not counted. [1]")
 @click.option(
     "--probe",
     "probes",
     multiple=True,
     type=click.Choice(list(PROBES)),
-    help="Measure this too, or without flags of a load instead (repeatable).",
+    help="A further measurement (repeatable). Without flags of a load, only this is measured.",
 )
 @click.option("--other-key", default="", metavar="KEY", help="A second API key, for --probe fairness.")
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(1))
 @click.option("--temperature", default=0.0, show_default=True, type=click.FloatRange(0))
-@click.option("--ignore-eos/--no-ignore-eos", default=True, show_default=True, help="So that answers are that long.")
+@click.option(
+    "--ignore-eos/--no-ignore-eos", default=True, show_default=True, help="Keeps answers at the requested length."
+)
 @click.option(
     "--scale",
     default=1.0,
     show_default=True,
     type=click.FloatRange(0, min_open=True),
-    help="All lengths times this, to try things out.",
+    help="Multiply all lengths by this, for a quick trial.",
 )
-@click.option("--seed", type=int, help="Of texts, moments and order. [another in each run]")
+@click.option("--seed", type=int, help="Seed of texts, arrival times and order. [random]")
 @common_options
 def command(
     scenario: Path | None, sources: tuple[str, ...], chosen: tuple[str, ...], probes: tuple[str, ...],
@@ -100,13 +102,13 @@ def command(
     model: Path | None, model_name: str, api_key: str, start_timeout: float, timeout: float, out: Path | None,
     **given: Any,
 ) -> None:  # fmt: skip
-    """Put one or more servers under the same loads, in turn, and compare them.
+    """Put one or more servers under the same loads, one after another, and compare them.
 
     SCENARIO is a file of several loads (docs/guides/experiments.md); flags apply to all of them. LENGTH is 512,
     uniform:100-800 or lognormal:400,0.6. Several values of --concurrency or --rate give a curve.
 
-    COMMAND may use {python}, {model} and {port}, and must listen on 127.0.0.1:{port}. The others are compared with the
-    server that is named first. Ctrl-C ends it early, and what there is becomes the report.
+    COMMAND may use {python}, {model} and {port}, and must listen on 127.0.0.1:{port}. The other servers are compared
+    with the first one. Ctrl-C ends the run early; the report then has the measurements so far.
     """
     if "fairness" in probes and not other_key:
         raise click.UsageError("--probe fairness needs two keys: --api-key and --other-key")
@@ -116,22 +118,22 @@ def command(
     entered = entrants(sources or (f"{_PADDOCK} -m {{model}}" if model else _PADDOCK,), "server")
     check(entered, model)
     seed = random.randrange(2**31) if seed is None else seed
-    wanted, interrupted = list(points(loads)), False
-    with ExitStack() as stack, Recording(new_folder(out, "bench"), "Servers under load", _QUESTION) as recording:
+    wanted = list(points(loads))
+    with ExitStack() as stack, new_run(out, "bench", "Servers under load", _QUESTION) as run:
         targets = []
         for entrant in entered:
             server = start(stack, entrant, model=model, seconds=start_timeout, api_key=api_key)
-            meeting = meet(server, model=model_name, temperature=temperature, ignore_eos=ignore_eos)
+            connecting = connect(server, model=model_name, temperature=temperature, ignore_eos=ignore_eos)
             try:
-                targets.append(asyncio.run(asyncio.wait_for(meeting, timeout)))
+                targets.append(asyncio.run(asyncio.wait_for(connecting, timeout)))
             except (ChatFailed, OSError) as failure:
                 why = str(failure) or type(failure).__name__
-                raise click.ClickException(f"{server.name} cannot chat: {why}") from failure
+                raise click.ClickException(f"{server.name} does not answer a chat request: {why}") from failure
         experiment = Experiment(
             targets,
             wanted,
-            recording,
-            partial(_copied, model=model, seconds=start_timeout, api_key=api_key),
+            run.recording,
+            partial(_another_process, model=model, seconds=start_timeout, api_key=api_key),
             seed,
             words_per_token(target.count_tokens for target in targets),
             scale,
@@ -140,11 +142,8 @@ def command(
             probes,
             other_key,
         )
-        try:
-            with progress(rounds * (len(wanted) + len(probes)) * len(targets)) as advance:
-                experiment.run(rounds, advance)
-        except KeyboardInterrupt:
-            interrupted = True
+        with run.measuring(rounds * (len(wanted) + len(probes)) * len(targets)) as advance:
+            experiment.run(rounds, advance)
         names = [target.name for target in targets]
         found = findings(experiment.requests, experiment.spans, rows_of(wanted), names) if wanted else Findings()
         if experiment.results:
@@ -156,12 +155,8 @@ def command(
         if scale != 1:
             found.notes.append(f"All lengths were multiplied by {scale:g}.")
         servers = {target.name: target.about for target in targets}
-        given_or_usual = {name: value for name, value in flags().items() if value is not None}
-        shown = {**given_or_usual, "seed": seed, **_described(wanted)}
-        page = recording.finish(found, partial=interrupted, servers=servers, flags=shown)
-    tell(found, page, interrupted=interrupted)
-    answered = {*(span.place.server for span in experiment.spans), *(each.server for each in experiment.results)}
-    sys.exit(INTERRUPTED if interrupted else len(answered) < len(targets))
+        answered = {*(span.place.server for span in experiment.spans), *(each.server for each in experiment.results)}
+        run.end(found, servers=servers, failed=len(answered) < len(targets), flags={"seed": seed, **_described(wanted)})
 
 
 def _loads(scenario: Path | None, given: dict[str, Any], chosen: Sequence[str]) -> dict[str, Load]:
@@ -182,24 +177,24 @@ def _recorded(loads: Iterable[Load]) -> dict[str, list[Recorded]]:
 
 
 @contextmanager
-def _copied(target: Target, *, model: Path | None, seconds: float, api_key: str) -> Iterator[Target]:
+def _another_process(target: Target, *, model: Path | None, seconds: float, api_key: str) -> Iterator[Target]:
     """Another process of the same server."""
     with running(target.server.entrant, {"model": str(model)}, seconds, api_key) as server:
         yield replace(target, server=server)
 
 
 def _memory(targets: Sequence[Target]) -> list[Table]:
-    """Of the servers that were started here."""
+    """Memory of the servers that were started here."""
     rows: list[tuple[Cell, ...]] = []
     for target in targets:
         if resident := [each / 2**20 for each in resident_bytes(target.server)]:
             rows.append((target.name, sum(resident), max(resident)))
     columns = ("server", "all processes (MiB)", "the largest (MiB)")
-    return [Table("Resident memory in the end", columns, rows)] if rows else []
+    return [Table("Resident memory at the end", columns, rows)] if rows else []
 
 
 def _described(wanted: Sequence[tuple[str, Point]]) -> dict[str, str]:
-    """Each load with all of its keys, so that the page stands for itself."""
+    """Each load with all of its keys, for the report."""
     return {
         f"load {name}": ", ".join(
             f"{key} {getattr(load, key)}"

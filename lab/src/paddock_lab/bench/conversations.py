@@ -1,4 +1,4 @@
-"""What the clients of a load say: texts made up, or conversations from a file. Nobody is asked anything here."""
+"""The conversations of a load: synthetic texts, or conversations from a file. Sends no requests."""
 
 from __future__ import annotations
 
@@ -13,94 +13,94 @@ from paddock_lab.bench.loads import Load
 from paddock_lab.words import Message, user, words
 
 _ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bing": "assistant", "bard": "assistant"}
-"""As files in ShareGPT's shape call them."""
+"""Role names in the ShareGPT format."""
 
 
 @dataclass(frozen=True)
 class Turn:
-    said: Message
+    message: Message
     output: int
-    """Tokens of the answer that is asked for."""
+    """`max_tokens` of the request."""
     leave_after: int | None = None
-    """The client goes away after so many tokens."""
+    """The client disconnects after this many tokens."""
 
 
 @dataclass(frozen=True)
 class Conversation:
     opening: tuple[Message, ...]
-    """What stands before the first turn."""
+    """Messages before the first turn."""
     turns: tuple[Turn, ...]
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A conversation from a file; its answers are left out, since each server gives its own."""
+    """A conversation from a file, without the answers."""
 
     opening: tuple[Message, ...]
-    said: tuple[Message, ...]
+    user_messages: tuple[Message, ...]
 
 
 class Writer:
     """Texts for one load on one server in one round.
 
-    What is drawn from `chance` is the same for every server; `tags` make the beginning of each text one that the server
-    has not seen. `scale` shortens everything, to try things out.
+    Values drawn from `rng` are the same for every server. `tags` draws the first words of each text, so that the text
+    is not in the server's cache. `scale` multiplies all lengths.
     """
 
     def __init__(
-        self, load: Load, *, chance: random.Random, tags: random.Random, words_per_token: float, scale: float
+        self, load: Load, *, rng: random.Random, tags: random.Random, words_per_token: float, scale: float
     ) -> None:
-        self._load, self._chance, self._tags = load, chance, tags
+        self._load, self._rng, self._tags = load, rng, tags
         self._words_per_token, self._scale = words_per_token, scale
 
     def conversations(self, recorded: Sequence[Recorded] = ()) -> Iterator[Conversation]:
-        """Without end; those of a file in random order, and once more from the beginning when all were taken."""
-        load, chance = self._load, self._chance
+        """Endless. Conversations of a file come in random order, again and again."""
+        load, rng = self._load, self._rng
         shared: tuple[Message, ...] = ()
         if load.shared_prefix:
             shared = ({"role": "system", "content": self._text(round(load.shared_prefix * self._scale))},)
         while True:
-            for one in chance.sample(recorded, len(recorded)) if recorded else [self._made_up()]:
-                begins_shared = shared and chance.random() < load.shared_share
+            for one in rng.sample(recorded, len(recorded)) if recorded else [self._synthetic()]:
+                begins_shared = shared and rng.random() < load.shared_share
                 opening = (*shared, *one.opening) if begins_shared else one.opening
-                yield Conversation(opening, tuple(self._turn(said) for said in one.said[: load.turns]))
+                yield Conversation(opening, tuple(self._turn(message) for message in one.user_messages[: load.turns]))
 
     def long_prompts(self) -> Iterator[Conversation]:
-        """What interferes with the others."""
+        """The long prompts of the interference."""
         while True:
-            said = user(self._text(max(1, round(self._load.interference * self._scale))))
-            yield Conversation((), (Turn(said, self._load.interference_output),))
+            message = user(self._text(max(1, round(self._load.interference * self._scale))))
+            yield Conversation((), (Turn(message, self._load.interference_output),))
 
     def short(self) -> Conversation:
         return Conversation((), (Turn(user(self._text(1)), 2),))
 
-    def _made_up(self) -> Recorded:
+    def _synthetic(self) -> Recorded:
         lengths = [self._load.prompt, *([self._load.turn_prompt] * (self._load.turns - 1))]
-        said = (user(self._text(length.draw(self._chance, self._scale))) for length in lengths)
-        return Recorded((), tuple(said))
+        messages = (user(self._text(length.draw(self._rng, self._scale))) for length in lengths)
+        return Recorded((), tuple(messages))
 
-    def _turn(self, said: Message) -> Turn:
-        output = self._load.output.draw(self._chance, self._scale)
-        leaves = self._chance.random() < self._load.cancel_share
-        return Turn(said, output, self._chance.randint(1, max(1, output - 1)) if leaves else None)
+    def _turn(self, message: Message) -> Turn:
+        output = self._load.output.draw(self._rng, self._scale)
+        leaves = self._rng.random() < self._load.cancel_share
+        return Turn(message, output, self._rng.randint(1, max(1, output - 1)) if leaves else None)
 
     def _text(self, tokens: int) -> str:
-        return words(max(1, round(tokens * self._words_per_token)), tag=self._tags, rest=self._chance)
+        return words(max(1, round(tokens * self._words_per_token)), tag=self._tags, rest=self._rng)
 
 
 def from_file(path: Path) -> list[Recorded]:
     """JSON lines, or one JSON array, of objects with `messages` (`role`, `content`) or ShareGPT's `conversations`
-    (`from`, `value`). Raises ValueError, which says what is wrong with which of them.
+    (`from`, `value`). Raises ValueError that names the line or conversation.
     """
     text = path.read_text("utf-8")
     if text.lstrip().startswith("["):
         found = json.loads(text)
     else:
         found = [_line(line, number) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-    recorded = [_recorded(said, number) for number, said in enumerate(found, 1)]
-    kept = [one for one in recorded if one.said]
+    recorded = [_recorded(content, number) for number, content in enumerate(found, 1)]
+    kept = [one for one in recorded if one.user_messages]
     if not kept:
-        raise ValueError("nobody says anything in it")
+        raise ValueError("it has no user message")
     return kept
 
 
@@ -108,20 +108,20 @@ def _line(line: str, number: int) -> Any:
     try:
         return json.loads(line)
     except ValueError as problem:
-        raise ValueError(f"line {number} is no JSON: {problem}") from None
+        raise ValueError(f"line {number} is not JSON: {problem}") from None
 
 
-def _recorded(said: Any, number: int) -> Recorded:
+def _recorded(content: Any, number: int) -> Recorded:
     try:
-        if "messages" in said:
-            messages = [(each["role"], each["content"]) for each in said["messages"]]
+        if "messages" in content:
+            messages = [(each["role"], each["content"]) for each in content["messages"]]
         else:
-            messages = [(_ROLES.get(each["from"], each["from"]), each["value"]) for each in said["conversations"]]
+            messages = [(_ROLES.get(each["from"], each["from"]), each["value"]) for each in content["conversations"]]
     except (KeyError, TypeError) as problem:
         raise ValueError(
-            f"conversation {number} has neither `messages` nor `conversations` as they are: {problem!r}"
+            f"conversation {number} has neither valid `messages` nor valid `conversations`: {problem!r}"
         ) from None
     if not all(isinstance(content, str) for _, content in messages):
-        raise ValueError(f"conversation {number}: every message has a text as its content")
+        raise ValueError(f"conversation {number}: the content of every message must be a text")
     opening = tuple({"role": role, "content": text} for role, text in messages if role == "system")
     return Recorded(opening, tuple(user(text) for role, text in messages if role == "user"))

@@ -1,4 +1,4 @@
-"""The pictures of a run."""
+"""The charts of a run."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from paddock_lab.bench.experiment import Row
 from paddock_lab.bench.loads import Figure
 from paddock_lab.bench.samples import MEASURES, Samples
-from paddock_lab.bench.window import Heard
+from paddock_lab.bench.window import RequestResult
 from paddock_lab.report import Picture
 from paddock_lab.report.pictures import distributions, lines, timelines
 from paddock_lab.statistics import median
 
 _OVER_LOAD: Mapping[Figure, str] = {"first token": "ttft", "tokens/s": "tokens"}
-"""What curves show, and what their files are called."""
+"""The figures of the curves, and their file names."""
 
 
 def pictures(samples: Samples, rows: Sequence[Row], servers: Sequence[str]) -> list[Picture]:
@@ -25,20 +25,20 @@ def pictures(samples: Samples, rows: Sequence[Row], servers: Sequence[str]) -> l
     }
     if not by_load:
         return []
-    title = "Time to the first token: every request, its median and the middle half"
+    title = "Time to the first token: every request, median and quartiles"
     drawn = [Picture("ttft", title, distributions(by_load, "time to the first token (ms)"))]
     return [*drawn, *_curves(samples, rows, servers), *_timelines(samples, rows, servers)]
 
 
 def _curves(samples: Samples, rows: Sequence[Row], servers: Sequence[str]) -> list[Picture]:
-    """Of loads that were tried at several strengths."""
+    """Curves of loads with several numbers of clients or rates."""
     drawn = []
     for load in dict.fromkeys(row.load for row in rows):
         of_load = [row for row in rows if row.load == load]
         strengths = {row.label: float(row.point.clients or row.point.rate or 0) for row in of_load}
         if len(set(strengths.values())) < 2:
             continue
-        x_label = "clients at once" if of_load[0].point.clients else "requests begun in a second"
+        x_label = "concurrent clients" if of_load[0].point.clients else "requests started per second"
         for figure, short in _OVER_LOAD.items():
             series = {
                 f"{server} {name}".strip(): points
@@ -59,7 +59,7 @@ def _curve(samples: Samples, rows: Sequence[Row], server: str, figure: Figure) -
 
 
 def _timelines(samples: Samples, rows: Sequence[Row], servers: Sequence[str]) -> list[Picture]:
-    """Of the loads with long prompts that interfere; of the one with the longest stall, where none has any."""
+    """Timelines of loads with interference; without any, of the load with the longest stall."""
     worst = {
         row.label: {server: stream for server in servers if (stream := _most_stalled(samples, row.label, server))}
         for row in rows
@@ -70,20 +70,20 @@ def _timelines(samples: Samples, rows: Sequence[Row], servers: Sequence[str]) ->
     return [
         Picture(
             f"{_file_name(label)}-timeline",
-            f"{label}: when the tokens of a stream came; of each server the stream with the longest stall",
+            f"{label}: arrival of tokens, in the stream with the longest stall of each server",
             timelines({server: one.times for server, one in worst[label].items()}),
         )
         for label in disturbed
     ]
 
 
-def _most_stalled(samples: Samples, label: str, server: str) -> Heard | None:
+def _most_stalled(samples: Samples, label: str, server: str) -> RequestResult | None:
     streams = [one for one in samples.requests(label, server, "first", "later") if len(one.times) > 1]
     return max(streams, key=_stall, default=None)
 
 
-def _stall(heard: Heard) -> float:
-    return heard.longest_stall or 0.0
+def _stall(result: RequestResult) -> float:
+    return result.longest_stall or 0.0
 
 
 def _file_name(label: str) -> str:

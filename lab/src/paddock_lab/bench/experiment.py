@@ -1,4 +1,4 @@
-"""One run: every load on every server, round by round, in an order that favours none."""
+"""One run: every load on every server in each round, in random order of the servers."""
 
 from __future__ import annotations
 
@@ -13,54 +13,54 @@ from paddock_lab.bench.conversations import Conversation, Recorded, Writer
 from paddock_lab.bench.lengths import poisson
 from paddock_lab.bench.loads import Point
 from paddock_lab.bench.probes import PROBES, Measured, Result, Session
-from paddock_lab.bench.targets import Target
-from paddock_lab.bench.window import Heard, Window
+from paddock_lab.bench.window import RequestResult, Window
 from paddock_lab.client import ChatFailed
 from paddock_lab.clock import Clock, doubts
 from paddock_lab.progress import Advance
 from paddock_lab.report import Recording
 from paddock_lab.servers import StartFailed
+from paddock_lab.targets import Target
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a number belongs."""
+    """The round, load and server of a measurement."""
 
     round: int
     load: str
-    """With the point of its curve and the pass, where it has any."""
+    """With the point of its curve and the pass, if it has any."""
     server: str
 
 
 @dataclass(frozen=True)
-class Seen:
+class Sample:
     place: Place
-    heard: Heard
+    result: RequestResult
 
 
 @dataclass(frozen=True)
 class Span:
-    """A load on a server in a round, when all of it is done. What interferes is not counted."""
+    """A load on a server in one round, as a whole and without the interference."""
 
     place: Place
     seconds: float
     """From the first request to the end of the last answer."""
     requests: int
-    """That were answered."""
+    """Answered requests."""
     tokens: int
     client_share: float
-    """Of a core, that the client took."""
+    """Part of a core that the client used."""
     other_share: float | None
-    """Of a core, that neither client nor server took; None where the server's processes are not ours to look at."""
+    """Part of a core that other processes used; None for a server at a URL."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What is measured under one name."""
+    """A row of the tables: one pass of one point of a load."""
 
     label: str
     load: str
-    """That it is a point of."""
+    """The name of the load in the scenario."""
     point: Point
     pass_name: str
 
@@ -75,7 +75,7 @@ def rows_of(points: Sequence[tuple[str, Point]]) -> list[Row]:
 
 @dataclass(frozen=True)
 class _Clients:
-    """Of one process: what they say, and when they come."""
+    """The conversations and arrival times of the clients of one process."""
 
     writer: Writer
     conversations: Iterator[Conversation]
@@ -88,21 +88,21 @@ class Experiment:
     points: Sequence[tuple[str, Point]]
     recording: Recording
     copy: Callable[[Target], AbstractContextManager[Target]]
-    """Another process of the same server, which ends with the context."""
+    """Starts another process of the same server."""
     seed: int
     words_per_token: float
     scale: float
     seconds: float
-    """For one request."""
+    """The timeout of one request."""
     recorded: Mapping[str, Sequence[Recorded]] = field(default_factory=dict)
-    """Conversations by the file that a load names."""
+    """Conversations by file name."""
     probes: Sequence[str] = ()
     other_key: str = ""
     """The second API key, for the probe `fairness`."""
-    requests: list[Seen] = field(default_factory=list)
+    requests: list[Sample] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
-    """Of the probes."""
+    """Results of the probes."""
     notes: list[str] = field(default_factory=list)
 
     def run(self, rounds: int, advance: Advance) -> None:
@@ -112,7 +112,7 @@ class Experiment:
                 for target in order.sample(self.targets, len(self.targets)):
                     with ExitStack() as stack:
                         if targets := self._copies(stack, target, point):
-                            asyncio.run(self._put_under(load, point, targets, number))
+                            asyncio.run(self._run_load(load, point, targets, number))
                     advance(f"round {number + 1}: {point.label} on {target.name}")
             for probe in self.probes:
                 for target in order.sample(self.targets, len(self.targets)):
@@ -128,7 +128,7 @@ class Experiment:
             async with asyncio.timeout(self.seconds):
                 measured = await PROBES[probe](session)
         except* (ChatFailed, OSError) as failures:
-            failure = next(_single(failures))
+            failure = next(_leaves(failures))
             self.notes.append(f"{probe} on {target.name} failed: {type(failure).__name__} {failure}")
         client, others = Clock.read([target.server]).shares_since(before)
         shares = doubts(client, others if target.server.process else 0.0)
@@ -140,22 +140,22 @@ class Experiment:
             )
 
     def _copies(self, stack: ExitStack, target: Target, point: Point) -> list[Target]:
-        """The server and as many more as the load wants of it; none where they are not to be had."""
+        """The server and its additional processes; empty if they cannot be started."""
         more = point.load.copies - 1
         try:
             if more and target.server.entrant.is_url:
                 raise StartFailed("a server at a URL cannot be started again")
             return [target, *(stack.enter_context(self.copy(target)) for _ in range(more))]
         except StartFailed as failure:
-            self.notes.append(f"{point.label} on {target.name} was left out: {failure}")
+            self.notes.append(f"{point.label} on {target.name} was skipped: {failure}")
             return []
 
-    async def _put_under(self, load: str, point: Point, targets: Sequence[Target], number: int) -> None:
+    async def _run_load(self, load: str, point: Point, targets: Sequence[Target], number: int) -> None:
         servers = [target.server for target in targets]
         clients = [self._clients(point, target, number, copy) for copy, target in enumerate(targets)]
         for at, row in enumerate(rows_of([(load, point)])):
-            place, heard = Place(number, row.label, targets[0].name), list[Heard]()
-            windows = [Window(point, target, self.seconds, self._noting(place, heard)) for target in targets]
+            place, results = Place(number, row.label, targets[0].name), list[RequestResult]()
+            windows = [Window(point, target, self.seconds, self._recorder(place, results)) for target in targets]
             if at == 0:
                 for window, each in zip(windows, clients, strict=True):
                     await window.warm_up(each.writer.short() for _ in range(point.load.warm_up))
@@ -164,30 +164,30 @@ class Experiment:
                 for window, each in zip(windows, clients, strict=True):
                     group.create_task(window.run(each.conversations, each.writer.long_prompts(), each.arrivals))
             client, others = Clock.read(servers).shares_since(before)
-            self._end(place, heard, client, others if servers[0].process else None)
+            self._record_span(place, results, client, others if servers[0].process else None)
 
     def _clients(self, point: Point, target: Target, number: int, copy: int) -> _Clients:
-        what = f"{self.seed} {point.label} {number} {copy}"
+        seed = f"{self.seed} {point.label} {number} {copy}"
         writer = Writer(
             point.load,
-            chance=random.Random(what),
-            tags=random.Random(f"{what} {target.name}"),
+            rng=random.Random(seed),
+            tags=random.Random(f"{seed} {target.name}"),
             words_per_token=self.words_per_token,
             scale=self.scale,
         )
         conversations = writer.conversations(self.recorded.get(point.load.conversations or "", ()))
-        return _Clients(writer, conversations, poisson(point.rate or 1.0, random.Random(f"{what} arrivals")))
+        return _Clients(writer, conversations, poisson(point.rate or 1.0, random.Random(f"{seed} arrivals")))
 
-    def _noting(self, place: Place, heard: list[Heard]) -> Callable[[Heard], None]:
-        def note(one: Heard) -> None:
-            heard.append(one)
-            self.requests.append(Seen(place, one))
-            self.recording.add({"record": "request", **asdict(place), **_plain(one, self._begun)})
+    def _recorder(self, place: Place, results: list[RequestResult]) -> Callable[[RequestResult], None]:
+        def record(one: RequestResult) -> None:
+            results.append(one)
+            self.requests.append(Sample(place, one))
+            self.recording.add({"record": "request", **asdict(place), **_as_json(one, self._begun)})
 
-        return note
+        return record
 
-    def _end(self, place: Place, heard: Sequence[Heard], client: float, others: float | None) -> None:
-        answered = [one for one in heard if one.kind in ("first", "later") and not one.error]
+    def _record_span(self, place: Place, results: Sequence[RequestResult], client: float, others: float | None) -> None:
+        answered = [one for one in results if one.kind in ("first", "later") and not one.error]
         if not answered:
             return
         seconds = max(one.done for one in answered) - min(one.sent for one in answered)
@@ -198,14 +198,14 @@ class Experiment:
         )
 
 
-def _single(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
+def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
     for failure in group.exceptions:
         if isinstance(failure, BaseExceptionGroup):
-            yield from _single(failure)
+            yield from _leaves(failure)
         else:
             yield failure
 
 
-def _plain(heard: Heard, begun: float) -> dict[str, object]:
-    """Moments since the run began."""
-    return {**asdict(heard), "sent": round(heard.sent - begun, 6), "done": round(heard.done - begun, 6)}
+def _as_json(result: RequestResult, begun: float) -> dict[str, object]:
+    """Times are relative to the start of the run."""
+    return {**asdict(result), "sent": round(result.sent - begun, 6), "done": round(result.done - begun, 6)}

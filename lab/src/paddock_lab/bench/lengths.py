@@ -1,4 +1,4 @@
-"""How long prompts and answers are, and when requests come. All is drawn from the chance that is given."""
+"""Random lengths of prompts and answers, and arrival times of requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LOGNORMAL = re.compile(r"lognormal:(\d+(?:\.\d+)?),(\d+(?:\.\d+)?)")
 
 
 class Length:
-    """Of a text, in tokens: `512`, `uniform:100-800`, or `lognormal:400,0.6` (the median, and sigma)."""
+    """A length in tokens: `512`, `uniform:100-800`, or `lognormal:400,0.6` (median and sigma)."""
 
     def __init__(self, written: int | str) -> None:
         self.written = str(written).replace(" ", "")
@@ -25,21 +25,21 @@ class Length:
             self._least = self._most = float(found[1])
             self._sigma = float(found[2])
         else:
-            raise ValueError(f"{written!r} is no length such as 512, uniform:100-800 or lognormal:400,0.6")
+            raise ValueError(f"{written!r} is not a length such as 512, uniform:100-800 or lognormal:400,0.6")
         if not 1 <= self._least <= self._most:
-            raise ValueError(f"{written!r}: a length is at least 1, and its range goes up")
+            raise ValueError(f"{written!r}: a length is at least 1, and the end of a range is not less than its start")
 
     def __str__(self) -> str:
         return self.written
 
-    def draw(self, chance: random.Random, scale: float = 1.0) -> int:
-        drawn = chance.uniform(self._least, self._most) * math.exp(self._sigma * chance.gauss())
+    def draw(self, rng: random.Random, scale: float = 1.0) -> int:
+        drawn = rng.uniform(self._least, self._most) * math.exp(self._sigma * rng.gauss())
         return max(1, round(drawn * scale))
 
 
-def poisson(rate: float, chance: random.Random) -> Iterator[float]:
-    """Moments in seconds, without end: so many in a second on average, each whenever it likes."""
-    moment = 0.0
+def poisson(rate: float, rng: random.Random) -> Iterator[float]:
+    """Endless arrival times in seconds of a Poisson process with `rate` arrivals per second."""
+    time = 0.0
     while True:
-        moment += chance.expovariate(rate)
-        yield moment
+        time += rng.expovariate(rate)
+        yield time

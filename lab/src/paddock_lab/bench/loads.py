@@ -1,4 +1,4 @@
-"""What a load is, as a scenario file and the command line describe it."""
+"""Loads, as described by a scenario file and the command line."""
 
 from __future__ import annotations
 
@@ -27,78 +27,78 @@ Figure = Literal[
 ]
 
 _ALTERNATIVES = ({"concurrency", "rate"}, {"requests", "requests_per_client", "duration"})
-_USUAL: Mapping[str, Any] = {"concurrency": 4, "requests": 32}
+_DEFAULTS: Mapping[str, Any] = {"concurrency": 4, "requests": 32}
 
 
 class BadScenario(ValueError):
-    """A scenario that cannot be run; the message names the key."""
+    """An invalid scenario. The message names the key."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A load. Several numbers of clients, or several rates, make a curve."""
+    """A load. Several values of `concurrency` or `rate` make a curve."""
 
     concurrency: Count | list[Count] | None = None
-    """Clients, each of which sends its next request when the last one is answered."""
+    """Number of clients. Each sends its next request when the previous one is answered (closed loop)."""
     rate: Positive | list[Positive] | None = None
-    """Conversations that begin in a second, however long the others take."""
+    """Conversations started per second, at random times (open loop)."""
     requests: Count | None = None
     requests_per_client: Count | None = None
     duration: Positive | None = None
-    """Seconds in which requests are begun. Those under way are waited for."""
+    """Seconds in which requests are started. Running requests then finish."""
     prompt: Length = Length(256)
     output: Length = Length(128)
     conversations: str | None = None
-    """A file of them, instead of texts made up."""
+    """A file of conversations, instead of synthetic texts."""
     shared_prefix: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Tokens of a system text that requests have in common, which is new to a server each time."""
+    """Tokens of a system prompt that requests share. It is new in each run of the load."""
     shared_share: Share = 1.0
-    """Of the conversations, those that begin with it."""
+    """The share of conversations that begin with the shared prefix."""
     turns: Count = 1
-    """Of a conversation; each is a request."""
+    """Turns of a conversation. Each is a request."""
     turn_prompt: Length = Length(12)
-    """What is said in a turn after the first."""
+    """Tokens of the user message in turns after the first."""
     interleaved: bool = False
-    """All conversations have their first turn before any has its second."""
+    """All first turns are sent before any second turn."""
     passes: Annotated[list[str], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: [""])
-    """The load comes once for each name, with the same shared prefix: `["cold", "warm"]`."""
+    """The load runs once for each name, with the same shared prefix: `["cold", "warm"]`."""
     cancel_share: Share = 0.0
-    """Of the requests, those whose client leaves in the middle of the answer."""
+    """The share of requests whose client disconnects during the answer."""
     interference: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """Tokens of long prompts that come while the answers of the others are being written."""
+    """Tokens of long prompts that are sent while other answers are streamed."""
     interference_at_once: Count = 1
     interference_after: Count = 20
-    """The first of them come when as many streams as there are clients have so many tokens."""
+    """The first long prompts are sent when as many streams as there are clients have this many tokens."""
     interference_every: Positive | None = None
-    """Seconds from the answers to these until more come. None: they come once."""
+    """Seconds between the answers to these prompts and the next ones. None: they are sent once."""
     interference_output: Count = 8
     copies: Count = 1
-    """Processes of the server, each of which has all of this load at the same time."""
+    """Processes of the server. Each gets the whole load at the same time."""
     against: str | None = None
-    """Another load: the summary tells how many of its tokens per second are left in this one."""
+    """Another load: the summary shows the tokens per second of this load relative to it."""
     warm_up: Annotated[int, msgspec.Meta(ge=0)] = 1
-    """Short requests that come before, one after another, and do not count."""
+    """Short requests before the load, one after another. They are not counted."""
     shows: list[Figure] = []
-    """The figures that the load is for, which the summary compares."""
+    """The figures that the load is made for. The summary compares them."""
 
     def __post_init__(self) -> None:
         for names in _ALTERNATIVES:
             if sum(getattr(self, name) is not None for name in names) != 1:
-                raise ValueError(f"it has exactly one of {', '.join(sorted(names))}")
+                raise ValueError(f"exactly one of {', '.join(sorted(names))} is required")
         if self.rate is not None and self.requests_per_client is not None:
-            raise ValueError("requests_per_client goes with concurrency only")
+            raise ValueError("requests_per_client requires concurrency")
         if self.interleaved and (self.rate is not None or self.duration is not None):
-            raise ValueError("interleaved goes with concurrency and a number of requests only")
+            raise ValueError("interleaved requires concurrency and a number of requests")
         if not (self.concurrency or self.rate):
             raise ValueError("concurrency or rate is an empty list")
         for name in ("concurrency", "rate", "passes"):
-            several = _several(getattr(self, name))
+            several = _as_list(getattr(self, name))
             if len(set(several)) < len(several):
-                raise ValueError(f"{name} has something twice")
+                raise ValueError(f"{name} has a repeated value")
 
 
 @dataclass(frozen=True)
 class Point:
-    """One of the loads of a curve: what is measured at a time."""
+    """One point of a curve: a load with one number of clients or one rate."""
 
     load: Load
     label: str
@@ -107,7 +107,7 @@ class Point:
 
     @property
     def requests(self) -> int | None:
-        """None where time is the limit."""
+        """None if the load is limited by time."""
         if self.load.requests_per_client is not None:
             return self.load.requests_per_client * (self.clients or 1)
         return self.load.requests
@@ -122,9 +122,9 @@ class Point:
 
 
 def points(loads: Mapping[str, Load]) -> Iterator[tuple[str, Point]]:
-    """With the name of the load that each is of."""
+    """All points, each with the name of its load."""
     for name, load in loads.items():
-        clients, rates = _several(load.concurrency), _several(load.rate)
+        clients, rates = _as_list(load.concurrency), _as_list(load.rate)
         curve = len(clients) + len(rates) > 1
         for count in clients:
             yield name, Point(load, f"{name}, {count} at once" if curve else name, count, None)
@@ -133,7 +133,7 @@ def points(loads: Mapping[str, Load]) -> Iterator[tuple[str, Point]]:
 
 
 def read(path: Path | None, flags: Mapping[str, Any], chosen: Sequence[str] = ()) -> dict[str, Load]:
-    """The loads of a file, or the usual one; flags replace what the file says, in every load."""
+    """The loads of a file, or the default load. Flags replace values of the file in every load."""
     tables: dict[str, dict[str, Any]] = {"load": {}}
     if path:
         try:
@@ -141,7 +141,7 @@ def read(path: Path | None, flags: Mapping[str, Any], chosen: Sequence[str] = ()
         except (OSError, ValueError) as problem:
             raise BadScenario(f"{path}: {problem}") from problem
     if unknown := [name for name in chosen if name not in tables]:
-        raise BadScenario(f"there is no load {unknown[0]!r}; there are {', '.join(tables)}")
+        raise BadScenario(f"unknown load {unknown[0]!r}; the loads are {', '.join(tables)}")
     found = {}
     for name in chosen or tables:
         try:
@@ -150,9 +150,13 @@ def read(path: Path | None, flags: Mapping[str, Any], chosen: Sequence[str] = ()
             where = f"{path}: load.{name}" if path else "load"
             raise BadScenario(f"{where}: {str(problem).replace('`$.', '`')}") from problem
         if (other := found[name].against) is not None and other not in tables:
-            raise BadScenario(f"{path}: load.{name}: `against` names {other!r}; there are {', '.join(tables)}")
+            raise BadScenario(
+                f"{path}: load.{name}: `against` names the unknown load {other!r}; the loads are {', '.join(tables)}"
+            )
     if path:
-        found = {name: _beside(load, path) if "conversations" not in flags else load for name, load in found.items()}
+        found = {
+            name: _resolve_path(load, path) if "conversations" not in flags else load for name, load in found.items()
+        }
     return found
 
 
@@ -161,28 +165,28 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def _merged(table: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said later takes the place of its alternatives too."""
-    merged: dict[str, Any] = dict(_USUAL)
-    for said in (table, flags):
+    """A later source also replaces the alternatives of a key."""
+    merged: dict[str, Any] = dict(_DEFAULTS)
+    for source in (table, flags):
         for names in _ALTERNATIVES:
-            if names & said.keys():
+            if names & source.keys():
                 merged = {name: value for name, value in merged.items() if name not in names}
-        merged |= said
+        merged |= source
     return merged
 
 
 def _decode(kind: type, value: object) -> object:
     if kind is Length and isinstance(value, int | str) and not isinstance(value, bool):
         return Length(value)
-    raise ValueError(f"{value!r} is no length")
+    raise ValueError(f"{value!r} is not a length")
 
 
-def _beside(load: Load, path: Path) -> Load:
-    """A file that a scenario names lies beside it."""
+def _resolve_path(load: Load, path: Path) -> Load:
+    """The path of a conversations file is relative to the scenario file."""
     if load.conversations is None:
         return load
     return msgspec.structs.replace(load, conversations=str(path.parent / load.conversations))
 
 
-def _several(values: Any) -> list[Any]:
+def _as_list(values: Any) -> list[Any]:
     return values if isinstance(values, list) else [] if values is None else [values]

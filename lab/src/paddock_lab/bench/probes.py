@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from paddock_lab.bench.targets import Target
 from paddock_lab.client import CHAT, Answer, get, post, repeat
 from paddock_lab.report import Cell, Table
 from paddock_lab.report.findings import shown
 from paddock_lab.statistics import median, ratio_of_medians
+from paddock_lab.targets import Target
 from paddock_lab.words import Message, user, words
 
 _SHORT_PROMPT = 12

@@ -12,32 +12,32 @@ from typing import Literal
 
 from paddock_lab.bench.conversations import Conversation, Turn
 from paddock_lab.bench.loads import Point
-from paddock_lab.bench.targets import Target
 from paddock_lab.client import Answer, ChatFailed
+from paddock_lab.targets import Target
 from paddock_lab.words import Message, assistant
 
 Kind = Literal["warm-up", "first", "later", "long"]
-"""A request that does not count; the first turn of a conversation; a later one; a long prompt that interferes."""
+"""A request that is not counted; the first turn of a conversation; a later turn; a long prompt as interference."""
 
 
 @dataclass(frozen=True)
-class Heard:
-    """One request, in seconds. None stands for what is not known."""
+class RequestResult:
+    """One request. Times are in seconds; None is unknown."""
 
     kind: Kind
     sent: float
     done: float
     asked: int
-    """Tokens of an answer."""
+    """`max_tokens` of the request."""
     tokens: int = 0
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     times: Sequence[float] = ()
-    """When tokens came, since the request was sent."""
+    """When tokens arrived, in seconds since the request was sent."""
     left: bool = False
-    """The client went away before the end, as it was meant to."""
+    """The client disconnected early, as planned."""
     error: str = ""
-    """The kind of failure; empty where there was none."""
+    """The kind of failure; empty without one."""
     message: str = ""
 
     @property
@@ -46,7 +46,7 @@ class Heard:
 
     @property
     def between_tokens(self) -> float | None:
-        """Mean time from one token to the next."""
+        """Mean time between two tokens."""
         if len(self.times) < 2 or self.tokens < 2:
             return None
         return (self.times[-1] - self.times[0]) / (self.tokens - 1)
@@ -57,7 +57,7 @@ class Heard:
 
 
 @dataclass
-class _Talk:
+class _Dialogue:
     conversation: Conversation
     history: list[Message]
     number: int = 0
@@ -65,15 +65,15 @@ class _Talk:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod
-    def of(cls, conversation: Conversation) -> _Talk:
+    def of(cls, conversation: Conversation) -> _Dialogue:
         return cls(conversation, list(conversation.opening), over=not conversation.turns)
 
 
 class Window:
-    """`note` hears of every request as it ends."""
+    """`record` is called with the result of each request."""
 
-    def __init__(self, point: Point, target: Target, seconds: float, note: Callable[[Heard], None]) -> None:
-        self._point, self._target, self._seconds, self._note = point, target, seconds, note
+    def __init__(self, point: Point, target: Target, seconds: float, record: Callable[[RequestResult], None]) -> None:
+        self._point, self._target, self._seconds, self._record = point, target, seconds, record
         self._under_way = asyncio.Event()
         self._streams_wanted = point.clients or 1
 
@@ -98,22 +98,22 @@ class Window:
     async def _load(self, conversations: Iterator[Conversation], arrivals: Iterator[float]) -> None:
         load, requests = self._point.load, self._point.requests
         if requests is not None:
-            # Written before the first is sent, so that nobody waits for our words.
+            # Made before the first request is sent, so that no request waits for its text.
             conversations = iter(list(_limited(conversations, requests)))
         if self._point.rate is not None:
-            await self._as_they_come(conversations, arrivals)
+            await self._open_loop(conversations, arrivals)
         elif load.interleaved:
-            await self._in_turn([_Talk.of(conversation) for conversation in conversations])
+            await self._interleaved([_Dialogue.of(conversation) for conversation in conversations])
         else:
-            await self._one_after_another(conversations)
+            await self._closed_loop(conversations)
 
-    async def _one_after_another(self, conversations: Iterator[Conversation]) -> None:
+    async def _closed_loop(self, conversations: Iterator[Conversation]) -> None:
         duration = self._point.load.duration
         ends = None if duration is None else time.perf_counter() + duration
 
         async def client() -> None:
             for conversation in conversations:
-                await self._whole(_Talk.of(conversation))
+                await self._all_turns(_Dialogue.of(conversation))
                 if ends is not None and time.perf_counter() >= ends:
                     return
 
@@ -121,26 +121,33 @@ class Window:
             for _ in range(self._point.clients or 1):
                 group.create_task(client())
 
-    async def _in_turn(self, talks: Sequence[_Talk]) -> None:
-        jobs = iter([talk for number in range(self._point.load.turns) for talk in talks if number < _turns(talk)])
+    async def _interleaved(self, dialogues: Sequence[_Dialogue]) -> None:
+        jobs = iter(
+            [
+                dialogue
+                for number in range(self._point.load.turns)
+                for dialogue in dialogues
+                if number < _turns(dialogue)
+            ]
+        )
 
         async def client() -> None:
-            for talk in jobs:
-                async with talk.lock:
-                    await self._go_on(talk)
+            for dialogue in jobs:
+                async with dialogue.lock:
+                    await self._next_turn(dialogue)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(self._point.clients or 1):
                 group.create_task(client())
 
-    async def _as_they_come(self, conversations: Iterator[Conversation], arrivals: Iterator[float]) -> None:
+    async def _open_loop(self, conversations: Iterator[Conversation], arrivals: Iterator[float]) -> None:
         begun, duration = time.perf_counter(), self._point.load.duration
         async with asyncio.TaskGroup() as group:
             for conversation, after in zip(conversations, arrivals, strict=False):
                 if duration is not None and after > duration:
                     return
                 await asyncio.sleep(begun + after - time.perf_counter())
-                group.create_task(self._whole(_Talk.of(conversation)))
+                group.create_task(self._all_turns(_Dialogue.of(conversation)))
 
     async def _interfere(self, prompts: Iterator[Conversation]) -> None:
         load = self._point.load
@@ -153,36 +160,36 @@ class Window:
                 return
             await asyncio.sleep(load.interference_every)
 
-    async def _whole(self, talk: _Talk) -> None:
-        while not talk.over:
-            await self._go_on(talk)
+    async def _all_turns(self, dialogue: _Dialogue) -> None:
+        while not dialogue.over:
+            await self._next_turn(dialogue)
 
-    async def _go_on(self, talk: _Talk) -> None:
-        """The next turn. A conversation is over when its client has left, or an answer has failed."""
-        if talk.over:
+    async def _next_turn(self, dialogue: _Dialogue) -> None:
+        """Send the next turn. The conversation ends early if its client disconnects or a request fails."""
+        if dialogue.over:
             return
-        turn = talk.conversation.turns[talk.number]
-        answer = await self._ask("later" if talk.number else "first", talk.history, turn)
-        talk.number += 1
-        if answer is None or turn.leave_after is not None or talk.number == _turns(talk):
-            talk.over = True
+        turn = dialogue.conversation.turns[dialogue.number]
+        answer = await self._ask("later" if dialogue.number else "first", dialogue.history, turn)
+        dialogue.number += 1
+        if answer is None or turn.leave_after is not None or dialogue.number == _turns(dialogue):
+            dialogue.over = True
         else:
-            talk.history += [turn.said, assistant(answer.text)]
+            dialogue.history += [turn.message, assistant(answer.text)]
 
     async def _ask(self, kind: Kind, before: list[Message], turn: Turn) -> Answer | None:
-        sent, heard = time.perf_counter(), self._listener(turn) if kind in ("first", "later") else None
+        sent, on_event = time.perf_counter(), self._progress_callback(turn) if kind in ("first", "later") else None
         try:
             async with asyncio.timeout(self._seconds):
-                answer = await self._target.ask([*before, turn.said], turn.output, heard, turn.leave_after)
+                answer = await self._target.ask([*before, turn.message], turn.output, on_event, turn.leave_after)
         except (ChatFailed, OSError) as failure:
-            self._note(_failed(kind, sent, turn.output, failure))
+            self._record(_failed(kind, sent, turn.output, failure))
             return None
         finally:
-            if heard:
-                heard(turn.output)
+            if on_event:
+                on_event(turn.output)
         left = turn.leave_after is not None and answer.finish_reason is None
-        self._note(
-            Heard(
+        self._record(
+            RequestResult(
                 kind,
                 answer.sent,
                 answer.done,
@@ -196,26 +203,26 @@ class Window:
         )
         return answer
 
-    def _listener(self, turn: Turn) -> Callable[[int], None] | None:
-        """Tells when as many streams as are to be disturbed have got so far, or have ended before."""
+    def _progress_callback(self, turn: Turn) -> Callable[[int], None] | None:
+        """Starts the interference when enough streams have enough tokens, or have ended before."""
         if not self._point.load.interference or not self._streams_wanted:
             return None
-        needed, told = min(self._point.load.interference_after, turn.output), False
+        needed, is_counted = min(self._point.load.interference_after, turn.output), False
 
-        def heard(tokens: int) -> None:
-            nonlocal told
-            if tokens < needed or told:
+        def on_event(tokens: int) -> None:
+            nonlocal is_counted
+            if tokens < needed or is_counted:
                 return
-            told = True
+            is_counted = True
             self._streams_wanted -= 1
             if self._streams_wanted == 0:
                 self._under_way.set()
 
-        return heard
+        return on_event
 
 
 def _limited(conversations: Iterator[Conversation], requests: int) -> Iterator[Conversation]:
-    """So many turns of them in all, whatever their lengths; the last conversation may be cut."""
+    """Conversations with `requests` turns in total; the last one may be cut."""
     for conversation in conversations:
         turns = conversation.turns[:requests]
         yield Conversation(conversation.opening, turns)
@@ -224,13 +231,13 @@ def _limited(conversations: Iterator[Conversation], requests: int) -> Iterator[C
             return
 
 
-def _turns(talk: _Talk) -> int:
-    return len(talk.conversation.turns)
+def _turns(dialogue: _Dialogue) -> int:
+    return len(dialogue.conversation.turns)
 
 
-def _failed(kind: Kind, sent: float, asked: int, failure: Exception) -> Heard:
+def _failed(kind: Kind, sent: float, asked: int, failure: Exception) -> RequestResult:
     if isinstance(failure, ChatFailed):
         name = f"HTTP {failure.status}" if failure.status else "broken off"
     else:
         name = "timeout" if isinstance(failure, TimeoutError) else type(failure).__name__
-    return Heard(kind, sent, time.perf_counter(), asked, error=name, message=str(failure))
+    return RequestResult(kind, sent, time.perf_counter(), asked, error=name, message=str(failure))

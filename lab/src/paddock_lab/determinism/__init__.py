@@ -1,1 +1,1 @@
-"""Do two replicas give the same bytes, cold or warm, alone or among others?  `paddock lab determinism --help`"""
+"""Do two replicas give the same bytes, cold or warm, alone or under load?  `paddock lab determinism --help`"""

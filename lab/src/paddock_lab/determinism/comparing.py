@@ -1,4 +1,4 @@
-"""Whether two answers are the same to the last byte, and where they part."""
+"""Compares two answers byte by byte."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ _CONTEXT = 24
 
 
 @dataclass(frozen=True)
-class Heard:
-    """A whole stream: what each event added, and how it ended."""
+class Transcript:
+    """The text of each event of a stream, and the finish reason."""
 
     deltas: tuple[tuple[str, str], ...]
     finish_reason: str | None
@@ -22,16 +22,16 @@ class Heard:
 @dataclass(frozen=True)
 class Difference:
     at: int
-    """The first byte that is not the same."""
+    """The first byte that differs."""
     what: str
     reference: str
-    """What stands there in the one …"""
+    """The text around this byte in the reference."""
     other: str
-    """… and what in the other."""
+    """The text around this byte in the other answer."""
 
 
-def first_difference(reference: Heard, other: Heard) -> Difference | None:
-    """None if both say the same, in the same pieces, and end alike."""
+def first_difference(reference: Transcript, other: Transcript) -> Difference | None:
+    """None if text, chunks and finish reason are the same."""
     ours, theirs = reference.data, other.data
     if ours != theirs:
         at = next(
@@ -43,13 +43,13 @@ def first_difference(reference: Heard, other: Heard) -> Difference | None:
         pairs = zip(reference.deltas, other.deltas, strict=False)
         same = next(number for number, (one, two) in enumerate(pairs) if one != two)
         at = sum(len(text.encode()) for _, text in reference.deltas[:same])
-        return Difference(at, "pieces", repr(reference.deltas[same]), repr(other.deltas[same]))
+        return Difference(at, "chunks", repr(reference.deltas[same]), repr(other.deltas[same]))
     if reference.finish_reason != other.finish_reason:
         return Difference(len(ours), "end", str(reference.finish_reason), str(other.finish_reason))
     return None
 
 
 def _around(data: bytes, at: int) -> str:
-    """The neighbourhood of a byte, with a mark before it."""
+    """The text around a byte, with a mark before it."""
     before, after = data[max(0, at - _CONTEXT) : at], data[at : at + _CONTEXT]
     return f"{before.decode(errors='replace')}▸{after.decode(errors='replace')}"

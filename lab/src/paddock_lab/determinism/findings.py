@@ -1,4 +1,4 @@
-"""What the answers of a run show: how many are the same, and where the first ones part."""
+"""The results of a run: how many answers are identical, and the first differences."""
 
 from __future__ import annotations
 
@@ -15,90 +15,90 @@ _LISTED = 25
 
 
 @dataclass(frozen=True)
-class Parting:
-    """An answer that is not the one that was heard first."""
+class Mismatch:
+    """An answer that differs from the first answer to the same job."""
 
-    seen: Observation
+    observation: Observation
     reference: Observation
     difference: Difference
 
 
-def partings(observations: Sequence[Observation]) -> list[Parting]:
-    """Each answer is compared with the first that was heard to the same job."""
+def mismatches(observations: Sequence[Observation]) -> list[Mismatch]:
+    """Each answer is compared with the first answer to the same job."""
     references: dict[str, Observation] = {}
     found = []
-    for seen in observations:
-        if seen.heard is None:
+    for each in observations:
+        if each.transcript is None:
             continue
-        reference = references.setdefault(seen.job.id, seen)
-        assert reference.heard is not None, "only answers become references"
-        if difference := first_difference(reference.heard, seen.heard):
-            found.append(Parting(seen, reference, difference))
+        reference = references.setdefault(each.job.id, each)
+        assert reference.transcript is not None, "only answers become references"
+        if difference := first_difference(reference.transcript, each.transcript):
+            found.append(Mismatch(each, reference, difference))
     return found
 
 
-def findings(observations: Sequence[Observation], different: Sequence[Parting], disturbances: int) -> Findings:
+def findings(observations: Sequence[Observation], different: Sequence[Mismatch], background_requests: int) -> Findings:
     if not observations:
         return Findings()
-    answers = Counter(_place(seen) for seen in observations if seen.heard)
-    parted = Counter(_place(each.seen) for each in different)
-    failed = Counter(_place(seen) for seen in observations if seen.error)
-    places = dict.fromkeys(_place(seen) for seen in observations)
+    answers = Counter(_place(each) for each in observations if each.transcript)
+    differing = Counter(_place(each.observation) for each in different)
+    failed = Counter(_place(each) for each in observations if each.error)
+    places = dict.fromkeys(_place(each) for each in observations)
     rows: list[tuple[Cell, ...]] = [
-        (str(at[0]), at[1], answers[at], answers[at] - parted[at], parted[at], failed[at]) for at in places
+        (str(at[0]), at[1], answers[at], answers[at] - differing[at], differing[at], failed[at]) for at in places
     ]
-    bars = {f"{at[0]}  {at[1]}": (answers[at] - parted[at], parted[at]) for at in places}
+    bars = {f"{at[0]}  {at[1]}": (answers[at] - differing[at], differing[at]) for at in places}
     columns = ("condition", "replica", "answers", "identical", "different", "failed")
-    note = "The first answer to a job is what its others are compared with."
+    note = "Answers are compared with the first answer to the same job."
     return Findings(
-        summary=_summary(observations, different, disturbances),
+        summary=_summary(observations, different, background_requests),
         tables=[Table("Answers by condition", columns, rows, note), *([_table(different)] if different else [])],
         pictures=[Picture("identical", "Answers by condition", shares(bars, ("identical", "different")))],
         notes=_failures(observations),
     )
 
 
-def _place(seen: Observation) -> tuple[Condition, str]:
-    return seen.condition, seen.replica
+def _place(observation: Observation) -> tuple[Condition, str]:
+    return observation.condition, observation.replica
 
 
-def _summary(observations: Sequence[Observation], different: Sequence[Parting], disturbances: int) -> list[str]:
-    heard = {seen.job.id: seen.job for seen in observations if seen.heard}
-    compared = sum(seen.heard is not None for seen in observations) - len(heard)
-    derived = sum(job.seed_from == "job id" for job in heard.values())
-    replicas = len({seen.replica for seen in observations})
-    conditions = "; ".join(dict.fromkeys(str(seen.condition) for seen in observations))
+def _summary(observations: Sequence[Observation], different: Sequence[Mismatch], background_requests: int) -> list[str]:
+    answered = {each.job.id: each.job for each in observations if each.transcript}
+    compared = sum(each.transcript is not None for each in observations) - len(answered)
+    derived = sum(job.seed_from == "job id" for job in answered.values())
+    replicas = len({each.replica for each in observations})
+    conditions = "; ".join(dict.fromkeys(str(each.condition) for each in observations))
     lines = [
-        f"{len(heard)} jobs, {len(heard) - derived} with chosen seeds and {derived} with seeds made from the job's id, "
-        f"on {replicas} replicas: {conditions}. Beside those under load, {disturbances} other requests were answered."
+        f"{len(answered)} jobs, {len(answered) - derived} with chosen seeds and {derived} with seeds derived from "
+        f"the job id, on {replicas} replicas: {conditions}. {background_requests} other requests were answered as load."
     ]
     if not different:
-        return [f"All of {compared} comparisons are identical, byte for byte and piece by piece.", *lines]
-    jobs = len({each.seen.job.id for each in different})
-    counts = f"{len(different)} of {compared} comparisons differ, in {jobs} of {len(heard)} jobs."
+        return [f"All of {compared} comparisons are identical, byte for byte and chunk by chunk.", *lines]
+    jobs = len({each.observation.job.id for each in different})
+    counts = f"{len(different)} of {compared} comparisons differ, in {jobs} of {len(answered)} jobs."
     return [counts, _in_words(different[0]), *lines]
 
 
-def _in_words(each: Parting) -> str:
-    seen, first, found = each.seen, each.reference, each.difference
+def _in_words(mismatch: Mismatch) -> str:
+    each, first, found = mismatch.observation, mismatch.reference, mismatch.difference
     return (
-        f"The first difference: {seen.job.id} ({seen.job.kind}, seed {seen.job.seed}), {seen.condition} on "
-        f"{seen.replica}, parts from {first.condition} on {first.replica} at byte {found.at} ({found.what}): "
+        f"The first difference: {each.job.id} ({each.job.kind}, seed {each.job.seed}), {each.condition} on "
+        f"{each.replica}, differs from {first.condition} on {first.replica} at byte {found.at} ({found.what}): "
         f"{found.reference!r} there, {found.other!r} here."
     )
 
 
-def _table(different: Sequence[Parting]) -> Table:
+def _table(different: Sequence[Mismatch]) -> Table:
     columns = ("job", "kind", "seed", "where", "byte", "reference", "here")
     rows: list[tuple[Cell, ...]] = []
     for each in different[:_LISTED]:
-        job, found = each.seen.job, each.difference
-        where = f"{each.seen.condition} on {each.seen.replica}"
+        job, found = each.observation.job, each.difference
+        where = f"{each.observation.condition} on {each.observation.replica}"
         rows.append((job.id, job.kind, job.seed, where, found.at, found.reference, found.other))
     note = f"The first {_LISTED} of {len(different)}; raw.jsonl has every answer." if len(different) > _LISTED else ""
-    return Table("Where answers part", columns, rows, note)
+    return Table("Differences", columns, rows, note)
 
 
 def _failures(observations: Sequence[Observation]) -> list[str]:
-    failed = [seen for seen in observations if seen.error]
+    failed = [each for each in observations if each.error]
     return [f"{len(failed)} requests failed, the first ({failed[0].job.id}) with: {failed[0].error}"] if failed else []

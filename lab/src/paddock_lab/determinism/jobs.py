@@ -1,4 +1,4 @@
-"""What is asked: prompts of several kinds and lengths, each with a seed of its own."""
+"""The jobs: prompts of several kinds and lengths, each with its own seed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Job:
     messages: list[Message]
     seed: int
     seed_from: str
-    """Whether the seed was chosen or follows from the id."""
+    """`chosen`, or `job id` for a seed that is derived from the id."""
 
 
 _TOPICS = ("horses", "rain", "bread", "bridges", "tea", "the moon", "a lighthouse", "chess", "an old map", "wolves")
@@ -32,38 +32,38 @@ _OTHER_LANGUAGES = (
     "用中文写一句关于{}的话。🐎",
 )
 _BOOK = " ".join(f"Stable {n} holds {n + 3} horses and {n * 2} bales of hay." for n in range(40))
-"""A beginning that many prompts share, so that a server that remembers has something to remember."""
+"""A prefix that many prompts share, for the prefix cache."""
 
 Writer = Callable[[random.Random], list[Message]]
 
 
-def _question(chance: random.Random) -> list[Message]:
-    return [user(f"What should I know about {chance.choice(_TOPICS)} in {chance.choice(_PLACES)}?")]
+def _question(rng: random.Random) -> list[Message]:
+    return [user(f"What should I know about {rng.choice(_TOPICS)} in {rng.choice(_PLACES)}?")]
 
 
-def _list(chance: random.Random) -> list[Message]:
-    return [user(f"List {chance.randint(3, 9)} words about {chance.choice(_TOPICS)} as a JSON array.")]
+def _list(rng: random.Random) -> list[Message]:
+    return [user(f"List {rng.randint(3, 9)} words about {rng.choice(_TOPICS)} as a JSON array.")]
 
 
-def _code(chance: random.Random) -> list[Message]:
-    return [user(f"Write a Python function that counts {chance.choice(_TOPICS)} in a list of {chance.randint(2, 99)}.")]
+def _code(rng: random.Random) -> list[Message]:
+    return [user(f"Write a Python function that counts {rng.choice(_TOPICS)} in a list of {rng.randint(2, 99)}.")]
 
 
-def _language(chance: random.Random) -> list[Message]:
-    return [user(chance.choice(_OTHER_LANGUAGES).format(chance.choice(_TOPICS), chance.choice(_PLACES)))]
+def _language(rng: random.Random) -> list[Message]:
+    return [user(rng.choice(_OTHER_LANGUAGES).format(rng.choice(_TOPICS), rng.choice(_PLACES)))]
 
 
-def _book(chance: random.Random) -> list[Message]:
-    return [user(f"{_BOOK} How many horses are in stable {chance.randrange(40)}?")]
+def _book(rng: random.Random) -> list[Message]:
+    return [user(f"{_BOOK} How many horses are in stable {rng.randrange(40)}?")]
 
 
-def _long(chance: random.Random) -> list[Message]:
-    return [user(f"{words(chance.randint(50, 500), tag=chance, rest=chance)}. Go on in the same way.")]
+def _long(rng: random.Random) -> list[Message]:
+    return [user(f"{words(rng.randint(50, 500), tag=rng, rest=rng)}. Go on in the same way.")]
 
 
-def _conversation(chance: random.Random) -> list[Message]:
-    turns = [message for _ in range(chance.randint(1, 4)) for message in (*_question(chance), assistant("It depends."))]
-    return [*turns, *_question(chance)]
+def _conversation(rng: random.Random) -> list[Message]:
+    turns = [message for _ in range(rng.randint(1, 4)) for message in (*_question(rng), assistant("It depends."))]
+    return [*turns, *_question(rng)]
 
 
 _KINDS: dict[str, Writer] = {
@@ -78,7 +78,7 @@ _KINDS: dict[str, Writer] = {
 
 
 def built_in(count: int) -> list[Job]:
-    """The same ones in every run; their seeds are chosen and made from the id in turn."""
+    """The same jobs in every run. Chosen and derived seeds alternate."""
     kinds = list(_KINDS)
     found = []
     for number in range(count):
@@ -88,7 +88,7 @@ def built_in(count: int) -> list[Job]:
 
 
 def from_file(path: Path) -> list[Job]:
-    """A prompt a line: plain text, or in a `.jsonl` file an object with `messages` or `prompt`, and perhaps an `id`."""
+    """One prompt per line: plain text, or in a `.jsonl` file an object with `messages` or `prompt`, optionally `id`."""
     lines = [line.strip() for line in path.read_text("utf-8").splitlines()]
     given: Sequence[tuple[str, list[Message]]] = [
         _read(line, number) if path.suffix == ".jsonl" else (f"job-{number + 1:04}", [user(line)])
@@ -101,11 +101,11 @@ def from_file(path: Path) -> list[Job]:
 
 def _read(line: str, number: int) -> tuple[str, list[Message]]:
     try:
-        said = json.loads(line)
-        messages = said["messages"] if "messages" in said else [user(said["prompt"])]
+        content = json.loads(line)
+        messages = content["messages"] if "messages" in content else [user(content["prompt"])]
     except (ValueError, KeyError, TypeError) as problem:
-        raise ValueError(f"prompt {number + 1} is no object with `messages` or `prompt`: {problem}") from None
-    return str(said.get("id", f"job-{number + 1:04}")), messages
+        raise ValueError(f"prompt {number + 1} is not an object with `messages` or `prompt`: {problem}") from None
+    return str(content.get("id", f"job-{number + 1:04}")), messages
 
 
 def _job(id: str, kind: str, messages: list[Message], number: int) -> Job:

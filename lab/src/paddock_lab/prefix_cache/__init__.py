@@ -1,1 +1,1 @@
-"""What is a known prefix worth, on this server and on others?  `paddock lab prefix-cache --help`"""
+"""How much time does a cached prefix save, on this and other servers?  `paddock lab prefix-cache --help`"""

@@ -1,4 +1,4 @@
-"""Who is asked: any server that speaks OpenAI's dialect. What it does not have is found out and done without."""
+"""The interface of what is measured, and its implementation for OpenAI-compatible servers."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from paddock_lab.client import Answer, ChatFailed, bits_per_weight, build_info, count_tokens, first_model, look, stream
+from paddock_lab.client import Answer, ChatFailed, bits_per_weight, count_tokens, look, stream
 from paddock_lab.servers import Server
+from paddock_lab.targets import identify
 from paddock_lab.words import Message
 
 _REFUSED = (400, 422)
@@ -17,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Reply:
-    """None stands for what the server does not tell."""
+    """None: the server does not report it."""
 
     first_token: float
     """Seconds."""
@@ -30,37 +31,36 @@ class Backend(Protocol):
     name: str
     about: str
     bits_per_weight: float | None
-    """Of its model: how far it is quantised, where that is known."""
+    """The quantization of its model; None if unknown."""
     notes: list[str]
 
     def ask(self, messages: list[Message], max_tokens: int) -> Reply:
         """Raises ChatFailed, OSError or TimeoutError."""
         ...
 
-    def remembered(self) -> int | None:
-        """How many tokens of one prompt it says to hold; the largest, if of several."""
+    def cached_prompt_tokens(self) -> int | None:
+        """Tokens of a prompt that it reports to have cached; of several prompts, the largest number."""
         ...
 
     def count_tokens(self, text: str) -> int | None: ...
 
 
 class HttpBackend:
-    """One that is asked over HTTP, one request at a time."""
+    """A server over HTTP, with one request at a time."""
 
     def __init__(self, server: Server, *, model: str, slot: int | None, seconds: float) -> None:
-        self.name, address, source = server.name, server.address, server.entrant.source
+        self.name, self._address, self._seconds = server.name, server.address, seconds
         self.notes: list[str] = []
-        self._address, self._seconds = address, seconds
         self._usage = True
-        self._slots = isinstance(self._run(look(address, "/slots")), list)
-        self._body: dict[str, Any] = {"model": model or self._run(first_model(address)), "temperature": 0.0}
-        self.bits_per_weight = self._run(bits_per_weight(address, self._body["model"]))
-        build = self._run(build_info(address))
-        self.about = f"{source} ({build})" if build else source
+        self._slots = isinstance(self._run(look(self._address, "/slots")), list)
+        target = self._run(identify(server, model))
+        self.about = target.about
+        self._body: dict[str, Any] = {"model": target.model, "temperature": 0.0}
+        self.bits_per_weight = self._run(bits_per_weight(self._address, target.model))
         if slot is not None and self._slots:
             self._body["id_slot"] = slot
         elif slot is not None:
-            self.notes.append(f"{self.name} shows no slots, so its requests are not pinned to one")
+            self.notes.append(f"{self.name} has no /slots, so its requests are not pinned to a slot")
 
     def ask(self, messages: list[Message], max_tokens: int) -> Reply:
         body = {**self._body, "messages": messages, "max_tokens": max_tokens}
@@ -71,11 +71,11 @@ class HttpBackend:
                 raise
             answer = self._stream(body, usage=False)
             self._usage = False
-            self.notes.append(f"{self.name} refuses stream_options, so it does not tell how many tokens a prompt has")
+            self.notes.append(f"{self.name} refuses stream_options, so it does not report prompt tokens")
         return Reply(answer.first_token, answer.prompt_tokens, answer.cached_tokens, answer.output_tokens)
 
-    def remembered(self) -> int | None:
-        """`n_past`, or what newer servers of llama.cpp call it; of the slot that requests are pinned to, if any."""
+    def cached_prompt_tokens(self) -> int | None:
+        """`n_past`, or `n_prompt_tokens` of newer llama-servers, of the pinned slot or of all slots."""
         slots = self._run(look(self._address, "/slots")) if self._slots else None
         if not isinstance(slots, list):
             return None

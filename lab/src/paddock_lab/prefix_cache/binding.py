@@ -1,4 +1,4 @@
-"""llama-cpp-python in this process, as a peer: the high-level `Llama`, which remembers the last prompt it was given."""
+"""llama-cpp-python in this process: the high-level `Llama`, which caches its last prompt."""
 
 from __future__ import annotations
 
@@ -19,16 +19,20 @@ Complete = Callable[[list[Message]], dict[str, Any]]
 
 
 def open_binding(model: Path, *, context: int) -> list[Backend]:
-    """The same `Llama`, asked in two ways: by its own chat template code, and with a prompt that we have rendered."""
+    """The same `Llama` in two ways: with its own chat template code, and with a prompt that is rendered here."""
     llm = llama_cpp.Llama(model_path=str(model), n_ctx=context, n_gpu_layers=-1, verbose=False)
-    found: list[Backend] = [BindingBackend("binding", llm, "create_chat_completion", _by_itself(llm))]
+    found: list[Backend] = [BindingBackend("binding", llm, "create_chat_completion", _by_binding(llm))]
     if template := llm.metadata.get("tokenizer.chat_template"):
-        found.append(BindingBackend("binding-jinja", llm, "a prompt from the template", _by_template(llm, template)))
+        found.append(
+            BindingBackend(
+                "binding-jinja", llm, "a prompt rendered with the model's template", _by_template(llm, template)
+            )
+        )
     return found
 
 
 class BindingBackend:
-    """Its time to the first token is that of a whole call for one token."""
+    """Its time to the first token is the time of a whole call for one token."""
 
     def __init__(self, name: str, llm: llama_cpp.Llama, way: str, complete: Complete) -> None:
         self.name = name
@@ -54,14 +58,14 @@ class BindingBackend:
         same = min(int(differs[0]) if len(differs) else size, len(prompt) - 1)
         return Reply(took, usage["prompt_tokens"], same, usage["completion_tokens"])
 
-    def remembered(self) -> int | None:
+    def cached_prompt_tokens(self) -> int | None:
         return int(self._llm.n_tokens)
 
     def count_tokens(self, text: str) -> int | None:
         return len(self._llm.tokenize(text.encode(), add_bos=False))
 
 
-def _by_itself(llm: llama_cpp.Llama) -> Complete:
+def _by_binding(llm: llama_cpp.Llama) -> Complete:
     def complete(messages: list[Message]) -> dict[str, Any]:
         answer: Any = llm.create_chat_completion(messages=messages, max_tokens=1, temperature=0.0)  # type: ignore[arg-type]
         return dict(answer)
@@ -76,7 +80,7 @@ def _by_template(llm: llama_cpp.Llama, template: str) -> Complete:
 
     def complete(messages: list[Message]) -> dict[str, Any]:
         prompt = rendering.render(messages=messages, add_generation_prompt=True, bos_token=begin, eos_token=end)
-        # As tokens, because to a text the binding would add a beginning that the template has written already.
+        # As tokens, because the binding would add a second BOS token to a text.
         tokens = llm.tokenize(prompt.encode(), add_bos=False, special=True)
         answer: Any = llm.create_completion(tokens, max_tokens=1, temperature=0.0)
         return dict(answer)

@@ -1,4 +1,4 @@
-"""What is sent in which order, by either design. Nobody is asked anything here."""
+"""The requests of the two designs and their order. Sends no requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Step:
     kind: str
     messages: list[Message]
     answer: bool = True
-    """False: a single token is enough, and how long it takes is of no interest."""
+    """False: one token is enough, because the time does not count."""
     tenant: int | None = None
 
 
@@ -32,15 +32,15 @@ class Sizes:
     b: int
     words_per_token: float = 1.0
 
-    def text(self, tokens: int, chance: random.Random) -> str:
-        return words(max(1, round(tokens * self.words_per_token)), tag=chance, rest=chance)
+    def text(self, tokens: int, rng: random.Random) -> str:
+        return words(max(1, round(tokens * self.words_per_token)), tag=rng, rest=rng)
 
 
-def removal(sizes: Sizes, trials: int, chance: random.Random) -> Iterator[list[Step]]:
-    """Warm up with [A, B]; the same and a new turn (a hit); the same without A (a miss). No two trials share a text."""
+def removal(sizes: Sizes, trials: int, rng: random.Random) -> Iterator[list[Step]]:
+    """Send [A, B]; the same with a new turn (a hit); the same without A (a miss). No two trials share a text."""
     for _ in range(trials):
-        a, b = (user(sizes.text(tokens, chance)) for tokens in (sizes.a, sizes.b))
-        turn = user(sizes.text(_QUESTION, chance))
+        a, b = (user(sizes.text(tokens, rng)) for tokens in (sizes.a, sizes.b))
+        turn = user(sizes.text(_QUESTION, rng))
         yield [
             Step(WARM_UP, [a, _REPLY, b], answer=False),
             Step(HIT, [a, _REPLY, b, _REPLY, turn]),
@@ -48,20 +48,20 @@ def removal(sizes: Sizes, trials: int, chance: random.Random) -> Iterator[list[S
         ]
 
 
-def tenants(sizes: Sizes, trials: int, chance: random.Random, *, count: int, visits: int) -> Iterator[list[Step]]:
-    """Many tenants share A, and each has a B of its own. They come in random order, each so many times, and go on with
-    their conversation when they come back.
+def tenants(sizes: Sizes, trials: int, rng: random.Random, *, count: int, visits: int) -> Iterator[list[Step]]:
+    """Many tenants share A, and each has its own B. Each sends `visits` requests, in random order, and continues its
+    conversation.
     """
     for _ in range(trials):
-        a = user(sizes.text(sizes.a, chance))
-        histories = [[a, _REPLY, user(sizes.text(sizes.b, chance))] for _ in range(count)]
+        a = user(sizes.text(sizes.a, rng))
+        histories = [[a, _REPLY, user(sizes.text(sizes.b, rng))] for _ in range(count)]
         order = [tenant for tenant in range(count) for _ in range(visits)]
-        chance.shuffle(order)
+        rng.shuffle(order)
         steps: list[Step] = []
-        seen: set[int] = set()
+        observation: set[int] = set()
         for tenant in order:
-            kind = FIRST if not seen else RETURNS if tenant in seen else JOINS
-            seen.add(tenant)
+            kind = FIRST if not observation else RETURNS if tenant in observation else JOINS
+            observation.add(tenant)
             steps.append(Step(kind, list(histories[tenant]), tenant=tenant))
-            histories[tenant] += [_REPLY, user(sizes.text(_QUESTION, chance))]
+            histories[tenant] += [_REPLY, user(sizes.text(_QUESTION, rng))]
         yield steps

@@ -1,4 +1,4 @@
-"""One run: every trial on every backend, in an order that favours none."""
+"""One run: every trial on every backend, in random order of the backends."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from paddock_lab.report import Recording
 
 @dataclass(frozen=True)
 class Observation:
-    """One request. None stands for what the server does not tell."""
+    """One request. None: the server does not report it."""
 
     at: float
     """Seconds since the run began."""
     trial: int
     dropped: bool
-    """A trial to warm up: noted, and left out of every figure."""
+    """A warm-up trial: recorded, but left out of every figure."""
     backend: str
     kind: str
     tenant: int | None = None
     ttft: float | None = None
-    """Seconds to the first token; None where the request failed."""
+    """Seconds to the first token; None if the request failed."""
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
     output_tokens: int | None = None
     remembered_tokens: int | None = None
-    """What the server says afterwards to hold of one prompt."""
+    """Tokens of one prompt that the server reports to have cached after the request."""
     error: str = ""
 
 
@@ -40,22 +40,22 @@ class Observation:
 class Experiment:
     backends: Sequence[Backend]
     recording: Recording
-    chance: random.Random
+    rng: random.Random
     max_tokens: int
     dropped: int
-    """So many trials come first that do not count."""
+    """The number of warm-up trials."""
     observations: list[Observation] = field(default_factory=list)
 
     def run(self, trials: Iterable[list[Step]], advance: Advance) -> None:
         begun = time.perf_counter()
         for number, steps in enumerate(trials):
-            for backend in self.chance.sample(self.backends, len(self.backends)):
+            for backend in self.rng.sample(self.backends, len(self.backends)):
                 for step in steps:
-                    seen = self._ask(backend, step, number, begun)
-                    self.observations.append(seen)
-                    self.recording.add(asdict(seen))
-                    if seen.error:
-                        break  # what comes next stands on it
+                    observation = self._ask(backend, step, number, begun)
+                    self.observations.append(observation)
+                    self.recording.add(asdict(observation))
+                    if observation.error:
+                        break  # the next steps depend on it
                 advance(f"trial {number + 1}: {backend.name}")
 
     def _ask(self, backend: Backend, step: Step, number: int, begun: float) -> Observation:
@@ -76,5 +76,5 @@ class Experiment:
             reply.prompt_tokens,
             reply.cached_tokens,
             reply.output_tokens,
-            backend.remembered(),
+            backend.cached_prompt_tokens(),
         )

@@ -1,4 +1,4 @@
-"""What the observations of a run show."""
+"""The results of a run: summary, tables, charts and notes."""
 
 from __future__ import annotations
 
@@ -12,34 +12,38 @@ from paddock_lab.report.pictures import distributions, lines
 from paddock_lab.statistics import Estimate, in_words, median, number, percentile, ratio_of_medians
 
 _WHAT = {
-    FIRST: "when nobody has sent A yet",
+    FIRST: "when A is not cached yet",
     JOINS: "when a tenant joins",
-    RETURNS: "when a tenant comes back",
+    RETURNS: "when a tenant returns",
 }
 
 
 class Samples:
-    """The observations that count, by backend and kind."""
+    """The observations without warm-up trials, by backend and kind."""
 
     def __init__(self, observations: Sequence[Observation], backends: Sequence[str]) -> None:
-        self.counted = [seen for seen in observations if not seen.dropped]
+        self.counted = [observation for observation in observations if not observation.dropped]
         self.backends = backends
 
     def of(self, backend: str, kind: str) -> list[Observation]:
-        return [seen for seen in self.counted if (seen.backend, seen.kind) == (backend, kind) and not seen.error]
+        return [
+            observation
+            for observation in self.counted
+            if (observation.backend, observation.kind) == (backend, kind) and not observation.error
+        ]
 
     def milliseconds(self, backend: str, kind: str) -> list[float]:
-        return [1000 * seen.ttft for seen in self.of(backend, kind) if seen.ttft is not None]
+        return [1000 * observation.ttft for observation in self.of(backend, kind) if observation.ttft is not None]
 
     def tokens(self, backend: str, kind: str) -> tuple[float | None, float | None]:
-        """The medians of a prompt's tokens and of those that were cached."""
-        seen = self.of(backend, kind)
-        prompt = [each.prompt_tokens for each in seen if each.prompt_tokens is not None]
-        cached = [each.cached_tokens for each in seen if each.cached_tokens is not None]
-        return _middle(prompt), _middle(cached)
+        """The medians of prompt tokens and cached tokens."""
+        observation = self.of(backend, kind)
+        prompt = [each.prompt_tokens for each in observation if each.prompt_tokens is not None]
+        cached = [each.cached_tokens for each in observation if each.cached_tokens is not None]
+        return _median(prompt), _median(cached)
 
 
-def of_removal(observations: Sequence[Observation], backends: Sequence[str]) -> Findings:
+def removal_findings(observations: Sequence[Observation], backends: Sequence[str]) -> Findings:
     samples = Samples(observations, backends)
     findings, rows = Findings(notes=_failures(samples)), list[tuple[Cell, ...]]()
     for backend in backends:
@@ -49,11 +53,11 @@ def of_removal(observations: Sequence[Observation], backends: Sequence[str]) -> 
         ratio = ratio_of_medians(miss, hit)
         findings.summary.append(
             f"{backend}: without A the first token takes {in_words(ratio)}: {number(median(miss).value)} ms, and "
-            f"{number(median(hit).value)} ms with the prefix known.{_told(samples, backend)}"
+            f"{number(median(hit).value)} ms with a cached prefix.{_cached_tokens_text(samples, backend)}"
         )
         tokens = *samples.tokens(backend, HIT), *samples.tokens(backend, MISS)
         rows.append((backend, len(hit), median(hit), median(miss), ratio, *tokens))
-        findings.notes += _unverified(samples, backend)
+        findings.notes += _missing_prefixes(samples, backend)
     columns = (
         *("backend", "trials", "T2 hit (ms)", "T3 miss (ms)", "T3 / T2"),
         *("T2 prompt tokens", "T2 cached", "T3 prompt tokens", "T3 cached"),
@@ -63,8 +67,8 @@ def of_removal(observations: Sequence[Observation], backends: Sequence[str]) -> 
     return findings
 
 
-def of_tenants(observations: Sequence[Observation], backends: Sequence[str]) -> Findings:
-    """The first of the backends is what the others are compared with."""
+def tenant_findings(observations: Sequence[Observation], backends: Sequence[str]) -> Findings:
+    """The other backends are compared with the first one."""
     samples = Samples(observations, backends)
     findings, rows = Findings(notes=_failures(samples)), list[tuple[Cell, ...]]()
     kinds = [kind for kind in (RETURNS, JOINS, FIRST) if any(samples.of(backend, kind) for backend in samples.backends)]
@@ -82,20 +86,24 @@ def of_tenants(observations: Sequence[Observation], backends: Sequence[str]) -> 
         *("kind", "backend", "requests", "first token (ms)", "95th percentile (ms)"),
         *("prompt tokens", "cached", f"against {backends[0]}"),
     )
-    note = "first: nobody has sent A yet. joins: A is known from others, B is new. returns: both have been seen before."
+    note = (
+        "first: A is not cached yet. joins: A is cached by other tenants, B is new. returns: A and B were sent before."
+    )
     findings.tables = [Table("Time to the first token, medians with 95 % intervals", columns, rows, note)]
     findings.pictures = _pictures(samples, kinds)
     return findings
 
 
-def about_quantization(bits: Mapping[str, float | None]) -> str:
-    """What the weights of the backends allow to be compared; `bits` are bits per weight by backend."""
-    said = ", ".join(f"{name} {'not told' if each is None else f'{each:.1f}'}" for name, each in bits.items())
-    alike = None not in bits.values() and len({round(each or 0, 1) for each in bits.values()}) == 1
-    note = f"Quantization, in bits per weight: {said}. A GGUF file is quantized, other servers often hold 16 bits."
+def quantization_note(bits: Mapping[str, float | None]) -> str:
+    """Which comparisons the quantizations allow; `bits` are bits per weight by backend."""
+    known = ", ".join(f"{name} {'unknown' if each is None else f'{each:.1f}'}" for name, each in bits.items())
+    same = None not in bits.values() and len({round(each or 0, 1) for each in bits.values()}) == 1
+    note = f"Quantization, in bits per weight: {known}. GGUF files are quantized; other servers often use 16 bits."
     note += " Times to the first token depend on it; the ratio of one backend's own times does not."
-    if len(bits) > 1 and not alike:
-        note += " Compare the times of two backends only where their weights are alike (Q8_0 is close to 16 bits)."
+    if len(bits) > 1 and not same:
+        note += (
+            " Compare the times of two backends only if their weights have the same size (Q8_0 is close to 16 bits)."
+        )
     return note
 
 
@@ -104,7 +112,7 @@ def _tenant_line(kind: str, backend: str, found: Estimate, ratio: Estimate | Non
     return f"{line}: {in_words(ratio, f'as long as with {base}')}." if ratio else f"{line}."
 
 
-def _told(samples: Samples, backend: str) -> str:
+def _cached_tokens_text(samples: Samples, backend: str) -> str:
     parts = []
     for kind, name in ((HIT, "a hit"), (MISS, "a miss")):
         prompt, cached = samples.tokens(backend, kind)
@@ -113,25 +121,23 @@ def _told(samples: Samples, backend: str) -> str:
     return f" {', '.join(parts)}." if parts else ""
 
 
-def _unverified(samples: Samples, backend: str) -> list[str]:
-    """After a warm-up the server should hold its prompt: else a hit was none."""
-    looked = [
-        (seen.remembered_tokens, seen.prompt_tokens)
-        for seen in samples.of(backend, WARM_UP)
-        if seen.remembered_tokens is not None and seen.prompt_tokens is not None
+def _missing_prefixes(samples: Samples, backend: str) -> list[str]:
+    """After a warm-up request the server should have cached its prompt. Otherwise the hit is not a hit."""
+    checked = [
+        (observation.remembered_tokens, observation.prompt_tokens)
+        for observation in samples.of(backend, WARM_UP)
+        if observation.remembered_tokens is not None and observation.prompt_tokens is not None
     ]
-    forgotten = sum(remembered < prompt - 1 for remembered, prompt in looked)
-    return (
-        [f"{backend}: {forgotten} of {len(looked)} times no slot held the prompt after its warm-up"]
-        if forgotten
-        else []
-    )
+    missing = sum(cached < prompt - 1 for cached, prompt in checked)
+    return [f"{backend}: {missing} of {len(checked)} times no slot had the prompt after its warm-up"] if missing else []
 
 
 def _failures(samples: Samples) -> list[str]:
     notes = []
     for backend in samples.backends:
-        failed = [seen for seen in samples.counted if seen.backend == backend and seen.error]
+        failed = [
+            observation for observation in samples.counted if observation.backend == backend and observation.error
+        ]
         if failed:
             notes.append(f"{backend}: {len(failed)} requests failed, the first with: {failed[0].error}")
     return notes
@@ -148,7 +154,9 @@ def _pictures(samples: Samples, kinds: Sequence[str]) -> list[Picture]:
         return []
     series = {
         f"{backend} {kind}": [
-            (seen.at, 1000 * seen.ttft) for seen in samples.of(backend, kind) if seen.ttft is not None
+            (observation.at, 1000 * observation.ttft)
+            for observation in samples.of(backend, kind)
+            if observation.ttft is not None
         ]
         for backend, kind in by_kind
     }
@@ -156,16 +164,16 @@ def _pictures(samples: Samples, kinds: Sequence[str]) -> list[Picture]:
     return [
         Picture(
             "ttft",
-            "Time to the first token: every request, its median and the middle half",
+            "Time to the first token: every request, median and quartiles",
             distributions(by_kind, label),
         ),
         Picture(
             "over-time",
-            "The same in the order in which they were sent",
+            "Time to the first token over the run",
             lines(series, "seconds into the run", label),
         ),
     ]
 
 
-def _middle(values: Sequence[int]) -> float | None:
+def _median(values: Sequence[int]) -> float | None:
     return statistics.median(values) if values else None

@@ -1,4 +1,4 @@
-"""A folder for each run: every observation as it comes, then a table, pictures and a page that says what it shows."""
+"""The report of a run, in a folder: raw observations, a table, charts and a web page."""
 
 from paddock_lab.report.findings import Cell, Findings, Picture, Table
 from paddock_lab.report.recording import Recording, new_folder

@@ -1,4 +1,4 @@
-"""What a run has shown, before it is a page: sentences, tables and pictures."""
+"""The results of a run: sentences, tables and charts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Cell = str | int | float | Estimate | None
-"""None where nothing is known."""
+"""None: unknown."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Table:
     note: str = ""
 
     def spread(self) -> Iterator[list[str | int | float | None]]:
-        """The head and the rows as plain values: an estimate becomes three columns, with the ends of its interval."""
+        """The header and the rows as plain values. An estimate becomes three columns: value, low and high."""
         wide = [any(isinstance(row[at], Estimate) for row in self.rows) for at in range(len(self.columns))]
         head: list[str | int | float | None] = []
         for name, estimated in zip(self.columns, wide, strict=True):
@@ -42,7 +42,7 @@ class Table:
 @dataclass(frozen=True)
 class Picture:
     name: str
-    """Of the file, without `.png`."""
+    """The file name without `.png`."""
     title: str
     draw: Callable[[Figure], None]
 
@@ -50,12 +50,12 @@ class Picture:
 @dataclass
 class Findings:
     summary: list[str] = field(default_factory=list)
-    """What a reader who reads nothing else should know."""
+    """The most important results."""
     tables: list[Table] = field(default_factory=list)
     """The first one is also `summary.csv`."""
     pictures: list[Picture] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """Whatever makes a number doubtful."""
+    """Reasons to distrust a number."""
 
 
 def shown(cell: Cell) -> str:

@@ -1,4 +1,4 @@
-"""Where a run took place: the machine, and the versions of what ran."""
+"""The machine of a run, and the versions of its software."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _distribution() -> str:
 
 
 def _output(*command: str) -> str:
-    """What a program says; nothing where it does not exist or fails."""
+    """The output of a program; empty if it does not exist or fails."""
     if shutil.which(command[0]) is None:
         return ""
     done = subprocess.run(

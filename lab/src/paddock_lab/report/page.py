@@ -1,4 +1,4 @@
-"""The page of a run: one file without a script or a reference to anything else, to be read anywhere."""
+"""The web page of a run: one file without scripts or references."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paddock_lab.report.findings import Findings, shown
 
 @dataclass(frozen=True)
 class About:
-    """What a run was, whatever it found."""
+    """The run, without its results."""
 
     title: str
     question: str
@@ -26,7 +26,7 @@ class About:
 
 
 def render(about: About, findings: Findings, pictures: Sequence[tuple[str, Path]]) -> str:
-    """The page; pictures are given by their titles and files, and become a part of it."""
+    """The page with embedded pictures, which are given by title and file."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )

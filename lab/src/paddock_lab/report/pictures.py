@@ -1,4 +1,4 @@
-"""The kinds of pictures that reports have. Each draws into a figure of its own; none needs a screen."""
+"""The kinds of charts in reports. Each draws into its own figure without a display."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Literal
 from paddock_lab.report.findings import Picture
 from paddock_lab.statistics import number
 
-# matplotlib is imported where it is used, so that `--help` works without the packages of the extra `lab`.
+# matplotlib is imported where it is used, so that `--help` is fast.
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _COLOURS = ("#1f6f8b", "#d1702a", "#4c8f4a", "#8a5aa8", "#b8434a", "#6b6b6b")
 _WIDE = 8
-"""From so many times between the smallest and the largest on, an axis is logarithmic."""
+"""An axis is logarithmic if the largest value is more than this multiple of the smallest."""
 
 Draw = Callable[["Figure"], None]
 Side = Literal["x", "y"]
@@ -35,7 +35,7 @@ def write(picture: Picture, folder: Path) -> Path:
 
 
 def distributions(samples: Mapping[tuple[str, str], Sequence[float]], label: str) -> Draw:
-    """Every value as a dot, with the median and the middle half; rows by the first name, colours by the second."""
+    """Every value as a dot, with median and quartiles; rows by the first name, colours by the second."""
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
@@ -64,7 +64,7 @@ def distributions(samples: Mapping[tuple[str, str], Sequence[float]], label: str
 def lines(
     series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str, *, marked: bool = False
 ) -> Draw:
-    """A line for each series: over time, so that a drift shows, or over what was varied, whose values are `marked`."""
+    """One line per series, over time or over a varied parameter, whose values are then `marked` on the axis."""
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
@@ -85,7 +85,7 @@ def lines(
 
 
 def timelines(streams: Mapping[str, Sequence[float]]) -> Draw:
-    """Every token of some streams as a mark at its second since the request, and the longest wait of each as a bar."""
+    """The arrival time of every token of some streams as a mark, and the longest stall as a bar."""
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
@@ -105,7 +105,7 @@ def timelines(streams: Mapping[str, Sequence[float]]) -> Draw:
 
 
 def shares(rows: Mapping[str, tuple[int, int]], labels: tuple[str, str]) -> Draw:
-    """How many of each row are the one, and how many the other."""
+    """Two stacked counts per row."""
 
     def draw(figure: Figure) -> None:
         from matplotlib.ticker import MaxNLocator
@@ -127,7 +127,7 @@ def shares(rows: Mapping[str, tuple[int, int]], labels: tuple[str, str]) -> Draw
 
 
 def _scale(axes: Axes, which: Side, values: Sequence[float]) -> None:
-    """From zero on, or logarithmic where values are too far apart for that."""
+    """From zero, or logarithmic if the values differ too much."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     if max(values) <= _WIDE * min(values):
@@ -141,7 +141,7 @@ def _scale(axes: Axes, which: Side, values: Sequence[float]) -> None:
 
 
 def _mark(axes: Axes, values: Sequence[float]) -> None:
-    """The values that were tried, and nothing between them, are what the axis shows."""
+    """Ticks at the measured values only."""
     from matplotlib.ticker import NullFormatter, NullLocator
 
     if values[0] > 0 and values[-1] > _WIDE * values[0]:

@@ -1,4 +1,4 @@
-"""The folder of a run, from its first observation to its page."""
+"""The folder of a run: observations, table, charts and page."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _SECRET = re.compile(r"(--(?:api|other)-key[= ]+)([^\s'\"]+)")
 
 
 def new_folder(out: Path | None, experiment: str) -> Path:
-    """The folder that was asked for, which must not hold anything yet, or one named by the experiment and the time."""
+    """The requested folder, which must be empty, or one named by experiment and time."""
     folder = out or Path("lab-results") / f"{experiment}-{datetime.now().astimezone():%Y-%m-%d-%H%M%S}"
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise click.UsageError(f"{folder} exists and is not an empty folder; --out names another")
+        raise click.UsageError(f"{folder} exists and is not an empty folder: choose another one with --out")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 class Recording:
-    """Writes observations as they come, so that a run that ends early has lost nothing; and in the end the report."""
+    """Writes each observation at once, so that an interrupted run loses nothing, and the report at the end."""
 
     def __init__(self, folder: Path, title: str, question: str) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class Recording:
     def finish(
         self, findings: Findings, *, partial: bool, servers: Mapping[str, str], flags: Mapping[str, object]
     ) -> Path:
-        """Write table, pictures and page; the page's path."""
+        """Write table, charts and page. Returns the path of the page."""
         for table in findings.tables[:1]:
             with (self.folder / "summary.csv").open("w", encoding="utf-8", newline="") as file:
                 csv.writer(file).writerows(table.spread())

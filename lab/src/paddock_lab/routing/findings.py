@@ -1,4 +1,4 @@
-"""What the simulated pools show: every policy against ours, over several seeds."""
+"""The results of a run: every policy compared with Paddock's, over several seeds."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 
 from paddock_lab.report import Cell, Findings, Picture, Table
 from paddock_lab.report.findings import shown
-from paddock_lab.routing.simulation import BIG, Outcome, Setting
+from paddock_lab.routing.simulation import SINGLE, Outcome, Setting
 from paddock_lab.statistics import Estimate, median, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OURS = "prefix"
+PADDOCK = "prefix"
 _COLOURS = {
-    OURS: "#1f6f8b", BIG: "#222222", "sticky": "#4c8f4a", "first-block": "#8a5aa8", "least-busy": "#d1702a",
+    PADDOCK: "#1f6f8b", SINGLE: "#222222", "sticky": "#4c8f4a", "first-block": "#8a5aa8", "least-busy": "#d1702a",
     "round-robin": "#b8434a", "random": "#9a9a9a", "thresholds": "#c9a227",
 }  # fmt: skip
 
-Seen = tuple[Setting, Outcome]
+Result = tuple[Setting, Outcome]
 
 
 @dataclass(frozen=True)
 class Runs:
-    """A policy on a number of replicas: its outcomes by seed. The same seed is the same traffic for every policy."""
+    """The outcomes of a policy with a number of replicas, by seed. The same seed means the same traffic."""
 
     name: str
     replicas: int
@@ -50,7 +50,7 @@ class Runs:
         return median([self.outcomes[seed].hit_rate / other.outcomes[seed].hit_rate for seed in self._shared(other)])
 
     def slower_than(self, other: Runs) -> Estimate:
-        """How many times as long the slowest twentieth waits here, seed by seed. Above 1 the other is better."""
+        """The ratio of the 95th percentiles of the first token, seed by seed. Above 1 the other is better."""
         return median(
             [self.outcomes[seed].first_token_95 / other.outcomes[seed].first_token_95 for seed in self._shared(other)]
         )
@@ -59,39 +59,41 @@ class Runs:
         return [seed for seed in self.outcomes if seed in other.outcomes]
 
 
-def findings(seen: Sequence[Seen]) -> Findings:
+def findings(results: Sequence[Result]) -> Findings:
     found = Findings()
-    if not seen:
+    if not results:
         return found
-    runs = _by_policy(seen)
+    runs = _by_policy(results)
     rows: list[tuple[Cell, ...]] = []
     for replicas in dict.fromkeys(each.replicas for each in runs):
         pool = {each.name: each for each in runs if each.replicas == replicas}
-        big, ours = pool.get(BIG), pool.get(OURS)
+        big, ours = pool.get(SINGLE), pool.get(PADDOCK)
         rows += [_row(each, big, ours) for each in pool.values()]
         if ours:
             found.summary += _summary(ours, big, list(pool.values()))
     columns = (
-        *("replicas", "policy", "hit rate", "of one big one's", "first token (s)", "95 % (s)"),
-        *(f"95 %, times as long as {OURS}", "busiest / mean", "requests at a replica", "requests"),
+        *("replicas", "policy", "hit rate", "hit rate / one big", "first token (s)", "95 % (s)"),
+        *(f"95 %, times as long as {PADDOCK}", "busiest / mean", "requests per replica", "requests"),
     )
     note = (
-        "Medians over the seeds with 95 % intervals; ratios are made seed by seed, since a seed is the same traffic "
-        "for every policy. Hit rate: prompt tokens that need not be read. 95 %: the 95th percentile of the time to the "
-        f"first token; where the ratio is above 1, {OURS} is better. Busiest / mean: of the requests at a "
-        "replica, at any moment."
+        "Medians over the seeds with 95 % intervals. Ratios are computed seed by seed, because every policy gets the "
+        "same traffic for a seed. Hit rate: the share of cached prompt tokens. 95 %: the 95th percentile of the time to "
+        f"the first token; if the ratio is above 1, {PADDOCK} is better. Busiest / mean: requests of the busiest replica "
+        "divided by the mean, averaged over time."
     )
     found.tables = [Table("Policies by the number of replicas", columns, rows, note)]
-    title = "Cached prompt tokens, and how long the slowest twentieth waits: medians and 95 % intervals over the seeds"
+    title = (
+        "Cached prompt tokens, and the 95th percentile of the first token: medians and 95 % intervals over the seeds"
+    )
     found.pictures = [Picture("policies", title, lambda on: _draw(on, runs))]
-    found.notes.append("Replicas are simulated: how fast they are was measured, how they share their time is a model.")
-    found.notes.append("Requests that were not answered in time do not count: overloaded policies look too good.")
+    found.notes.append("Replicas are simulated: their speed was measured, how they share their time is a model.")
+    found.notes.append("Unfinished requests do not count, so overloaded policies look better than they are.")
     return found
 
 
-def _by_policy(seen: Sequence[Seen]) -> list[Runs]:
+def _by_policy(results: Sequence[Result]) -> list[Runs]:
     grouped: dict[tuple[int, str], dict[int, Outcome]] = {}
-    for setting, outcome in seen:
+    for setting, outcome in results:
         grouped.setdefault((setting.replicas, _name(setting)), {})[setting.seed] = outcome
     return [Runs(name, replicas, outcomes) for (replicas, name), outcomes in grouped.items()]
 
@@ -108,28 +110,28 @@ def _row(runs: Runs, big: Runs | None, ours: Runs | None) -> tuple[Cell, ...]:
 
 
 def _summary(ours: Runs, big: Runs | None, pool: Sequence[Runs]) -> list[str]:
-    """A line for ours, and one for the other policies: which are better, which are not, which cannot be told."""
-    said = f"{ours.replicas} replicas, {OURS}: {_percent(ours.hit_rate.value)} of prompt tokens are cached"
+    """One line for Paddock's policy, and one for the others: better, worse, or no difference shown."""
+    line = f"{ours.replicas} replicas, {PADDOCK}: {_percent(ours.hit_rate.value)} of prompt tokens are cached"
     if big:
-        said += f", {_percent(ours.hits_against(big).value)} of what one replica as large as all would reach"
-    lines = [f"{said}; first token, 95th percentile: {number(ours.slowest.value)} s."]
-    groups: dict[str, list[str]] = {f"better than {OURS}": [], "no difference shown": [], f"{OURS} is better": []}
-    others = [each for each in pool if each.policy not in (BIG, OURS)]
+        line += f", {_percent(ours.hits_against(big).value)} of the hit rate of one replica as large as all"
+    lines = [f"{line}; first token, 95th percentile: {number(ours.slowest.value)} s."]
+    groups: dict[str, list[str]] = {f"better than {PADDOCK}": [], "no difference shown": [], f"{PADDOCK} is better": []}
+    others = [each for each in pool if each.policy not in (SINGLE, PADDOCK)]
     for other in sorted(others, key=lambda each: each.slower_than(ours).value):
         against = other.slower_than(ours)
         if not against.enough or against.low <= 1 <= against.high:
             group = "no difference shown"
         else:
-            group = f"better than {OURS}" if against.value < 1 else f"{OURS} is better"
+            group = f"better than {PADDOCK}" if against.value < 1 else f"{PADDOCK} is better"
         groups[group].append(f"{other.name} {shown(against)}")
-    told = "; ".join(f"{group}: {', '.join(names)}" for group, names in groups.items() if names)
-    if told:
-        lines.append(f"{ours.replicas} replicas, first token of others, times as long as with {OURS}: {told}.")
+    compared = "; ".join(f"{group}: {', '.join(names)}" for group, names in groups.items() if names)
+    if compared:
+        lines.append(f"{ours.replicas} replicas, first token (95th percentile) relative to {PADDOCK}: {compared}.")
     return lines
 
 
 def _draw(figure: Figure, runs: Sequence[Runs]) -> None:
-    """A row for each policy in a panel for each number of replicas; the best first token is at the top."""
+    """One panel per number of replicas, one row per policy; the best first token is at the top."""
     sizes = sorted({each.replicas for each in runs})
     figure.set_size_inches(9, 0.9 + len(sizes) * (0.5 + 0.24 * len({each.name for each in runs})))
     grid = figure.subplots(len(sizes), 2, squeeze=False, sharex="col")
@@ -149,7 +151,7 @@ def _draw(figure: Figure, runs: Sequence[Runs]) -> None:
                 axes.spines[side].set_visible(False)
         left.set_yticks(range(len(rows)), [each.name for each in rows])
         for label, each in zip(left.get_yticklabels(), rows, strict=True):
-            label.set_fontweight("bold" if each.name == OURS else "normal")
+            label.set_fontweight("bold" if each.name == PADDOCK else "normal")
         right.set_yticks(range(len(rows)), [""] * len(rows))
         left.set_title(f"{size} replica{'s' if size > 1 else ''}", loc="left", fontsize=10, fontweight="bold")
         left.set_xlim(0, 100)

@@ -1,4 +1,4 @@
-"""How fast a replica is: three numbers, which docs/explanation/scaling.md takes from what was measured."""
+"""The speed of a replica: three measured numbers (docs/explanation/scaling.md)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 BLOCK_TOKENS = 64
-"""Of a router's block."""
+"""Tokens of a block of the router."""
 
 
 @dataclass(frozen=True)
@@ -14,27 +14,27 @@ class Machine:
     name: str
     slots: int
     cache_blocks: int
-    """Of prompts and answers that it keeps."""
-    reads: float
-    """Prompt tokens in a second."""
+    """Blocks of prompts and answers that fit into the cache."""
+    prefill_rate: float
+    """Prompt tokens per second."""
     first: float
-    """Seconds that the next token takes when one answer is being written …"""
+    """Seconds per token with one running answer."""
     growth: float
-    """… which the number of answers raised to this power multiplies."""
+    """The exponent by which the time per token grows with the number of answers."""
     scale: int = 1
-    """As if so many of them were one."""
+    """The number of replicas that this machine stands for."""
 
     def step(self, answers: int) -> float:
-        """Seconds until all answers have one token more."""
+        """Seconds until each answer has one more token."""
         return self.first * math.pow(max(1.0, answers / self.scale), self.growth)
 
     def times(self, count: int) -> Machine:
-        """One that is as large and as fast as so many together, which nobody has: no pool can do better."""
+        """A hypothetical machine as large and as fast as `count` of these: the upper bound for any policy."""
         return replace(
             self,
             slots=self.slots * count,
             cache_blocks=self.cache_blocks * count,
-            reads=self.reads * count,
+            prefill_rate=self.prefill_rate * count,
             scale=self.scale * count,
         )
 
@@ -42,8 +42,8 @@ class Machine:
 MACHINES = {
     machine.name: machine
     for machine in (
-        Machine("two-cores", slots=8, cache_blocks=1024, reads=334, first=0.0073, growth=0.61),
-        Machine("h200", slots=32, cache_blocks=8192, reads=9300, first=0.0045, growth=0.28),
+        Machine("two-cores", slots=8, cache_blocks=1024, prefill_rate=334, first=0.0073, growth=0.61),
+        Machine("h200", slots=32, cache_blocks=8192, prefill_rate=9300, first=0.0045, growth=0.28),
     )
 }
-"""SmolLM2-135M Q8_0 with 1.5 GB for prefixes, and an 8B model in Q8_0 with 70 GB for them."""
+"""SmolLM2-135M Q8_0 with 1.5 GB for prefixes, and an 8B model in Q8_0 with 70 GB."""

@@ -1,4 +1,4 @@
-"""Ways to choose a replica, the router's own among them. Each router has one, and knows what went through itself."""
+"""Policies that choose a replica, Paddock's among them. Each router has its own, which sees only its own requests."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from paddock_lab.routing.replica import Request
 
 
 class Policy(ABC):
-    def __init__(self, machine: Machine, replicas: int, chance: random.Random) -> None:
-        self.replicas, self.chance = replicas, chance
+    def __init__(self, machine: Machine, replicas: int, rng: random.Random) -> None:
+        self.replicas, self.rng = replicas, rng
         self.busy = [0] * replicas
-        """Requests of each that it has been sent from here, and that have not ended."""
+        """Unfinished requests of each replica that this router sent."""
 
     @abstractmethod
     def choose(self, request: Request) -> int: ...
@@ -29,7 +29,7 @@ class Policy(ABC):
 
 class RandomChoice(Policy):
     def choose(self, request: Request) -> int:
-        return self.chance.randrange(self.replicas)
+        return self.rng.randrange(self.replicas)
 
 
 class RoundRobin(Policy):
@@ -41,39 +41,39 @@ class RoundRobin(Policy):
 
 
 class LeastBusy(Policy):
-    """Any of them where several are."""
+    """Random among equals."""
 
     def choose(self, request: Request) -> int:
-        start = self.chance.randrange(self.replicas)
+        start = self.rng.randrange(self.replicas)
         around = self.busy[start:] + self.busy[:start]
         return (start + around.index(min(around))) % self.replicas
 
 
 class FirstBlock(Policy):
-    """By the first block alone, however busy: what consistent hashing of a prompt's beginning comes to."""
+    """By the first block only, as consistent hashing of a prompt's beginning does. Ignores the load."""
 
     def choose(self, request: Request) -> int:
         return request.chain[0] % self.replicas
 
 
 class Sticky(Policy):
-    """By who asks, however busy: what a cookie would do, if clients kept any."""
+    """By user, as a cookie would do. Ignores the load."""
 
     def choose(self, request: Request) -> int:
-        return self.chance.randrange(self.replicas) if request.user is None else request.user % self.replicas
+        return self.rng.randrange(self.replicas) if request.user is None else request.user % self.replicas
 
 
 class Thresholds(Policy):
-    """As the routers of SGLang and vLLM do it by default (`cache_aware`), from their documents.
+    """The default of the routers of SGLang and vLLM (`cache_aware`), from their documents.
 
-    Where loads are far apart, the least busy; else who holds most of the prompt, if that is enough of it; else who
-    holds least of all.
+    If loads differ much, the least busy replica; else the one with the longest cached prefix, if that is long enough;
+    else the one with the smallest cache.
     """
 
     ENOUGH, APART, TIMES = 0.3, 64, 1.5
 
-    def __init__(self, machine: Machine, replicas: int, chance: random.Random) -> None:
-        super().__init__(machine, replicas, chance)
+    def __init__(self, machine: Machine, replicas: int, rng: random.Random) -> None:
+        super().__init__(machine, replicas, rng)
         self._held = [Blocks(machine.cache_blocks) for _ in range(replicas)]
 
     def choose(self, request: Request) -> int:
@@ -93,10 +93,10 @@ class Thresholds(Policy):
 
 
 class Prefix(Policy):
-    """What Paddock does."""
+    """Paddock's own router."""
 
-    def __init__(self, machine: Machine, replicas: int, chance: random.Random) -> None:
-        super().__init__(machine, replicas, chance)
+    def __init__(self, machine: Machine, replicas: int, rng: random.Random) -> None:
+        super().__init__(machine, replicas, rng)
         self._slots = machine.slots
         self._numbers = {f"replica-{number}": number for number in range(replicas)}
         self._names = list(self._numbers)
@@ -105,19 +105,19 @@ class Prefix(Policy):
 
     def choose(self, request: Request) -> int:
         choice = self._router.choose(request.chain, self._loads)
-        assert choice is not None, "all replicas are there"
+        assert choice is not None, "all replicas are available"
         self._router.began(choice.name, request.chain)
         return self._numbers[choice.name]
 
     def sent(self, replica: int) -> None:
         super().sent(replica)
-        self._tell(replica)
+        self._update_load(replica)
 
     def ended(self, replica: int) -> None:
         super().ended(replica)
-        self._tell(replica)
+        self._update_load(replica)
 
-    def _tell(self, replica: int) -> None:
+    def _update_load(self, replica: int) -> None:
         busy = self.busy[replica]
         self._loads[self._names[replica]] = Load(min(busy, self._slots), max(0, busy - self._slots), self._slots)
 

@@ -1,4 +1,4 @@
-"""One run of events: who asks, who is chosen, what becomes of it. It has its own clock, and no chance but the seed."""
+"""A discrete-event simulation of routers and replicas, with its own clock. The same seed gives the same result."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from paddock_lab.routing.replica import Replica, Request
 from paddock_lab.routing.traffic import Mix, Traffic
 from paddock_lab.statistics import percentile
 
-BIG = "one big"
-"""A single replica as large and as fast as all: what any policy could reach at best."""
+SINGLE = "one big"
+"""A single replica as large and as fast as all together: the upper bound for any policy."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class Setting:
     replicas: int
     routers: int
     stay: bool
-    """Whether a user's requests all come through the same one, or each through any."""
+    """All requests of a user use the same router; else each uses a random one."""
     machine: Machine
     mix: Mix
     warm_up: float
-    """Seconds before those that count."""
+    """Simulated seconds that do not count."""
     seconds: float
     seed: int
 
@@ -35,15 +35,15 @@ class Setting:
 @dataclass(frozen=True)
 class Outcome:
     requests: int
-    """That were answered in the seconds that count, as far as all below."""
+    """Requests that were answered in the seconds that count. All values below are about these."""
     hit_rate: float
-    """Of prompt tokens."""
+    """The share of cached prompt tokens."""
     first_token: float
     first_token_95: float
     busiest: float
-    """How many times as many requests the busiest replica has as all on average, at any moment."""
+    """Requests of the busiest replica divided by the mean of all, averaged over time."""
     load: float
-    """Requests that run or wait at any moment, by replicas."""
+    """Running and waiting requests per replica, averaged over time."""
 
 
 def simulate(setting: Setting) -> Outcome:
@@ -57,17 +57,17 @@ class _Run:
         self._setting = setting
         end = setting.warm_up + setting.seconds
         self._traffic = Traffic(setting.mix, setting.replicas, end, setting.seed)
-        big = setting.policy == BIG
+        big = setting.policy == SINGLE
         machine = setting.machine.times(setting.replicas) if big else setting.machine
         self._replicas = [Replica(machine) for _ in range(1 if big else setting.replicas)]
-        self._chance = random.Random(f"{setting.seed} routers")
+        self._rng = random.Random(f"{setting.seed} routers")
         kind = POLICIES["round-robin" if big else setting.policy]
-        self._routers = [kind(machine, len(self._replicas), self._chance) for _ in range(setting.routers)]
+        self._routers = [kind(machine, len(self._replicas), self._rng) for _ in range(setting.routers)]
         self._order = count()
         self._events: list[tuple[float, int, Request | int, int]] = []
-        """A request that arrives; or the number of a replica where something is complete, and its version."""
-        for moment, request in self._traffic.by_the_clock():
-            self._expect(moment, request)
+        """An arriving request; or a replica with a completion, and its version."""
+        for time, request in self._traffic.independent_requests():
+            self._schedule(time, request)
         self._ended: list[Request] = []
         self._busiest: list[float] = []
         self._load: list[float] = []
@@ -77,17 +77,17 @@ class _Run:
         while self._events and self._events[0][0] <= end:
             now, _, what, version = heapq.heappop(self._events)
             while look < now:
-                self._look()
+                self._sample_load()
                 look += 1
             if isinstance(what, Request):
                 self._send(what, now)
             elif self._replicas[what].version == version:
-                self._proceed(what, now)
+                self._complete(what, now)
 
     def outcome(self) -> Outcome:
         counted = [request for request in self._ended if request.arrived >= self._setting.warm_up]
         if not counted:
-            raise ValueError(f"nobody came and was answered in {self._setting.seconds:g} s")
+            raise ValueError(f"no request was answered in {self._setting.seconds:g} s")
         times = [request.first_token - request.arrived for request in counted]
         return Outcome(
             requests=len(counted),
@@ -100,36 +100,36 @@ class _Run:
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _expect(self, moment: float, what: Request | int, version: int = 0) -> None:
-        heapq.heappush(self._events, (moment, next(self._order), what, version))
+    def _schedule(self, time: float, what: Request | int, version: int = 0) -> None:
+        heapq.heappush(self._events, (time, next(self._order), what, version))
 
     def _send(self, request: Request, now: float) -> None:
         request.arrived = now
         if self._setting.stay and request.user is not None:
             request.router = request.user % len(self._routers)
         else:
-            request.router = self._chance.randrange(len(self._routers))
+            request.router = self._rng.randrange(len(self._routers))
         router = self._routers[request.router]
         chosen = router.choose(request)
         router.sent(chosen)
         self._replicas[chosen].accept(request, now)
-        self._follow(chosen)
+        self._schedule_next(chosen)
 
-    def _proceed(self, number: int, now: float) -> None:
-        for request in self._replicas[number].proceed(now):
+    def _complete(self, number: int, now: float) -> None:
+        for request in self._replicas[number].advance_to(now):
             self._routers[request.router].ended(number)
             self._ended.append(request)
             if following := self._traffic.after(request, now):
-                self._expect(*following)
-        self._follow(number)
+                self._schedule(*following)
+        self._schedule_next(number)
 
-    def _follow(self, number: int) -> None:
+    def _schedule_next(self, number: int) -> None:
         replica = self._replicas[number]
-        if (moment := replica.next) is not None:
-            self._expect(moment, number, replica.version)
+        if (time := replica.next) is not None:
+            self._schedule(time, number, replica.version)
 
-    def _look(self) -> None:
-        """Once in a second of those that count."""
+    def _sample_load(self) -> None:
+        """Once per simulated second that counts."""
         busy = [replica.busy for replica in self._replicas]
         if total := sum(busy):
             self._busiest.append(max(busy) * len(busy) / total)

@@ -1,4 +1,4 @@
-"""Who asks for what and when. Everything is drawn from the seed, and of a user the same whatever else happens."""
+"""The simulated requests. All random values come from the seed; those of a user do not depend on other events."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ _ANSWER = Length("lognormal:120,0.6")
 _ONE_OFF = Length("lognormal:400,0.8")
 _BURST = Length("lognormal:1500,0.4")
 _LONGEST = 8192
-"""Tokens of a conversation, which ends before it has more."""
+"""The most tokens of a conversation."""
 
 
 @dataclass(frozen=True)
 class Mix:
-    """What comes for each replica, so that twice as many have twice as much to do."""
+    """Traffic per replica: twice as many replicas get twice as many requests."""
 
     users: float = 10
-    """Who have conversations, one after another."""
+    """Users with one conversation after another."""
     think: float = 20
-    """Seconds between an answer and the next question, on average."""
+    """Mean seconds between an answer and the next question."""
     turns: float = 6
-    """Of a conversation, on average."""
+    """Mean turns of a conversation."""
     prompts: float = 2
-    """System prompts; the most popular is asked twice as often as the second, three times as often as the third."""
+    """System prompts. The most popular is used twice as often as the second, three times as often as the third."""
     one_offs: float = 0.05
-    """Requests in a second that have nothing in common with others."""
+    """Requests per second that share nothing with others."""
     bursts: float = 0.002
-    """In a second: moments at which many ask about the same new text."""
+    """Bursts per second: many requests about the same new text at the same time."""
     burst_size: int = 12
 
 
 class Text:
-    """The blocks of what has been said so far; those that another one begins with are the same."""
+    """The blocks of a conversation so far. Texts with the same beginning have the same blocks."""
 
     def __init__(self, before: Text | None = None) -> None:
         self.tokens: int = before.tokens if before else 0
@@ -50,73 +50,73 @@ class Text:
     def whole(self) -> tuple[int, ...]:
         return tuple(self._blocks)
 
-    def add(self, tokens: int, chance: random.Random) -> Text:
+    def add(self, tokens: int, rng: random.Random) -> Text:
         self.tokens += tokens
         while len(self._blocks) < self.tokens // BLOCK_TOKENS:
-            self._blocks.append(chance.getrandbits(64))
+            self._blocks.append(rng.getrandbits(64))
         return self
 
-    def asked(self, answer: int, chance: random.Random, user: int | None = None) -> Request:
-        """A request with all of it; the answer is a part of it from then on."""
+    def request(self, answer: int, rng: random.Random, user: int | None = None) -> Request:
+        """A request with this text as its prompt. The answer is then added to the text."""
         chain, tokens = self.whole, self.tokens
         if tokens % BLOCK_TOKENS:
-            chain += (chance.getrandbits(64),)
-        return Request(chain, tokens, answer, self.add(answer, chance).whole, user)
+            chain += (rng.getrandbits(64),)
+        return Request(chain, tokens, answer, self.add(answer, rng).whole, user)
 
 
 class Traffic:
     def __init__(self, mix: Mix, replicas: int, seconds: float, seed: int) -> None:
         self._mix, self._replicas, self._seconds = mix, replicas, seconds
-        self._chance = random.Random(f"{seed} others")
+        self._rng = random.Random(f"{seed} others")
         prompts = max(1, round(mix.prompts * replicas))
-        self._systems = [Text().add(_SYSTEM.draw(self._chance), self._chance) for _ in range(prompts)]
+        self._systems = [Text().add(_SYSTEM.draw(self._rng), self._rng) for _ in range(prompts)]
         self._popularity = list(accumulate(1 / rank for rank in range(1, prompts + 1)))
         self._users = [_User(random.Random(f"{seed} user {number}")) for number in range(round(mix.users * replicas))]
 
-    def by_the_clock(self) -> Iterator[tuple[float, Request]]:
-        """The moments of requests that come whatever happens to others: first ones, one-offs and bursts."""
+    def independent_requests(self) -> Iterator[tuple[float, Request]]:
+        """Times and requests that do not depend on answers: first turns, single requests and bursts."""
         for number, user in enumerate(self._users):
-            yield user.chance.uniform(0, self._mix.think), self._question(number)
-        for moment in self._moments(self._mix.one_offs):
-            text = Text().add(_ONE_OFF.draw(self._chance), self._chance)
-            yield moment, text.asked(_ANSWER.draw(self._chance), self._chance)
-        for moment in self._moments(self._mix.bursts):
-            shared = Text().add(_BURST.draw(self._chance), self._chance)
+            yield user.rng.uniform(0, self._mix.think), self._question(number)
+        for time in self._times(self._mix.one_offs):
+            text = Text().add(_ONE_OFF.draw(self._rng), self._rng)
+            yield time, text.request(_ANSWER.draw(self._rng), self._rng)
+        for time in self._times(self._mix.bursts):
+            shared = Text().add(_BURST.draw(self._rng), self._rng)
             for _ in range(self._mix.burst_size):
-                text = Text(shared).add(_QUESTION.draw(self._chance), self._chance)
-                yield moment, text.asked(_ANSWER.draw(self._chance), self._chance)
+                text = Text(shared).add(_QUESTION.draw(self._rng), self._rng)
+                yield time, text.request(_ANSWER.draw(self._rng), self._rng)
 
     def after(self, ended: Request, now: float) -> tuple[float, Request] | None:
-        """What the user asks next, having read the answer and thought about it."""
+        """The next request of the user after the answer, with its time."""
         if ended.user is None:
             return None
-        return now + self._users[ended.user].chance.expovariate(1 / self._mix.think), self._question(ended.user)
+        return now + self._users[ended.user].rng.expovariate(1 / self._mix.think), self._question(ended.user)
 
-    def _moments(self, rate: float) -> Iterator[float]:
+    def _times(self, rate: float) -> Iterator[float]:
         if rate > 0:
-            for moment in poisson(rate * self._replicas, self._chance):
-                if moment > self._seconds:
+            for time in poisson(rate * self._replicas, self._rng):
+                if time > self._seconds:
                     return
-                yield moment
+                yield time
 
     def _question(self, number: int) -> Request:
-        """The next of this user: one more in their conversation, or the first of a new one."""
-        user, chance = self._users[number], self._users[number].chance
-        question, answer = _QUESTION.draw(chance), _ANSWER.draw(chance)
+        """The user's next turn in the conversation, or the first turn of a new one."""
+        user, rng = self._users[number], self._users[number].rng
+        question, answer = _QUESTION.draw(rng), _ANSWER.draw(rng)
         text = user.text
         if text is None or not user.turns or text.tokens + question + answer > _LONGEST:
-            text = user.text = Text(chance.choices(self._systems, cum_weights=self._popularity)[0])
+            text = user.text = Text(rng.choices(self._systems, cum_weights=self._popularity)[0])
             user.turns = 1
-            while chance.random() > 1 / self._mix.turns:
+            while rng.random() > 1 / self._mix.turns:
                 user.turns += 1
         user.turns -= 1
-        return text.add(question, chance).asked(answer, chance, number)
+        return text.add(question, rng).request(answer, rng, number)
 
 
 class _User:
-    def __init__(self, chance: random.Random) -> None:
-        self.chance = chance
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
         self.text: Text | None = None
-        """Of the conversation that is under way."""
+        """The text of the running conversation."""
         self.turns = 0
-        """That it will still have."""
+        """The remaining turns of the conversation."""

@@ -11,16 +11,17 @@ from pathlib import Path
 
 import click
 
+from paddock.cli.common import config_option, json_option
 from paddock.cli.doctor.finding import Finding, Level
 
 _COLOURS: dict[Level, str] = {"ok": "green", "warning": "yellow", "problem": "red"}
 _LEVEL_WIDTH, _ABOUT_WIDTH = 9, 14
 
 
-@click.command("doctor", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The configuration file (JSON).")
+@click.command("doctor")
+@config_option
 @click.option("--service", default="paddock", metavar="NAME", help="The systemd service to check. [paddock]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def command(config: Path | None, service: str, as_json: bool) -> None:
     """Check whether `paddock serve` would work, and work fast, with the same settings.
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from paddock import __version__
-from paddock.cli.doctor.finding import Finding, size
+from paddock.cli.common import size
+from paddock.cli.doctor.finding import Finding
 from paddock.fleet import has_gpu
 from paddock.fleet.process.confinement import ask_sandbox
 from paddock.types import SandboxMode, SandboxState

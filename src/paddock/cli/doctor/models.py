@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from paddock.cli.doctor.finding import Finding, size
+from paddock.cli.common import size
+from paddock.cli.doctor.finding import Finding
 from paddock.config import ModelSettings
 from paddock.errors import ModelNotFound, StartupError
 from paddock.fleet import open_catalogue

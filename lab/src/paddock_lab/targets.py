@@ -1,10 +1,10 @@
-"""The servers under load, as they are asked: what one does not take is found out first, and done without."""
+"""A server with a model. Fields that the server refuses are found at the start and left out."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paddock_lab.client import Answer, ChatFailed, build_info, count_tokens, first_model, stream
@@ -14,7 +14,7 @@ from paddock_lab.words import Message, user
 _REFUSED = (400, 422)
 _LEFT_OUT = {
     "stream_options": "so its tokens are counted by events",
-    "ignore_eos": "so its answers may be shorter than asked for",
+    "ignore_eos": "so its answers may be shorter than requested",
 }
 
 
@@ -22,10 +22,13 @@ _LEFT_OUT = {
 class Target:
     server: Server
     model: str
+    """The model's name in requests."""
     about: str
-    temperature: float
-    ignore_eos: bool
+    """The command or URL, and the version if the server reports one."""
+    temperature: float = 0.0
+    ignore_eos: bool = False
     usage: bool = True
+    """Request the number of tokens."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -57,11 +60,18 @@ class Target:
         return asyncio.run(count_tokens(self.server.address, self.model, text))
 
 
-async def meet(server: Server, *, model: str, temperature: float, ignore_eos: bool) -> Target:
-    """Ask a server for a word, at first with everything that we like to have. Raises ChatFailed or OSError."""
+async def identify(server: Server, model: str) -> Target:
+    """The server with this model, or with the first one that it lists."""
     source, build = server.entrant.source, await build_info(server.address)
-    about = f"{source} ({build})" if build else source
-    target = Target(server, model or await first_model(server.address), about, temperature, ignore_eos)
+    return Target(server, model or await first_model(server.address), f"{source} ({build})" if build else source)
+
+
+async def connect(server: Server, *, model: str, temperature: float, ignore_eos: bool) -> Target:
+    """Send one short request with all optional fields, then without those that the server refuses.
+
+    Raises ChatFailed or OSError.
+    """
+    target = replace(await identify(server, model), temperature=temperature)
     for usage, ending in ((True, ignore_eos), (False, ignore_eos), (True, False), (False, False)):
         target.usage, target.ignore_eos = usage, ending
         try:

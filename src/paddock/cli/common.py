@@ -1,19 +1,28 @@
-"""Commands that are imported when they run, so that `--help` is fast."""
+"""What all commands share: they are imported when they run, and their errors are one line on stderr."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import click
 
-_GROUP = "paddock.commands"
+from paddock.errors import PaddockError
+
+_ENTRY_POINTS = "paddock.commands"
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
+
+config_option = click.option(
+    "--config", type=click.Path(path_type=Path), metavar="FILE", help="The configuration file (JSON)."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 class LazyGroup(click.Group):
-    """Knows the names and one-line help of its commands. A command is imported when it runs.
+    """Knows the names and one-line help of its commands, so that `--help` is fast. A command is imported when it runs.
 
     `plugins` maps commands of other distributions to these distributions. They register an entry point in the group
     `paddock.commands`.
@@ -42,9 +51,30 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(self._help.items()))
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PaddockError as error:
+            click.echo(f"paddock: {error.message}", err=True)
+            ctx.exit(1)
+
 
 def _plugin(name: str, distribution: str) -> click.Command:
-    for entry in entry_points(group=_GROUP, name=name):
+    for entry in entry_points(group=_ENTRY_POINTS, name=name):
         command: click.Command = entry.load()
         return command
     raise click.ClickException(f"`paddock {name}` needs the distribution {distribution}: pip install {distribution}")
+
+
+def short_number(value: int, step: int, units: tuple[str, ...]) -> str:
+    """A short number with its unit: `980 M`, `1.2 GiB`."""
+    number, unit = float(value), 0
+    while number >= step and unit < len(units) - 1:
+        number, unit = number / step, unit + 1
+    digits = 0 if unit == 0 or number >= 100 else 1
+    return f"{number:.{digits}f} {units[unit]}".strip()
+
+
+def size(value: int) -> str:
+    """A number of bytes: `1.2 GiB`."""
+    return short_number(value, 1024, _BYTES)
