@@ -82,7 +82,7 @@ def test_prompts_are_read_from_text_and_json_lines(tmp_path: Path) -> None:
         from_file(broken)
 
 
-def test_answers_are_compared_with_the_first_answers() -> None:
+def test_answers_are_compared_with_the_first_answer() -> None:
     job = Job("j", "question", [], 5, "chosen")
     observations = [
         Observation(job, "a", _COLD, None, "connection lost"),

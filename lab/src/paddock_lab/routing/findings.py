@@ -77,9 +77,9 @@ def findings(results: Sequence[Result]) -> Findings:
     )
     note = (
         "Medians over the seeds with 95 % intervals. Ratios are computed seed by seed, because every policy gets the "
-        "same traffic for a seed. Hit rate: the share of cached prompt tokens. 95 %: the 95th percentile of the time to "
-        f"the first token; if the ratio is above 1, {PADDOCK} is better. Busiest / mean: requests of the busiest replica "
-        "divided by the mean, averaged over time."
+        "same traffic for a seed. Hit rate: the share of cached prompt tokens. 95 %: the 95th percentile of the time "
+        f"to the first token; if the ratio is above 1, {PADDOCK} is better. Busiest / mean: requests of the busiest "
+        "replica divided by the mean, averaged over time."
     )
     found.tables = [Table("Policies by the number of replicas", columns, rows, note)]
     title = (
