@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, chdir
 from pathlib import Path
 
 import click
@@ -100,7 +100,7 @@ def test_programs_run(server_for: Callable[[Block], Server], block: Block, tmp_p
 
 
 @pytest.mark.parametrize("block", _runnable("sh", "console"))
-def test_commands_run(server_for: Callable[[Block], Server], block: Block) -> None:
+def test_commands_run(server_for: Callable[[Block], Server], block: Block, tmp_path: Path) -> None:
     """Curl is run, `paddock` is parsed, `make` has the target."""
     commands = snippets.commands(block)
     assert commands
@@ -112,7 +112,8 @@ def test_commands_run(server_for: Callable[[Block], Server], block: Block) -> No
                 case "make":
                     assert line.split()[1] in TARGETS, line
                 case _:
-                    _parse(shlex.split(line, comments=True))
+                    with chdir(tmp_path):
+                        _parse(shlex.split(line, comments=True))
 
 
 def _run_curl(line: str) -> None:
@@ -122,7 +123,7 @@ def _run_curl(line: str) -> None:
 
 
 def _parse(words: list[str]) -> None:
-    """Have click parse a command line of `paddock`, without running it. The files that it names are empty."""
+    """Have click parse a command line of `paddock`, without running it. Creates the files that it names, empty."""
     for file in (word for word in words if word.endswith((".gguf", ".json", ".jsonl", ".toml"))):
         if not file.startswith(("/", "~")):
             Path(file).parent.mkdir(parents=True, exist_ok=True)
