@@ -1,4 +1,4 @@
-# Two commands do everything: `make serve` and `make test`. Both install what they need first, and only once.
+# `make serve` and `make test` first install what they need, once.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -13,8 +13,8 @@ help:  ## Show this list
 serve: $(VENV)/.installed-demo  ## Serve the demo model on 127.0.0.1:8080 (ARGS="--port 9000" to change that)
 	@$(BIN)/paddock serve $(ARGS)
 
-# Two processes, each with a file at a time: what the tests of a file share is started once. The bytecode is kept even
-# where the environment says otherwise, because the tests start hundreds of processes.
+# Two processes that each run whole files, so that servers shared by the tests of a file start once. Bytecode is written
+# even if the environment disables it, because the tests start hundreds of processes.
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.installed-dev  ## Run the fast tests, in under 8 minutes (ARGS="-k name" for a part, ARGS="-n 0" in one process)
@@ -33,7 +33,7 @@ check: $(VENV)/.installed-dev  ## Lint, format, types, import rules, unused depe
 	@$(BIN)/python tools/docs.py check
 	@$(PYTHON) tools/page.py check
 
-format: $(VENV)/.installed-dev  ## Format and mend what can be mended
+format: $(VENV)/.installed-dev  ## Format the code and fix lint errors
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
@@ -43,10 +43,10 @@ page:  ## Build the web page into the package (needs Node 20.19 or newer; servin
 docs: $(VENV)/.installed-dev  ## Write the reference pages that are generated from the code
 	@$(BIN)/python tools/docs.py write
 
-fuzz: $(VENV)/.installed-dev  ## Try every route with far more odd requests than the tests do (ten minutes or so)
+fuzz: $(VENV)/.installed-dev  ## Run schemathesis on every route with more examples than the tests (about ten minutes)
 	@PADDOCK_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest tests/gateway/test_schemathesis.py --timeout 3600 $(ARGS)
 
-evaluate: $(VENV)/.installed-evaluate  ## Have lm-evaluation-harness score the demo model, and compare with llama.cpp itself
+evaluate: $(VENV)/.installed-evaluate  ## Score the demo model with lm-evaluation-harness, and compare it with llama.cpp
 	@$(BIN)/python tools/evaluate.py
 
 bench: $(VENV)/.installed-dev  ## Measure start-up time and idle memory
@@ -55,13 +55,13 @@ bench: $(VENV)/.installed-dev  ## Measure start-up time and idle memory
 lock: $(VENV)/.installed-dev  ## Write the versions installed now to constraints.txt
 	@$(BIN)/python tools/lock.py
 
-install:  ## Install this version for production below PREFIX, beside others, and use it (EXTRAS=otel)
+install:  ## Install this version for production below PREFIX, beside other versions, and select it (EXTRAS=otel)
 	@$(PYTHON) tools/install.py $(PREFIX) install $(EXTRAS)
 
 versions:  ## List the versions that are installed below PREFIX
 	@$(PYTHON) tools/install.py $(PREFIX) list
 
-use:  ## Use another installed version from the next start on: make use VERSION=0.1.0-…
+use:  ## Select the installed version for the next start: make use VERSION=0.1.0-…
 	@$(PYTHON) tools/install.py $(PREFIX) use $(VERSION)
 
 sbom: $(VENV)/.installed-dev  ## Write the software bill of materials of a server to dist/ (CycloneDX)
@@ -74,7 +74,7 @@ $(VENV)/.installed-demo: pyproject.toml constraints.txt tools/bootstrap.py
 	@$(PYTHON) tools/bootstrap.py $(VENV) demo
 	@touch $@
 
-# The tests' extras include the demo model, so the lighter stamp is set with it.
+# The extras of the tests include the demo model, so this sets the stamp of `make serve` too.
 $(VENV)/.installed-dev: pyproject.toml lab/pyproject.toml constraints.txt tools/bootstrap.py
 	@$(PYTHON) tools/bootstrap.py $(VENV) demo,otel,clients,cluster,dev lab
 	@touch $(VENV)/.installed-demo $@

@@ -52,7 +52,7 @@ def problem(folder: Path, content: Any = None, **options: Any) -> str:
     return caught.value.message
 
 
-def test_the_file_of_the_seed_is_understood(tmp_path: Path) -> None:
+def test_the_file_of_the_seed_is_valid(tmp_path: Path) -> None:
     settings = load(tmp_path, SEED_003)
     assert settings.model_manager.models_directory == Path("/mnt/DataShare/Models/LLM")
     assert settings.model_manager.default_model == "Qwen3-8B-Q8_0.gguf"
@@ -86,7 +86,7 @@ def test_lists_in_the_environment(tmp_path: Path) -> None:
     assert server.api_keys == ["one"]
 
 
-def test_a_list_in_the_environment_is_split_at_commas_as_the_flag_is(tmp_path: Path) -> None:
+def test_a_list_in_the_environment_is_split_at_commas_like_a_flag(tmp_path: Path) -> None:
     environ = {
         "PADDOCK_SERVER__API_KEYS": 'one,two,"th,ree"',
         "PADDOCK_SERVER__CORS_ORIGINS": "http://a,http://b",
@@ -128,7 +128,7 @@ def test_a_value_in_the_file_has_the_type_of_its_setting(tmp_path: Path, section
     assert " in " in problem(tmp_path, {section: {key: value}})
 
 
-def test_text_in_the_environment_stands_for_numbers_and_booleans(tmp_path: Path) -> None:
+def test_numbers_and_booleans_in_the_environment_are_parsed(tmp_path: Path) -> None:
     environ = {
         "PADDOCK_SERVER__PORT": " 9000 ",
         "PADDOCK_SERVER__METRICS": "Off",
@@ -182,12 +182,12 @@ def test_every_value_is_shown_with_its_source_and_without_secrets(tmp_path: Path
     assert {value.setting for value in values.values()} >= set(known_keys()) - {"server.keys"}, "every setting is shown"
 
 
-def test_the_config_file_may_be_named_by_the_environment(tmp_path: Path) -> None:
+def test_the_environment_can_name_the_config_file(tmp_path: Path) -> None:
     file = write(tmp_path, {"server": {"port": 9}})
     assert load(tmp_path, environ={"PADDOCK_CONFIG": str(file)}).server.port == 9
 
 
-def test_unknown_keys_name_themselves_and_the_nearest(tmp_path: Path) -> None:
+def test_unknown_keys_are_errors_with_the_nearest_name(tmp_path: Path) -> None:
     assert "'server.prot'" in (said := problem(tmp_path, {"server": {"prot": 1}}))
     assert "did you mean 'server.port'?" in said
     assert "config.json" in said
@@ -196,7 +196,7 @@ def test_unknown_keys_name_themselves_and_the_nearest(tmp_path: Path) -> None:
     assert "did you mean 'PADDOCK_SERVER__PORT'?" in problem(tmp_path, environ=environ)
 
 
-def test_what_is_said_of_one_model_is_checked_as_strictly(tmp_path: Path) -> None:
+def test_settings_of_one_model_are_validated(tmp_path: Path) -> None:
     def said(**settings: Any) -> str:
         return problem(tmp_path, {"model_manager": {"models": {"A.Q4_1": settings}}})
 
@@ -234,18 +234,18 @@ def test_replicas_are_a_number_or_named(tmp_path: Path) -> None:
         ({"a b": {}}, "a name has at most 64 letters"),
     ],
 )
-def test_what_is_wrong_with_a_replica_is_named_without_its_key(tmp_path: Path, replicas: Any, problem: str) -> None:
+def test_errors_of_a_replica_do_not_show_its_key(tmp_path: Path, replicas: Any, problem: str) -> None:
     with pytest.raises(SettingsError, match=problem) as error:
         load(tmp_path, {"model_manager": {"models": {"m": {"replicas": replicas}}}})
     assert "secret" not in error.value.message
 
 
-def test_a_template_in_the_environment_is_no_list(tmp_path: Path) -> None:
+def test_a_template_in_the_environment_is_a_text(tmp_path: Path) -> None:
     environ = {"PADDOCK_MODEL_MANAGER__CHAT_TEMPLATE": "[INST] {{ messages[0].content }}"}
     assert load(tmp_path, environ=environ).model_manager.chat_template == "[INST] {{ messages[0].content }}"
 
 
-def test_broken_json_is_located(tmp_path: Path) -> None:
+def test_a_json_error_has_line_and_column(tmp_path: Path) -> None:
     assert "config.json, line 2, column 14" in problem(tmp_path, '{\n  "server": {]}\n}')
 
 
@@ -258,7 +258,7 @@ def test_other_broken_files(tmp_path: Path) -> None:
         load_settings(file=tmp_path / "config.json", environ={}, dotenv=tmp_path / ".env")
 
 
-def test_wrong_values_name_key_place_and_value(tmp_path: Path) -> None:
+def test_invalid_values_name_key_source_and_value(tmp_path: Path) -> None:
     said = problem(tmp_path, {"server": {"port": 99999}})
     assert "server.port" in said
     assert "config.json" in said
@@ -267,7 +267,7 @@ def test_wrong_values_name_key_place_and_value(tmp_path: Path) -> None:
     assert "must be an object" in problem(tmp_path, {"server": 3}, flags={"server.port": 1})
 
 
-def test_layers_are_a_number_or_left_to_us(tmp_path: Path) -> None:
+def test_layers_are_a_number_or_auto(tmp_path: Path) -> None:
     for value, layers in [("auto", "auto"), ("35", 35), ("-1", -1)]:  # in the environment
         environ = {"PADDOCK_MODEL_MANAGER__N_GPU_LAYERS": value}
         assert load(tmp_path, environ=environ).model_manager.n_gpu_layers == layers
@@ -278,7 +278,7 @@ def test_layers_are_a_number_or_left_to_us(tmp_path: Path) -> None:
         assert "; " not in said
 
 
-def test_one_slot_without_continuous_batching_is_deterministic_unless_told(tmp_path: Path) -> None:
+def test_one_slot_without_continuous_batching_is_deterministic_by_default(tmp_path: Path) -> None:
     def is_deterministic(**manager: Any) -> bool:
         return load(tmp_path, {"model_manager": manager}).model_manager.settings_for("any").is_deterministic
 
@@ -305,7 +305,7 @@ def test_an_error_never_shows_a_key(tmp_path: Path) -> None:
     assert "hunter2" not in repr(load(tmp_path, {"server": {"keys": {"a": {"key": "hunter2"}}}}))
 
 
-def test_what_is_said_of_one_key(tmp_path: Path) -> None:
+def test_settings_of_one_key(tmp_path: Path) -> None:
     def said(**settings: Any) -> str:
         return problem(tmp_path, {"server": {"keys": {"anna": settings}}})
 
@@ -322,7 +322,7 @@ def test_what_is_said_of_one_key(tmp_path: Path) -> None:
     assert load(tmp_path, environ=environ).server.keys["anna"].tenant == "acme"
 
 
-def test_nothing_is_said_twice(tmp_path: Path) -> None:
+def test_repeated_keys_are_errors(tmp_path: Path) -> None:
     twice = '{"anna": {"key": "a"}, "anna": {"key": "b"}}'
     assert problem(tmp_path, '{"server": {"keys": ' + twice + "}}").endswith("has 'anna' twice in one object")
     said = problem(tmp_path, environ={"PADDOCK_SERVER__KEYS": twice})
@@ -338,7 +338,7 @@ _section = st.dictionaries(st.sampled_from(sorted(Settings().server.model_dump()
 
 
 @given(content=st.dictionaries(st.sampled_from(["server", "model_manager", "x"]), _section | _json))
-def test_any_json_gives_settings_or_one_clear_line(tmp_path_factory: pytest.TempPathFactory, content: Any) -> None:
+def test_any_json_gives_settings_or_one_error_line(tmp_path_factory: pytest.TempPathFactory, content: Any) -> None:
     folder = tmp_path_factory.mktemp("fuzz")
     try:
         load(folder, content)

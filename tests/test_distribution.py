@@ -1,4 +1,4 @@
-"""The name on the Python index is `paddock-llm`; `paddock` is another project there. Nothing may say to install it."""
+"""The name on the Python index is `paddock-llm`. `paddock` is another project, which no document may install."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_the_distribution_and_its_command() -> None:
     assert project["scripts"] == {"paddock": "paddock.cli:main"}
 
 
-def test_nothing_says_to_install_the_other_project() -> None:
+def test_no_file_installs_the_other_project() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {match[0]}"
         for path in _files()
@@ -51,5 +51,5 @@ def test_nothing_says_to_install_the_other_project() -> None:
         ("pip install paddock-0.1.0-py3-none-any.whl", False),
     ],
 )
-def test_what_is_taken_for_the_other_name(text: str, wrong: bool) -> None:
+def test_the_pattern_finds_the_other_name(text: str, wrong: bool) -> None:
     assert bool(_OTHER.search(text)) is wrong

@@ -1,4 +1,4 @@
-"""Create the environment and install Paddock into it, showing how far the compilation of llama.cpp has come.
+"""Create the environment and install Paddock into it, with the progress of compiling llama.cpp.
 
 Usage: python3 tools/bootstrap.py VENV EXTRAS [lab]. Standard library only: it runs before anything is installed.
 """
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def install(folder: Path, *wanted: str) -> None:
-    """Have an environment in this folder with what pip is asked for; ends the program where that fails."""
+    """Create an environment in this folder with these requirements. Ends the program on failure."""
     _require_tools()
     python = folder / "bin" / "python"
     if not python.exists():

@@ -1,8 +1,8 @@
-"""lm-evaluation-harness against a real server: every score must be what llama.cpp itself computes for the demo model.
+"""Run lm-evaluation-harness against a real server: every score must equal llama.cpp's score for the demo model.
 
 Usage: python tools/evaluate.py (`make evaluate` installs what it needs first). Writes two tasks and their data, starts
-the server, runs the harness's own command with its `local-completions` client, and exits 1 where anything differs.
-Nothing is downloaded: the tokeniser is written from the model's own file.
+the server, runs the harness's own command with its `local-completions` client, and exits 1 if a score differs.
+Nothing is downloaded: the tokeniser is made from the model's file.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ def main() -> None:
     direct = Directly(model)
     differences = [*_compare_choices(direct, results, samples), *_compare_rolling(direct, results, samples)]
     largest = max(differences)
-    print(f"{len(differences)} log-likelihoods; the largest difference is {largest:.2g} (at most {TOLERANCE} is taken)")
+    print(f"{len(differences)} log-likelihoods; the largest difference is {largest:.2g} (limit: {TOLERANCE})")
     if largest > TOLERANCE:
         sys.exit("the scores differ from llama.cpp's own")
 
 
 def _write_tokenizer(model: Path, folder: Path) -> None:
-    """The model's tokeniser as Hugging Face's library reads it: byte-level pairs, each digit by itself."""
+    """The model's tokeniser for Hugging Face's library: byte-level BPE, one token per digit."""
     fields = gguf.GGUFReader(model).fields
     tokens: list[str] = fields["tokenizer.ggml.tokens"].contents()
     merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"].contents()]
@@ -106,7 +106,7 @@ def _write_task(task: dict[str, Any], rows: list[dict[str, Any]], folder: Path) 
 
 @contextmanager
 def _server(model: Path) -> Iterator[str]:
-    """In its deterministic mode: what is computed beside others differs in the last bits."""
+    """In deterministic mode, because batched results differ in the last bits."""
     command = [sys.executable, "-m", "paddock", "serve", "--port", "0", "-m", str(model), "-c", "2048", "-np", "4"]
     process = subprocess.Popen(
         [*command, "--deterministic"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -121,7 +121,7 @@ def _server(model: Path) -> Iterator[str]:
 
 
 def _evaluate(url: str, folder: Path) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
-    """The results of both tasks, and the samples of each in their order."""
+    """The results of both tasks, and their samples in order."""
     arguments = {
         "model": "any",
         "base_url": f"{url}/v1/completions",
@@ -151,7 +151,7 @@ def _evaluate(url: str, folder: Path) -> tuple[dict[str, Any], dict[str, list[di
 
 
 class Directly:
-    """Log-likelihoods by llama.cpp's own bindings, a prompt at a time."""
+    """Log-likelihoods from llama-cpp-python, one prompt at a time."""
 
     def __init__(self, model: Path) -> None:
         self._llama = Llama(str(model), n_ctx=2048, n_batch=128, flash_attn=True, logits_all=True, verbose=False)
@@ -164,7 +164,7 @@ class Directly:
         return self._llama.token_bos()
 
     def likelihood(self, tokens: list[int], known: int) -> float:
-        """Of all tokens but the first so many."""
+        """The log-likelihood of all tokens after the first `known`."""
         self._llama.reset()  # type: ignore[no-untyped-call]
         self._llama.eval(tokens)
         rows = self._llama.scores[: len(tokens)].astype(np.float64)

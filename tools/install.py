@@ -1,10 +1,10 @@
-"""Install Paddock for production: each version in an environment of its own, and a link to the one that is used.
+"""Install Paddock for production: each version in its own environment, and a link to the one in use.
 
     python3 tools/install.py FOLDER install [EXTRAS]    this tree, as a wheel, into FOLDER/versions/VERSION
     python3 tools/install.py FOLDER use VERSION         FOLDER/current becomes that version: upgrade or rollback
-    python3 tools/install.py FOLDER list                all versions, with the one that is used
+    python3 tools/install.py FOLDER list                all versions; * marks the one in use
 
-Nothing of the tree is used afterwards, and no tools of the tests are installed. Standard library only.
+The installation does not depend on this tree and has no test tools. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bootstrap import install as install_into
 
 _ROOT = Path(__file__).resolve().parent.parent
 _COMPLETE = ".complete"
-"""The mark of an installation that came to its end."""
+"""Marks a complete installation."""
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def version(root: Path = _ROOT) -> str:
-    """Of this tree: its number, and the commit where there is one, so that two of them can lie side by side."""
+    """The version of this tree, with the commit if there is one, so that several builds can be installed."""
     project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
     name: str = project["version"]
     described = ["git", "-C", str(root), "describe", "--always", "--dirty=-changed", "--abbrev=12", "--exclude=*"]
@@ -55,7 +55,7 @@ def version(root: Path = _ROOT) -> str:
 def install(place: Path, extras: str) -> None:
     if (place / _COMPLETE).exists():
         if not place.name.endswith("-changed"):
-            print(f"{place} is complete already")
+            print(f"{place} is already installed")
             return
         shutil.rmtree(place)
     elif place.exists():
@@ -67,10 +67,10 @@ def install(place: Path, extras: str) -> None:
 
 
 def use(folder: Path, name: str) -> None:
-    """Switch at once: whoever looks sees the old one or the new one. A running server goes on with what it has."""
+    """Switch the link atomically. A running server keeps its version."""
     place = folder / "versions" / name
     if not (place / _COMPLETE).exists():
-        sys.exit(f"{place} is no complete installation; there are: {', '.join(installed(folder)) or 'none'}")
+        sys.exit(f"{place} is not a complete installation; the installed versions are: {', '.join(installed(folder)) or 'none'}")
     link, new = folder / "current", folder / f".current.{os.getpid()}"
     new.symlink_to(Path("versions") / name)
     new.replace(link)
@@ -78,7 +78,7 @@ def use(folder: Path, name: str) -> None:
 
 
 def installed(folder: Path) -> list[str]:
-    """Those that are complete, the oldest first."""
+    """Complete installations, the oldest first."""
     found = (folder / "versions").glob(f"*/{_COMPLETE}")
     return [mark.parent.name for mark in sorted(found, key=lambda mark: mark.stat().st_mtime_ns)]
 

@@ -1,8 +1,8 @@
-"""Have each of llama.cpp's libraries once in an environment: python3 tools/libraries.py ENVIRONMENT.
+"""Replace duplicate copies of llama.cpp's libraries by links: python3 tools/libraries.py ENVIRONMENT.
 
 Its build installs libllama.so.0.5.0 with links libllama.so.0 and libllama.so to it, twice: below lib/ and below
-llama_cpp/lib/. A wheel is a zip file and holds no links, so pip writes six copies of everything: 61 MB instead of 13.
-Here copies become relative links to one of them again. Standard library only; done twice it changes nothing.
+llama_cpp/lib/. A wheel is a zip file without links, so pip writes six copies of everything: 61 MB instead of 13.
+This script makes the copies relative links again. Standard library only; a second run changes nothing.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from filecmp import cmp
 from pathlib import Path
 
 _FOLDERS = ("llama_cpp/lib", "lib")
-"""The first one is where the binding loads them from."""
+"""The binding loads the libraries from the first one."""
 
 
 def main() -> None:
     for packages in Path(sys.argv[1]).glob("lib/python*/site-packages"):
         if saved := share(packages):
-            print(f"llama.cpp's libraries are there once instead of several times: {saved >> 20} MiB less")
+            print(f"duplicate libraries of llama.cpp are links now: {saved >> 20} MiB freed")
 
 
 def share(packages: Path) -> int:
-    """Returns the bytes that are free now."""
+    """Returns the number of bytes that were freed."""
     kept: list[Path] = []
     saved = 0
     for path in _libraries(packages):
@@ -42,7 +42,7 @@ def share(packages: Path) -> int:
 
 
 def _libraries(packages: Path) -> Iterator[Path]:
-    """Files, and no links; the longest name of each first, which is the one that the others are links to."""
+    """Regular files by library, the longest name first: the others become links to it."""
     for folder in _FOLDERS:
         place = packages / folder
         if place.is_dir():

@@ -1,4 +1,4 @@
-"""Build the web page out of web/, or check its source and that what ships in the package is what it makes.
+"""Build the web page from web/, or check its source and that the package has the built files.
 
 The built files are part of the repository, so that nobody needs Node to serve them. Without Node nothing is checked.
 """
@@ -43,7 +43,7 @@ def _check() -> None:
         _npm("run", "build", "--", "--outDir", folder)
         differing = _differences(filecmp.dircmp(folder, BUILT))
     if differing:
-        sys.exit(f"src/paddock/page is not what web/ makes (run `make page`): {', '.join(differing)}")
+        sys.exit(f"src/paddock/page differs from the build of web/ (run `make page`): {', '.join(differing)}")
 
 
 def _differences(compared: filecmp.dircmp[str]) -> list[str]:
@@ -67,7 +67,7 @@ def _missing() -> str | None:
 
 
 def _install() -> None:
-    """Install the packages of the lock file, and only once."""
+    """Install the packages of the lock file once."""
     lock, installed = WEB / "package-lock.json", WEB / "node_modules" / ".installed"
     if not installed.exists() or installed.stat().st_mtime < lock.stat().st_mtime:
         _npm("ci")

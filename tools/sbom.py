@@ -49,7 +49,7 @@ def bill(lock: str, name: str, version: str) -> dict[str, Any]:
 
 
 def _component(name: str, version: str, marker: str, hashes: list[str]) -> dict[str, Any]:
-    """`hashes` are of all files of this version, as there is one for each kind of machine."""
+    """`hashes` are those of all files of this version, one for each platform."""
     reference = _reference(name, version)
     component: dict[str, Any] = {
         "type": "library", "bom-ref": reference, "name": name, "version": version, "purl": reference,
@@ -64,7 +64,7 @@ def _component(name: str, version: str, marker: str, hashes: list[str]) -> dict[
 
 
 def _licence(name: str, version: str) -> str:
-    """As the installed package says, where this version is installed."""
+    """From the installed package, if this version is installed."""
     try:
         found = importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:

@@ -1,8 +1,7 @@
 """Measure how smoothly the page shows a 100 kB answer, at the end of a conversation of a thousand messages.
 
-A small server plays Paddock: it serves the built page and streams a long answer, faster than a model would. Chromium's
-trace tells how long each task held up the page, and how much of that it was computing: on a machine that is busy with
-other things the second number is the page's own.
+A small stub server serves the built page and streams a long answer, faster than a model would. Chromium's trace shows
+how long each task blocked the page, and its CPU time: on a busy machine only the CPU time is meaningful.
 
     python tools/smoothness.py
 """
@@ -50,7 +49,7 @@ ANSWERS = {
     "one paragraph": "words that go on and on and never come to an end, " * 2000,
 }
 PIECE, PAUSE = 24, 0.0015
-"""Characters in a chunk, and seconds between two: some 15 kB a second, a few thousand tokens."""
+"""Characters in a chunk, and seconds between two: about 15 kB/s, a few thousand tokens/s."""
 
 
 class Play(BaseHTTPRequestHandler):
@@ -168,7 +167,7 @@ def told(browser: Browser, page: Page, what: str) -> Iterator[None]:
 def main() -> None:
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
-        sys.exit("there is no Chromium here")
+        sys.exit("Chromium is not installed")
     server = ThreadingHTTPServer(("127.0.0.1", 0), Play)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()

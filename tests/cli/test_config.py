@@ -20,7 +20,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return call
 
 
-def test_show_tells_values_and_their_sources(run: Any, tmp_path: Path) -> None:
+def test_show_prints_values_and_their_sources(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text('{"server": {"host": "0.0.0.0"}}')
     flags = ("--config", str(file), "-c", "4096", "--api-key", "hunter2", "-v")
@@ -37,7 +37,7 @@ def test_show_tells_values_and_their_sources(run: Any, tmp_path: Path) -> None:
     assert found["server.api_keys"] == {"value": ["***"], "source": "flag", "from": "--api-key"}
 
 
-def test_check_says_what_is_wrong(run: Any, tmp_path: Path) -> None:
+def test_check_reports_errors(run: Any, tmp_path: Path) -> None:
     assert run("check").exit_code == 0
     (tmp_path / "config.json").write_text('{"server": {"port": true}}')
     for command in ("check", "show"):

@@ -15,7 +15,7 @@ def _keys(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "paddock", "keys", *args], capture_output=True, text=True, timeout=60)
 
 
-def test_a_new_key_opens_the_server_that_knows_its_hash(tmp_path: Path) -> None:
+def test_a_server_with_the_hash_accepts_the_new_key(tmp_path: Path) -> None:
     made = {
         name: _keys("new", name, *more).stdout.splitlines() for name, more in (("anna", ()), ("boss", ("--admin",)))
     }

@@ -1,4 +1,4 @@
-"""The log: one line for each thing that happened, whole, and with nothing in it that was not asked for."""
+"""The log: one complete line per event, without prompts unless they are requested."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _await_request(server: Server, request_id: str) -> dict[str, Any]:
     return found[0]
 
 
-def test_json_lines_tell_everything_of_a_request() -> None:
+def test_a_json_line_has_all_fields_of_a_request() -> None:
     with Server("-m", "fake:", "--log-format", "json", "-v") as server:
         server.chat("say: hello there")
         response = server.client.post(CHAT, json=chat_body("say: hello there"), headers={"X-Request-Id": "mine-1"})
@@ -61,7 +61,7 @@ def test_json_lines_tell_everything_of_a_request() -> None:
     assert not any("hello there" in line for line in server.output), "nobody asked for prompts"
 
 
-def test_vectors_have_their_line_too() -> None:
+def test_embeddings_have_a_line() -> None:
     with Server("-m", "fake:", "--embedding", "--log-format", "json") as server:
         response = server.client.post("/v1/embeddings", json={"input": ["one", "two"]})
         line = _await_request(server, response.headers["x-request-id"])
@@ -76,7 +76,7 @@ def test_prompts_are_logged_on_demand() -> None:
 
 
 @pytest.mark.parametrize("presented", ["a b", "x" * 200, "-", "é"])
-def test_a_request_id_that_is_not_sane_is_replaced(fake_server: Server, presented: str) -> None:
+def test_an_invalid_request_id_is_replaced(fake_server: Server, presented: str) -> None:
     response = fake_server.client.get("/health", headers=[(b"x-request-id", presented.encode())])
     assert response.headers["x-request-id"].startswith("req_")
 
@@ -103,7 +103,7 @@ def test_every_error_has_the_request_id(fake_server: Server) -> None:
                 assert event["request_id"] == stream.headers["x-request-id"]
 
 
-def test_a_stream_that_breaks_off_is_an_error_in_the_log() -> None:
+def test_a_broken_stream_is_logged_as_an_error() -> None:
     bodies: dict[str, dict[str, Any]] = {
         CHAT: chat_body("hello"),
         "/v1/completions": {"prompt": "hello", "max_tokens": 500},
@@ -129,7 +129,7 @@ def test_a_stream_that_breaks_off_is_an_error_in_the_log() -> None:
         assert counted is not None and float(counted[1]) == len(bodies)
 
 
-def test_errors_have_their_code_in_the_log_and_the_level_of_whose_they_are() -> None:
+def test_errors_are_logged_with_code_and_level() -> None:
     with Server("-m", "fake:", "--log-format", "json") as server:
         refused = server.client.post(CHAT, json={"messages": []})
         line = _await_request(server, refused.headers["x-request-id"])
@@ -140,7 +140,7 @@ def test_errors_have_their_code_in_the_log_and_the_level_of_whose_they_are() -> 
         assert (line["level"], line["status"], line["error"]) == ("warning", 503, "worker_crashed")
 
 
-def test_no_line_can_be_forged() -> None:
+def test_log_lines_cannot_be_forged() -> None:
     with Server("-m", "fake:") as server:
         server.client.get("/a%0A2026-01-01T00:00:00Z%20[error]%20forged%1B[31m")
         wait_for(lambda: any("forged" in line for line in server.output), 10, "the line")
@@ -148,7 +148,7 @@ def test_no_line_can_be_forged() -> None:
     assert "request" in line and "\\n" in line and "\x1b[31m" not in line
 
 
-def test_no_log_at_all() -> None:
+def test_the_log_can_be_disabled() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
@@ -163,7 +163,7 @@ def test_no_log_at_all() -> None:
         assert process.wait(30) == 0
 
 
-def test_a_log_that_nobody_takes_any_more_stops_no_server() -> None:
+def test_a_closed_log_pipe_does_not_stop_the_server() -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "paddock", "serve", "-m", "fake:", "--port", "0", "--log-format", "json"],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -177,7 +177,7 @@ def test_a_log_that_nobody_takes_any_more_stops_no_server() -> None:
         assert process.wait(30) == 0
 
 
-def test_what_prevents_a_start_is_json_too() -> None:
+def test_a_failed_start_is_logged_as_json() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "paddock", "serve", "-m", "/no/such.gguf", "--log-format", "json"],
         capture_output=True, timeout=60, check=False,
@@ -188,7 +188,7 @@ def test_what_prevents_a_start_is_json_too() -> None:
     assert "/no/such.gguf" in line["message"]
 
 
-def test_what_libllama_says_has_levels_and_a_model(tiny_models: dict[str, Path]) -> None:
+def test_lines_of_libllama_have_level_and_model(tiny_models: dict[str, Path]) -> None:
     with Server("-m", str(tiny_models["llama"]), "--log-format", "json", "-v", "-c", "256") as server:
         assert server.client.post("/completion", json={"prompt": "a", "n_predict": 1}).status_code == 200
         lines = [line for line in _lines(server) if line.get("pid")]
@@ -197,7 +197,7 @@ def test_what_libllama_says_has_levels_and_a_model(tiny_models: dict[str, Path])
     assert not any(line["message"].startswith("<") or not line["message"] for line in lines)
 
 
-def test_the_last_words_of_a_worker_are_in_the_line_of_its_crash() -> None:
+def test_the_last_lines_of_a_worker_are_part_of_the_crash_line() -> None:
     with Server("-m", "fake:", "--log-format", "json") as server:
         assert server.client.post(CHAT, json=chat_body("crash:")).status_code == 503
         wait_for(lambda: any(line["message"] == "worker exited" for line in _lines(server)), 10, "the line")

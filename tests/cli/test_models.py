@@ -55,7 +55,7 @@ def test_as_json_and_by_the_settings(tiny_models: dict[str, Path], tmp_path: Pat
     assert large["cache"] == 4 * small["cache"]
 
 
-def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
+def test_an_error_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text('{"model_manager": {"models": {"a": {"n_ctz": 1}}}}')
     for args, why in (
         (("--models-dir", "nowhere"), "does not exist"),
@@ -66,8 +66,8 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
         assert done.stderr.startswith("paddock: ") and why in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_no_native_code_is_needed_to_look(tiny_models: dict[str, Path]) -> None:
-    """Nor a web server, nor numpy: this is what makes it quick."""
+def test_listing_imports_no_native_code(tiny_models: dict[str, Path]) -> None:
+    """Nor a web server or numpy, so that it is fast."""
     code = (
         "import sys; from paddock.cli import main\n"
         f"try: main(['models', '--models-dir', {str(tiny_models['llama'].parent)!r}])\n"

@@ -45,7 +45,7 @@ def _listed(folder: Path) -> list[str]:
     return [model.name for model in open_catalogue(ModelManagerSettings(models_directory=folder))]
 
 
-def test_a_model_comes_whole_and_once(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+def test_a_model_is_downloaded_once(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
     data = tiny_models["llama"].read_bytes()
     repository = Repository({"README.md": b"x", "tiny-Q4_K_M.gguf": data, "tiny-Q8_0.gguf": data[:-1] + b"!"})
     with Hub(house__tiny=repository) as hub:
@@ -61,7 +61,7 @@ def test_a_model_comes_whole_and_once(tmp_path: Path, tiny_models: dict[str, Pat
 
 
 @full
-def test_all_parts_of_a_split_model_or_none(tmp_path: Path) -> None:
+def test_a_split_model_is_downloaded_completely_or_not_at_all(tmp_path: Path) -> None:
     parts = {f"big-Q8_0-0000{number}-of-00002.gguf": _LARGE[number:] for number in (1, 2)}
     repository = Repository(parts, cut_after=None)
     with Hub(house__big=repository) as hub:
@@ -77,7 +77,7 @@ def test_all_parts_of_a_split_model_or_none(tmp_path: Path) -> None:
 
 
 @full
-def test_a_connection_that_breaks_is_made_again(tmp_path: Path) -> None:
+def test_a_broken_connection_is_retried(tmp_path: Path) -> None:
     repository = Repository({"m-Q4_K_M.gguf": _LARGE}, cut_after=20 << 20)
     with Hub(house__m=repository) as hub:
         done = _pull(hub, tmp_path, "house/m")
@@ -88,7 +88,7 @@ def test_a_connection_that_breaks_is_made_again(tmp_path: Path) -> None:
 
 
 @full
-def test_what_was_begun_is_gone_on_with_by_the_next_process(tmp_path: Path) -> None:
+def test_the_next_process_continues_a_partial_download(tmp_path: Path) -> None:
     repository = Repository({"m-Q4_K_M.gguf": _LARGE}, cut_after=20 << 20, down=True)
     with Hub(house__m=repository) as hub:
         assert "answered 503" in _failure(_pull(hub, tmp_path, "house/m"))
@@ -102,7 +102,7 @@ def test_what_was_begun_is_gone_on_with_by_the_next_process(tmp_path: Path) -> N
     assert [path.name for path in (tmp_path / ".pull").iterdir()] == ["verified.json"]
 
 
-def test_a_file_that_is_not_what_was_promised_is_removed(tmp_path: Path) -> None:
+def test_a_file_with_a_wrong_hash_is_removed(tmp_path: Path) -> None:
     repository = Repository({"m-Q4_K_M.gguf": b"GGUF and more"}, lies=True)
     with Hub(house__m=repository) as hub:
         said = _failure(_pull(hub, tmp_path, "house/m"))
@@ -112,7 +112,7 @@ def test_a_file_that_is_not_what_was_promised_is_removed(tmp_path: Path) -> None
 
 
 @full
-def test_a_file_of_the_same_size_with_another_content_is_pulled_again(tmp_path: Path) -> None:
+def test_a_changed_file_of_the_same_size_is_downloaded_again(tmp_path: Path) -> None:
     data = b"GGUF and more"
     path = tmp_path / "house" / "m" / "m-Q4_K_M.gguf"
     path.parent.mkdir(parents=True)
@@ -129,7 +129,7 @@ def test_a_file_of_the_same_size_with_another_content_is_pulled_again(tmp_path: 
             assert hub.repositories["house/m"].asked == [("m-Q4_K_M.gguf", "")]
 
 
-def test_a_damaged_file_that_the_hub_stores_in_git_is_noticed_too(tmp_path: Path) -> None:
+def test_a_damaged_file_in_git_storage_is_detected(tmp_path: Path) -> None:
     with Hub(house__m=Repository({"m-Q4_K_M.gguf": b"GGUF"}, in_git=True, lies=True)) as hub:
         assert "its git digest is" in _failure(_pull(hub, tmp_path, "house/m"))
 
@@ -171,7 +171,7 @@ def test_every_failure_is_one_line(tmp_path: Path) -> None:
     assert "cannot reach" in _failure(_pull(hub, tmp_path, "house/some"))
 
 
-def test_serving_from_the_hub_and_again_without_it(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+def test_serving_from_the_hub_and_again_offline(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
     repository = Repository({"tiny-Q4_K_M.gguf": tiny_models["llama"].read_bytes()})
     with Hub(house__tiny=repository) as hub, Server("-hf", "house/tiny", env=_environment(hub.url, tmp_path)) as server:
         assert server.chat("hello", max_tokens=2)["model"]
@@ -187,6 +187,6 @@ def test_serving_from_the_hub_and_again_without_it(tmp_path: Path, tiny_models: 
 
 
 def _nobody() -> str:
-    """An address where nobody listens."""
+    """An address without a server."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return f"http://127.0.0.1:{sock.getsockname()[1]}"

@@ -82,7 +82,7 @@ def test_flags_become_settings() -> None:
 
 
 def test_every_flag_of_a_setting_sets_it() -> None:
-    """A flag that would set another key, or take a value that the setting refuses, is found here."""
+    """Every flag sets its own key, and the setting accepts its value."""
     arguments = {"N": "7", "P": "0.5", "SECONDS": "7", "MIB": "7", "SIZE": "7GiB", "FILE:SCALE,...": "a.gguf:0.5"}
     for option in setting_options():
         if option.is_flag:
@@ -113,7 +113,7 @@ def _one_line_failure(status: int, stdout: str, stderr: str) -> str:
     return lines[0]
 
 
-def test_what_cannot_start_says_so_in_one_line(tmp_path: Path) -> None:
+def test_a_failed_start_is_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = str(busy.getsockname()[1])
         done = _paddock("serve", "-m", "fake:", "--port", port, cwd=tmp_path)
@@ -132,7 +132,7 @@ for args in json.load(sys.stdin):
 """
 
 
-def test_every_mistake_is_named(tmp_path: Path) -> None:
+def test_every_error_names_its_cause(tmp_path: Path) -> None:
     (tmp_path / "cut.gguf").write_bytes(b"GGUF\3\0\0\0" + (1).to_bytes(8, "little") * 2 + b"\xff" * 24)
     (tmp_path / "broken.json").write_text('{"server": {\n"port": 80,}}')
     mistakes = {
@@ -194,7 +194,7 @@ def _said(*args: str) -> list[str]:
         return server.output
 
 
-def test_a_server_that_anybody_can_reach_says_so() -> None:
+def test_an_exposed_server_without_keys_prints_a_warning() -> None:
     warned = _said("--host", "0.0.0.0")
     assert any("WARNING: no API key is required" in line for line in warned)
     assert any("--api-key" in line for line in warned)
@@ -204,7 +204,7 @@ def test_a_server_that_anybody_can_reach_says_so() -> None:
         assert not any("WARNING" in line for line in _said(*args))
 
 
-def test_so_does_its_json_log() -> None:
+def test_the_json_log_of_an_exposed_server_has_the_warning() -> None:
     lines = [json.loads(line) for line in _said("--host", "0.0.0.0", "--log-format", "json") if line.startswith("{")]
     (warning,) = [line for line in lines if line["level"] == "warning"]
     assert warning["message"] == "no API key is required"

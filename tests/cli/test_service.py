@@ -1,4 +1,4 @@
-"""`paddock service`, with a home of its own and a systemctl that writes down what it is asked."""
+"""`paddock service`, with a temporary home folder and a stub of systemctl that logs its calls."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ case "$*" in *fails*) exit 5 ;; *status*) exit 3 ;; esac
 
 
 class _Machine:
-    """Where services are installed: a home folder and what systemctl was asked."""
+    """A temporary home folder, and the calls of systemctl."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
@@ -43,7 +43,7 @@ class _Machine:
             capture_output=True, text=True, timeout=60, env={**self._env, **environment}, cwd=self.home,
         )  # fmt: skip
 
-    def asked(self) -> list[str]:
+    def calls(self) -> list[str]:
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         self.log.unlink(missing_ok=True)
         return lines
@@ -54,40 +54,40 @@ def machine(tmp_path: Path) -> _Machine:
     return _Machine(tmp_path)
 
 
-def test_it_comes_and_goes(machine: _Machine) -> None:
+def test_install_status_and_uninstall(machine: _Machine) -> None:
     done = machine.service("install", "--config", "my config.json")
     assert done.returncode == 0, done.stderr
-    assert machine.asked() == ["--user daemon-reload", "--user enable --now paddock"]
+    assert machine.calls() == ["--user daemon-reload", "--user enable --now paddock"]
     assert "journalctl --user -u paddock -f" in done.stdout
     text = machine.unit.read_text()
     assert f'ExecStart="{sys.executable}" "-m" "paddock" "serve" "--config" "{machine.config}"\n' in text
     assert f"WorkingDirectory={machine.home}\n" in text
-    assert "TimeoutStopSec=70\n" in text, "longer than answers have to finish"
+    assert "TimeoutStopSec=70\n" in text, "longer than shutdown_grace"
 
     assert machine.service("install", "--config", "my config.json").returncode == 0
-    assert machine.asked()[-1] == "--user restart paddock", "what runs is the unit that was written last"
+    assert machine.calls()[-1] == "--user restart paddock", "the new unit is started"
 
-    assert machine.service("status").returncode == 3, "as systemctl says"
-    assert machine.asked() == ["--user --no-pager status paddock"]
+    assert machine.service("status").returncode == 3, "the exit status of systemctl"
+    assert machine.calls() == ["--user --no-pager status paddock"]
 
     done = machine.service("uninstall")
     assert done.returncode == 0, done.stderr
-    assert machine.asked() == ["--user disable --now paddock", "--user daemon-reload"]
+    assert machine.calls() == ["--user disable --now paddock", "--user daemon-reload"]
     assert not machine.unit.exists()
     assert machine.config.exists()
 
 
-def test_under_another_name(machine: _Machine) -> None:
-    """So the commands of somebody who had another server stay the same."""
+def test_install_under_another_name(machine: _Machine) -> None:
+    """A service can keep the name of the server that it replaces."""
     assert machine.service("install", "--config", "my config.json", "--name", "llama-cpp-server").returncode == 0
-    assert machine.asked()[-1] == "--user enable --now llama-cpp-server"
+    assert machine.calls()[-1] == "--user enable --now llama-cpp-server"
     assert machine.unit.with_name("llama-cpp-server.service").exists()
 
 
-def test_printing_changes_nothing(machine: _Machine) -> None:
+def test_print_changes_nothing(machine: _Machine) -> None:
     done = machine.service("install", "--print", PADDOCK_CONFIG=str(machine.config))
     assert f'"{machine.config}"' in done.stdout
-    assert machine.asked() == []
+    assert machine.calls() == []
     assert not machine.unit.exists()
 
 
@@ -117,7 +117,7 @@ def test_a_foreign_unit_is_not_changed(machine: _Machine) -> None:
         done = machine.service(*args)
         assert done.returncode == 1 and "was not written by" in done.stderr
     assert "something-else" in machine.unit.read_text()
-    assert machine.asked() == []
+    assert machine.calls() == []
 
 
 def test_a_dynamic_user_must_be_able_to_read_all_paths(machine: _Machine) -> None:
@@ -132,7 +132,7 @@ def test_a_dynamic_user_must_be_able_to_read_all_paths(machine: _Machine) -> Non
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd-analyze here")
 @pytest.mark.parametrize("system", [False, True])
 @pytest.mark.parametrize("account", [None, "root"])
-def test_systemd_finds_nothing_wrong_with_it(tmp_path: Path, system: bool, account: str | None) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path, system: bool, account: str | None) -> None:
     odd = tmp_path / 'a "b" $c %h \\d'
     odd.mkdir()
     unit = Unit(
@@ -148,8 +148,8 @@ def test_systemd_finds_nothing_wrong_with_it(tmp_path: Path, system: bool, accou
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_what_a_gpu_needs_is_left_open() -> None:
-    """Each of these is good advice elsewhere; here a driver would fail, and answers come from the CPU."""
+def test_the_unit_does_not_block_gpus() -> None:
+    """With any of these settings GPU drivers fail, and llama.cpp falls back to the CPU."""
     for system in (False, True):
         text = Unit(("/usr/bin/true",), system=system).text()
         for closed in ("PrivateDevices", "ProtectClock", "DeviceAllow", "MemoryDenyWriteExecute"):
@@ -158,8 +158,8 @@ def test_what_a_gpu_needs_is_left_open() -> None:
 
 @pytest.mark.skipif(shutil.which("systemctl") is None, reason="systemctl was not found")
 @pytest.mark.parametrize(("system", "target"), [(True, "multi-user.target"), (False, "default.target")])
-def test_it_can_be_enabled_and_disabled(tmp_path: Path, system: bool, target: str) -> None:
-    """By systemctl itself, on files alone: `--root` asks no systemd that runs."""
+def test_the_unit_can_be_enabled_and_disabled(tmp_path: Path, system: bool, target: str) -> None:
+    """With the real systemctl: `--root` works on files and needs no running systemd."""
     units = tmp_path / "etc" / "systemd" / ("system" if system else "user")
     units.mkdir(parents=True)
     (units / "llama-cpp-server.service").write_text(Unit(("/usr/bin/true",), system=system).text())
@@ -186,7 +186,7 @@ def test_the_unit_filters_system_calls_and_keeps_memory_for_the_machine() -> Non
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-def test_systemd_finds_the_unit_as_safe_as_the_documents_say(tmp_path: Path) -> None:
+def test_the_security_score_is_that_of_the_documents(tmp_path: Path) -> None:
     file = tmp_path / "paddock.service"
     file.write_text(Unit(("/usr/bin/true",), system=True).text())
     command = ["systemd-analyze", "security", "--offline=true", "--no-pager", "--threshold=25", str(file)]

@@ -65,7 +65,7 @@ def _calls(tree: ast.Module, names: set[str]) -> Iterator[tuple[str, str]]:
 
 
 def _has_words(node: ast.expr) -> bool:
-    """It is more than a value that is passed on."""
+    """Whether it is more than a passed-on value."""
     return any(isinstance(part, ast.Constant) and " " in str(part.value).strip() for part in ast.walk(node))
 
 

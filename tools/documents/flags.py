@@ -24,7 +24,7 @@ def page() -> str:
 
 
 def commands(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Every command that is no group, with the words that call it."""
+    """Every command except groups, with its words on the command line."""
     if not isinstance(command, click.Group):
         yield path, command
         return
