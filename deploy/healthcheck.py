@@ -1,8 +1,7 @@
 """Exit status 0 if the server in this container is healthy. Standard library only; no curl in the image.
 
-With --alive any answer will do: 503 says that the only model is being loaded, which is no reason to be restarted. Where
-the server listens, and whether with TLS, is learnt as the server learns it: from its flags, its environment, and its
-configuration file.
+With --alive any response is healthy: 503 means that the only model is loading, which must not cause a restart. Address
+and TLS come from the same sources as for the server: its flags, its environment, and its configuration file.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def main() -> None:
 
 
 def listens_on(flags: Sequence[str], environment: Mapping[str, str]) -> tuple[str, int, bool]:
-    """Host, port and whether TLS is spoken. Flags win over the environment, and that over the file."""
+    """Host, port and whether the server uses TLS. Flags override the environment, which overrides the file."""
     file = _flag(flags, "--config") or environment.get("PADDOCK_CONFIG")
     said = _read(Path(file).expanduser()) if file else {}
 
@@ -68,7 +67,7 @@ def _words(process: Path) -> list[str]:
     try:
         return (process / "cmdline").read_bytes().decode("utf-8", "replace").rstrip("\0").split("\0")
     except OSError:
-        return []  # it has ended, or is not ours to see
+        return []  # it has ended, or is not readable
 
 
 def _after_serve(words: Sequence[str]) -> list[str]:
@@ -79,7 +78,7 @@ def _after_serve(words: Sequence[str]) -> list[str]:
 
 
 def _flag(words: Sequence[str], name: str) -> str | None:
-    """The last time it is given counts."""
+    """The last value counts."""
     value = None
     for index, word in enumerate(words):
         if word == name and index + 1 < len(words):
