@@ -70,7 +70,9 @@ def use(folder: Path, name: str) -> None:
     """Switch the link atomically. A running server keeps its version."""
     place = folder / "versions" / name
     if not (place / _COMPLETE).exists():
-        sys.exit(f"{place} is not a complete installation; the installed versions are: {', '.join(installed(folder)) or 'none'}")
+        sys.exit(
+            f"{place} is not a complete installation; the installed versions are: {', '.join(installed(folder)) or 'none'}"
+        )
     link, new = folder / "current", folder / f".current.{os.getpid()}"
     new.symlink_to(Path("versions") / name)
     new.replace(link)

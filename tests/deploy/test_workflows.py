@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -30,5 +31,19 @@ def test_a_workflow_calls_targets_that_exist(file: Path) -> None:
 def test_every_other_file_is_valid() -> None:
     others = [*(ROOT / ".github").rglob("*.yml"), ROOT / ".pre-commit-config.yaml"]
     assert all(yaml.safe_load(file.read_text("utf-8")) for file in others)
-    for hook in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"][0]["hooks"]:
-        assert hook["entry"].startswith(".venv/bin/")
+
+
+def test_hooks_use_the_tools_of_the_environment() -> None:
+    """A hook with a repository of its own would need the network, and another version than `make check`."""
+    (repository,) = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"]
+    assert repository["repo"] == "local"
+    assert all(hook["language"] == "system" for hook in repository["hooks"])
+    assert all(hook["entry"].startswith(".venv/bin/") for hook in repository["hooks"])
+
+
+def test_both_distributions_have_the_same_version() -> None:
+    server, lab = (
+        tomllib.loads((ROOT / file).read_text("utf-8"))["project"] for file in ("pyproject.toml", "lab/pyproject.toml")
+    )
+    assert server["version"] == lab["version"]
+    assert f"paddock-llm=={server['version']}" in lab["dependencies"]
