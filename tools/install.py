@@ -71,7 +71,7 @@ def use(folder: Path, name: str) -> None:
     place = folder / "versions" / name
     if not (place / _COMPLETE).exists():
         sys.exit(
-            f"{place} is not a complete installation; the installed versions are: {', '.join(installed(folder)) or 'none'}"
+            f"{place} is not a complete installation; installed versions: {', '.join(installed(folder)) or 'none'}"
         )
     link, new = folder / "current", folder / f".current.{os.getpid()}"
     new.symlink_to(Path("versions") / name)

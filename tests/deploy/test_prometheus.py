@@ -220,8 +220,8 @@ _BUSY = 'llamacpp:requests_processing{instance="a", model_id="m"}'
     ("alert", "series", "summary"),
     [
         # Two refused requests in a second; a person who mistypes a key every minute.
-        ("PaddockRefusedKeys", {_HTTP % 401: "0+120x30"}, "a refuses 2.0 requests a second because of the key (401, 403)"),
-        ("PaddockRefusedKeys", {_HTTP % 403: "0+120x30"}, "a refuses 2.0 requests a second because of the key (401, 403)"),
+        ("PaddockRefusedKeys", {_HTTP % 401: "0+120x30"}, "a refuses 2.0 requests a second with a bad key (401, 403)"),
+        ("PaddockRefusedKeys", {_HTTP % 403: "0+120x30"}, "a refuses 2.0 requests a second with a bad key (401, 403)"),
         ("PaddockRefusedKeys", {_HTTP % 401: "0+1x30", _HTTP % 200: "0+600x30"}, None),
         (
             "PaddockTooManyRequests",
