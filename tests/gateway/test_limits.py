@@ -60,10 +60,10 @@ def test_a_request_is_admitted_after_retry_after(rate: int, now: float, used: li
     for wait, tokens in used:
         now += wait
         if not _admitted(limits, now):
-            told = _refusal(limits, now).retry_after
-            assert told is not None and told > 0
-            limits.admit(now + told)
-            now += told
+            wait = _refusal(limits, now).retry_after
+            assert wait is not None and wait > 0
+            limits.admit(now + wait)
+            now += wait
         limits.settle(0, tokens, now)
 
 
@@ -205,8 +205,8 @@ def test_durations_are_rounded_up(seconds: float) -> None:
     match = _GO.fullmatch(duration(seconds))
     assert match is not None, duration(seconds)
     minutes, whole, thousandths = (float(part or 0) for part in match.groups())
-    told = 60 * minutes + whole + thousandths / 1000
-    assert seconds - 1e-6 <= told <= seconds + 0.0011
+    written = 60 * minutes + whole + thousandths / 1000
+    assert seconds - 1e-6 <= written <= seconds + 0.0011
 
 
 @given(st.integers(1, 10**9) | st.none(), st.integers(1, 64))

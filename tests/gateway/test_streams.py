@@ -1,4 +1,4 @@
-"""Event streams while nothing comes, while nobody reads, and what they tell of the time it takes."""
+"""Event streams: keep-alive comments, clients that do not read, timings, and models that still load."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _stream(server: Server, path: str, **body: Any) -> list[dict[str, Any]]:
         return [json.loads(data) for _, data in events(response) if data != "[DONE]"]
 
 
-# ── silence ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── keep-alive ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture(scope="module")
@@ -46,17 +46,17 @@ def test_comments_keep_a_silent_stream_alive(slow_server: Server, path: str, bod
     body = {**body, "max_tokens": 1, "stream": True}
     with slow_server.client.stream("POST", path, json={**body, "sse_ping_interval": 1}) as response:
         lines = [line for line in response.iter_lines() if line]
-    assert lines[0] == ": keep-alive", "while the prompt is read"
+    assert lines[0] == ": keep-alive", "during prefill"
     assert lines[-1].startswith("data: ")
     with slow_server.client.stream("POST", path, json={**body, "sse_ping_interval": -1}) as response:
         assert not any(line.startswith(":") for line in response.iter_lines())
 
 
-# ── nobody reads ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── slow clients ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_client_that_does_not_read_ends_its_own_answer() -> None:
-    """What fits between it and the server may wait there; beyond that nothing is kept, and it is told so."""
+    """The server buffers deltas up to a limit. Then it ends the generation with an error."""
     with Server("-m", "fake:", "-np", "64") as server:
         body = {"prompt": "x", "n_predict": 60, "n_cmpl": 64, "n_probs": 200, "stream": True}
         with socket.socket() as client:
@@ -72,18 +72,18 @@ def test_a_client_that_does_not_read_ends_its_own_answer() -> None:
             received = bytearray(client.recv(20))
             assert received.startswith(b"HTTP/1.1 200")
             wait_for(lambda: server.client.get("/health").json()["slots_available"] == 64, 90, "the answer to end")
-            assert server.chat("say: others go on")["choices"][0]["message"]["content"] == "others go on"
+            assert server.chat("say: still running")["choices"][0]["message"]["content"] == "still running"
             while part := client.recv(1 << 20):
                 received += part
-        assert received.count(b"data: ") > 300, "what had been written for it is still there"
+        assert received.count(b"data: ") > 300, "data that was already buffered is delivered"
         assert b"event: error" in received
         assert b"read_too_slowly" in received
-        assert b'"stop":true' not in received, "nobody's answer was complete"
-        patient = server.client.post("/completion", json={**body, "n_cmpl": 4}).text
-        assert patient.count('"stop":true') == 4
+        assert b'"stop":true' not in received, "no answer is complete"
+        complete = server.client.post("/completion", json={**body, "n_cmpl": 4}).text
+        assert complete.count('"stop":true') == 4
 
 
-# ── how long it takes ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── timings ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(("path", "body"), [(CHAT, chat_body("say: hello")), (COMPLETIONS, {"prompt": "x"})])
@@ -141,7 +141,7 @@ def test_progress_of_a_long_prompt(tiny_models: dict[str, Path], path: str, body
         assert server.client.post(path, json={**body, "return_progress": True, "max_tokens": 2}).status_code == 200
 
 
-def test_progress_and_the_prompts_own_probabilities(fake_server: Server) -> None:
+def test_progress_with_echoed_logprobs(fake_server: Server) -> None:
     chunks = _stream(
         fake_server, COMPLETIONS, prompt="to be echoed", echo=True, logprobs=1, max_tokens=2, return_progress=True
     )
@@ -152,7 +152,7 @@ def test_progress_and_the_prompts_own_probabilities(fake_server: Server) -> None
 # ── indentation ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_answer_ends_where_it_is_indented_by_less(fake_server: Server) -> None:
+def test_an_answer_ends_at_a_smaller_indentation(fake_server: Server) -> None:
     text = "def f():\n    if x:\n        pass\n  return\n    more"
     choice = fake_server.chat(f"say: {text}", n_indent=4)["choices"][0]
     assert choice["message"]["content"] == "def f():\n    if x:\n        pass\n  "
@@ -162,7 +162,7 @@ def test_an_answer_ends_where_it_is_indented_by_less(fake_server: Server) -> Non
     stopped = fake_server.chat(f"say: {text}", n_indent=4, stop=["if"])["choices"][0]
     assert (stopped["message"]["content"], stopped["finish_reason"]) == ("def f():\n    ", "stop")
     cut = fake_server.chat("say: a\nb", n_indent=4, regex="a\nb")["choices"][0]
-    assert (cut["message"]["content"], cut["finish_reason"]) == ("a\n", "length"), "not all that was asked for"
+    assert (cut["message"]["content"], cut["finish_reason"]) == ("a\n", "length"), "the regex is not complete"
     shown = "".join(
         chunk["choices"][0]["delta"].get("content", "")
         for chunk in _stream(fake_server, CHAT, n_indent=4, **chat_body(f"say: {text}"))
@@ -184,17 +184,17 @@ SLOW_TO_LOAD = [
 def test_streams_begin_while_the_model_loads() -> None:
     with Server("-m", "fake:load=3.5") as server, ThreadPoolExecutor(len(SLOW_TO_LOAD)) as pool:
 
-        def told(asked: tuple[str, dict[str, Any]]) -> str:
-            path, body = asked
+        def answer(request: tuple[str, dict[str, Any]]) -> str:
+            path, body = request
             return httpx.post(f"{server.url}{path}", json=body | {"stream": True}, timeout=60).text
 
-        for text in pool.map(told, SLOW_TO_LOAD):
+        for text in pool.map(answer, SLOW_TO_LOAD):
             assert text.startswith(": loading fake")
             assert "data: " in text
             assert "event: error" not in text
 
 
-def test_what_fails_after_a_stream_has_begun_is_an_event() -> None:
+def test_a_failure_after_the_start_of_a_stream_is_an_event() -> None:
     with Server("-m", "fake:load=30") as server:
         with server.client.stream("POST", "/v1/messages", json=chat_body("x", max_tokens=9, stream=True)) as response:
             assert response.status_code == 200

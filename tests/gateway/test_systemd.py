@@ -44,9 +44,9 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def systemd(address: str) -> Iterator[_Systemd]:
-    told = _Systemd(address)
-    yield told
-    told.close()
+    receiver = _Systemd(address)
+    yield receiver
+    receiver.close()
 
 
 def test_ready_reload_watchdog_and_stop_are_reported(systemd: _Systemd, address: str) -> None:

@@ -82,11 +82,11 @@ def test_each_stage_has_a_span_in_the_trace_of_the_caller() -> None:
         assert attributes(request)["http.response.status_code"] == 200
         (chat,) = collector.named("chat fake")
         assert chat.parent_span_id == request.span_id
-        told, usage = attributes(chat), answer.json()["usage"]
-        assert told["gen_ai.operation.name"] == "chat"
-        assert told["gen_ai.request.model"] == "fake"
-        assert told["gen_ai.usage.input_tokens"] == usage["prompt_tokens"]
-        assert told["gen_ai.usage.output_tokens"] == usage["completion_tokens"]
+        found, usage = attributes(chat), answer.json()["usage"]
+        assert found["gen_ai.operation.name"] == "chat"
+        assert found["gen_ai.request.model"] == "fake"
+        assert found["gen_ai.usage.input_tokens"] == usage["prompt_tokens"]
+        assert found["gen_ai.usage.output_tokens"] == usage["completion_tokens"]
         stages = [span for span in collector.spans if span.parent_span_id == chat.span_id]
         assert [span.name for span in stages] == [
             *("wait for model", "prepare prompt", "queue", "prompt", "generation"),

@@ -83,11 +83,6 @@ class Meter:
         self._usage.errors += not self._failed
         self._failed = True
 
-    def answered(self, status: int) -> None:
-        """Called when the status is about to be sent."""
-        if status >= 400:
-            self.failed()
-
     def headers(self) -> dict[str, str]:
         return self._limits.headers(time.monotonic())
 

@@ -104,7 +104,8 @@ class AccessLog:
         if job := scope.get(JOB):
             headers[JOB_HEADER] = job
         if METER in scope:
-            scope[METER].answered(scope[STATUS])
+            if scope[STATUS] >= 400:
+                scope[METER].failed()
             headers.update(scope[METER].headers())
 
     def _end(self, scope: Scope, seconds: float, request_id: str, failure: Failure) -> None:
