@@ -60,10 +60,10 @@ def test_a_request_is_admitted_after_retry_after(rate: int, now: float, used: li
     for wait, tokens in used:
         now += wait
         if not _admitted(limits, now):
-            wait = _refusal(limits, now).retry_after
-            assert wait is not None and wait > 0
-            limits.admit(now + wait)
-            now += wait
+            retry_after = _refusal(limits, now).retry_after
+            assert retry_after is not None and retry_after > 0
+            limits.admit(now + retry_after)
+            now += retry_after
         limits.settle(0, tokens, now)
 
 
