@@ -6,15 +6,3 @@ from paddock.text.indent import IndentLimit
 from paddock.text.reply import Format, Parsed, ReplyParser, reply_constraint
 from paddock.text.stop_strings import StopStrings
 from paddock.text.stream import TextStream
-
-__all__ = [
-    "Chat",
-    "ChatTemplate",
-    "Format",
-    "IndentLimit",
-    "Parsed",
-    "ReplyParser",
-    "StopStrings",
-    "TextStream",
-    "reply_constraint",
-]
