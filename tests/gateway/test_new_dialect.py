@@ -26,7 +26,7 @@ from paddock.gateway import app as application
 from paddock.gateway.dialects import DIALECTS
 from paddock.gateway.dialects.dialect import Dialect, Services
 from paddock.gateway.generation.endpoint import Endpoint
-from paddock.gateway.generation.fields import GenerationFields
+from paddock.gateway.generation.fields import GenerationFields, RequestContext
 from paddock.gateway.generation.generations import whole
 from paddock.gateway.http.fields import Unsupported
 from paddock.gateway.http.framing import NDJSON
@@ -69,9 +69,9 @@ class ToyAnswer:
                 yield NDJSON.event(msgspec.json.encode(ToyLine(delta.text, delta.finish is not None)))
 
 
-def _parse(body: ToyRequest) -> list[GenerateRequest]:
+def _parse(body: ToyRequest, context: RequestContext) -> list[GenerateRequest]:
     prompt = ChatPrompt([{"role": "user", "content": body.say}])
-    return [body.request(prompt, sampling=body.sampling(), max_tokens=body.limit)]
+    return [body.request(context, prompt, max_tokens=body.limit)]
 
 
 def _routers(services: Services) -> list[APIRouter]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from paddock.fleet import Generation
-from paddock.gateway.generation.fields import GenerationFields
+from paddock.gateway.generation.fields import GenerationFields, RequestContext
 from paddock.types import GenerateRequest
 
 Body = TypeVar("Body", bound=GenerationFields)
@@ -33,7 +33,7 @@ class Endpoint(Generic[Body]):
     """The operation's name in OpenAPI."""
     description: str
     body: type[Body]
-    parse: Callable[[Body], Sequence[GenerateRequest]]
+    parse: Callable[[Body, RequestContext], Sequence[GenerateRequest]]
     answer: Callable[[Body, str, Sequence[Generation]], Answer]
     """Called with the body, the model's name and one generation for each request."""
     trace_kind: TraceKind

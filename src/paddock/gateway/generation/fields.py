@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -11,7 +12,6 @@ from pydantic import AllowInfNan, BeforeValidator, Field, PlainValidator, String
 from paddock.config import LARGEST_SCALE, MOST_DRAFTED
 from paddock.errors import InvalidRequest, UnsupportedParameter
 from paddock.gateway.http.fields import BodyFields, Fields, Unsupported
-from paddock.gateway.http.request_context import REQUEST_ID
 from paddock.gateway.http.sizes import (
     LARGEST_CONSTRAINT,
     LONGEST_BREAKER,
@@ -25,9 +25,11 @@ from paddock.gateway.http.sizes import (
     MOST_STOPS,
 )
 from paddock.types import (
+    Adapters,
     Constraint,
     GenerateRequest,
     MixedPrompt,
+    Origin,
     Prompt,
     SamplerName,
     SamplingParams,
@@ -176,6 +178,15 @@ class SamplingFields(BodyFields):
         return msgspec.convert(given, SamplingParams)
 
 
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """The parts of a `GenerateRequest` that are not in the body."""
+
+    request_id: str
+    origin: Origin
+    adapters: Adapters
+
+
 class LoraScale(Fields):
     """An adapter by its number, and its scale."""
 
@@ -274,14 +285,16 @@ class GenerationFields(SamplingFields):
         return sorted({f"format:{name}" for schema in self.schemas for name in unknown_formats(schema)})
 
     def request(
-        self, prompt: Prompt, *, sampling: SamplingParams, max_tokens: int | None, **more: Any
+        self, context: RequestContext, prompt: Prompt, *, max_tokens: int | None, n_probs: int = -1, **more: Any
     ) -> GenerateRequest:
         """The one place where fields become a `GenerateRequest`."""
         constraints = self.constraints()
         return GenerateRequest(
-            request_id=REQUEST_ID.get(),
+            request_id=context.request_id,
+            origin=context.origin,
+            adapters=context.adapters,
             prompt=prompt,
-            sampling=sampling,
+            sampling=self.sampling(n_probs=n_probs),
             max_tokens=None if max_tokens == -1 else max_tokens,
             stop=tuple(self.stop_strings),
             constraint=constraints[0] if constraints else None,

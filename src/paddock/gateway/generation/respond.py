@@ -8,7 +8,6 @@ from contextlib import aclosing
 from functools import partial
 from typing import Any
 
-import msgspec
 from fastapi import Request
 from fastapi.responses import Response
 
@@ -18,10 +17,12 @@ from paddock.gateway.auth.caller import caller_of, model_for
 from paddock.gateway.auth.metering import answers_of, meter_of, tokens_of
 from paddock.gateway.generation.conversation import renamed_params
 from paddock.gateway.generation.endpoint import Answer, Body, Endpoint
+from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import start_all
 from paddock.gateway.http.disconnect import until_disconnect
 from paddock.gateway.http.event_stream import EventStream
 from paddock.gateway.http.framing import Framing
+from paddock.gateway.http.request_context import REQUEST_ID
 from paddock.gateway.http.responses import JSON
 from paddock.gateway.http.scope import TRACE_KIND
 
@@ -49,13 +50,12 @@ async def respond(
     """
     request.scope[TRACE_KIND] = endpoint.trace_kind
     model = model_for(request, fleet, body.model)
-    origin, meter = caller_of(request).origin, meter_of(request)
+    meter = meter_of(request)
     with renamed_params(field_names):
         listed = [(item.id, item.scale) for item in body.lora] if body.lora else None
-        adapters = fleet.adapters_for(model, listed)
-        parsed = endpoint.parse(body)
-        answers = answers_of(parsed[0], len(parsed))
-        requests = [msgspec.structs.replace(message, origin=origin, adapters=adapters) for message in parsed]
+        context = RequestContext(REQUEST_ID.get(), caller_of(request).origin, fleet.adapters_for(model, listed))
+        requests = endpoint.parse(body, context)
+        answers = answers_of(requests[0], len(requests))
         meter.reserve(answers, tokens_of(requests, _n_ctx(fleet, model)) if meter.counts_tokens else 0)
 
     answer = partial(endpoint.answer, body, model.name)

@@ -25,7 +25,8 @@ from paddock.gateway.http.connection_slots import (
     RequestTable,
     network_of,
 )
-from paddock.gateway.http.request_context import new_request_id
+from paddock.gateway.http.request_context import REQUEST_ID, log_refusal
+from paddock.gateway.http.responses import error_body
 
 _log = structlog.get_logger(__name__)
 _LINGER = 3.0
@@ -262,13 +263,12 @@ class Connection(HttpToolsProtocol):
         """Send the error without the application, and read nothing more."""
         self._refusal = error
         self._table.mark_busy(self)
-        request_id = new_request_id()
-        _log.info("refused", status=error.status, reason=error.message, request_id=request_id)
+        log_refusal(error)
         if self._has_request and not self.cycle.response_complete:
             self._close()  # another response is being sent
             return
-        body = msgspec.json.encode(error.body() | {"request_id": request_id})
-        head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nx-request-id: {request_id}\r\n"
+        body = msgspec.json.encode(error_body(error))
+        head = f"content-type: application/json\r\ncontent-length: {len(body)}\r\nx-request-id: {REQUEST_ID.get()}\r\n"
         if error.retry_after is not None:
             head += f"retry-after: {error.retry_after:g}\r\n"
         head += "x-content-type-options: nosniff\r\nconnection: close\r\n\r\n"

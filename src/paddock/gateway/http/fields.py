@@ -16,7 +16,7 @@ Unsupported = Mapping[str, tuple[Any, ...]]
 class Fields(BaseModel):
     """A JSON object in a request."""
 
-    # Strict: "0.7" is not a temperature. No infinities: JSON has none, but some clients write them.
+    # Strict: "0.7" is not a number. No infinities: JSON has none, but some clients write them.
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 

@@ -8,16 +8,25 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
+import structlog
+
 from paddock.errors import PaddockError
 
 REQUEST_ID: Final[ContextVar[str]] = ContextVar("paddock.request_id", default="")
 """The id of the current request. The outermost layer sets it."""
 
+_log = structlog.get_logger(__name__)
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=-]{0,127}")
 
 
 def new_request_id() -> str:
     return f"req_{secrets.token_hex(8)}"
+
+
+def log_refusal(error: PaddockError) -> None:
+    """Log a request that is refused before the application sees it, under a new id."""
+    REQUEST_ID.set(id := new_request_id())
+    _log.info("refused", status=error.status, reason=error.message, request_id=id)
 
 
 def request_id_from(presented: str | None) -> str:

@@ -5,17 +5,14 @@ Request heads are measured and requests are counted here instead.
 
 from __future__ import annotations
 
-import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paddock.config import ServerSettings
 from paddock.errors import HeadersTooLarge, PaddockError, URITooLong
 from paddock.gateway.http.connection_slots import REQUEST_ENTRY, ConnectionLimits, RequestEntry, RequestTable
-from paddock.gateway.http.request_context import REQUEST_ID, new_request_id
+from paddock.gateway.http.request_context import log_refusal
 from paddock.gateway.http.responses import ErrorFormats, error_response
 from paddock.gateway.http.scope import ERROR_FORMAT
-
-_log = structlog.get_logger(__name__)
 
 
 class RequestLimits:
@@ -30,8 +27,7 @@ class RequestLimits:
             await self._app(scope, receive, send)
             return
         if (problem := too_large(scope, self._settings)) is not None:
-            REQUEST_ID.set(request_id := new_request_id())
-            _log.info("refused", status=problem.status, reason=problem.message, request_id=request_id)
+            log_refusal(problem)
             scope[ERROR_FORMAT] = self._error_formats.of(scope["path"])
             await error_response(problem, scope)(scope, receive, send)
             return

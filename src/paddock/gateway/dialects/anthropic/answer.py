@@ -32,6 +32,7 @@ from paddock.gateway.dialects.anthropic.schema import (
     Thoughts,
     ToolUse,
 )
+from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import whole
 from paddock.gateway.generation.parts import Change, Part, Parts
 from paddock.gateway.generation.timings import timings_of
@@ -42,8 +43,8 @@ from paddock.wire import Delta
 _encode = msgspec.json.Encoder().encode
 
 
-def parse(body: MessagesRequest) -> list[GenerateRequest]:
-    return [body.request(body.prompt(), sampling=body.sampling(), max_tokens=body.max_tokens)]
+def parse(body: MessagesRequest, context: RequestContext) -> list[GenerateRequest]:
+    return [body.request(context, body.prompt(), max_tokens=body.max_tokens)]
 
 
 class MessageAnswer:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from paddock.gateway.generation.timings import NativeTimings
-from paddock.gateway.http.openapi import ErrorDetail
+from paddock.gateway.http.openapi import Error
 
 
 class Text(msgspec.Struct, kw_only=True, tag_field="type", tag="text"):
@@ -58,11 +58,8 @@ class Message(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
     timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
 
 
-class Failure(msgspec.Struct, tag_field="type", tag="error"):
+class Failure(Error, tag_field="type", tag="error"):
     """An error, with Anthropic's types."""
-
-    error: ErrorDetail
-    request_id: str
 
 
 class TokenCount(msgspec.Struct):

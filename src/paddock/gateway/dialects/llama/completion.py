@@ -21,6 +21,7 @@ from paddock.gateway.dialects.llama.schema import (
     TokenProbabilities,
 )
 from paddock.gateway.dialects.llama.settings import lora_settings
+from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import Written, collect_all, merged
 from paddock.gateway.generation.timings import native_progress, timings_of
 from paddock.gateway.http.framing import SSE
@@ -35,25 +36,26 @@ ANSWERS = (NativeCompletion, list[NativeCompletion], dict[str, Any], list[dict[s
 EVENTS = (NativeCompletionPart, NativeCompletion, dict[str, Any])
 
 
-def parse_completion(body: NativeCompletionRequest) -> list[GenerateRequest]:
-    return [_request(body, prompt) for prompt in body.prompt]
+def parse_completion(body: NativeCompletionRequest, context: RequestContext) -> list[GenerateRequest]:
+    return [_request(body, context, prompt) for prompt in body.prompt]
 
 
-def parse_infill(body: InfillRequest) -> list[GenerateRequest]:
+def parse_infill(body: InfillRequest, context: RequestContext) -> list[GenerateRequest]:
     prompt = InfillPrompt(
         body.input_prefix + body.prompt,
         body.input_suffix,
         [(file.filename, file.text) for file in body.input_extra],
         ("input_prefix", "input_suffix"),
     )
-    return [_request(body, prompt)]
+    return [_request(body, context, prompt)]
 
 
-def _request(body: NativeFields, prompt: Prompt) -> GenerateRequest:
+def _request(body: NativeFields, context: RequestContext, prompt: Prompt) -> GenerateRequest:
     return body.request(
+        context,
         prompt,
-        sampling=body.sampling(n_probs=body.n_probs or -1),
         max_tokens=body.limit,
+        n_probs=body.n_probs or -1,
         n=body.n_cmpl or 1,
         echo=True,
         return_tokens=bool(body.return_tokens or body.stream),

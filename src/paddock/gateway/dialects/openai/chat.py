@@ -30,6 +30,7 @@ from paddock.gateway.dialects.openai.answers import (
     usage_of,
 )
 from paddock.gateway.dialects.openai.requests import ChatCompletionRequest
+from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import Call, Written, collect
 from paddock.gateway.generation.timings import (
     NativeProgress,
@@ -46,10 +47,9 @@ _PLACEHOLDER = "\0text\0"
 DONE = SSE.event(b"[DONE]")
 
 
-def parse(body: ChatCompletionRequest) -> list[GenerateRequest]:
-    probabilities = {"n_probs": body.top_logprobs or 0} if body.logprobs else {}
-    sampling = body.sampling(**probabilities)
-    return [body.request(body.prompt(), sampling=sampling, max_tokens=body.limit, n=body.n or 1)]
+def parse(body: ChatCompletionRequest, context: RequestContext) -> list[GenerateRequest]:
+    n_probs = body.top_logprobs or 0 if body.logprobs else -1
+    return [body.request(context, body.prompt(), max_tokens=body.limit, n_probs=n_probs, n=body.n or 1)]
 
 
 class ChatAnswer:

@@ -21,6 +21,7 @@ from paddock.gateway.dialects.openai.answers import (
 )
 from paddock.gateway.dialects.openai.chat import DONE
 from paddock.gateway.dialects.openai.requests import CompletionRequest
+from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import Written, collect_all, merged
 from paddock.gateway.generation.timings import (
     NativeProgress,
@@ -36,19 +37,20 @@ from paddock.wire import Delta
 _encode = msgspec.json.Encoder().encode
 
 
-def parse(body: CompletionRequest) -> list[GenerateRequest]:
-    return [_request(body, prompt) for prompt in body.prompt]
+def parse(body: CompletionRequest, context: RequestContext) -> list[GenerateRequest]:
+    return [_request(body, context, prompt) for prompt in body.prompt]
 
 
-def _request(body: CompletionRequest, prompt: Prompt) -> GenerateRequest:
+def _request(body: CompletionRequest, context: RequestContext, prompt: Prompt) -> GenerateRequest:
     if body.suffix and isinstance(prompt, TextPrompt):
         prompt = InfillPrompt(prompt.text, body.suffix)
     probs = -1 if body.logprobs is None else body.logprobs
     ranked = body.answers > (body.n or 1)
     return body.request(
+        context,
         prompt,
-        sampling=body.sampling(n_probs=max(probs, 0) if ranked else probs),
         max_tokens=body.max_tokens,
+        n_probs=max(probs, 0) if ranked else probs,
         n=body.answers,
         echo=bool(body.echo),
         prompt_probs=probs if body.echo else -1,

@@ -45,6 +45,7 @@ from paddock.gateway.dialects.responses.schema import (
     TextDelta,
     TextDone,
 )
+from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import whole
 from paddock.gateway.generation.parts import Change, Part, Parts
 from paddock.gateway.generation.timings import timings_of
@@ -56,10 +57,9 @@ from paddock.wire import Delta
 _encode = msgspec.json.Encoder().encode
 
 
-def parse(body: ResponseRequest) -> list[GenerateRequest]:
-    probabilities = {"n_probs": body.top_logprobs or 0} if body.with_logprobs else {}
-    sampling = body.sampling(**probabilities)
-    return [body.request(body.prompt(), sampling=sampling, max_tokens=body.max_output_tokens)]
+def parse(body: ResponseRequest, context: RequestContext) -> list[GenerateRequest]:
+    n_probs = body.top_logprobs or 0 if body.with_logprobs else -1
+    return [body.request(context, body.prompt(), max_tokens=body.max_output_tokens, n_probs=n_probs)]
 
 
 class ResponseAnswer:
