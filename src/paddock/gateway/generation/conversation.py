@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar
 
 import msgspec
-from pydantic import AfterValidator, Discriminator, StringConstraints, model_validator
+from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, model_validator
 
 from paddock.errors import InvalidRequest, PaddockError
 from paddock.gateway.generation.fields import GenerationFields
-from paddock.gateway.http.sizes import is_too_deep
+from paddock.gateway.http.sizes import MOST_PARTS, is_too_deep
 from paddock.types import ChatPrompt, Constraint, Tool
 
 # ── types of fields ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -37,7 +37,16 @@ NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additional
 # Unions are discriminated, so that an error is about the branch that the client meant. Tags become part of pydantic's
 # path; they are not identifiers, so that they are left out of the `param` of errors.
 TEXT_OR_LIST = Discriminator(lambda value: "(list)" if isinstance(value, list) else "(text)")
-WORD_OR_FUNCTION = Discriminator(lambda value: "(word)" if isinstance(value, str) else "(function)")
+_Item = TypeVar("_Item")
+TextOr = Annotated[
+    Annotated[str, Tag("(text)")] | Annotated[list[_Item], Tag("(list)"), Field(max_length=MOST_PARTS)], TEXT_OR_LIST
+]
+"""A text, or a list of parts."""
+ToolChoice = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("(word)")] | Annotated[_Item, Tag("(function)")],
+    Discriminator(lambda value: "(word)" if isinstance(value, str) else "(function)"),
+]
+"""OpenAI's `tool_choice`: a word, or an object that names a function."""
 
 
 def by_field(name: str, *known: str, default: str | None = None) -> Discriminator:
@@ -63,6 +72,21 @@ def call_arguments(text: str) -> dict[str, Any]:
     if not isinstance(found, dict) or is_too_deep(found):
         raise ValueError("arguments must be the JSON text of an object")
     return found
+
+
+class _HasText(Protocol):
+    @property
+    def text(self) -> str: ...
+
+
+def joined(content: str | Sequence[_HasText] | None) -> str:
+    """The text of a message: one text, or one part per line."""
+    return (content or "") if isinstance(content, str | None) else "\n".join(part.text for part in content)
+
+
+def tool_result(call_id: str, text: str) -> dict[str, Any]:
+    """The result of an earlier tool call, as chat templates expect it."""
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
 
 
 def tool_call(id: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Request
@@ -21,6 +21,7 @@ from paddock.gateway.http.request_context import REQUEST_ID, note_failure
 from paddock.gateway.http.scope import ERROR_FORMAT
 
 _encode = msgspec.json.Encoder().encode
+Made = TypeVar("Made", bound=msgspec.Struct)
 
 
 class JSON(Response):
@@ -30,6 +31,12 @@ class JSON(Response):
 
     def render(self, content: Any) -> bytes:
         return _encode(content)
+
+
+def struct_from(kind: type[Made], source: object, **more: Any) -> Made:
+    """A struct of `more` and, for its other fields, of the source's attributes with the same names."""
+    names = [name for name in kind.__struct_fields__ if name not in more and hasattr(source, name)]
+    return kind(**{name: getattr(source, name) for name in names}, **more)
 
 
 def error_body(error: PaddockError) -> dict[str, Any]:

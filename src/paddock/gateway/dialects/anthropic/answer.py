@@ -9,29 +9,8 @@ from contextlib import closing
 import msgspec
 
 from paddock.fleet import Generation
+from paddock.gateway.dialects.anthropic import schema
 from paddock.gateway.dialects.anthropic.request import MessagesRequest
-from paddock.gateway.dialects.anthropic.schema import (
-    Block,
-    BlockDelta,
-    BlockStart,
-    BlockStop,
-    Ending,
-    Event,
-    InputDelta,
-    Message,
-    MessageDelta,
-    MessageStart,
-    MessageStop,
-    MessageUsage,
-    OutputTokensDetails,
-    Ping,
-    StopReason,
-    Text,
-    TextDelta,
-    ThinkingDelta,
-    Thoughts,
-    ToolUse,
-)
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import whole
 from paddock.gateway.generation.parts import Change, Part, Parts
@@ -53,14 +32,14 @@ class MessageAnswer:
         self._generation = generation
         self._parts = Parts()
         self._hides_thoughts = body.thinking is not None and body.thinking.display == "omitted"
-        self._message = Message(
+        self._message = schema.Message(
             id=f"msg_{secrets.token_urlsafe(18)}",
             job_id=body.job_id or msgspec.UNSET,
             model=body.model or model,
-            usage=MessageUsage(input_tokens=generation.prompt_tokens),
+            usage=schema.MessageUsage(input_tokens=generation.prompt_tokens),
         )
 
-    async def whole(self) -> Message:
+    async def whole(self) -> schema.Message:
         deltas = await whole(self._generation)
         self._parts.feed_all(deltas)
         ended = self._ended(deltas[-1])
@@ -76,25 +55,25 @@ class MessageAnswer:
 
     async def events(self) -> AsyncGenerator[bytes]:
         with closing(self._generation) as generation:
-            yield _written(MessageStart(self._message))
+            yield _written(schema.MessageStart(self._message))
             async for delta in generation:
                 events = [self._event(change) for change in self._parts.feed(delta)]
                 if delta.finish is not None:
-                    events += [self._ended(delta), MessageStop()]
+                    events += [self._ended(delta), schema.MessageStop()]
                 yield b"".join(_written(event) for event in events if event is not None)
 
-    def _ended(self, last: Delta) -> MessageDelta:
+    def _ended(self, last: Delta) -> schema.MessageDelta:
         assert last.usage is not None, "with the last delta"
         called = any(part.kind == "call" for part in self._parts.kept)
-        reason: StopReason = "end_turn"
+        reason: schema.StopReason = "end_turn"
         if last.finish == "length":
             reason = "max_tokens"
         elif called:
             reason = "tool_use"
         elif last.stop_string:
             reason = "stop_sequence"
-        return MessageDelta(
-            delta=Ending(reason, last.stop_string if reason == "stop_sequence" else None),
+        return schema.MessageDelta(
+            delta=schema.Ending(reason, last.stop_string if reason == "stop_sequence" else None),
             usage=_usage(last.usage),
             malformed_tool_call=True if last.malformed else msgspec.UNSET,
             timings=timings_of(last.timings, last.usage),
@@ -102,28 +81,30 @@ class MessageAnswer:
 
     # ── parts as blocks ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _block(self, part: Part) -> Block:
+    def _block(self, part: Part) -> schema.Block:
         match part.kind:
             case "text":
-                return Text(text=part.text)
+                return schema.Text(text=part.text)
             case "reasoning":
-                return Thoughts(thinking="" if self._hides_thoughts else part.text)
+                return schema.Thoughts(thinking="" if self._hides_thoughts else part.text)
             case "call":
-                return ToolUse(id=part.call_id, name=part.name, input=_object(part.text))
+                return schema.ToolUse(id=part.call_id, name=part.name, input=_object(part.text))
 
-    def _event(self, change: Change) -> Event | None:
+    def _event(self, change: Change) -> schema.Event | None:
         part = change.part
         match change.kind:
             case "begins":
-                return BlockStart(part.index, self._block(part.beginning()))
+                return schema.BlockStart(part.index, self._block(part.beginning()))
             case "ends":
-                return BlockStop(part.index)
+                return schema.BlockStop(part.index)
             case "grows" if part.kind == "text":
-                return BlockDelta(part.index, TextDelta(change.text))
+                return schema.BlockDelta(part.index, schema.TextDelta(change.text))
             case "grows" if part.kind == "call":
-                return BlockDelta(part.index, InputDelta(change.text))
+                return schema.BlockDelta(part.index, schema.InputDelta(change.text))
             case "grows":
-                return None if self._hides_thoughts else BlockDelta(part.index, ThinkingDelta(change.text))
+                return (
+                    None if self._hides_thoughts else schema.BlockDelta(part.index, schema.ThinkingDelta(change.text))
+                )
 
 
 def _object(text: str) -> object:
@@ -134,17 +115,17 @@ def _object(text: str) -> object:
         return {}
 
 
-def _usage(usage: Usage) -> MessageUsage:
-    return MessageUsage(
+def _usage(usage: Usage) -> schema.MessageUsage:
+    return schema.MessageUsage(
         input_tokens=usage.prompt_tokens - usage.cached_tokens,
         cache_read_input_tokens=usage.cached_tokens,
         output_tokens=usage.completion_tokens,
-        output_tokens_details=OutputTokensDetails(thinking_tokens=usage.reasoning_tokens),
+        output_tokens_details=schema.OutputTokensDetails(thinking_tokens=usage.reasoning_tokens),
     )
 
 
-def _written(event: Event) -> bytes:
+def _written(event: schema.Event) -> bytes:
     return SSE.event(_encode(event), str(event.__struct_config__.tag))
 
 
-PING = _written(Ping())
+PING = _written(schema.Ping())

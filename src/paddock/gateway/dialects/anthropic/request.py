@@ -8,18 +8,20 @@ from pydantic import Field, Tag, model_validator
 
 from paddock.errors import InvalidRequest
 from paddock.gateway.generation.conversation import (
-    TEXT_OR_LIST,
     ConversationFields,
     FunctionName,
     JSONObject,
+    TextOr,
     ToolUse,
     by_field,
     is_unfinished,
+    joined,
     tool_call,
+    tool_result,
 )
 from paddock.gateway.generation.fields import LARGEST, StopStrings, schema_constraint
 from paddock.gateway.http.fields import Fields, Unsupported
-from paddock.gateway.http.sizes import MOST_MESSAGES, MOST_PARTS, MOST_TOOLS
+from paddock.gateway.http.sizes import MOST_MESSAGES, MOST_TOOLS
 from paddock.types import ChatPrompt, Constraint, Tool
 
 # ── blocks ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -56,29 +58,15 @@ class ToolUseBlock(_Block):
     name: str
     input: JSONObject
 
-    def rendered(self) -> dict[str, Any]:
-        return tool_call(self.id, self.name, self.input)
-
-
-_Texts = Annotated[
-    Annotated[str, Tag("(text)")] | Annotated[list[TextBlock], Tag("(list)"), Field(max_length=MOST_PARTS)],
-    TEXT_OR_LIST,
-]
-
 
 class ToolResultBlock(_Block):
     type: Literal["tool_result"]
     tool_use_id: str
-    content: _Texts | None = None
+    content: TextOr[TextBlock] | None = None
     is_error: bool | None = None
 
     def rendered(self) -> dict[str, Any]:
-        text = _joined(self.content or "")
-        return {
-            "role": "tool",
-            "tool_call_id": self.tool_use_id,
-            "content": f"Error: {text}" if self.is_error else text,
-        }
+        return tool_result(self.tool_use_id, ("Error: " if self.is_error else "") + joined(self.content))
 
 
 _Text = Annotated[TextBlock, Tag("(text)")]
@@ -94,16 +82,9 @@ _AssistantBlock = Annotated[
 ]
 
 
-def _joined(content: str | list[TextBlock]) -> str:
-    return content if isinstance(content, str) else "\n".join(block.text for block in content)
-
-
 class UserMessage(Fields):
     role: Literal["user"]
-    content: Annotated[
-        Annotated[str, Tag("(text)")] | Annotated[list[_UserBlock], Tag("(list)"), Field(max_length=MOST_PARTS)],
-        TEXT_OR_LIST,
-    ]
+    content: TextOr[_UserBlock]
 
     def rendered(self) -> list[dict[str, Any]]:
         """Tool results become messages of their own, before the user's text."""
@@ -111,25 +92,22 @@ class UserMessage(Fields):
             return [{"role": "user", "content": self.content}]
         results = [block.rendered() for block in self.content if isinstance(block, ToolResultBlock)]
         texts = [block for block in self.content if isinstance(block, TextBlock)]
-        return [*results, {"role": "user", "content": _joined(texts)}] if texts or not results else results
+        return [*results, {"role": "user", "content": joined(texts)}] if texts or not results else results
 
 
 class AssistantMessage(Fields):
     role: Literal["assistant"]
-    content: Annotated[
-        Annotated[str, Tag("(text)")] | Annotated[list[_AssistantBlock], Tag("(list)"), Field(max_length=MOST_PARTS)],
-        TEXT_OR_LIST,
-    ]
+    content: TextOr[_AssistantBlock]
 
     def rendered(self) -> list[dict[str, Any]]:
         if isinstance(self.content, str):
             return [{"role": "assistant", "content": self.content}]
         texts = [block for block in self.content if isinstance(block, TextBlock)]
-        message: dict[str, Any] = {"role": "assistant", "content": _joined(texts)}
+        message: dict[str, Any] = {"role": "assistant", "content": joined(texts)}
         if thoughts := [block.thinking for block in self.content if isinstance(block, ThinkingBlock)]:
             message["reasoning_content"] = "\n".join(thoughts)
-        if calls := [block.rendered() for block in self.content if isinstance(block, ToolUseBlock)]:
-            message["tool_calls"] = calls
+        if calls := [block for block in self.content if isinstance(block, ToolUseBlock)]:
+            message["tool_calls"] = [tool_call(call.id, call.name, call.input) for call in calls]
         return [message]
 
 
@@ -212,7 +190,7 @@ class PromptFields(ConversationFields):
     )
 
     messages: list[_Message] = Field(min_length=1, max_length=MOST_MESSAGES)
-    system: _Texts | None = None
+    system: TextOr[TextBlock] | None = None
     tools: list[ToolDefinition] | None = Field(None, max_length=MOST_TOOLS)
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
@@ -242,7 +220,7 @@ class PromptFields(ConversationFields):
 
     def prompt(self) -> ChatPrompt:
         messages = [message for turn in self.messages for message in turn.rendered()]
-        if system := _joined(self.system or ""):
+        if system := joined(self.system):
             messages.insert(0, {"role": "system", "content": system})
         return self.tool_use.prompt(
             messages,

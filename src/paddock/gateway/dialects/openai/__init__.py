@@ -6,10 +6,10 @@ from typing import Final
 
 from paddock.gateway.dialects.dialect import Dialect
 from paddock.gateway.dialects.openai import chat, completions
-from paddock.gateway.dialects.openai.answers import ChatCompletion, ChatCompletionChunk, Completion
 from paddock.gateway.dialects.openai.embeddings import embedding_routes
 from paddock.gateway.dialects.openai.models import model_routes
 from paddock.gateway.dialects.openai.requests import ChatCompletionRequest, CompletionRequest
+from paddock.gateway.dialects.openai.schema import ChatCompletion, ChatCompletionChunk, Completion
 from paddock.gateway.generation.endpoint import Endpoint
 
 _CHAT: Final = Endpoint(

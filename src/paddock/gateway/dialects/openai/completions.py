@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import secrets
-import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
@@ -12,24 +10,18 @@ from typing import Any
 import msgspec
 
 from paddock.fleet import Generation
-from paddock.gateway.dialects.openai.answers import (
+from paddock.gateway.dialects.openai.chat import DONE
+from paddock.gateway.dialects.openai.requests import CompletionRequest
+from paddock.gateway.dialects.openai.schema import (
     Completion,
     CompletionChoice,
     CompletionLogprobs,
-    CompletionUsage,
+    new_head,
     usage_of,
 )
-from paddock.gateway.dialects.openai.chat import DONE
-from paddock.gateway.dialects.openai.requests import CompletionRequest
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import Written, collect_all, merged
-from paddock.gateway.generation.timings import (
-    NativeProgress,
-    NativeTimings,
-    native_progress,
-    timings_of,
-    timings_of_all,
-)
+from paddock.gateway.generation.timings import NativeTimings, native_progress, timings_of, timings_of_all
 from paddock.gateway.http.framing import SSE
 from paddock.types import GenerateRequest, InfillPrompt, Prompt, TextLogprobs, TextPrompt, Timings, Usage
 from paddock.wire import Delta
@@ -61,9 +53,7 @@ class CompletionAnswer:
     """`n` choices for each prompt."""
 
     def __init__(self, body: CompletionRequest, model: str, generations: Sequence[Generation]) -> None:
-        self._id = f"cmpl-{secrets.token_urlsafe(18)}"
-        self._created = int(time.time())
-        self._model = body.model or model
+        self._head = new_head("cmpl", body, model)
         self._body = body
         self._n = body.n or 1
         self._generations = generations
@@ -91,7 +81,7 @@ class CompletionAnswer:
                 index = place * self._n + delta.index
                 if delta.progress is not None:
                     progress = native_progress(delta.progress)
-                    yield self._event([CompletionChoice(text="", index=index)], usage=usage, progress=progress)
+                    yield self._event([CompletionChoice(text="", index=index)], usage=usage, prompt_progress=progress)
                     continue
                 if index not in texts:
                     texts[index] = self._begin(place, delta.prompt_logprobs or [])
@@ -123,25 +113,8 @@ class CompletionAnswer:
     def _event(self, choices: list[CompletionChoice], **more: Any) -> bytes:
         return SSE.event(_encode(self._completion(choices, **more)))
 
-    def _completion(
-        self,
-        choices: list[CompletionChoice],
-        *,
-        usage: CompletionUsage | msgspec.UnsetType | None,
-        timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET,
-        progress: NativeProgress | msgspec.UnsetType = msgspec.UNSET,
-    ) -> Completion:
-        return Completion(
-            id=self._id,
-            job_id=self._body.job_id or msgspec.UNSET,
-            created=self._created,
-            model=self._model,
-            system_fingerprint=self._generations[0].fingerprint,
-            choices=choices,
-            usage=usage,
-            timings=timings,
-            prompt_progress=progress,
-        )
+    def _completion(self, choices: list[CompletionChoice], **more: Any) -> Completion:
+        return Completion(**self._head, system_fingerprint=self._generations[0].fingerprint, choices=choices, **more)
 
 
 class _Text:

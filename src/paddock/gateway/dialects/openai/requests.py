@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import AliasChoices, Field, Tag, model_validator
+from pydantic import AliasChoices, Field, model_validator
 
 from paddock.errors import InvalidRequest
-from paddock.gateway.dialects.openai.tools import EarlierCall, FunctionTool, NamedToolChoice, ToolChoice
+from paddock.gateway.dialects.openai.tools import EarlierCall, FunctionTool, NamedToolChoice
 from paddock.gateway.generation.conversation import (
-    TEXT_OR_LIST,
     ConversationFields,
     Effort,
+    TextOr,
+    ToolChoice,
     ToolUse,
     enables_thinking,
     is_unfinished,
 )
 from paddock.gateway.generation.fields import LARGEST, GenerationFields, Prompts, schema_constraint
 from paddock.gateway.http.fields import Fields, Unsupported
-from paddock.gateway.http.sizes import MOST_ANSWERS, MOST_CALLS, MOST_MESSAGES, MOST_PARTS, MOST_TOOLS
+from paddock.gateway.http.sizes import MOST_ANSWERS, MOST_CALLS, MOST_MESSAGES, MOST_TOOLS
 from paddock.types import ChatPrompt, Constraint, TextPrompt
 
 
@@ -27,14 +28,9 @@ class TextPart(Fields):
     text: str
 
 
-Content = Annotated[
-    Annotated[str, Tag("(text)")] | Annotated[list[TextPart], Tag("(list)"), Field(max_length=MOST_PARTS)], TEXT_OR_LIST
-]
-
-
 class Message(Fields):
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: Content | None = None
+    content: TextOr[TextPart] | None = None
     name: str | None = None
     reasoning_content: str | None = None
     tool_calls: list[EarlierCall] | None = Field(None, max_length=MOST_CALLS)
@@ -167,7 +163,7 @@ class ChatCompletionRequest(OpenAIFields, ConversationFields):
     logprobs: bool | None = None
     top_logprobs: int | None = Field(None, ge=0, le=20)
     tools: list[FunctionTool] | None = Field(None, max_length=MOST_TOOLS)
-    tool_choice: ToolChoice | None = None
+    tool_choice: ToolChoice[NamedToolChoice] | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Effort | None = None
     enable_thinking: bool | None = None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import Tag, model_validator
+from pydantic import model_validator
 
 from paddock.gateway.generation.conversation import (
     NO_PARAMETERS,
-    WORD_OR_FUNCTION,
     FunctionName,
     JSONObject,
     call_arguments,
@@ -70,9 +69,3 @@ class ChosenFunction(Fields):
 class NamedToolChoice(Fields):
     type: Literal["function"]
     function: ChosenFunction
-
-
-ToolChoice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag("(word)")] | Annotated[NamedToolChoice, Tag("(function)")],
-    WORD_OR_FUNCTION,
-]

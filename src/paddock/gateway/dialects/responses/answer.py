@@ -14,44 +14,16 @@ import msgspec
 from paddock.errors import PaddockError
 from paddock.fleet import Generation
 from paddock.gateway.dialects.openai.chat import token_logprobs
+from paddock.gateway.dialects.responses import schema
 from paddock.gateway.dialects.responses.request import ResponseRequest
-from paddock.gateway.dialects.responses.schema import (
-    ArgumentsDelta,
-    ArgumentsDone,
-    ErrorEvent,
-    Event,
-    IncompleteDetails,
-    InputTokensDetails,
-    ItemAdded,
-    ItemDone,
-    OutputCall,
-    OutputItem,
-    OutputMessage,
-    OutputReasoning,
-    OutputText,
-    OutputTokensDetails,
-    PartAdded,
-    PartDone,
-    ReasoningDelta,
-    ReasoningDone,
-    ReasoningText,
-    Response,
-    ResponseCompleted,
-    ResponseCreated,
-    ResponseIncomplete,
-    ResponseInProgress,
-    ResponseUsage,
-    Status,
-    TextDelta,
-    TextDone,
-)
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import whole
 from paddock.gateway.generation.parts import Change, Part, Parts
 from paddock.gateway.generation.timings import timings_of
 from paddock.gateway.http.framing import SSE
-from paddock.gateway.http.request_context import REQUEST_ID, note_failure
-from paddock.types import GenerateRequest, SamplingParams, Usage
+from paddock.gateway.http.request_context import note_failure
+from paddock.gateway.http.responses import error_body, struct_from
+from paddock.types import GenerateRequest, Usage
 from paddock.wire import Delta
 
 _encode = msgspec.json.Encoder().encode
@@ -69,9 +41,10 @@ class ResponseAnswer:
         self._mark = secrets.token_hex(16)
         self._numbers = count()
         self._parts = Parts()
-        sampling: SamplingParams = body.sampling()
         text = body.text.model_dump(by_alias=True, exclude_none=True) if body.text is not None else {}
-        self._response = Response(
+        self._response = struct_from(
+            schema.Response,
+            body.sampling(),
             id=f"resp_{self._mark}",
             job_id=body.job_id or msgspec.UNSET,
             created_at=int(time.time()),
@@ -83,16 +56,14 @@ class ResponseAnswer:
             metadata=body.metadata or {},
             parallel_tool_calls=body.parallel_tool_calls is not False,
             reasoning=body.reasoning.model_dump() if body.reasoning is not None else {},
-            temperature=sampling.temperature,
             text={"format": {"type": "text"}} | text,
             tool_choice=_dumped(body.tool_choice) or "auto",
             tools=[_dumped(tool) for tool in body.tools or ()],
             top_logprobs=body.top_logprobs or 0,
-            top_p=sampling.top_p,
             system_fingerprint=generation.fingerprint,
         )
 
-    async def whole(self) -> Response:
+    async def whole(self) -> schema.Response:
         deltas = await whole(self._generation)
         self._parts.feed_all(deltas)
         return self._ended(deltas[-1])
@@ -101,42 +72,36 @@ class ResponseAnswer:
         with closing(self._generation) as generation:
             try:
                 yield self._written(
-                    ResponseCreated(response=self._response), ResponseInProgress(response=self._response)
+                    schema.ResponseCreated(response=self._response), schema.ResponseInProgress(response=self._response)
                 )
                 async for delta in generation:
                     events = [event for change in self._parts.feed(delta) for event in self._events(change)]
                     if delta.finish is not None:
                         response = self._ended(delta)
-                        ended = ResponseCompleted if response.status == "completed" else ResponseIncomplete
+                        ended = (
+                            schema.ResponseCompleted if response.status == "completed" else schema.ResponseIncomplete
+                        )
                         events.append(ended(response=response))
                     yield self._written(*events)
             except PaddockError as error:  # here, because the event has a sequence number
                 note_failure(error, in_stream=True)
-                body = error.body()["error"]
-                failure = ErrorEvent(
-                    code=error.code,
-                    message=error.message,
-                    param=error.param,
-                    error=body,
-                    request_id=REQUEST_ID.get(),
-                )
-                yield self._written(failure)
+                yield self._written(struct_from(schema.ErrorEvent, error, **error_body(error)))
 
-    def _written(self, *events: Event) -> bytes:
+    def _written(self, *events: schema.Event) -> bytes:
         written = bytearray()
         for event in events:
             event.sequence_number = next(self._numbers)
             written += SSE.event(_encode(event), str(event.__struct_config__.tag))
         return bytes(written)
 
-    def _ended(self, last: Delta) -> Response:
+    def _ended(self, last: Delta) -> schema.Response:
         assert last.usage is not None, "with the last delta"
         cut = last.finish == "length"
         response = msgspec.structs.replace(
             self._response,
             status="incomplete" if cut else "completed",
             completed_at=int(time.time()),
-            incomplete_details=IncompleteDetails() if cut else None,
+            incomplete_details=schema.IncompleteDetails() if cut else None,
             output=[self._item(part, "completed") for part in self._parts.kept],
             usage=_usage(last.usage),
             malformed_tool_call=True if last.malformed else msgspec.UNSET,
@@ -148,64 +113,66 @@ class ResponseAnswer:
 
     # ── parts as items ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _item(self, part: Part, status: Status) -> OutputItem:
+    def _item(self, part: Part, status: schema.Status) -> schema.OutputItem:
         id = self._id(part)
         match part.kind:
             case "text":
-                return OutputMessage(id=id, status=status, content=[_text(part)])
+                return schema.OutputMessage(id=id, status=status, content=[_text(part)])
             case "reasoning":
-                return OutputReasoning(id=id, status=status, content=[ReasoningText(text=part.text)])
+                return schema.OutputReasoning(id=id, status=status, content=[schema.ReasoningText(text=part.text)])
             case "call":
-                return OutputCall(id=id, status=status, call_id=part.call_id, name=part.name, arguments=part.text)
+                return schema.OutputCall(
+                    id=id, status=status, call_id=part.call_id, name=part.name, arguments=part.text
+                )
 
     def _id(self, part: Part) -> str:
         prefix = {"text": "msg", "reasoning": "rs", "call": "fc"}[part.kind]
         return f"{prefix}_{self._mark}{part.index}"
 
-    def _events(self, change: Change) -> Iterator[Event]:
+    def _events(self, change: Change) -> Iterator[schema.Event]:
         part = change.part
         at: dict[str, Any] = {"item_id": self._id(part), "output_index": part.index}
         match change.kind:
             case "begins":
                 item = self._item(part.beginning(), "in_progress")
-                if not isinstance(item, OutputCall):
+                if not isinstance(item, schema.OutputCall):
                     (content,) = item.content
                     item.content = []
-                    yield ItemAdded(output_index=part.index, item=item)
-                    yield PartAdded(part=content, **at)
+                    yield schema.ItemAdded(output_index=part.index, item=item)
+                    yield schema.PartAdded(part=content, **at)
                 else:
-                    yield ItemAdded(output_index=part.index, item=item)
+                    yield schema.ItemAdded(output_index=part.index, item=item)
             case "grows" if part.kind == "text":
-                yield TextDelta(delta=change.text, logprobs=token_logprobs(change.logprobs), **at)
+                yield schema.TextDelta(delta=change.text, logprobs=token_logprobs(change.logprobs), **at)
             case "grows" if part.kind == "reasoning":
-                yield ReasoningDelta(delta=change.text, **at)
+                yield schema.ReasoningDelta(delta=change.text, **at)
             case "grows":
-                yield ArgumentsDelta(delta=change.text, **at)
+                yield schema.ArgumentsDelta(delta=change.text, **at)
             case "ends":
                 item = self._item(part, "incomplete" if part.withdrawn else "completed")
-                if isinstance(item, OutputCall):
+                if isinstance(item, schema.OutputCall):
                     if not part.withdrawn:
-                        yield ArgumentsDone(name=part.name, arguments=part.text, **at)
+                        yield schema.ArgumentsDone(name=part.name, arguments=part.text, **at)
                 else:
                     (content,) = item.content
-                    if isinstance(content, OutputText):
-                        yield TextDone(text=content.text, logprobs=content.logprobs, **at)
+                    if isinstance(content, schema.OutputText):
+                        yield schema.TextDone(text=content.text, logprobs=content.logprobs, **at)
                     else:
-                        yield ReasoningDone(text=content.text, **at)
-                    yield PartDone(part=content, **at)
-                yield ItemDone(output_index=part.index, item=item)
+                        yield schema.ReasoningDone(text=content.text, **at)
+                    yield schema.PartDone(part=content, **at)
+                yield schema.ItemDone(output_index=part.index, item=item)
 
 
-def _text(part: Part) -> OutputText:
-    return OutputText(text=part.text, logprobs=token_logprobs(part.logprobs))
+def _text(part: Part) -> schema.OutputText:
+    return schema.OutputText(text=part.text, logprobs=token_logprobs(part.logprobs))
 
 
-def _usage(usage: Usage) -> ResponseUsage:
-    return ResponseUsage(
+def _usage(usage: Usage) -> schema.ResponseUsage:
+    return schema.ResponseUsage(
         input_tokens=usage.prompt_tokens,
-        input_tokens_details=InputTokensDetails(cached_tokens=usage.cached_tokens),
+        input_tokens_details=schema.InputTokensDetails(cached_tokens=usage.cached_tokens),
         output_tokens=usage.completion_tokens,
-        output_tokens_details=OutputTokensDetails(reasoning_tokens=usage.reasoning_tokens),
+        output_tokens_details=schema.OutputTokensDetails(reasoning_tokens=usage.reasoning_tokens),
         total_tokens=usage.prompt_tokens + usage.completion_tokens,
     )
 

@@ -10,16 +10,19 @@ from paddock.gateway.dialects.openai.requests import LABELS
 from paddock.gateway.generation.conversation import (
     NO_PARAMETERS,
     TEXT_OR_LIST,
-    WORD_OR_FUNCTION,
     ConversationFields,
     Effort,
     FunctionName,
     JSONObject,
+    TextOr,
+    ToolChoice,
     ToolUse,
     by_field,
     call_arguments,
     enables_thinking,
+    joined,
     tool_call,
+    tool_result,
 )
 from paddock.gateway.generation.fields import LARGEST, schema_constraint
 from paddock.gateway.http.fields import Fields, Unsupported
@@ -55,33 +58,30 @@ _Part = Annotated[
     Annotated[TextContent, Tag("(text)")] | Annotated[Refusal, Tag("(refusal)")],
     Discriminator(_part_tag),
 ]
-_Content = Annotated[
-    Annotated[str, Tag("(text)")] | Annotated[list[_Part], Tag("(list)"), Field(max_length=MOST_PARTS)],
-    TEXT_OR_LIST,
-]
-Status = Literal["in_progress", "completed", "incomplete"]
+_Content = TextOr[_Part]
 
 
-class MessageItem(Fields):
+class _Item(Fields):
+    id: str | None = None
+    status: Literal["in_progress", "completed", "incomplete"] | None = None
+
+
+class MessageItem(_Item):
     type: Literal["message"] = "message"
     role: Literal["user", "assistant", "system", "developer"]
     content: _Content
-    id: str | None = None
-    status: Status | None = None
     phase: str | None = None
 
     @property
     def text(self) -> str:
-        return _joined(self.content)
+        return joined(self.content)
 
 
-class CallItem(Fields):
+class CallItem(_Item):
     type: Literal["function_call"]
     call_id: str
     name: str
     arguments: str
-    id: str | None = None
-    status: Status | None = None
 
     @model_validator(mode="after")
     def _check_arguments(self) -> CallItem:
@@ -92,12 +92,10 @@ class CallItem(Fields):
         return tool_call(self.call_id, self.name, call_arguments(self.arguments))
 
 
-class ResultItem(Fields):
+class ResultItem(_Item):
     type: Literal["function_call_output"]
     call_id: str
     output: _Content
-    id: str | None = None
-    status: Status | None = None
 
 
 class ThoughtText(Fields):
@@ -105,14 +103,12 @@ class ThoughtText(Fields):
     text: str
 
 
-class ReasoningItem(Fields):
+class ReasoningItem(_Item):
     type: Literal["reasoning"]
     summary: list[ThoughtText] = Field([], max_length=MOST_PARTS)
     content: list[ThoughtText] | None = Field(None, max_length=MOST_PARTS)
     encrypted_content: str | None = None
     """From another server. Left out of the prompt."""
-    id: str | None = None
-    status: Status | None = None
 
     @property
     def text(self) -> str:
@@ -130,10 +126,6 @@ Input = Annotated[
     Annotated[str, Tag("(text)")] | Annotated[list[Item], Tag("(list)"), Field(min_length=1, max_length=MOST_MESSAGES)],
     TEXT_OR_LIST,
 ]
-
-
-def _joined(content: str | list[TextContent | Refusal]) -> str:
-    return content if isinstance(content, str) else "\n".join(part.text for part in content)
 
 
 def rendered(items: list[Any]) -> list[dict[str, Any]]:
@@ -166,7 +158,7 @@ def rendered(items: list[Any]) -> list[dict[str, Any]]:
             case MessageItem():
                 messages.append({"role": "user", "content": item.text})
             case ResultItem():
-                messages.append({"role": "tool", "tool_call_id": item.call_id, "content": _joined(item.output)})
+                messages.append(tool_result(item.call_id, joined(item.output)))
     return messages
 
 
@@ -189,12 +181,6 @@ class ResponseTool(Fields):
 class ChosenTool(Fields):
     type: Literal["function"]
     name: str
-
-
-_Choice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag("(word)")] | Annotated[ChosenTool, Tag("(function)")],
-    WORD_OR_FUNCTION,
-]
 
 
 class TextFormat(Fields):
@@ -252,7 +238,7 @@ class ResponseRequest(ConversationFields):
     instructions: str | None = None
     max_output_tokens: int | None = Field(None, ge=1, le=LARGEST)
     tools: list[ResponseTool] | None = Field(None, max_length=MOST_TOOLS)
-    tool_choice: _Choice | None = None
+    tool_choice: ToolChoice[ChosenTool] | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None

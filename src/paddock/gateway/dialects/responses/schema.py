@@ -6,8 +6,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from paddock.gateway.dialects.openai.answers import TokenLogprob
+from paddock.gateway.dialects.openai.schema import TokenLogprob
 from paddock.gateway.generation.timings import NativeTimings
+from paddock.gateway.http.openapi import Error
 
 Status = Literal["in_progress", "completed", "incomplete"]
 
@@ -112,111 +113,87 @@ class InputTokens(msgspec.Struct, kw_only=True):
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Event(msgspec.Struct, kw_only=True):
+class _Event(msgspec.Struct, kw_only=True, tag_field="type"):
     sequence_number: int = 0
 
 
-class _ResponseEvent(_Event, kw_only=True, tag_field="type"):
-    """The whole response, at the start and at the end."""
+class ResponseCreated(_Event, kw_only=True, tag="response.created"):
+    """The whole response. So have the next three."""
 
     response: Response
 
 
-class ResponseCreated(_ResponseEvent, tag="response.created"):
+class ResponseInProgress(ResponseCreated, tag="response.in_progress"):
     pass
 
 
-class ResponseInProgress(_ResponseEvent, tag="response.in_progress"):
+class ResponseCompleted(ResponseCreated, tag="response.completed"):
     pass
 
 
-class ResponseCompleted(_ResponseEvent, tag="response.completed"):
+class ResponseIncomplete(ResponseCreated, tag="response.incomplete"):
     pass
 
 
-class ResponseIncomplete(_ResponseEvent, tag="response.incomplete"):
-    pass
-
-
-class _ItemEvent(_Event, kw_only=True, tag_field="type"):
+class ItemAdded(_Event, kw_only=True, tag="response.output_item.added"):
     output_index: int
     item: OutputItem
 
 
-class ItemAdded(_ItemEvent, tag="response.output_item.added"):
+class ItemDone(ItemAdded, tag="response.output_item.done"):
     pass
 
 
-class ItemDone(_ItemEvent, tag="response.output_item.done"):
-    pass
-
-
-class _PartEvent(_Event, kw_only=True, tag_field="type"):
+class _InItem(_Event, kw_only=True):
     item_id: str
     output_index: int
+
+
+class _InPart(_InItem, kw_only=True):
     content_index: int = 0
+
+
+class PartAdded(_InPart, kw_only=True, tag="response.content_part.added"):
     part: OutputText | ReasoningText
 
 
-class PartAdded(_PartEvent, tag="response.content_part.added"):
+class PartDone(PartAdded, tag="response.content_part.done"):
     pass
 
 
-class PartDone(_PartEvent, tag="response.content_part.done"):
-    pass
-
-
-class TextDelta(_Event, kw_only=True, tag_field="type", tag="response.output_text.delta"):
-    item_id: str
-    output_index: int
-    content_index: int = 0
+class TextDelta(_InPart, kw_only=True, tag="response.output_text.delta"):
     delta: str
     logprobs: list[TokenLogprob] = []
 
 
-class TextDone(_Event, kw_only=True, tag_field="type", tag="response.output_text.done"):
-    item_id: str
-    output_index: int
-    content_index: int = 0
+class TextDone(_InPart, kw_only=True, tag="response.output_text.done"):
     text: str
     logprobs: list[TokenLogprob] = []
 
 
-class ReasoningDelta(_Event, kw_only=True, tag_field="type", tag="response.reasoning_text.delta"):
-    item_id: str
-    output_index: int
-    content_index: int = 0
+class ReasoningDelta(_InPart, kw_only=True, tag="response.reasoning_text.delta"):
     delta: str
 
 
-class ReasoningDone(_Event, kw_only=True, tag_field="type", tag="response.reasoning_text.done"):
-    item_id: str
-    output_index: int
-    content_index: int = 0
+class ReasoningDone(_InPart, kw_only=True, tag="response.reasoning_text.done"):
     text: str
 
 
-class ArgumentsDelta(_Event, kw_only=True, tag_field="type", tag="response.function_call_arguments.delta"):
-    item_id: str
-    output_index: int
+class ArgumentsDelta(_InItem, kw_only=True, tag="response.function_call_arguments.delta"):
     delta: str
 
 
-class ArgumentsDone(_Event, kw_only=True, tag_field="type", tag="response.function_call_arguments.done"):
-    item_id: str
-    output_index: int
+class ArgumentsDone(_InItem, kw_only=True, tag="response.function_call_arguments.done"):
     name: str
     arguments: str
 
 
-class ErrorEvent(_Event, kw_only=True, tag_field="type", tag="error"):
+class ErrorEvent(Error, _Event, kw_only=True, tag="error"):
     """The usual error object, and beside it the fields of OpenAI's error events."""
 
     code: str
     message: str
     param: str | None
-    error: dict[str, Any]
-    request_id: str
 
 
 Event = (

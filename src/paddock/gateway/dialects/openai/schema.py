@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
+import time
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
+from paddock.gateway.generation.fields import GenerationFields
 from paddock.gateway.generation.timings import NativeProgress, NativeTimings
 from paddock.types import Usage
 
@@ -69,13 +72,20 @@ class Choice(msgspec.Struct, kw_only=True):
     finish_reason: str
 
 
-class ChatCompletion(msgspec.Struct, kw_only=True):
+class _Head(msgspec.Struct, kw_only=True):
+    """The fields that all answers have, in this order."""
+
     id: str
     job_id: str | msgspec.UnsetType = msgspec.UNSET
-    object: Literal["chat.completion"] = "chat.completion"
+    object: str
     created: int
     model: str
     system_fingerprint: str
+    choices: list[Any]
+
+
+class ChatCompletion(_Head, kw_only=True):
+    object: Literal["chat.completion"] = "chat.completion"
     choices: list[Choice]
     usage: CompletionUsage
     timings: NativeTimings
@@ -110,19 +120,17 @@ class ChunkChoice(msgspec.Struct, kw_only=True):
     finish_reason: str | None = None
 
 
-class ChatCompletionChunk(msgspec.Struct, kw_only=True):
-    id: str
-    job_id: str | msgspec.UnsetType = msgspec.UNSET
-    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-    created: int
-    model: str
-    system_fingerprint: str
-    choices: list[ChunkChoice]
+class _Chunk(_Head, kw_only=True):
     usage: CompletionUsage | msgspec.UnsetType | None = msgspec.UNSET
     """With `include_usage`: null in every chunk but the last, which has no choices. Otherwise absent."""
     timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
     """In the last chunk, and in every one with `timings_per_token`."""
     prompt_progress: NativeProgress | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChatCompletionChunk(_Chunk, kw_only=True):
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    choices: list[ChunkChoice]
 
 
 class CompletionLogprobs(msgspec.Struct, kw_only=True):
@@ -141,20 +149,21 @@ class CompletionChoice(msgspec.Struct, kw_only=True):
     finish_reason: str | None = None
 
 
-class Completion(msgspec.Struct, kw_only=True):
+class Completion(_Chunk, kw_only=True):
     """A whole answer, or a part of one in a stream."""
 
-    id: str
-    job_id: str | msgspec.UnsetType = msgspec.UNSET
     object: Literal["text_completion"] = "text_completion"
-    created: int
-    model: str
-    system_fingerprint: str
     choices: list[CompletionChoice]
-    usage: CompletionUsage | msgspec.UnsetType | None = msgspec.UNSET
-    timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
-    """In a stream as with chat completions."""
-    prompt_progress: NativeProgress | msgspec.UnsetType = msgspec.UNSET
+
+
+def new_head(prefix: str, body: GenerationFields, model: str) -> dict[str, Any]:
+    """The fields of `_Head` that are known when the generation starts."""
+    return {
+        "id": f"{prefix}-{secrets.token_urlsafe(18)}",
+        "job_id": body.job_id or msgspec.UNSET,
+        "created": int(time.time()),
+        "model": body.model or model,
+    }
 
 
 def usage_of(prompts: Sequence[Sequence[Usage]]) -> CompletionUsage:
