@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from paddock.config import ServerSettings
 from paddock.errors import PaddockError
-from paddock.fleet import Fleet
+from paddock.fleet import Fleet, Model
+from paddock.gateway.auth.caller import model_for
 from paddock.gateway.auth.permissions import Permissions
 from paddock.gateway.generation.endpoint import Endpoint
+from paddock.gateway.generation.fields import ModelFields
 from paddock.gateway.generation.job_ids import read_generation
 from paddock.gateway.generation.respond import respond
+from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.framing import SSE, Framing
 from paddock.gateway.http.openapi import Error, describe
 from paddock.gateway.http.responses import ErrorFormat, error_body
 from paddock.gateway.ops.reload import Reloader
+
+Body = TypeVar("Body", bound=ModelFields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,11 @@ class Services:
     fleet: Fleet
     reloader: Reloader
     settings: ServerSettings
+
+    async def read(self, request: Request, schema: type[Body]) -> tuple[Body, Model]:
+        """The body of a request, and the model that it names."""
+        body = await read_body(request, schema, limit=self.settings.max_body_bytes)
+        return body, model_for(request, self.fleet, body.model)
 
 
 @dataclass(frozen=True, kw_only=True)

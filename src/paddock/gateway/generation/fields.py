@@ -133,6 +133,12 @@ Inputs = Annotated[
 """One input or several, as texts, token ids or both."""
 
 
+class ModelFields(BodyFields):
+    """A body that names a model."""
+
+    model: str | None = None
+
+
 class SamplingFields(BodyFields):
     """The sampling parameters of llama-server and of OpenAI's API."""
 
@@ -194,7 +200,7 @@ class LoraScale(Fields):
     scale: float = Field(ge=-LARGEST_SCALE, le=LARGEST_SCALE)
 
 
-class GenerationFields(SamplingFields):
+class GenerationFields(SamplingFields, ModelFields):
     """The parameters that every endpoint that generates has."""
 
     unsupported: ClassVar[Unsupported] = {
@@ -234,7 +240,6 @@ class GenerationFields(SamplingFields):
         {"backend_sampling", "keep_alive", "n_cache_reuse", "n_discard", "n_keep", "priority", "verbose"}
     )
 
-    model: str | None = None
     stream: bool = False
     sse_ping_interval: int | None = Field(None, ge=-1, le=LARGEST)
     """Seconds of silence in a stream before a comment is sent; -1: never."""
@@ -275,14 +280,10 @@ class GenerationFields(SamplingFields):
             found.append(Constraint("regex", self.regex, "regex"))
         return found
 
-    @property
-    def schemas(self) -> list[Any]:
-        """The JSON schemas that constrain the answer."""
-        return [msgspec.json.decode(one.source) for one in self.constraints() if one.kind == "json_schema"]
-
     def ignored(self) -> list[str]:
         """Values of `format` in schemas that no standard defines: they have no effect."""
-        return sorted({f"format:{name}" for schema in self.schemas for name in unknown_formats(schema)})
+        schemas = [msgspec.json.decode(one.source) for one in self.constraints() if one.kind == "json_schema"]
+        return sorted({f"format:{name}" for schema in schemas for name in unknown_formats(schema)})
 
     def request(
         self, context: RequestContext, prompt: Prompt, *, max_tokens: int | None, n_probs: int = -1, **more: Any

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Request
@@ -10,21 +11,27 @@ from fastapi import Request
 from paddock.errors import InvalidRequest
 from paddock.fleet import Fleet, Model
 from paddock.gateway.auth.caller import caller_of
+from paddock.gateway.generation.conversation import renamed_params
 from paddock.gateway.http.disconnect import until_disconnect
 from paddock.types import ChatPrompt, CountTokens, TextQuestion
 from paddock.wire import Text, Tokens
 
-
-async def ask(request: Request, fleet: Fleet, model: Model, question: TextQuestion) -> Tokens | Text:
-    return await until_disconnect(request, fleet.ask(model, question))
+Reply = TypeVar("Reply", Tokens, Text)
 
 
-async def count_tokens(request: Request, fleet: Fleet, model: Model, prompt: ChatPrompt) -> int:
-    """The number of tokens of the prompt."""
-    refuse_long_chat(request, prompt)
-    answer = await ask(request, fleet, model, CountTokens(prompt, caller_of(request).origin))
-    assert isinstance(answer, Tokens), "the answer to this question"
-    return answer.count
+async def ask(request: Request, fleet: Fleet, model: Model, question: TextQuestion, kind: type[Reply]) -> Reply:
+    answer = await until_disconnect(request, fleet.ask(model, question))
+    assert isinstance(answer, kind), "the answer to this question"
+    return answer
+
+
+async def count_tokens(
+    request: Request, fleet: Fleet, model: Model, prompt: ChatPrompt, field_names: Mapping[str, str]
+) -> int:
+    """The number of tokens of the prompt. `field_names` are the dialect's own names for fields in errors."""
+    with renamed_params(field_names):
+        refuse_long_chat(request, prompt)
+        return (await ask(request, fleet, model, CountTokens(prompt, caller_of(request).origin), Tokens)).count
 
 
 def refuse_long_chat(request: Request, prompt: ChatPrompt) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from array import array
+from typing import Any
 
 import msgspec
 from fastapi import Request
 
 from paddock.fleet import Fleet, Model
+from paddock.gateway.auth.caller import caller_of
 from paddock.gateway.auth.metering import meter_of, rough_tokens
 from paddock.gateway.http.disconnect import until_disconnect
 from paddock.types import ModelKind, PoolRequest
@@ -20,8 +22,11 @@ class PooledUsage(msgspec.Struct, kw_only=True):
     total_tokens: int
 
 
-async def pool(request: Request, fleet: Fleet, model: Model, kind: ModelKind, message: PoolRequest) -> Pooled:
+async def pool(
+    request: Request, fleet: Fleet, model: Model, kind: ModelKind, inputs: list[Any], param: str, **options: Any
+) -> Pooled:
     """Compute vectors or scores and charge the key, also if the client disconnects before the end."""
+    message = PoolRequest(inputs, param, origin=caller_of(request).origin, **options)
     meter = meter_of(request)
     estimate = sum(map(rough_tokens, message.inputs)) if meter.counts_tokens or model.clustered else 0
     meter.reserve(1, estimate)

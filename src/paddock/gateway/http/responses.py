@@ -33,7 +33,7 @@ class JSON(Response):
         return _encode(content)
 
 
-def struct_from(kind: type[Made], source: object, **more: Any) -> Made:
+def struct_from(kind: type[Made], source: object, /, **more: Any) -> Made:
     """A struct of `more` and, for its other fields, of the source's attributes with the same names."""
     names = [name for name in kind.__struct_fields__ if name not in more and hasattr(source, name)]
     return kind(**{name: getattr(source, name) for name in names}, **more)

@@ -33,7 +33,7 @@ from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.event_stream import EventStream
 from paddock.gateway.http.fields import Nothing
 from paddock.gateway.http.openapi import Success, describe
-from paddock.gateway.http.responses import JSON
+from paddock.gateway.http.responses import JSON, struct_from
 
 _log = structlog.get_logger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -175,45 +175,25 @@ def _replica_done(fleet: Fleet, model: Model, name: str) -> ReplicaDone:
 
 
 def _replica(status: ReplicaStatus) -> ReplicaState:
-    return ReplicaState(
-        name=status.name,
-        kind=status.kind,
-        health=status.health,
-        drained=status.drained,
-        excluded=status.excluded or None,
-        url=status.url or None,
-        node=status.node or None,
-        pid=status.pid,
-        engine=status.engine,
-        engine_version=status.engine_version,
-        fingerprint=status.fingerprint or None,
-        running=status.load.running,
-        waiting=status.load.waiting,
-        slots=status.load.slots,
-        failures=status.failures,
-        failure=status.failure or None,
-        retry_after=round(status.retry_after, 3),
-    )
+    unknown = {
+        name: None for name in ("excluded", "url", "node", "fingerprint", "failure") if not getattr(status, name)
+    }
+    load = {name: getattr(status.load, name) for name in ("running", "waiting", "slots")}
+    return struct_from(ReplicaState, status, retry_after=round(status.retry_after, 3), **load, **unknown)
 
 
 def _state(status: ModelStatus) -> ModelState:
-    return ModelState(
+    return struct_from(
+        ModelState,
+        status,
         name=status.model.name,
-        state=status.state,
-        progress=status.progress,
         pinned=status.model.pinned,
-        running=status.running,
-        waiting=status.waiting,
-        slots=status.slots,
-        pid=status.pid,
-        sandbox=status.sandbox,
         memory=dict(status.needs),
         prefix_memory=status.levels.stored_bytes,
         prefix_memory_limit=status.cache_share,
         loaded_for=round(status.loaded_for, 3),
         idle_for=round(status.idle_for, 3),
         idle_timeout=status.model.idle_timeout,
-        failures=status.failures,
         failure=status.failure or None,
         retry_after=round(status.retry_after, 3),
         replicas=[_replica(replica) for replica in status.replicas],

@@ -19,8 +19,7 @@ class UnloadRequest(NamedModel):
     """Whether to answer when they are unloaded, or at once."""
 
 
-class NamedReplica(BodyFields):
-    model: str
+class NamedReplica(NamedModel):
     replica: str
 
 

@@ -10,24 +10,19 @@ from fastapi.responses import Response
 from pydantic import Field, model_validator
 
 from paddock.errors import InvalidRequest
-from paddock.gateway.auth.caller import caller_of, model_for
 from paddock.gateway.dialects.dialect import Services
-from paddock.gateway.generation.fields import Inputs
+from paddock.gateway.generation.fields import Inputs, ModelFields
 from paddock.gateway.generation.vectors import floats, pool
-from paddock.gateway.http.bodies import read_body
-from paddock.gateway.http.fields import BodyFields
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON
-from paddock.types import PoolRequest
 
 
-class NativeEmbeddingRequest(BodyFields):
+class NativeEmbeddingRequest(ModelFields):
     token_lists = frozenset({"content", "input"})
 
     content: Inputs | None = None
     input: Inputs | None = None
     """Another name for `content`."""
-    model: str | None = None
     embd_normalize: int | None = Field(None, ge=-1, le=64)
     encoding_format: Literal["float"] | None = None
 
@@ -45,24 +40,17 @@ class NativeEmbedding(msgspec.Struct, kw_only=True):
 
 
 def native_embedding_routes(services: Services) -> APIRouter:
-    fleet, max_body = services.fleet, services.settings.max_body_bytes
     router = APIRouter(tags=["native"])
 
     @router.post("/embedding", **describe(list[NativeEmbedding], body=NativeEmbeddingRequest))
     @router.post("/embeddings", **describe(list[NativeEmbedding], body=NativeEmbeddingRequest))
     async def embed(request: Request) -> Response:
         """One vector per input, or one per token without pooling."""
-        body = await read_body(request, NativeEmbeddingRequest, limit=max_body)
-        model = model_for(request, fleet, body.model)
+        body, model = await services.read(request, NativeEmbeddingRequest)
         param = "input" if body.content is None else "content"
         inputs = body.content or body.input or []
-        pooled = await pool(
-            request,
-            fleet,
-            model,
-            "embedding",
-            PoolRequest(inputs, param, body.embd_normalize, origin=caller_of(request).origin),
-        )
+        normalize = body.embd_normalize
+        pooled = await pool(request, services.fleet, model, "embedding", inputs, param, normalize=normalize)
         return JSON(
             [
                 NativeEmbedding(index=index, embedding=_rows(floats(data), pooled.width))

@@ -9,16 +9,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import Field, PlainValidator, StringConstraints
 
-from paddock.gateway.auth.caller import caller_of, model_for
 from paddock.gateway.dialects.dialect import Services
-from paddock.gateway.generation.fields import LARGEST
+from paddock.gateway.generation.fields import LARGEST, ModelFields
 from paddock.gateway.generation.vectors import PooledUsage, floats, pool, usage_of
-from paddock.gateway.http.bodies import read_body
-from paddock.gateway.http.fields import BodyFields
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON
 from paddock.gateway.http.sizes import MOST_DOCUMENTS
-from paddock.types import PairPrompt, PoolRequest
+from paddock.types import PairPrompt
 
 
 def _text(value: Any) -> str:
@@ -32,10 +29,9 @@ def _text(value: Any) -> str:
 Document = Annotated[str, PlainValidator(_text, json_schema_input_type=str | dict[Literal["text"], str])]
 
 
-class RerankRequest(BodyFields):
+class RerankRequest(ModelFields):
     query: Annotated[str, StringConstraints(min_length=1)]
     documents: list[Document] = Field(min_length=1, max_length=MOST_DOCUMENTS)
-    model: str | None = None
     top_n: int | None = Field(None, ge=1, le=LARGEST)
     return_documents: bool | None = None
 
@@ -58,7 +54,6 @@ class RankedList(msgspec.Struct, kw_only=True):
 
 
 def rerank_routes(services: Services) -> APIRouter:
-    fleet, max_body = services.fleet, services.settings.max_body_bytes
     router = APIRouter(tags=["native"])
 
     @router.post("/rerank", **describe(RankedList, body=RerankRequest))
@@ -67,11 +62,9 @@ def rerank_routes(services: Services) -> APIRouter:
     @router.post("/v1/reranking", **describe(RankedList, body=RerankRequest))
     async def rerank(request: Request) -> Response:
         """The documents by their scores, the best first; `index` is a document's place in the request."""
-        body = await read_body(request, RerankRequest, limit=max_body)
-        model = model_for(request, fleet, body.model)
+        body, model = await services.read(request, RerankRequest)
         pairs = [PairPrompt(body.query, document) for document in body.documents]
-        message = PoolRequest([*pairs], "documents", origin=caller_of(request).origin)
-        pooled = await pool(request, fleet, model, "reranking", message)
+        pooled = await pool(request, services.fleet, model, "reranking", pairs, "documents")
         results = [
             Ranked(
                 index=index,

@@ -15,7 +15,7 @@ from paddock.gateway.dialects.llama.settings import generation_settings
 from paddock.gateway.generation.timings import NativeTimings, native_timings
 from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.openapi import describe
-from paddock.gateway.http.responses import JSON
+from paddock.gateway.http.responses import JSON, struct_from
 from paddock.types import ModelKind, SlotAction, SlotState
 from paddock.wire import SlotDone
 
@@ -134,41 +134,28 @@ def slot_routes(services: Services) -> APIRouter:
 
 def _answer(id_slot: int, action: Action, filename: str, done: SlotDone) -> SlotAnswer:
     milliseconds = 1000 * done.seconds
+    answer = SlotAnswer(id_slot=id_slot, filename=filename or msgspec.UNSET)
     match action:
         case "erase":
-            return SlotAnswer(id_slot=id_slot, n_erased=done.tokens)
+            answer.n_erased = done.tokens
         case "save":
-            return SlotAnswer(
-                id_slot=id_slot,
-                filename=filename,
-                n_saved=done.tokens,
-                n_written=done.size,
-                timings=SlotTimings(save_ms=milliseconds),
-            )
+            answer.n_saved, answer.n_written = done.tokens, done.size
+            answer.timings = SlotTimings(save_ms=milliseconds)
         case "restore":
-            return SlotAnswer(
-                id_slot=id_slot,
-                filename=filename,
-                n_restored=done.tokens,
-                n_read=done.size,
-                timings=SlotTimings(restore_ms=milliseconds),
-            )
+            answer.n_restored, answer.n_read = done.tokens, done.size
+            answer.timings = SlotTimings(restore_ms=milliseconds)
+    return answer
 
 
 def _shown(slot: SlotState, kind: ModelKind | None, *, drafts: bool) -> ShownSlot:
-    shown = ShownSlot(
-        id=slot.id,
-        id_task=slot.id_task,
-        n_ctx=slot.n_ctx,
+    shown = struct_from(
+        ShownSlot,
+        slot,
         speculative=drafts,
-        is_processing=slot.is_processing,
-        n_past=slot.n_past,
-        n_prompt_tokens=slot.n_prompt_tokens,
         n_prompt_tokens_processed=slot.n_computed_tokens,
         n_prompt_tokens_cache=slot.n_cached_tokens,
-        n_cached_tokens=slot.n_cached_tokens,
-        n_decoded=slot.n_decoded,
         kind=kind,
+        timings=msgspec.UNSET,
     )
     if slot.sampling is not None:
         left = -1 if slot.max_tokens is None else slot.max_tokens - slot.n_decoded

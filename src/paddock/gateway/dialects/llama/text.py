@@ -9,13 +9,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import Field, PlainValidator
 
-from paddock.gateway.auth.caller import caller_of, model_for
+from paddock.gateway.auth.caller import caller_of
 from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.dialects.openai.requests import ChatCompletionRequest
-from paddock.gateway.generation.fields import LARGEST
+from paddock.gateway.generation.fields import LARGEST, ModelFields
 from paddock.gateway.generation.text_questions import ask, refuse_long, refuse_long_chat
-from paddock.gateway.http.bodies import read_body
-from paddock.gateway.http.fields import BodyFields
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON
 from paddock.gateway.http.sizes import MOST_TOKENS
@@ -35,21 +33,19 @@ def _parts(value: Any) -> list[str | int]:
     return parts
 
 
-class TokenizeRequest(BodyFields):
+class TokenizeRequest(ModelFields):
     token_lists = frozenset({"content"})
 
     content: Annotated[list[Any], PlainValidator(_parts, json_schema_input_type=str | list[str | int])]
     add_special: bool = False
     parse_special: bool = True
     with_pieces: bool = False
-    model: str | None = None
 
 
-class DetokenizeRequest(BodyFields):
+class DetokenizeRequest(ModelFields):
     token_lists = frozenset({"tokens"})
 
     tokens: list[Annotated[int, Field(ge=0, le=LARGEST)]] = Field(max_length=MOST_TOKENS, fail_fast=True)
-    model: str | None = None
 
 
 class TokenPiece(msgspec.Struct):
@@ -71,44 +67,32 @@ class Rendered(msgspec.Struct):
 
 
 def text_routes(services: Services) -> APIRouter:
-    fleet, max_body = services.fleet, services.settings.max_body_bytes
     router = APIRouter(tags=["native"])
 
     @router.post("/tokenize", **describe(Tokenized, body=TokenizeRequest))
     async def tokenize(request: Request) -> Response:
         """The tokens of a text."""
-        body = await read_body(request, TokenizeRequest, limit=max_body)
+        body, model = await services.read(request, TokenizeRequest)
         refuse_long(request, "content", body.content)
-        answer = await ask(
-            request,
-            fleet,
-            model_for(request, fleet, body.model),
-            Tokenize(body.content, body.add_special, body.parse_special, body.with_pieces, caller_of(request).origin),
-        )
-        assert isinstance(answer, Tokens), "the answer to this question"
+        origin = caller_of(request).origin
+        question = Tokenize(body.content, body.add_special, body.parse_special, body.with_pieces, origin)
+        answer = await ask(request, services.fleet, model, question, Tokens)
         return Response(b'{"tokens":' + answer.listed + b"}", media_type=JSON.media_type)
 
     @router.post("/detokenize", **describe(Detokenized, body=DetokenizeRequest))
     async def detokenize(request: Request) -> Response:
         """The text of tokens."""
-        body = await read_body(request, DetokenizeRequest, limit=max_body)
-        model = model_for(request, fleet, body.model)
-        answer = await ask(request, fleet, model, Detokenize(body.tokens, caller_of(request).origin))
-        return JSON(Detokenized(_text(answer)))
+        body, model = await services.read(request, DetokenizeRequest)
+        question = Detokenize(body.tokens, caller_of(request).origin)
+        return JSON(Detokenized((await ask(request, services.fleet, model, question, Text)).text))
 
     @router.post("/apply-template", **describe(Rendered, body=ChatCompletionRequest))
     async def apply_template(request: Request) -> Response:
         """The rendered prompt of a chat request. Takes the body of one; generates nothing."""
-        body = await read_body(request, ChatCompletionRequest, limit=max_body)
+        body, model = await services.read(request, ChatCompletionRequest)
         prompt = body.prompt()
         refuse_long_chat(request, prompt)
         question = Render(prompt, caller_of(request).origin)
-        answer = await ask(request, fleet, model_for(request, fleet, body.model), question)
-        return JSON(Rendered(_text(answer)))
+        return JSON(Rendered((await ask(request, services.fleet, model, question, Text)).text))
 
     return router
-
-
-def _text(answer: Tokens | Text) -> str:
-    assert isinstance(answer, Text), "the answer to this question"
-    return answer.text

@@ -11,23 +11,18 @@ from fastapi.responses import Response
 from pydantic import Field
 
 from paddock.errors import InvalidRequest
-from paddock.gateway.auth.caller import caller_of, model_for
 from paddock.gateway.dialects.dialect import Services
-from paddock.gateway.generation.fields import Inputs
+from paddock.gateway.generation.fields import Inputs, ModelFields
 from paddock.gateway.generation.vectors import PooledUsage, floats, pool, usage_of
-from paddock.gateway.http.bodies import read_body
-from paddock.gateway.http.fields import BodyFields
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON
-from paddock.types import PoolRequest
 
 
-class EmbeddingsRequest(BodyFields):
+class EmbeddingsRequest(ModelFields):
     token_lists = frozenset({"input"})
     without_effect = frozenset({"user"})
 
     input: Inputs
-    model: str | None = None
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = Field(None, ge=1, lt=2**31)
 
@@ -47,24 +42,17 @@ class EmbeddingList(msgspec.Struct, kw_only=True):
 
 
 def embedding_routes(services: Services) -> APIRouter:
-    fleet, max_body = services.fleet, services.settings.max_body_bytes
+    fleet = services.fleet
     router = APIRouter(prefix="/v1", tags=["openai"])
 
     @router.post("/embeddings", **describe(EmbeddingList, body=EmbeddingsRequest))
     async def create_embeddings(request: Request) -> Response:
         """A vector for each input, of length 1 and in the order of the inputs."""
-        body = await read_body(request, EmbeddingsRequest, limit=max_body)
-        model = model_for(request, fleet, body.model)
+        body, model = await services.read(request, EmbeddingsRequest)
         if await fleet.pooling(model) == "none":
             reason = "the model has pooling 'none' and returns a vector per token: use /embeddings instead"
             raise InvalidRequest(reason, param="model")
-        pooled = await pool(
-            request,
-            fleet,
-            model,
-            "embedding",
-            PoolRequest(body.input, "input", dimensions=body.dimensions, origin=caller_of(request).origin),
-        )
+        pooled = await pool(request, fleet, model, "embedding", body.input, "input", dimensions=body.dimensions)
         written = _base64 if body.encoding_format == "base64" else floats
         return JSON(
             EmbeddingList(

@@ -14,7 +14,7 @@ from paddock.gateway.auth.caller import caller_of, model_for
 from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.http.fields import Nothing
 from paddock.gateway.http.openapi import describe
-from paddock.gateway.http.responses import JSON
+from paddock.gateway.http.responses import JSON, struct_from
 from paddock.gateway.http.scope import IGNORED
 from paddock.types import ModelInfo, ModelKind
 
@@ -108,7 +108,7 @@ def model_routes(services: Services) -> APIRouter:
 
 
 def _card(
-    status: ModelStatus, said: Description, problem: str | None, info: ModelInfo | None, kind: ModelKind | None
+    status: ModelStatus, description: Description, problem: str | None, info: ModelInfo | None, kind: ModelKind | None
 ) -> ModelCard:
     model = status.model
     return ModelCard(
@@ -122,16 +122,5 @@ def _card(
             failed=status.is_failed,
             progress=status.progress if status.state == "loading" else None,
         ),
-        meta=ModelMeta(
-            architecture=said.architecture,
-            quantization=said.quantization,
-            vocab_type=said.vocab_type,
-            n_vocab=said.n_vocab,
-            n_ctx_train=said.n_ctx_train,
-            n_ctx=None if info is None else info.n_ctx,
-            n_embd=said.n_embd,
-            n_params=said.n_params,
-            size=said.size,
-            loaded=info is not None,
-        ),
+        meta=struct_from(ModelMeta, description, n_ctx=None if info is None else info.n_ctx, loaded=info is not None),
     )

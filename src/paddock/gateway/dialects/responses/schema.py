@@ -188,9 +188,10 @@ class ArgumentsDone(_InItem, kw_only=True, tag="response.function_call_arguments
     arguments: str
 
 
-class ErrorEvent(Error, _Event, kw_only=True, tag="error"):
+class ErrorEvent(Error, kw_only=True, tag_field="type", tag="error"):
     """The usual error object, and beside it the fields of OpenAI's error events."""
 
+    sequence_number: int = 0
     code: str
     message: str
     param: str | None
