@@ -11,19 +11,8 @@ from pydantic import AllowInfNan, BeforeValidator, Field, PlainValidator, String
 
 from paddock.config import LARGEST_SCALE, MOST_DRAFTED
 from paddock.errors import InvalidRequest, UnsupportedParameter
+from paddock.gateway.http import sizes
 from paddock.gateway.http.fields import BodyFields, Fields, Unsupported
-from paddock.gateway.http.sizes import (
-    LARGEST_CONSTRAINT,
-    LONGEST_BREAKER,
-    LONGEST_STOP,
-    MOST_ADAPTERS,
-    MOST_BIASES,
-    MOST_BREAKERS,
-    MOST_INPUTS,
-    MOST_PROMPTS,
-    MOST_SAMPLERS,
-    MOST_STOPS,
-)
 from paddock.types import (
     Adapters,
     Constraint,
@@ -48,9 +37,9 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-_Stops = list[Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_STOP)]]
+_Stops = list[Annotated[str, StringConstraints(min_length=1, max_length=sizes.LONGEST_STOP)]]
 StopStrings = Annotated[
-    _Stops, BeforeValidator(_as_list, json_schema_input_type=str | _Stops), Field(max_length=MOST_STOPS)
+    _Stops, BeforeValidator(_as_list, json_schema_input_type=str | _Stops), Field(max_length=sizes.MOST_STOPS)
 ]
 
 
@@ -83,11 +72,11 @@ def _biases(value: Any) -> Any:
 LogitBias = Annotated[
     list[tuple[int, Annotated[float, AllowInfNan(True)]]],
     BeforeValidator(_biases, json_schema_input_type=dict[str, float | bool] | list[tuple[int | str, float | bool]]),
-    Field(max_length=MOST_BIASES),
+    Field(max_length=sizes.MOST_BIASES),
 ]
 
 
-def _prompts(value: Any, most: int = MOST_PROMPTS) -> list[Prompt]:
+def _prompts(value: Any, most: int = sizes.MOST_PROMPTS) -> list[Prompt]:
     """A text, token ids, both in one list, or a list of such prompts. A list that contains a number is one prompt."""
     one = not isinstance(value, list) or any(type(part) is int for part in value)
     values = [value] if one else value
@@ -103,11 +92,16 @@ def _prompt(value: Any) -> Prompt:
         value = value["prompt_string"]
     if isinstance(value, str):
         return TextPrompt(value)
+    check_parts(value, "a prompt must be a text, a list of token ids, or a list of both")
+    return MixedPrompt(value) if any(type(part) is str for part in value) else TokenPrompt(value)
+
+
+def check_parts(value: Any, expected: str) -> None:
+    """Refuse what is not a list of texts and token ids."""
     if not isinstance(value, list) or not all(type(part) in (int, str) for part in value):
-        raise ValueError("a prompt must be a text, a list of token ids, or a list of both")
+        raise ValueError(expected)
     if not all(0 <= part <= LARGEST for part in value if type(part) is int):
         raise ValueError("a token id is out of range")
-    return MixedPrompt(value) if any(type(part) is str for part in value) else TokenPrompt(value)
 
 
 Prompts = Annotated[
@@ -119,7 +113,7 @@ Prompts = Annotated[
 
 def _inputs(value: Any) -> list[Prompt]:
     """The same, for embeddings. An empty input has no vector."""
-    inputs = _prompts(value, MOST_INPUTS)
+    inputs = _prompts(value, sizes.MOST_INPUTS)
     for place, prompt in enumerate(inputs, 1):
         if prompt in (TextPrompt(""), TokenPrompt([])):
             raise ValueError(f"input {place} of {len(inputs)} is empty")
@@ -161,14 +155,14 @@ class SamplingFields(BodyFields):
     dry_base: float | None = Field(None, ge=1)
     dry_allowed_length: int | None = Field(None, ge=0, le=LARGEST)
     dry_penalty_last_n: int | None = Field(None, ge=-1, le=LARGEST)
-    dry_sequence_breakers: list[Annotated[str, StringConstraints(max_length=LONGEST_BREAKER)]] | None = Field(
-        None, max_length=MOST_BREAKERS
+    dry_sequence_breakers: list[Annotated[str, StringConstraints(max_length=sizes.LONGEST_BREAKER)]] | None = Field(
+        None, max_length=sizes.MOST_BREAKERS
     )
     mirostat: Literal[0, 1, 2] | None = None
     mirostat_tau: float | None = Field(None, ge=0)
     mirostat_eta: float | None = Field(None, ge=0)
     min_keep: int | None = Field(None, ge=0, le=LARGEST)
-    samplers: list[SamplerName] | None = Field(None, max_length=MOST_SAMPLERS)
+    samplers: list[SamplerName] | None = Field(None, max_length=sizes.MOST_SAMPLERS)
     logit_bias: LogitBias | None = None
     ignore_eos: bool | None = None
     seed: int | None = Field(None, ge=-(2**63), lt=2**64)
@@ -252,11 +246,11 @@ class GenerationFields(SamplingFields, ModelFields):
     deterministic: bool | None = None
     job_id: Annotated[str, StringConstraints(pattern=f"^{JOB_ID}$")] | None = None
     """Paddock's own. The header X-Job-Id has the same effect."""
-    lora: list[LoraScale] | None = Field(None, max_length=MOST_ADAPTERS)
+    lora: list[LoraScale] | None = Field(None, max_length=sizes.MOST_ADAPTERS)
     """The scales of adapters; all others are 0. An empty list means the model's own scales."""
-    grammar: str | None = Field(None, max_length=LARGEST_CONSTRAINT)
+    grammar: str | None = Field(None, max_length=sizes.LARGEST_CONSTRAINT)
     json_schema: dict[str, Any] | bool | None = None
-    regex: str | None = Field(None, max_length=LARGEST_CONSTRAINT)
+    regex: str | None = Field(None, max_length=sizes.LARGEST_CONSTRAINT)
     """Paddock's own."""
     draft_n_max: int | None = Field(None, ge=0, le=MOST_DRAFTED, alias="speculative.n_max")
     """The most tokens that a draft model proposes. The answer does not depend on it."""

@@ -60,10 +60,7 @@ def native_progress(progress: PromptProgress) -> NativeProgress:
 
 def timings_of(timings: Timings | None, usage: Usage) -> NativeTimings:
     """The timings of one answer."""
-    computed = usage.prompt_tokens - usage.cached_tokens
-    return native_timings(
-        timings or Timings(), cached=usage.cached_tokens, prompt=computed, predicted=usage.completion_tokens
-    )
+    return timings_of_all([(timings, usage)])
 
 
 def timings_of_all(answers: Sequence[tuple[Timings | None, Usage]]) -> NativeTimings:

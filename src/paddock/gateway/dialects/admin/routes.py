@@ -14,20 +14,7 @@ from fastapi.responses import Response
 from paddock.errors import PaddockError
 from paddock.fleet import Fleet, Model, ModelStatus, ReplicaStatus
 from paddock.gateway.auth.caller import Caller, caller_of
-from paddock.gateway.dialects.admin.schema import (
-    Done,
-    DrainRequest,
-    FleetState,
-    ModelEvent,
-    ModelState,
-    ModelStatusData,
-    NamedModel,
-    NamedReplica,
-    ReloadDone,
-    ReplicaDone,
-    ReplicaState,
-    UnloadRequest,
-)
+from paddock.gateway.dialects.admin import schema
 from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.event_stream import EventStream
@@ -63,12 +50,12 @@ def admin_routes(services: Services) -> APIRouter:
     router = APIRouter(tags=["admin"])
     background = _Background()
 
-    @router.get("/admin/status", **describe(FleetState))
+    @router.get("/admin/status", **describe(schema.FleetState))
     async def show_status() -> Response:
         """The state of every model. Loads nothing and keeps nothing loaded."""
         states = [_state(status) for status in fleet.status()]
         return JSON(
-            FleetState(
+            schema.FleetState(
                 uptime=round(time.monotonic() - fleet.started, 3),
                 memory_limit=dict(fleet.memory_limit),
                 cache_ram=fleet.cache_ram,
@@ -76,18 +63,18 @@ def admin_routes(services: Services) -> APIRouter:
             )
         )
 
-    @router.post("/admin/load", **describe(Done, body=NamedModel))
+    @router.post("/admin/load", **describe(schema.Done, body=schema.NamedModel))
     async def load(request: Request) -> Response:
         """Load a model, and answer when it is loaded. Earlier failures are forgotten."""
-        body = await read_body(request, NamedModel, limit=max_body)
+        body = await read_body(request, schema.NamedModel, limit=max_body)
         model = fleet.catalogue.named(body.model)
         await fleet.load(model)
-        return JSON(Done(models=[model.name]))
+        return JSON(schema.Done(models=[model.name]))
 
-    @router.post("/admin/unload", **describe(Done, body=UnloadRequest))
+    @router.post("/admin/unload", **describe(schema.Done, body=schema.UnloadRequest))
     async def unload(request: Request) -> Response:
         """Unload a model, or all of them, after their running requests."""
-        body = await read_body(request, UnloadRequest, limit=max_body)
+        body = await read_body(request, schema.UnloadRequest, limit=max_body)
         models = list(fleet.catalogue) if body.model == _ALL else [fleet.catalogue.named(body.model)]
         there = [status.model for status in fleet.status() if status.state != "unloaded" and status.model in models]
         if body.wait:
@@ -95,21 +82,21 @@ def admin_routes(services: Services) -> APIRouter:
         else:
             for model in there:
                 background.begin(fleet.unload(model), "unloading", model)
-        return JSON(Done(models=[model.name for model in there]))
+        return JSON(schema.Done(models=[model.name for model in there]))
 
-    @router.post("/admin/reload", **describe(ReloadDone, body=Nothing, optional=True))
+    @router.post("/admin/reload", **describe(schema.ReloadDone, body=Nothing, optional=True))
     async def reload() -> Response:
         """Read the settings and the models' directory again. Only models that have changed are touched, and those
         finish what they are serving. If something is wrong, nothing changes.
         """
         done = await services.reloader.reload()
         names = [model.name for model in fleet.catalogue]
-        return JSON(ReloadDone(models=names, changed=done.changed, restart_needed=done.restart_needed))
+        return JSON(schema.ReloadDone(models=names, changed=done.changed, restart_needed=done.restart_needed))
 
-    @router.post("/admin/drain", **describe(ReplicaDone, body=DrainRequest))
+    @router.post("/admin/drain", **describe(schema.ReplicaDone, body=schema.DrainRequest))
     async def drain(request: Request) -> Response:
         """Stop sending requests to a replica; it finishes its running ones. A local worker then exits."""
-        body = await read_body(request, DrainRequest, limit=max_body)
+        body = await read_body(request, schema.DrainRequest, limit=max_body)
         model = fleet.catalogue.named(body.model)
         draining = fleet.drain_replica(model, body.replica)
         if body.wait:
@@ -119,33 +106,33 @@ def admin_routes(services: Services) -> APIRouter:
             await asyncio.sleep(0)  # draining starts now
         return JSON(_replica_done(fleet, model, body.replica))
 
-    @router.post("/admin/undrain", **describe(ReplicaDone, body=NamedReplica))
+    @router.post("/admin/undrain", **describe(schema.ReplicaDone, body=schema.NamedReplica))
     async def undrain(request: Request) -> Response:
         """Use a drained replica again."""
-        body = await read_body(request, NamedReplica, limit=max_body)
+        body = await read_body(request, schema.NamedReplica, limit=max_body)
         model = fleet.catalogue.named(body.model)
         fleet.undrain_replica(model, body.replica)
         return JSON(_replica_done(fleet, model, body.replica))
 
     # ── llama-server's router ────────────────────────────────────────────────────────────────────────────────────────
 
-    @router.post("/models/load", **describe(Success, body=NamedModel))
+    @router.post("/models/load", **describe(Success, body=schema.NamedModel))
     async def begin_to_load(request: Request) -> Response:
         """Start loading a model; `/models/sse` and `/models` show the progress."""
-        body = await read_body(request, NamedModel, limit=max_body)
+        body = await read_body(request, schema.NamedModel, limit=max_body)
         model = fleet.catalogue.named(body.model)
         background.begin(fleet.load(model), "loading", model)
         return JSON(Success())
 
-    @router.post("/models/unload", **describe(Success, body=NamedModel))
+    @router.post("/models/unload", **describe(Success, body=schema.NamedModel))
     async def begin_to_unload(request: Request) -> Response:
         """Unload a model after its running requests."""
-        body = await read_body(request, NamedModel, limit=max_body)
+        body = await read_body(request, schema.NamedModel, limit=max_body)
         model = fleet.catalogue.named(body.model)
         background.begin(fleet.unload(model), "unloading", model)
         return JSON(Success())
 
-    @router.get("/models/sse", **describe(events=(ModelEvent,)))
+    @router.get("/models/sse", **describe(events=(schema.ModelEvent,)))
     async def watch(request: Request) -> Response:
         """State changes of models as events. The first events are the current states."""
         return EventStream(_events(fleet, caller_of(request)))
@@ -164,27 +151,27 @@ def _event(status: ModelStatus) -> bytes:
     progress = None
     if status.state == "loading":
         progress = {"stages": ["text_model"], "current": "text_model", "value": status.progress}
-    told = ModelStatusData(status.state, progress, status.failure if status.is_failed else None)
-    event = ModelEvent(status.model.name, "model_status", told)
+    told = schema.ModelStatusData(status.state, progress, status.failure if status.is_failed else None)
+    event = schema.ModelEvent(status.model.name, "model_status", told)
     return b"data: " + _encode(event) + b"\n\n"
 
 
-def _replica_done(fleet: Fleet, model: Model, name: str) -> ReplicaDone:
+def _replica_done(fleet: Fleet, model: Model, name: str) -> schema.ReplicaDone:
     (status,) = [one for one in fleet.replicas(model) if one.name == name]
-    return ReplicaDone(model=model.name, replica=name, drained=status.drained, running=status.load.running)
+    return schema.ReplicaDone(model=model.name, replica=name, drained=status.drained, running=status.load.running)
 
 
-def _replica(status: ReplicaStatus) -> ReplicaState:
+def _replica(status: ReplicaStatus) -> schema.ReplicaState:
     unknown = {
         name: None for name in ("excluded", "url", "node", "fingerprint", "failure") if not getattr(status, name)
     }
     load = {name: getattr(status.load, name) for name in ("running", "waiting", "slots")}
-    return struct_from(ReplicaState, status, retry_after=round(status.retry_after, 3), **load, **unknown)
+    return struct_from(schema.ReplicaState, status, retry_after=round(status.retry_after, 3), **load, **unknown)
 
 
-def _state(status: ModelStatus) -> ModelState:
+def _state(status: ModelStatus) -> schema.ModelState:
     return struct_from(
-        ModelState,
+        schema.ModelState,
         status,
         name=status.model.name,
         pinned=status.model.pinned,

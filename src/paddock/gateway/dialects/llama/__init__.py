@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 from fastapi import APIRouter
 
@@ -18,7 +19,7 @@ from paddock.gateway.dialects.llama.slots import slot_routes
 from paddock.gateway.dialects.llama.text import text_routes
 from paddock.gateway.generation.endpoint import Endpoint
 
-_COMPLETION: Final = Endpoint(
+_COMPLETION: Final[Endpoint[Any]] = Endpoint(
     paths=["/completion", "/completions"],
     name="complete",
     description="How texts go on, as llama-server answers.",
@@ -29,16 +30,13 @@ _COMPLETION: Final = Endpoint(
     responses=ANSWERS,
     events=EVENTS,
 )
-_INFILL: Final = Endpoint(
+_INFILL: Final = replace(
+    _COMPLETION,
     paths=["/infill"],
     name="infill",
     description="What belongs between two texts, from a model that was trained to fill gaps.",
     body=InfillRequest,
     parse=parse_infill,
-    answer=NativeAnswer,
-    trace_kind="text_completion",
-    responses=ANSWERS,
-    events=EVENTS,
 )
 
 

@@ -11,16 +11,8 @@ from typing import Any
 import msgspec
 
 from paddock.fleet import Generation
-from paddock.gateway.dialects.llama.schema import (
-    InfillRequest,
-    NativeCompletion,
-    NativeCompletionPart,
-    NativeCompletionRequest,
-    NativeFields,
-    Probability,
-    TokenProbabilities,
-)
-from paddock.gateway.dialects.llama.settings import lora_settings
+from paddock.gateway.dialects.llama import schema
+from paddock.gateway.dialects.llama.settings import generation_settings
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import Written, collect_all, merged
 from paddock.gateway.generation.timings import native_progress, timings_of
@@ -29,18 +21,16 @@ from paddock.types import GenerateRequest, InfillPrompt, Prompt, TextLogprobs
 from paddock.wire import Delta
 
 _encode = msgspec.json.Encoder().encode
-# llama-server's value for a random seed.
-_ANY_SEED = 0xFFFFFFFF
 # One answer or several, with all fields or only with the requested ones.
-ANSWERS = (NativeCompletion, list[NativeCompletion], dict[str, Any], list[dict[str, Any]])
-EVENTS = (NativeCompletionPart, NativeCompletion, dict[str, Any])
+ANSWERS = (schema.NativeCompletion, list[schema.NativeCompletion], dict[str, Any], list[dict[str, Any]])
+EVENTS = (schema.NativeCompletionPart, schema.NativeCompletion, dict[str, Any])
 
 
-def parse_completion(body: NativeCompletionRequest, context: RequestContext) -> list[GenerateRequest]:
+def parse_completion(body: schema.NativeCompletionRequest, context: RequestContext) -> list[GenerateRequest]:
     return [_request(body, context, prompt) for prompt in body.prompt]
 
 
-def parse_infill(body: InfillRequest, context: RequestContext) -> list[GenerateRequest]:
+def parse_infill(body: schema.InfillRequest, context: RequestContext) -> list[GenerateRequest]:
     prompt = InfillPrompt(
         body.input_prefix + body.prompt,
         body.input_suffix,
@@ -50,7 +40,7 @@ def parse_infill(body: InfillRequest, context: RequestContext) -> list[GenerateR
     return [_request(body, context, prompt)]
 
 
-def _request(body: NativeFields, context: RequestContext, prompt: Prompt) -> GenerateRequest:
+def _request(body: schema.NativeFields, context: RequestContext, prompt: Prompt) -> GenerateRequest:
     return body.request(
         context,
         prompt,
@@ -76,7 +66,7 @@ class _Streamed:
 
 
 class NativeAnswer:
-    def __init__(self, body: NativeFields, model: str, generations: Sequence[Generation]) -> None:
+    def __init__(self, body: schema.NativeFields, model: str, generations: Sequence[Generation]) -> None:
         self._body = body
         self._model = body.model or model
         self._n = body.n_cmpl or 1
@@ -105,8 +95,8 @@ class NativeAnswer:
                     final = Written.of([delta])
                     yield _event(self._final(place, delta.index, final, has_new_line=streamed.has_new_line))
 
-    def _part(self, place: int, delta: Delta, predicted: int) -> NativeCompletionPart:
-        part = NativeCompletionPart(
+    def _part(self, place: int, delta: Delta, predicted: int) -> schema.NativeCompletionPart:
+        part = schema.NativeCompletionPart(
             index=place * self._n + delta.index,
             content=delta.text,
             tokens=delta.tokens or [],
@@ -126,7 +116,7 @@ class NativeAnswer:
         """`has_new_line`: whether the text that was streamed has one."""
         generation, last, usage = self._generations[place], answer.last, answer.usage
         streamed = self._body.stream
-        final = NativeCompletion(
+        final = schema.NativeCompletion(
             index=place * self._n + index,
             content="" if streamed else answer.text,
             tokens=[] if streamed else answer.tokens,
@@ -151,23 +141,18 @@ class NativeAnswer:
     def _settings(self, generation: Generation) -> dict[str, Any]:
         body = self._body
         params = body.sampling(n_probs=body.n_probs or 0)
-        return {
-            **msgspec.structs.asdict(params),
-            "seed": _ANY_SEED if params.seed is None else params.seed,
+        return generation_settings(params, max_tokens=body.limit, adapters=generation.adapters) | {
             "logit_bias": [{"token": token, "bias": bias} for token, bias in params.logit_bias],
             "stop": body.stop or [],
-            "max_tokens": body.limit,
-            "n_predict": body.limit,
             "stream": body.stream,
             "grammar": body.grammar or "",
             "json_schema": body.json_schema,
-            "lora": lora_settings(generation.adapters),
             "timings_per_token": bool(body.timings_per_token),
             "n_ctx": generation.n_ctx,
             "model": self._model,
         }
 
-    def _probabilities(self, items: list[TextLogprobs]) -> list[TokenProbabilities]:
+    def _probabilities(self, items: list[TextLogprobs]) -> list[schema.TokenProbabilities]:
         after = bool(self._body.post_sampling_probs)
         return [_token_probabilities(item, after=after) for item in items]
 
@@ -176,9 +161,9 @@ def _event(content: Any) -> bytes:
     return SSE.event(_encode(content))
 
 
-def _token_probabilities(item: TextLogprobs, *, after: bool) -> TokenProbabilities:
-    top = [Probability(**_probability(id, piece, logprob, after=after)) for id, piece, logprob in item.top]
-    token = TokenProbabilities(**_probability(item.token, item.piece, item.logprob, after=after))
+def _token_probabilities(item: TextLogprobs, *, after: bool) -> schema.TokenProbabilities:
+    top = [schema.Probability(**_probability(id, piece, logprob, after=after)) for id, piece, logprob in item.top]
+    token = schema.TokenProbabilities(**_probability(item.token, item.piece, item.logprob, after=after))
     if after:
         token.top_probs = top
     else:
@@ -191,7 +176,7 @@ def _probability(id: int, piece: bytes, logprob: float, *, after: bool) -> dict[
     return known | ({"prob": math.exp(logprob)} if after else {"logprob": logprob})
 
 
-def _chosen(answer: NativeCompletion, paths: list[str]) -> dict[str, Any]:
+def _chosen(answer: schema.NativeCompletion, paths: list[str]) -> dict[str, Any]:
     """Only these fields; `a/b` is the field b of the object a. Missing fields are left out, as in llama-server."""
     whole = msgspec.to_builtins(answer)
     found: dict[str, Any] = {}

@@ -73,30 +73,28 @@ class TokenProbabilities(Probability, kw_only=True):
     top_probs: list[Probability] | msgspec.UnsetType = msgspec.UNSET
 
 
-class NativeCompletionPart(msgspec.Struct, kw_only=True):
-    """One event of a stream."""
-
+class _Native(msgspec.Struct, kw_only=True):
     index: int
     content: str
     tokens: list[int]
-    stop: bool = False
+    stop: bool
     id_slot: int
     tokens_predicted: int
     tokens_evaluated: int
-    timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
-    prompt_progress: NativeProgress | msgspec.UnsetType = msgspec.UNSET
     completion_probabilities: list[TokenProbabilities] | msgspec.UnsetType = msgspec.UNSET
 
 
-class NativeCompletion(msgspec.Struct, kw_only=True):
-    index: int
-    content: str
-    tokens: list[int]
-    id_slot: int
+class NativeCompletionPart(_Native, kw_only=True):
+    """One event of a stream."""
+
+    stop: bool = False
+    timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
+    prompt_progress: NativeProgress | msgspec.UnsetType = msgspec.UNSET
+
+
+class NativeCompletion(_Native, kw_only=True):
     stop: bool = True
     model: str
-    tokens_predicted: int
-    tokens_evaluated: int
     generation_settings: dict[str, Any]
     prompt: str
     has_new_line: bool
@@ -106,4 +104,3 @@ class NativeCompletion(msgspec.Struct, kw_only=True):
     tokens_cached: int
     timings: NativeTimings
     job_id: str | msgspec.UnsetType = msgspec.UNSET
-    completion_probabilities: list[TokenProbabilities] | msgspec.UnsetType = msgspec.UNSET

@@ -8,6 +8,7 @@ from typing import Any
 from paddock.types import Adapters, SamplingParams
 
 _RANDOM_SEED = 0xFFFFFFFF
+"""llama-server's value for a random seed."""
 
 
 def generation_settings(sampling: SamplingParams, *, max_tokens: int | None, adapters: Adapters) -> dict[str, Any]:
@@ -18,8 +19,5 @@ def generation_settings(sampling: SamplingParams, *, max_tokens: int | None, ada
     # JSON has no infinity; requests use false too.
     settings["logit_bias"] = [[token, False if math.isinf(bias) else bias] for token, bias in sampling.logit_bias]
     limit = -1 if max_tokens is None else max_tokens
-    return settings | {"max_tokens": limit, "n_predict": limit, "lora": lora_settings(adapters)}
-
-
-def lora_settings(adapters: Adapters) -> list[dict[str, Any]]:
-    return [{"id": number, "scale": scale} for number, scale in adapters]
+    lora = [{"id": number, "scale": scale} for number, scale in adapters]
+    return settings | {"max_tokens": limit, "n_predict": limit, "lora": lora}

@@ -12,7 +12,7 @@ from pydantic import Field, PlainValidator
 from paddock.gateway.auth.caller import caller_of
 from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.dialects.openai.requests import ChatCompletionRequest
-from paddock.gateway.generation.fields import LARGEST, ModelFields
+from paddock.gateway.generation.fields import LARGEST, ModelFields, check_parts
 from paddock.gateway.generation.text_questions import ask, refuse_long, refuse_long_chat
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON
@@ -24,12 +24,9 @@ from paddock.wire import Text, Tokens
 def _parts(value: Any) -> list[str | int]:
     """A text, or a list of texts and token ids."""
     parts = [value] if isinstance(value, str) else value
-    if not isinstance(parts, list) or not all(type(part) in (int, str) for part in parts):
-        raise ValueError("it must be a text, or a list of texts and token ids")
+    check_parts(parts, "it must be a text, or a list of texts and token ids")
     if len(parts) > MOST_TOKENS:
         raise ValueError(f"there are {len(parts)} parts; the limit is {MOST_TOKENS}")
-    if not all(0 <= part <= LARGEST for part in parts if type(part) is int):
-        raise ValueError("a token id is out of range")
     return parts
 
 

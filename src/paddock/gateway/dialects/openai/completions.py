@@ -10,15 +10,9 @@ from typing import Any
 import msgspec
 
 from paddock.fleet import Generation
+from paddock.gateway.dialects.openai import schema
 from paddock.gateway.dialects.openai.chat import DONE
 from paddock.gateway.dialects.openai.requests import CompletionRequest
-from paddock.gateway.dialects.openai.schema import (
-    Completion,
-    CompletionChoice,
-    CompletionLogprobs,
-    new_head,
-    usage_of,
-)
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import Written, collect_all, merged
 from paddock.gateway.generation.timings import NativeTimings, native_progress, timings_of, timings_of_all
@@ -53,21 +47,21 @@ class CompletionAnswer:
     """`n` choices for each prompt."""
 
     def __init__(self, body: CompletionRequest, model: str, generations: Sequence[Generation]) -> None:
-        self._head = new_head("cmpl", body, model)
+        self._head = schema.new_head("cmpl", body, model)
         self._body = body
         self._n = body.n or 1
         self._generations = generations
 
-    async def whole(self) -> Completion:
+    async def whole(self) -> schema.Completion:
         answers = await collect_all(self._generations, self._body.answers)
-        choices: list[CompletionChoice] = []
+        choices: list[schema.CompletionChoice] = []
         for place, written in enumerate(answers):
             for answer in _best(written, self._n):
                 text = self._begin(place, answer.prompt_logprobs)
                 text.add(answer.text, answer.logprobs)
                 choices.append(text.take(len(choices), answer.finish))
         ended = [(answer.last.timings, answer.usage) for written in answers for answer in written]
-        usage = usage_of([[answer.usage for answer in written] for written in answers])
+        usage = schema.usage_of([[answer.usage for answer in written] for written in answers])
         return self._completion(choices, usage=usage, timings=timings_of_all(ended))
 
     async def events(self) -> AsyncGenerator[bytes]:
@@ -81,7 +75,9 @@ class CompletionAnswer:
                 index = place * self._n + delta.index
                 if delta.progress is not None:
                     progress = native_progress(delta.progress)
-                    yield self._event([CompletionChoice(text="", index=index)], usage=usage, prompt_progress=progress)
+                    yield self._event(
+                        [schema.CompletionChoice(text="", index=index)], usage=usage, prompt_progress=progress
+                    )
                     continue
                 if index not in texts:
                     texts[index] = self._begin(place, delta.prompt_logprobs or [])
@@ -92,7 +88,7 @@ class CompletionAnswer:
                 choice = texts[index].take(index, delta.finish)
                 yield self._event([choice], usage=usage, timings=self._timings(delta, ended))
         if self._body.include_usage:
-            yield self._event([], usage=usage_of(usages), timings=timings_of_all(ended))
+            yield self._event([], usage=schema.usage_of(usages), timings=timings_of_all(ended))
         yield DONE
 
     def _timings(self, delta: Delta, ended: list[tuple[Timings | None, Usage]]) -> NativeTimings | msgspec.UnsetType:
@@ -110,11 +106,13 @@ class CompletionAnswer:
             text.echo(prompt.text if isinstance(prompt, TextPrompt) else _text(b"".join(names)), names, judged)
         return text
 
-    def _event(self, choices: list[CompletionChoice], **more: Any) -> bytes:
+    def _event(self, choices: list[schema.CompletionChoice], **more: Any) -> bytes:
         return SSE.event(_encode(self._completion(choices, **more)))
 
-    def _completion(self, choices: list[CompletionChoice], **more: Any) -> Completion:
-        return Completion(**self._head, system_fingerprint=self._generations[0].fingerprint, choices=choices, **more)
+    def _completion(self, choices: list[schema.CompletionChoice], **more: Any) -> schema.Completion:
+        return schema.Completion(
+            **self._head, system_fingerprint=self._generations[0].fingerprint, choices=choices, **more
+        )
 
 
 class _Text:
@@ -143,11 +141,11 @@ class _Text:
             for item in items:
                 self._add(item.piece, item)
 
-    def take(self, index: int, finish: str | None) -> CompletionChoice:
+    def take(self, index: int, finish: str | None) -> schema.CompletionChoice:
         """What was added since the last call."""
         text, self._new = self._new, ""
         logprobs, self._logprobs = self._logprobs, _no_logprobs()
-        return CompletionChoice(
+        return schema.CompletionChoice(
             text=text, index=index, logprobs=logprobs if logprobs.tokens else None, finish_reason=finish
         )
 
@@ -160,8 +158,8 @@ class _Text:
         self._length += len(self._decode(piece))
 
 
-def _no_logprobs() -> CompletionLogprobs:
-    return CompletionLogprobs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
+def _no_logprobs() -> schema.CompletionLogprobs:
+    return schema.CompletionLogprobs(tokens=[], token_logprobs=[], top_logprobs=[], text_offset=[])
 
 
 def _top(piece: bytes, item: TextLogprobs) -> dict[str, float]:

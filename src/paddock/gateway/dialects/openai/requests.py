@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import AliasChoices, Field, model_validator
 
 from paddock.errors import InvalidRequest
-from paddock.gateway.dialects.openai.tools import EarlierCall, FunctionTool, NamedToolChoice
+from paddock.gateway.dialects.openai.tools import EarlierCall, FunctionTool, NamedToolChoice, openai_tool_use
 from paddock.gateway.generation.conversation import (
     ConversationFields,
     Effort,
@@ -181,11 +181,7 @@ class ChatCompletionRequest(OpenAIFields, ConversationFields):
 
     @property
     def tool_use(self) -> ToolUse:
-        tools = [tool.tool() for tool in self.tools or ()]
-        parallel = self.parallel_tool_calls is not False
-        if isinstance(self.tool_choice, NamedToolChoice):
-            return ToolUse(tools, "function", self.tool_choice.function.name, parallel)
-        return ToolUse(tools, self.tool_choice or "auto", parallel=parallel)
+        return openai_tool_use(self.tools, self.tool_choice, self.parallel_tool_calls)
 
     def prompt(self) -> ChatPrompt:
         options = self.template_options(self.reasoning_effort)

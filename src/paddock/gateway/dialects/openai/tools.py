@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
 
 from pydantic import model_validator
 
@@ -10,6 +11,8 @@ from paddock.gateway.generation.conversation import (
     NO_PARAMETERS,
     FunctionName,
     JSONObject,
+    ToolChoice,
+    ToolUse,
     call_arguments,
     tool_call,
 )
@@ -69,3 +72,26 @@ class ChosenFunction(Fields):
 class NamedToolChoice(Fields):
     type: Literal["function"]
     function: ChosenFunction
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+
+class _Function(Protocol):
+    def tool(self) -> Tool: ...
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+def openai_tool_use(
+    tools: Sequence[_Function] | None, choice: ToolChoice[_Named] | None, parallel: bool | None
+) -> ToolUse:
+    """Of `tools`, `tool_choice` (a word, or an object that names a function) and `parallel_tool_calls`."""
+    made = [tool.tool() for tool in tools or ()]
+    if isinstance(choice, str | None):
+        return ToolUse(made, choice or "auto", parallel=parallel is not False)
+    return ToolUse(made, "function", choice.name, parallel is not False)

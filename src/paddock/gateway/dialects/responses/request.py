@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from paddock.gateway.dialects.openai.requests import LABELS
+from paddock.gateway.dialects.openai.tools import openai_tool_use
 from paddock.gateway.generation.conversation import (
     NO_PARAMETERS,
     TEXT_OR_LIST,
@@ -250,11 +251,7 @@ class ResponseRequest(ConversationFields):
 
     @property
     def tool_use(self) -> ToolUse:
-        tools = [tool.tool() for tool in self.tools or ()]
-        parallel = self.parallel_tool_calls is not False
-        if isinstance(self.tool_choice, ChosenTool):
-            return ToolUse(tools, "function", self.tool_choice.name, parallel)
-        return ToolUse(tools, self.tool_choice or "auto", parallel=parallel)
+        return openai_tool_use(self.tools, self.tool_choice, self.parallel_tool_calls)
 
     def constraints(self) -> list[Constraint]:
         form = self.text.format.constraint() if self.text is not None and self.text.format is not None else None
