@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from paddock.config import ServerSettings
 from paddock.errors import PaddockError
-from paddock.fleet import Fleet, Model
-from paddock.gateway.auth.caller import model_for
+from paddock.fleet import Fleet
 from paddock.gateway.auth.permissions import Permissions
-from paddock.gateway.generation.endpoint import Endpoint
-from paddock.gateway.generation.fields import ModelFields
+from paddock.gateway.generation.conversation import renamed_params
+from paddock.gateway.generation.endpoint import Call, Endpoint, Route
 from paddock.gateway.generation.job_ids import read_generation
 from paddock.gateway.generation.respond import respond
 from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.framing import SSE, Framing
 from paddock.gateway.http.openapi import Error, describe
-from paddock.gateway.http.responses import ErrorFormat, error_body
+from paddock.gateway.http.responses import JSON, ErrorFormat, error_body
 from paddock.gateway.ops.reload import Reloader
-
-Body = TypeVar("Body", bound=ModelFields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +32,6 @@ class Services:
     reloader: Reloader
     settings: ServerSettings
 
-    async def read(self, request: Request, schema: type[Body]) -> tuple[Body, Model]:
-        """The body of a request, and the model that it names."""
-        body = await read_body(request, schema, limit=self.settings.max_body_bytes)
-        return body, model_for(request, self.fleet, body.model)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
@@ -49,6 +41,8 @@ class Dialect:
     """Groups its routes in OpenAPI."""
     endpoints: Sequence[Endpoint[Any]] = ()
     """The routes that generate. They require a key."""
+    routes: Sequence[Route[Any]] = ()
+    """Other routes with a body. They require a key."""
     routers: Callable[[Services], Sequence[APIRouter]] = lambda _: ()
     """All other routes."""
     permissions: Permissions = field(default_factory=dict)
@@ -69,47 +63,60 @@ class Dialect:
     def error_format(self) -> ErrorFormat:
         return ErrorFormat(self.error_body, self.framing)
 
+    @property
+    def _declared(self) -> list[Endpoint[Any] | Route[Any]]:
+        return [*self.routes, *self.endpoints]
+
     def all_permissions(self) -> list[Permissions]:
-        return [self.permissions, {"key": [f"POST {path}" for each in self.endpoints for path in each.paths]}]
+        return [self.permissions, {"key": [f"POST {path}" for each in self._declared for path in each.paths]}]
 
     def all_routers(self, services: Services) -> list[APIRouter]:
         router = APIRouter(tags=[self.tag])
-        for endpoint in self.endpoints:
-            handler = self._handler(endpoint, services)
-            for path in endpoint.paths:
+        for declared in self._declared:
+            handler = self._handler(declared, services)
+            for path in declared.paths:
                 router.add_api_route(
                     path,
                     handler,
                     methods=["POST"],
-                    name=endpoint.name,
-                    description=endpoint.description,
-                    **self._describe(endpoint),
+                    name=declared.name,
+                    description=declared.description,
+                    **self._describe(declared),
                 )
-        return [*self.routers(services), *([router] if self.endpoints else [])]
+        return [*([router] if router.routes else []), *self.routers(services)]
 
-    def _describe(self, endpoint: Endpoint[Any]) -> dict[str, Any]:
+    def _describe(self, declared: Endpoint[Any] | Route[Any]) -> dict[str, Any]:
         return describe(
-            *endpoint.responses,
-            body=endpoint.body,
-            events=endpoint.events,
-            done=endpoint.ends_with_done,
-            named=endpoint.names_events,
+            *declared.responses,
+            body=declared.body,
+            events=declared.events,
+            done=declared.ends_with_done,
+            named=declared.names_events,
             framing=self.framing,
             error=self.error_schema,
             prefix=self.schema_prefix,
         )
 
-    def _handler(self, endpoint: Endpoint[Any], services: Services) -> Callable[..., Any]:
+    def _handler(self, declared: Endpoint[Any] | Route[Any], services: Services) -> Callable[..., Any]:
+        limit = services.settings.max_body_bytes
+
         async def generate(request: Request) -> Response:
-            body = await read_generation(request, endpoint.body, limit=services.settings.max_body_bytes)
+            assert isinstance(declared, Endpoint)
             return await respond(
                 request,
                 services.fleet,
-                endpoint,
-                body,
+                declared,
+                await read_generation(request, declared.body, limit=limit),
                 framing=self.framing,
                 field_names=self.field_names,
                 keep_alive=self.keep_alive,
             )
 
-        return generate
+        async def answer(request: Request) -> Response:
+            assert isinstance(declared, Route)
+            call = Call(request, services.fleet, await read_body(request, declared.body, limit=limit))
+            with renamed_params(self.field_names):
+                answer = await declared.handler(call)
+            return answer if isinstance(answer, Response) else JSON(answer)
+
+        return generate if isinstance(declared, Endpoint) else answer

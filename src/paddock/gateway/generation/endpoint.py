@@ -1,16 +1,20 @@
-"""An endpoint that generates: how its body becomes requests, and how generations become its answer."""
+"""The declarations of a dialect's routes: endpoints that generate, and routes that answer a body by themselves."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
-from paddock.fleet import Generation
-from paddock.gateway.generation.fields import GenerationFields, RequestContext
-from paddock.types import GenerateRequest
+from fastapi import Request
+
+from paddock.fleet import Fleet, Generation, Model
+from paddock.gateway.auth.caller import caller_of, model_for
+from paddock.gateway.generation.fields import GenerationFields, ModelFields, RequestContext
+from paddock.types import GenerateRequest, Origin
 
 Body = TypeVar("Body", bound=GenerationFields)
+Named = TypeVar("Named", bound=ModelFields)
 TraceKind = Literal["chat", "text_completion"]
 
 
@@ -46,3 +50,47 @@ class Endpoint(Generic[Body]):
     """Whether OpenAI's `[DONE]` ends the stream."""
     names_events: bool = False
     """Whether each event has its type as its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Named]):
+    """A request to a route that does not generate."""
+
+    request: Request
+    fleet: Fleet
+    body: Named
+
+    @property
+    def model(self) -> Model:
+        return model_for(self.request, self.fleet, self.body.model)
+
+    @property
+    def origin(self) -> Origin:
+        return caller_of(self.request).origin
+
+
+@dataclass(frozen=True, slots=True)
+class Route(Generic[Named]):
+    """A route that does not generate and requires a key."""
+
+    paths: Sequence[str]
+    body: type[Named]
+    response: Any
+    """The schema of its answer."""
+    handler: Callable[[Call[Named]], Awaitable[Any]]
+    """Its name and its docstring describe the operation in OpenAPI."""
+    events: ClassVar[tuple[Any, ...]] = ()
+    ends_with_done: ClassVar[bool] = False
+    names_events: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        return self.handler.__name__
+
+    @property
+    def description(self) -> str:
+        return self.handler.__doc__ or ""
+
+    @property
+    def responses(self) -> tuple[Any, ...]:
+        return (self.response,)

@@ -104,10 +104,8 @@ def check_parts(value: Any, expected: str) -> None:
         raise ValueError("a token id is out of range")
 
 
-Prompts = Annotated[
-    list[Any],
-    PlainValidator(_prompts, json_schema_input_type=str | list[str | int | list[str | int]]),
-]
+_Given = str | list[str | int | list[str | int]]
+Prompts = Annotated[list[Any], PlainValidator(_prompts, json_schema_input_type=_Given)]
 """One prompt or several, as `paddock.types.Prompt`s."""
 
 
@@ -120,10 +118,7 @@ def _inputs(value: Any) -> list[Prompt]:
     return inputs
 
 
-Inputs = Annotated[
-    list[Any],
-    PlainValidator(_inputs, json_schema_input_type=str | list[str | int | list[str | int]]),
-]
+Inputs = Annotated[list[Any], PlainValidator(_inputs, json_schema_input_type=_Given)]
 """One input or several, as texts, token ids or both."""
 
 

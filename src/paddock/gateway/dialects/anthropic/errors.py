@@ -7,7 +7,6 @@ from typing import Any, Final
 from paddock.errors import PaddockError
 from paddock.gateway.http.responses import error_body
 
-FIELD_NAMES: Final = {"reasoning_effort": "thinking"}
 _TYPES: Final = {
     401: "authentication_error",
     403: "permission_error",

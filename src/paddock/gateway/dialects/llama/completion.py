@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -53,18 +53,6 @@ def _request(body: schema.NativeFields, context: RequestContext, prompt: Prompt)
     )
 
 
-@dataclass(slots=True)
-class _Streamed:
-    """What is remembered of the events of an answer."""
-
-    predicted: int = 0
-    has_new_line: bool = False
-
-    def add(self, delta: Delta) -> None:
-        self.predicted += len(delta.tokens or ())
-        self.has_new_line = self.has_new_line or "\n" in delta.text
-
-
 class NativeAnswer:
     def __init__(self, body: schema.NativeFields, model: str, generations: Sequence[Generation]) -> None:
         self._body = body
@@ -84,16 +72,19 @@ class NativeAnswer:
 
     async def events(self) -> AsyncGenerator[bytes]:
         """The last event of an answer has the fields of a whole answer."""
-        streams: dict[tuple[int, int], _Streamed] = {}
+        predicted: Counter[tuple[int, int]] = Counter()
+        with_new_line: set[tuple[int, int]] = set()
         async with aclosing(merged(self._generations)) as coming:
             async for place, delta in coming:
-                streamed = streams.setdefault((place, delta.index), _Streamed())
-                streamed.add(delta)
+                at = (place, delta.index)
+                predicted[at] += len(delta.tokens or ())
+                if "\n" in delta.text:
+                    with_new_line.add(at)
                 if delta.finish is None or delta.text or delta.tokens:
-                    yield _event(self._part(place, delta, streamed.predicted))
+                    yield _event(self._part(place, delta, predicted[at]))
                 if delta.finish is not None:
                     final = Written.of([delta])
-                    yield _event(self._final(place, delta.index, final, has_new_line=streamed.has_new_line))
+                    yield _event(self._final(place, delta.index, final, has_new_line=at in with_new_line))
 
     def _part(self, place: int, delta: Delta, predicted: int) -> schema.NativeCompletionPart:
         part = schema.NativeCompletionPart(

@@ -18,7 +18,7 @@ from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.dialects.llama.settings import generation_settings
 from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.openapi import Success, describe
-from paddock.gateway.http.responses import JSON
+from paddock.gateway.http.responses import JSON, struct_from
 from paddock.types import EngineOptions, ModelInfo, ModelKind, Pooling, Reuse, SamplingParams
 
 _LONGEST_TEMPLATE = 1 << 20
@@ -204,10 +204,5 @@ def _context(options: EngineOptions, info: ModelInfo | None) -> ContextProps:
 
 
 def _draft(options: EngineOptions, info: ModelInfo | None) -> DraftProps:
-    return DraftProps(
-        model_path=options.model_draft,
-        n_max=options.draft.n_max,
-        n_min=options.draft.n_min,
-        p_min=options.draft.p_min,
-        answers=None if info is None else info.draft_slots,
-    )
+    answers = None if info is None else info.draft_slots
+    return struct_from(DraftProps, options.draft, model_path=options.model_draft, answers=answers)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from fastapi import APIRouter, Request
-from fastapi.responses import Response
 from pydantic import Field, PlainValidator, StringConstraints
 
-from paddock.gateway.dialects.dialect import Services
+from paddock.gateway.generation.endpoint import Call, Route
 from paddock.gateway.generation.fields import LARGEST, ModelFields
 from paddock.gateway.generation.vectors import PooledUsage, floats, pool, usage_of
-from paddock.gateway.http.openapi import describe
-from paddock.gateway.http.responses import JSON
 from paddock.gateway.http.sizes import MOST_DOCUMENTS
 from paddock.types import PairPrompt
 
@@ -53,27 +49,21 @@ class RankedList(msgspec.Struct, kw_only=True):
     results: list[Ranked]
 
 
-def rerank_routes(services: Services) -> APIRouter:
-    router = APIRouter(tags=["native"])
+async def rerank(call: Call[RerankRequest]) -> RankedList:
+    """The documents by their scores, the best first; `index` is a document's place in the request."""
+    body = call.body
+    pairs = [PairPrompt(body.query, document) for document in body.documents]
+    pooled = await pool(call, "reranking", pairs, "documents")
+    results = [
+        Ranked(
+            index=index,
+            relevance_score=floats(data)[0],
+            document=DocumentText(body.documents[index]) if body.return_documents else msgspec.UNSET,
+        )
+        for index, data in enumerate(pooled.vectors)
+    ]
+    results.sort(key=lambda ranked: -ranked.relevance_score)
+    return RankedList(model=body.model or call.model.name, usage=usage_of(pooled), results=results[: body.top_n])
 
-    @router.post("/rerank", **describe(RankedList, body=RerankRequest))
-    @router.post("/reranking", **describe(RankedList, body=RerankRequest))
-    @router.post("/v1/rerank", **describe(RankedList, body=RerankRequest))
-    @router.post("/v1/reranking", **describe(RankedList, body=RerankRequest))
-    async def rerank(request: Request) -> Response:
-        """The documents by their scores, the best first; `index` is a document's place in the request."""
-        body, model = await services.read(request, RerankRequest)
-        pairs = [PairPrompt(body.query, document) for document in body.documents]
-        pooled = await pool(request, services.fleet, model, "reranking", pairs, "documents")
-        results = [
-            Ranked(
-                index=index,
-                relevance_score=floats(data)[0],
-                document=DocumentText(body.documents[index]) if body.return_documents else msgspec.UNSET,
-            )
-            for index, data in enumerate(pooled.vectors)
-        ]
-        results.sort(key=lambda ranked: -ranked.relevance_score)
-        return JSON(RankedList(model=body.model or model.name, usage=usage_of(pooled), results=results[: body.top_n]))
 
-    return router
+RERANK_ROUTE: Final = Route(["/rerank", "/reranking", "/v1/rerank", "/v1/reranking"], RerankRequest, RankedList, rerank)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import Field, PlainValidator
 
-from paddock.gateway.auth.caller import caller_of
-from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.dialects.openai.requests import ChatCompletionRequest
+from paddock.gateway.generation.endpoint import Call, Route
 from paddock.gateway.generation.fields import LARGEST, ModelFields, check_parts
 from paddock.gateway.generation.text_questions import ask, refuse_long, refuse_long_chat
-from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON
 from paddock.gateway.http.sizes import MOST_TOKENS
 from paddock.types import Detokenize, Render, Tokenize
@@ -63,33 +61,29 @@ class Rendered(msgspec.Struct):
     prompt: str
 
 
-def text_routes(services: Services) -> APIRouter:
-    router = APIRouter(tags=["native"])
+async def tokenize(call: Call[TokenizeRequest]) -> Response:
+    """The tokens of a text."""
+    body = call.body
+    refuse_long(call, "content", body.content)
+    question = Tokenize(body.content, body.add_special, body.parse_special, body.with_pieces, call.origin)
+    answer = await ask(call, question, Tokens)
+    return Response(b'{"tokens":' + answer.listed + b"}", media_type=JSON.media_type)
 
-    @router.post("/tokenize", **describe(Tokenized, body=TokenizeRequest))
-    async def tokenize(request: Request) -> Response:
-        """The tokens of a text."""
-        body, model = await services.read(request, TokenizeRequest)
-        refuse_long(request, "content", body.content)
-        origin = caller_of(request).origin
-        question = Tokenize(body.content, body.add_special, body.parse_special, body.with_pieces, origin)
-        answer = await ask(request, services.fleet, model, question, Tokens)
-        return Response(b'{"tokens":' + answer.listed + b"}", media_type=JSON.media_type)
 
-    @router.post("/detokenize", **describe(Detokenized, body=DetokenizeRequest))
-    async def detokenize(request: Request) -> Response:
-        """The text of tokens."""
-        body, model = await services.read(request, DetokenizeRequest)
-        question = Detokenize(body.tokens, caller_of(request).origin)
-        return JSON(Detokenized((await ask(request, services.fleet, model, question, Text)).text))
+async def detokenize(call: Call[DetokenizeRequest]) -> Detokenized:
+    """The text of tokens."""
+    return Detokenized((await ask(call, Detokenize(call.body.tokens, call.origin), Text)).text)
 
-    @router.post("/apply-template", **describe(Rendered, body=ChatCompletionRequest))
-    async def apply_template(request: Request) -> Response:
-        """The rendered prompt of a chat request. Takes the body of one; generates nothing."""
-        body, model = await services.read(request, ChatCompletionRequest)
-        prompt = body.prompt()
-        refuse_long_chat(request, prompt)
-        question = Render(prompt, caller_of(request).origin)
-        return JSON(Rendered((await ask(request, services.fleet, model, question, Text)).text))
 
-    return router
+async def apply_template(call: Call[ChatCompletionRequest]) -> Rendered:
+    """The rendered prompt of a chat request. Takes the body of one; generates nothing."""
+    prompt = call.body.prompt()
+    refuse_long_chat(call, prompt)
+    return Rendered((await ask(call, Render(prompt, call.origin), Text)).text)
+
+
+TEXT_ROUTES: Final[Sequence[Route[Any]]] = [
+    Route(["/tokenize"], TokenizeRequest, Tokenized, tokenize),
+    Route(["/detokenize"], DetokenizeRequest, Detokenized, detokenize),
+    Route(["/apply-template"], ChatCompletionRequest, Rendered, apply_template),
+]

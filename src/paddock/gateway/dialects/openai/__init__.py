@@ -6,7 +6,7 @@ from typing import Final
 
 from paddock.gateway.dialects.dialect import Dialect
 from paddock.gateway.dialects.openai import chat, completions
-from paddock.gateway.dialects.openai.embeddings import embedding_routes
+from paddock.gateway.dialects.openai.embeddings import EMBEDDINGS_ROUTE
 from paddock.gateway.dialects.openai.models import model_routes
 from paddock.gateway.dialects.openai.requests import ChatCompletionRequest, CompletionRequest
 from paddock.gateway.dialects.openai.schema import ChatCompletion, ChatCompletionChunk, Completion
@@ -39,9 +39,10 @@ _COMPLETIONS: Final = Endpoint(
 OPENAI: Final = Dialect(
     tag="openai",
     endpoints=[_CHAT, _COMPLETIONS],
-    routers=lambda services: [embedding_routes(services), model_routes(services)],
+    routes=[EMBEDDINGS_ROUTE],
+    routers=lambda services: [model_routes(services)],
     permissions={
-        "key": ["GET /models", "GET /v1/models", "GET /v1/models/{id}", "POST /v1/embeddings"],
+        "key": ["GET /models", "GET /v1/models", "GET /v1/models/{id}"],
         "admin": ["POST /models", "POST /v1/models"],
     },
 )

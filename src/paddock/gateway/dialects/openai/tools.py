@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from pydantic import model_validator
 
@@ -11,7 +11,6 @@ from paddock.gateway.generation.conversation import (
     NO_PARAMETERS,
     FunctionName,
     JSONObject,
-    ToolChoice,
     ToolUse,
     call_arguments,
     tool_call,
@@ -78,20 +77,12 @@ class NamedToolChoice(Fields):
         return self.function.name
 
 
-class _Function(Protocol):
-    def tool(self) -> Tool: ...
-
-
-class _Named(Protocol):
-    @property
-    def name(self) -> str: ...
-
-
-def openai_tool_use(
-    tools: Sequence[_Function] | None, choice: ToolChoice[_Named] | None, parallel: bool | None
-) -> ToolUse:
+def openai_tool_use(tools: Sequence[Any] | None, choice: Any, parallel: bool | None) -> ToolUse:
     """Of `tools`, `tool_choice` (a word, or an object that names a function) and `parallel_tool_calls`."""
-    made = [tool.tool() for tool in tools or ()]
-    if isinstance(choice, str | None):
-        return ToolUse(made, choice or "auto", parallel=parallel is not False)
-    return ToolUse(made, "function", choice.name, parallel is not False)
+    named = hasattr(choice, "name")
+    return ToolUse(
+        [tool.tool() for tool in tools or ()],
+        "function" if named else choice or "auto",
+        choice.name if named else "",
+        parallel is not False,
+    )

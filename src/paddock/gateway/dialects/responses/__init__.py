@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from fastapi import APIRouter, Request
-from fastapi.responses import Response
-
-from paddock.gateway.dialects.dialect import Dialect, Services
+from paddock.gateway.dialects.dialect import Dialect
 from paddock.gateway.dialects.responses import schema
 from paddock.gateway.dialects.responses.answer import ResponseAnswer, parse
 from paddock.gateway.dialects.responses.request import ResponseRequest
-from paddock.gateway.generation.endpoint import Endpoint
+from paddock.gateway.generation.endpoint import Call, Endpoint, Route
 from paddock.gateway.generation.text_questions import count_tokens
-from paddock.gateway.http.openapi import describe
-from paddock.gateway.http.responses import JSON
 
-_FIELD_NAMES: Final = {"messages": "input", "reasoning_effort": "reasoning.effort"}
 _RESPONSES: Final = Endpoint(
     paths=["/v1/responses"],
     name="create_response",
@@ -31,24 +25,15 @@ _RESPONSES: Final = Endpoint(
 )
 
 
-def _count_routes(services: Services) -> list[APIRouter]:
-    router = APIRouter(tags=["openai"])
-
-    @router.post("/v1/responses/input_tokens", **describe(schema.InputTokens, body=ResponseRequest, prefix="Responses"))
-    async def count_input_tokens(request: Request) -> Response:
-        """How many tokens the input has. Takes the body of a response; generates nothing."""
-        body, model = await services.read(request, ResponseRequest)
-        count = await count_tokens(request, services.fleet, model, body.prompt(), _FIELD_NAMES)
-        return JSON(schema.InputTokens(input_tokens=count))
-
-    return [router]
+async def count_input_tokens(call: Call[ResponseRequest]) -> schema.InputTokens:
+    """How many tokens the input has. Takes the body of a response; generates nothing."""
+    return schema.InputTokens(input_tokens=await count_tokens(call, call.body.prompt()))
 
 
 RESPONSES: Final = Dialect(
     tag="openai",
     endpoints=[_RESPONSES],
-    routers=_count_routes,
-    permissions={"key": ["POST /v1/responses/input_tokens"]},
+    routes=[Route(["/v1/responses/input_tokens"], ResponseRequest, schema.InputTokens, count_input_tokens)],
     schema_prefix="Responses",
-    field_names=_FIELD_NAMES,
+    field_names={"messages": "input", "reasoning_effort": "reasoning.effort"},
 )
