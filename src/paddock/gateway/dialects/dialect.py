@@ -26,7 +26,7 @@ from paddock.gateway.ops.reload import Reloader
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What routes work with."""
+    """The collaborators of the routes."""
 
     fleet: Fleet
     reloader: Reloader

@@ -19,7 +19,7 @@ TraceKind = Literal["chat", "text_completion"]
 
 
 class Answer(Protocol):
-    """One answer on its way to the client."""
+    """The answer to one HTTP request."""
 
     async def whole(self) -> Any:
         """The body, when all generations are complete."""

@@ -23,7 +23,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Written:
+class FinishedAnswer:
     """One complete answer."""
 
     last: Delta
@@ -37,7 +37,7 @@ class Written:
     calls: list[Call] = field(default_factory=list)
 
     @classmethod
-    def of(cls, deltas: list[Delta]) -> Written:
+    def of(cls, deltas: list[Delta]) -> FinishedAnswer:
         last = deltas[-1] if deltas else None
         if last is None or last.finish is None or last.usage is None:
             raise PaddockError("no finish reason was received")
@@ -91,15 +91,15 @@ async def whole(generation: Generation) -> list[Delta]:
                     raise
 
 
-async def collect(generation: Generation, answers: int) -> list[Written]:
+async def collect(generation: Generation, answers: int) -> list[FinishedAnswer]:
     """The answers of one generation, when all are complete."""
     parts: list[list[Delta]] = [[] for _ in range(answers)]
     for delta in await whole(generation):
         parts[delta.index].append(delta)
-    return [Written.of(deltas) for deltas in parts]
+    return [FinishedAnswer.of(deltas) for deltas in parts]
 
 
-async def collect_all(generations: Sequence[Generation], answers: int) -> list[list[Written]]:
+async def collect_all(generations: Sequence[Generation], answers: int) -> list[list[FinishedAnswer]]:
     """The same for several generations. If one fails, the others are cancelled."""
     collecting = [asyncio.ensure_future(collect(generation, answers)) for generation in generations]
     try:

@@ -76,13 +76,13 @@ def admin_routes(services: Services) -> APIRouter:
         """Unload a model, or all of them, after their running requests."""
         body = await read_body(request, schema.UnloadRequest, limit=max_body)
         models = list(fleet.catalogue) if body.model == _ALL else [fleet.catalogue.named(body.model)]
-        there = [status.model for status in fleet.status() if status.state != "unloaded" and status.model in models]
+        loaded = [status.model for status in fleet.status() if status.state != "unloaded" and status.model in models]
         if body.wait:
-            await asyncio.gather(*map(fleet.unload, there))
+            await asyncio.gather(*map(fleet.unload, loaded))
         else:
-            for model in there:
+            for model in loaded:
                 background.begin(fleet.unload(model), "unloading", model)
-        return JSON(schema.Done(models=[model.name for model in there]))
+        return JSON(schema.Done(models=[model.name for model in loaded]))
 
     @router.post("/admin/reload", **describe(schema.ReloadDone, body=Nothing, optional=True))
     async def reload() -> Response:
@@ -151,8 +151,8 @@ def _event(status: ModelStatus) -> bytes:
     progress = None
     if status.state == "loading":
         progress = {"stages": ["text_model"], "current": "text_model", "value": status.progress}
-    told = schema.ModelStatusData(status.state, progress, status.failure if status.is_failed else None)
-    event = schema.ModelEvent(status.model.name, "model_status", told)
+    data = schema.ModelStatusData(status.state, progress, status.failure if status.is_failed else None)
+    event = schema.ModelEvent(status.model.name, "model_status", data)
     return b"data: " + _encode(event) + b"\n\n"
 
 

@@ -15,7 +15,7 @@ from paddock.gateway.generation.text_questions import count_tokens
 _MESSAGES: Final = Endpoint(
     paths=["/v1/messages"],
     name="create_message",
-    description="What the model says next in a conversation, as Anthropic's API answers.",
+    description="Generate the next message of a conversation, as Anthropic's API does.",
     body=MessagesRequest,
     parse=parse,
     answer=MessageAnswer,
@@ -27,7 +27,7 @@ _MESSAGES: Final = Endpoint(
 
 
 async def count_message_tokens(call: Call[CountTokensRequest]) -> TokenCount:
-    """How many tokens the conversation has. Generates nothing."""
+    """Count the tokens of a conversation. Generates nothing."""
     return TokenCount(await count_tokens(call, call.body.prompt()))
 
 

@@ -55,12 +55,12 @@ class MessageAnswer:
 
     async def events(self) -> AsyncGenerator[bytes]:
         with closing(self._generation) as generation:
-            yield _written(schema.MessageStart(self._message))
+            yield _encoded(schema.MessageStart(self._message))
             async for delta in generation:
                 events = [self._event(change) for change in self._parts.feed(delta)]
                 if delta.finish is not None:
                     events += [self._ended(delta), schema.MessageStop()]
-                yield b"".join(_written(event) for event in events if event is not None)
+                yield b"".join(_encoded(event) for event in events if event is not None)
 
     def _ended(self, last: Delta) -> schema.MessageDelta:
         assert last.usage is not None, "with the last delta"
@@ -124,8 +124,8 @@ def _usage(usage: Usage) -> schema.MessageUsage:
     )
 
 
-def _written(event: schema.Event) -> bytes:
+def _encoded(event: schema.Event) -> bytes:
     return SSE.event(_encode(event), str(event.__struct_config__.tag))
 
 
-PING = _written(schema.Ping())
+PING = _encoded(schema.Ping())

@@ -19,7 +19,7 @@ from paddock.gateway.generation.endpoint import Endpoint
 _COMPLETION: Final[Endpoint[Any]] = Endpoint(
     paths=["/completion", "/completions"],
     name="complete",
-    description="How texts go on, as llama-server answers.",
+    description="Complete texts, as llama-server does.",
     body=NativeCompletionRequest,
     parse=parse_completion,
     answer=NativeAnswer,
@@ -31,7 +31,7 @@ _INFILL: Final = replace(
     _COMPLETION,
     paths=["/infill"],
     name="infill",
-    description="What belongs between two texts, from a model that was trained to fill gaps.",
+    description="Complete the gap between two texts, with a model that was trained for it.",
     body=InfillRequest,
     parse=parse_infill,
 )

@@ -14,7 +14,7 @@ from paddock.fleet import Generation
 from paddock.gateway.dialects.llama import schema
 from paddock.gateway.dialects.llama.settings import generation_settings
 from paddock.gateway.generation.fields import RequestContext
-from paddock.gateway.generation.generations import Written, collect_all, merged
+from paddock.gateway.generation.generations import FinishedAnswer, collect_all, merged
 from paddock.gateway.generation.timings import native_progress, timings_of
 from paddock.gateway.http.framing import SSE
 from paddock.types import GenerateRequest, InfillPrompt, Prompt, TextLogprobs
@@ -74,8 +74,8 @@ class NativeAnswer:
         """The last event of an answer has the fields of a whole answer."""
         predicted: Counter[tuple[int, int]] = Counter()
         with_new_line: set[tuple[int, int]] = set()
-        async with aclosing(merged(self._generations)) as coming:
-            async for place, delta in coming:
+        async with aclosing(merged(self._generations)) as deltas:
+            async for place, delta in deltas:
                 at = (place, delta.index)
                 predicted[at] += len(delta.tokens or ())
                 if "\n" in delta.text:
@@ -83,7 +83,7 @@ class NativeAnswer:
                 if delta.finish is None or delta.text or delta.tokens:
                     yield _event(self._part(place, delta, predicted[at]))
                 if delta.finish is not None:
-                    final = Written.of([delta])
+                    final = FinishedAnswer.of([delta])
                     yield _event(self._final(place, delta.index, final, has_new_line=at in with_new_line))
 
     def _part(self, place: int, delta: Delta, predicted: int) -> schema.NativeCompletionPart:
@@ -103,7 +103,7 @@ class NativeAnswer:
             part.completion_probabilities = self._probabilities(delta.logprobs)
         return part
 
-    def _final(self, place: int, index: int, answer: Written, *, has_new_line: bool = False) -> Any:
+    def _final(self, place: int, index: int, answer: FinishedAnswer, *, has_new_line: bool = False) -> Any:
         """`has_new_line`: whether the text that was streamed has one."""
         generation, last, usage = self._generations[place], answer.last, answer.usage
         streamed = self._body.stream

@@ -25,9 +25,7 @@ _LONGEST_TEMPLATE = 1 << 20
 
 
 class Changes(BaseModel):
-    """What can be changed while the server runs. llama-server changes nothing yet; any other field is refused by name,
-    not dropped.
-    """
+    """The properties that can be changed. Any other field is refused by name: llama-server changes none yet."""
 
     model_config = ConfigDict(extra="forbid")
     model: str | None = None
@@ -46,8 +44,8 @@ class Modalities(msgspec.Struct):
 
 
 class Deterministic(msgspec.Struct):
-    """Whether every request is so unless it says otherwise, and how such requests are kept apart: each with nobody else
-    in the cells, or in steps of their own, of which so many answers may share one.
+    """Whether requests are deterministic by default; how they are isolated, alone in the KV cells or in steps of their
+    own; and how many answers share such a step.
     """
 
     default: bool
@@ -65,8 +63,8 @@ class CacheProps(msgspec.Struct, kw_only=True):
 
 
 class ContextProps(msgspec.Struct, kw_only=True):
-    """The tokens that were asked for (`n_ctx`, for all requests together; 0: as trained), those that one request gets,
-    and those that the model was trained for. No request gets more than the last: `is_clamped` says that it would have.
+    """Context sizes in tokens: `n_ctx` for all requests together (0: as trained), of one request, and of the training.
+    `is_clamped`: the trained size limits a request.
     """
 
     requested: int
@@ -76,8 +74,8 @@ class ContextProps(msgspec.Struct, kw_only=True):
 
 
 class DraftProps(msgspec.Struct, kw_only=True):
-    """A draft model, and how far it guesses ahead while at most so many `answers` are under way; 0: it is of no use to
-    this model, as the log says.
+    """A draft model and its parameters. It is used while at most `answers` answers are generated; 0: it does not fit
+    this model, and the log has the reason.
     """
 
     model_path: str

@@ -12,7 +12,7 @@ from paddock.gateway.generation.timings import NativeProgress, NativeTimings
 from paddock.gateway.http.fields import Fields
 from paddock.gateway.http.sizes import MOST_ANSWERS, MOST_FILES, MOST_RESPONSE_FIELDS
 
-# ── in ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class NativeFields(GenerationFields):
@@ -55,7 +55,7 @@ class InfillRequest(NativeFields):
     """Follows the prefix."""
 
 
-# ── out ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Probability(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -67,9 +67,9 @@ class NextToken(msgspec.Struct, kw_only=True):
 
 
 class ShownSlot(msgspec.Struct, kw_only=True):
-    """llama-server's fields, and beside them what it has no name for: `n_past`, `n_cached_tokens` and the timings.
+    """llama-server's fields, and Paddock's own: `n_past`, `n_cached_tokens` and the timings.
 
-    The last three are there once a slot has had a request.
+    The last three are absent until the first request of a slot.
     """
 
     id: int

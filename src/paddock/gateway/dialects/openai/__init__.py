@@ -15,7 +15,7 @@ from paddock.gateway.generation.endpoint import Endpoint
 _CHAT: Final = Endpoint(
     paths=["/v1/chat/completions"],
     name="create_chat_completion",
-    description="What the model says next in a conversation.",
+    description="Generate the next message of a conversation.",
     body=ChatCompletionRequest,
     parse=chat.parse,
     answer=chat.ChatAnswer,
@@ -27,7 +27,7 @@ _CHAT: Final = Endpoint(
 _COMPLETIONS: Final = Endpoint(
     paths=["/v1/completions"],
     name="create_completion",
-    description="How a text goes on.",
+    description="Complete a text.",
     body=CompletionRequest,
     parse=completions.parse,
     answer=completions.CompletionAnswer,

@@ -13,7 +13,7 @@ from paddock.fleet import Generation
 from paddock.gateway.dialects.openai import schema
 from paddock.gateway.dialects.openai.requests import ChatCompletionRequest
 from paddock.gateway.generation.fields import RequestContext
-from paddock.gateway.generation.generations import Call, Written, collect
+from paddock.gateway.generation.generations import Call, FinishedAnswer, collect
 from paddock.gateway.generation.timings import NativeTimings, native_progress, timings_of, timings_of_all
 from paddock.gateway.http.framing import SSE
 from paddock.types import CallDelta, FinishReason, GenerateRequest, TextLogprobs, Timings, Usage
@@ -124,7 +124,7 @@ class ChatAnswer:
         return SSE.event(_encode(chunk))
 
 
-def _choice(index: int, answer: Written) -> schema.Choice:
+def _choice(index: int, answer: FinishedAnswer) -> schema.Choice:
     return schema.Choice(
         index=index,
         message=schema.AssistantMessage(

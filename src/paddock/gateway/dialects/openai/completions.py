@@ -14,7 +14,7 @@ from paddock.gateway.dialects.openai import schema
 from paddock.gateway.dialects.openai.chat import DONE
 from paddock.gateway.dialects.openai.requests import CompletionRequest
 from paddock.gateway.generation.fields import RequestContext
-from paddock.gateway.generation.generations import Written, collect_all, merged
+from paddock.gateway.generation.generations import FinishedAnswer, collect_all, merged
 from paddock.gateway.generation.timings import NativeTimings, native_progress, timings_of, timings_of_all
 from paddock.gateway.http.framing import SSE
 from paddock.types import GenerateRequest, InfillPrompt, Prompt, TextLogprobs, TextPrompt, Timings, Usage
@@ -99,11 +99,11 @@ class CompletionAnswer:
             return timings_of(delta.timings, delta.usage)
         return msgspec.UNSET
 
-    def _begin(self, place: int, judged: list[TextLogprobs]) -> _Text:
+    def _begin(self, place: int, logprobs: list[TextLogprobs]) -> _Text:
         text = _Text(with_logprobs=self._body.logprobs is not None)
         if self._body.echo:
             prompt, names = self._body.prompt[place], [name for _, name in self._generations[place].prompt]
-            text.echo(prompt.text if isinstance(prompt, TextPrompt) else _text(b"".join(names)), names, judged)
+            text.echo(prompt.text if isinstance(prompt, TextPrompt) else _text(b"".join(names)), names, logprobs)
         return text
 
     def _event(self, choices: list[schema.CompletionChoice], **more: Any) -> bytes:
@@ -125,14 +125,14 @@ class _Text:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._length = 0
 
-    def echo(self, text: str, names: list[bytes], judged: list[TextLogprobs]) -> None:
+    def echo(self, text: str, names: list[bytes], logprobs: list[TextLogprobs]) -> None:
         """Start with the prompt. Its first token has no probability, because nothing precedes it."""
         self._new += text
         if self._with_logprobs:
             # What a tokenizer adds before a text, such as a space or a BOS token, is not in the text.
             self._length = len(text) - len(_text(b"".join(names)))
             self._add(names[0], None)
-            for name, item in zip(names[1:], judged, strict=True):
+            for name, item in zip(names[1:], logprobs, strict=True):
                 self._add(name, item)
 
     def add(self, text: str, items: list[TextLogprobs]) -> None:
@@ -180,12 +180,12 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _best(answers: list[Written], count: int) -> list[Written]:
+def _best(answers: list[FinishedAnswer], count: int) -> list[FinishedAnswer]:
     """The answers with the highest mean log probability, the best first."""
     if count == len(answers):
         return answers
     return sorted(answers, key=_mean_logprob, reverse=True)[:count]
 
 
-def _mean_logprob(answer: Written) -> float:
+def _mean_logprob(answer: FinishedAnswer) -> float:
     return sum(item.logprob for item in answer.logprobs) / max(1, len(answer.logprobs))

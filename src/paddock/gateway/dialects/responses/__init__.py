@@ -14,7 +14,7 @@ from paddock.gateway.generation.text_questions import count_tokens
 _RESPONSES: Final = Endpoint(
     paths=["/v1/responses"],
     name="create_response",
-    description="What the model says next, as a list of items. Nothing is stored: send the whole conversation.",
+    description="Generate the next items of a conversation. Nothing is stored: send the whole conversation.",
     body=ResponseRequest,
     parse=parse,
     answer=ResponseAnswer,
@@ -26,7 +26,7 @@ _RESPONSES: Final = Endpoint(
 
 
 async def count_input_tokens(call: Call[ResponseRequest]) -> schema.InputTokens:
-    """How many tokens the input has. Takes the body of a response; generates nothing."""
+    """Count the tokens of the input. Takes the body of a response; generates nothing."""
     return schema.InputTokens(input_tokens=await count_tokens(call, call.body.prompt()))
 
 

@@ -71,7 +71,7 @@ class ResponseAnswer:
     async def events(self) -> AsyncGenerator[bytes]:
         with closing(self._generation) as generation:
             try:
-                yield self._written(
+                yield self._encoded(
                     schema.ResponseCreated(response=self._response), schema.ResponseInProgress(response=self._response)
                 )
                 async for delta in generation:
@@ -82,12 +82,12 @@ class ResponseAnswer:
                             schema.ResponseCompleted if response.status == "completed" else schema.ResponseIncomplete
                         )
                         events.append(ended(response=response))
-                    yield self._written(*events)
+                    yield self._encoded(*events)
             except PaddockError as error:  # here, because the event has a sequence number
                 note_failure(error, in_stream=True)
-                yield self._written(struct_from(schema.ErrorEvent, error, **error_body(error)))
+                yield self._encoded(struct_from(schema.ErrorEvent, error, **error_body(error)))
 
-    def _written(self, *events: schema.Event) -> bytes:
+    def _encoded(self, *events: schema.Event) -> bytes:
         written = bytearray()
         for event in events:
             event.sequence_number = next(self._numbers)
