@@ -1,4 +1,4 @@
-"""Models loaded, unloaded and read again by hand, over HTTP."""
+"""Loading, unloading and reloading models over HTTP."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHAT = "/v1/chat/completions"
 
 
 class Place:
-    """A server with a configuration file, and what stands in it."""
+    """A server with a configuration file."""
 
     def __init__(self, folder: Path) -> None:
         self.file = folder / "config.json"
@@ -74,7 +74,7 @@ def test_load_and_unload(server: Server) -> None:
         assert (response.status_code, response.json()["error"]["param"]) == (404, "model")
 
 
-def test_a_reload_finds_what_is_new_and_ends_no_stream(server: Server, place: Place) -> None:
+def test_reload_finds_new_models_and_ends_no_stream(server: Server, place: Place) -> None:
     with server.client.stream("POST", CHAT, json=chat_body("hello", model="slow", stream=True)) as response:
         stream = events(response)
         next(stream)
@@ -91,7 +91,7 @@ def test_a_reload_finds_what_is_new_and_ends_no_stream(server: Server, place: Pl
     assert server.client.get("/props", params={"model": "slow"}).json()["default_generation_settings"]["n_ctx"] == 512
 
 
-def test_a_reload_changes_origins_and_the_level_of_the_log(server: Server, place: Place) -> None:
+def test_reload_changes_origins_and_log_level(server: Server, place: Place) -> None:
     origin = {"origin": "http://page.example"}
 
     def look(name: str) -> httpx.Response:
@@ -116,7 +116,7 @@ def test_a_reload_changes_origins_and_the_level_of_the_log(server: Server, place
     "broken",
     ['{"model_manager": {', '{"model_manager": {"modells": {}}}', '{"model_manager": {"models_directory": "/no"}}'],
 )
-def test_a_broken_file_changes_nothing(server: Server, place: Place, broken: str) -> None:
+def test_invalid_configuration_changes_nothing(server: Server, place: Place, broken: str) -> None:
     server.chat("say: x")
     pid = _pid(server, "quick")
     place.file.write_text(broken)
@@ -129,7 +129,7 @@ def test_a_broken_file_changes_nothing(server: Server, place: Place, broken: str
     assert _post(server, "/admin/reload")["changed"] == []
 
 
-def test_a_hangup_reloads(server: Server, place: Place) -> None:
+def test_sighup_reloads(server: Server, place: Place) -> None:
     place.models["new"] = {"path": "fake:"}
     place.write()
     os.kill(server.process.pid, signal.SIGHUP)
@@ -140,9 +140,9 @@ def test_a_hangup_reloads(server: Server, place: Place) -> None:
     assert server.chat("say: x")
 
 
-def test_files_that_come_and_go(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+def test_reload_finds_added_and_removed_files(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
     shutil.copy(tiny_models["llama"], tmp_path / "one.gguf")
-    env = {"PADDOCK_MODEL_MANAGER__WATCH_INTERVAL": "0"}  # so that nothing but a reload looks
+    env = {"PADDOCK_MODEL_MANAGER__WATCH_INTERVAL": "0"}  # only a reload scans the folder
     with Server("--models-dir", str(tmp_path), "-c", "256", env=env) as server:
         server.chat("hello", model="one", max_tokens=4)
         shutil.copy(tiny_models["llama"], tmp_path / "two.gguf")
@@ -156,7 +156,7 @@ def test_files_that_come_and_go(tmp_path: Path, tiny_models: dict[str, Path]) ->
         wait_for(lambda: len(server.workers()) == 1, 10, "its worker to go")
 
 
-def test_llama_servers_router_calls(server: Server) -> None:
+def test_routes_of_llama_servers_router(server: Server) -> None:
     with server.client.stream("GET", "/models/sse") as response:
         stream = (json.loads(data) for _, data in events(response))
         assert {event["model"]: event["data"]["status"] for event in (next(stream), next(stream))} == {

@@ -1,4 +1,4 @@
-"""`POST /v1/completions` over real HTTP: its shapes with the fake engine, its figures with a real, if tiny, model."""
+"""`POST /v1/completions` over HTTP: response shapes with the fake engine, numbers with a tiny model."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_every_form_of_a_prompt(fake_server: Server) -> None:
     assert body["usage"]["completion_tokens"] == 32
 
 
-def test_streams_of_several_prompts_and_answers_are_told_apart_by_index(fake_server: Server) -> None:
+def test_streamed_prompts_and_answers_have_an_index(fake_server: Server) -> None:
     prompts = ["Once upon", "There was"]
     chunks = _stream(fake_server, prompts, n=2, max_tokens=8, stream_options={"include_usage": True})
     texts = ["", "", "", ""]
@@ -105,7 +105,7 @@ def test_echo_logprobs_and_offsets(fake_server: Server) -> None:
     assert (only["text"], only["finish_reason"], only["logprobs"]) == ("Grüße", "length", None)
 
 
-def test_a_streamed_echo_is_the_whole_in_parts(fake_server: Server) -> None:
+def test_streamed_echo_equals_the_whole_answer(fake_server: Server) -> None:
     options: dict[str, Any] = {"echo": True, "logprobs": 1, "max_tokens": 6, "n": 2, "stop": ["zq"]}
     whole = _complete(fake_server, ["abc", "de"], **options)
     lists: list[dict[str, list[Any]]] = [{} for _ in range(4)]
@@ -132,7 +132,7 @@ def tiny_server(tiny_models: dict[str, Path]) -> Iterator[Server]:
         yield server
 
 
-def test_best_of_returns_the_likeliest(tiny_server: Server) -> None:
+def test_best_of_returns_the_likeliest_answers(tiny_server: Server) -> None:
     def mean(choice: dict[str, Any]) -> float:
         logprobs: list[float] = choice["logprobs"]["token_logprobs"]
         return sum(logprobs) / len(logprobs)
@@ -150,7 +150,7 @@ def test_best_of_returns_the_likeliest(tiny_server: Server) -> None:
 
 
 def test_log_likelihoods_are_those_of_libllama(tiny_server: Server, tiny_models: dict[str, Path]) -> None:
-    """As lm-evaluation-harness asks for them: several token arrays, context and continuation in one."""
+    """As lm-evaluation-harness requests them: several token arrays, each with context and continuation."""
     context, continuations = [1, *range(262, 320)], [[270, 281, 290], [265, 265], [300]]
     prompts = [context + continuation for continuation in continuations]
     body = _complete(tiny_server, prompts, echo=True, logprobs=1, max_tokens=1, temperature=0)
@@ -167,7 +167,7 @@ def test_log_likelihoods_are_those_of_libllama(tiny_server: Server, tiny_models:
         assert greedy == [prompt[at] == expected[at - 1].argmax() for at in places]
 
 
-def test_a_suffix_is_put_where_the_model_expects_it(tiny_server: Server) -> None:
+def test_suffix_uses_the_fill_in_the_middle_format(tiny_server: Server) -> None:
     infill = _complete(tiny_server, "the horse", suffix="the gate", max_tokens=4, temperature=0)
     marked = "<fim_prefix>the horse<fim_suffix>the gate<fim_middle>"
     written = _complete(tiny_server, marked, max_tokens=4, temperature=0)
@@ -204,7 +204,9 @@ def test_a_suffix_is_put_where_the_model_expects_it(tiny_server: Server) -> None
         ({"regex": "a", "json_schema": {}}, "regex"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(fake_server: Server, options: dict[str, Any], param: str | None) -> None:
+def test_invalid_combinations_are_refused_by_name(
+    fake_server: Server, options: dict[str, Any], param: str | None
+) -> None:
     response = fake_server.client.post(URL, json={"prompt": "x", "max_tokens": 1, **options})
     assert response.status_code == 400, response.text
     error = response.json()["error"]
@@ -212,7 +214,7 @@ def test_what_cannot_be_is_refused_by_name(fake_server: Server, options: dict[st
     assert error["param"] == param
 
 
-def test_one_prompt_too_long_ends_all(fake_server: Server) -> None:
+def test_one_prompt_too_long_fails_the_request(fake_server: Server) -> None:
     response = fake_server.client.post(URL, json={"prompt": ["x", "x" * 9000], "max_tokens": 1})
     assert response.status_code == 400
     assert response.json()["error"]["code"] == "context_length_exceeded"
@@ -242,6 +244,6 @@ def test_the_openai_package_streams(client: openai.OpenAI) -> None:
     assert "".join(chunk.choices[0].text for chunk in stream) == whole
 
 
-def test_the_openai_package_sees_the_error(client: openai.OpenAI) -> None:
+def test_the_openai_package_raises_the_error(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="no tokens for that"):
         client.completions.create(model="any", prompt="a", suffix="b")

@@ -1,4 +1,4 @@
-"""Embeddings and reranking over real HTTP: the shapes with the fake engine, the numbers with tiny real models."""
+"""Embeddings and reranking over HTTP: response shapes with the fake engine, numbers with tiny models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.server import Server, chat_body
 from tests.tiers import examples
 
 EMBEDDINGS, RERANK = "/v1/embeddings", "/v1/rerank"
-# Without rounding to half precision, so that no more than the order of additions can differ.
+# Without rounding to half precision, so that only the order of additions can differ.
 EXACT = ("-t", "1", "-fa", "off", "-ctk", "f32", "-ctv", "f32")
 
 
@@ -78,7 +78,7 @@ def test_embeddings_have_openais_shape(embedding_server: Server) -> None:
     }
 
 
-def test_all_ways_to_say_an_input(embedding_server: Server) -> None:
+def test_every_form_of_an_input(embedding_server: Server) -> None:
     horse, hay = [256, *b"horse"], [256, *b"hay"]
     one, other = _vectors(embedding_server, ["horse", "hay"])
     for inputs in ("horse", ["horse"], horse, [horse]):
@@ -87,13 +87,13 @@ def test_all_ways_to_say_an_input(embedding_server: Server) -> None:
     assert _vectors(embedding_server, ["horse", hay]) == [one, other]
 
 
-def test_base64_says_the_same_as_floats(embedding_server: Server) -> None:
+def test_base64_equals_floats(embedding_server: Server) -> None:
     (numbers,) = _vectors(embedding_server, "horse")
     packed: Any = _vectors(embedding_server, "horse", encoding_format="base64")[0]
     assert list(struct.unpack(f"<{len(numbers)}f", base64.b64decode(packed))) == numbers
 
 
-def test_fewer_dimensions_are_normalised_again(embedding_server: Server) -> None:
+def test_truncated_vectors_are_normalized(embedding_server: Server) -> None:
     (whole,) = _vectors(embedding_server, "a horse and a mare")
     (short,) = _vectors(embedding_server, "a horse and a mare", dimensions=9)
     length = sum(number**2 for number in whole[:9]) ** 0.5
@@ -103,11 +103,11 @@ def test_fewer_dimensions_are_normalised_again(embedding_server: Server) -> None
 
 
 @pytest.mark.parametrize("inputs", ["", [], [""], ["horse", ""], [[]], [[1], []], None, 7, {"a": 1}, [None], [[[1]]]])
-def test_an_input_that_is_none_is_refused(embedding_server: Server, inputs: Any) -> None:
+def test_invalid_input_is_refused(embedding_server: Server, inputs: Any) -> None:
     _refused(embedding_server, EMBEDDINGS, 400, "input", input=inputs)
 
 
-def test_what_cannot_be_done_is_refused_by_name(embedding_server: Server) -> None:
+def test_unsupported_values_are_refused_by_name(embedding_server: Server) -> None:
     _refused(embedding_server, EMBEDDINGS, 400, "input")
     _refused(embedding_server, EMBEDDINGS, 400, "input[1]", input=["x", [260]])
     _refused(embedding_server, EMBEDDINGS, 400, "input", input=[-1])
@@ -127,7 +127,7 @@ def test_an_input_that_is_too_long_is_refused_with_both_numbers(embedding_server
         _refused(bert_server, EMBEDDINGS, 400, "input", input=text)
 
 
-def test_more_than_a_step_holds(embedding_server: Server, bert_server: Server) -> None:
+def test_more_inputs_than_fit_into_a_step(embedding_server: Server, bert_server: Server) -> None:
     texts = [f"a horse and {'a mare ' * (n % 9)} of {n}" for n in range(100)]
     for server in (embedding_server, bert_server):
         together = _vectors(server, texts)
@@ -153,7 +153,7 @@ def test_native_embeddings_have_llama_servers_shape(embedding_server: Server, ur
     assert sum(taxicab["embedding"][0]) == pytest.approx(1)
 
 
-def test_native_embeddings_are_strict_too(embedding_server: Server) -> None:
+def test_native_embeddings_refuse_invalid_fields(embedding_server: Server) -> None:
     _refused(embedding_server, "/embedding", 400, "content")
     _refused(embedding_server, "/embedding", 400, "content", content="x", input="x")
     _refused(embedding_server, "/embedding", 400, "content", content="")
@@ -182,7 +182,7 @@ def test_an_answer_that_would_be_too_large_is_refused() -> None:
 
 
 @pytest.mark.parametrize("url", ["/v1/rerank", "/rerank", "/reranking", "/v1/reranking"])
-def test_documents_come_back_by_their_scores(reranking_server: Server, url: str) -> None:
+def test_documents_are_sorted_by_score(reranking_server: Server, url: str) -> None:
     body = _post(reranking_server, url, query="abc", documents=["xyz", {"text": "abc"}, "ab", ""], model="any")
     assert body == {
         "model": "any",
@@ -197,7 +197,7 @@ def test_documents_come_back_by_their_scores(reranking_server: Server, url: str)
     }
 
 
-def test_only_the_best_and_with_their_texts(reranking_server: Server) -> None:
+def test_top_n_and_return_documents(reranking_server: Server) -> None:
     documents = ["xyz", {"text": "abc"}, "ab"]
     body = _post(reranking_server, RERANK, query="abc", documents=documents, top_n=2, return_documents=True)
     assert body["results"] == [
@@ -207,7 +207,7 @@ def test_only_the_best_and_with_their_texts(reranking_server: Server) -> None:
     assert len(_post(reranking_server, RERANK, query="abc", documents=documents, top_n=10)["results"]) == 3
 
 
-def test_a_rerank_that_cannot_be_done_is_refused_by_name(reranking_server: Server) -> None:
+def test_invalid_rerank_is_refused_by_name(reranking_server: Server) -> None:
     _refused(reranking_server, RERANK, 400, "query", documents=["x"])
     _refused(reranking_server, RERANK, 400, "query", query="", documents=["x"])
     _refused(reranking_server, RERANK, 400, "documents", query="x")
@@ -220,7 +220,7 @@ def test_a_rerank_that_cannot_be_done_is_refused_by_name(reranking_server: Serve
     assert "513" in message and "512" in message
 
 
-def test_a_real_head_scores_a_pair_the_same_among_others(tiny_models: dict[str, Path]) -> None:
+def test_score_does_not_depend_on_other_documents(tiny_models: dict[str, Path]) -> None:
     documents = ["the mare", "an inn on the hill, or is it?", "no", "hay " * 20]
     with Server("-m", str(tiny_models["reranking"]), *EXACT) as server:
         body = _post(server, RERANK, query="who is on the hill?", documents=documents)
@@ -234,7 +234,7 @@ def test_a_real_head_scores_a_pair_the_same_among_others(tiny_models: dict[str, 
 # ── kinds ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_model_is_asked_only_for_what_it_does(tiny_models: dict[str, Path]) -> None:
+def test_requests_of_another_kind_are_refused(tiny_models: dict[str, Path]) -> None:
     with Server("--models-dir", str(tiny_models["llama"].parent), "-t", "1", "-c", "256") as server:
         kinds = {card["id"]: card["kind"] for card in server.client.get("/v1/models").json()["data"]}
         assert (kinds["llama"], kinds["embedding"], kinds["reranking"]) == ("generation", "embedding", "reranking")
@@ -262,14 +262,14 @@ def test_a_model_is_asked_only_for_what_it_does(tiny_models: dict[str, Path]) ->
         assert {slot["kind"] for slot in server.client.get("/slots?model=llama").json()} == {"generation"}
 
 
-def test_a_model_that_generates_can_be_made_to_embed(tiny_models: dict[str, Path]) -> None:
+def test_generating_model_with_embedding_flag(tiny_models: dict[str, Path]) -> None:
     with Server("-m", str(tiny_models["llama"]), "--embeddings", "--pooling", "last", *EXACT) as server:
         one, other, again = _vectors(server, ["the horse", "the mare", "the horse"])
         assert _near(one, again) and not _near(one, other)
         _refused(server, "/v1/chat/completions", 400, "model", **chat_body("hi"))
 
 
-# ── whatever comes ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── random inputs ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -280,14 +280,14 @@ _json = st.recursive(
 
 @examples(200)
 @given(_json, _json)
-def test_no_input_provokes_more_than_a_refusal(bert_server: Server, inputs: Any, dimensions: Any) -> None:
+def test_any_input_is_answered_or_refused(bert_server: Server, inputs: Any, dimensions: Any) -> None:
     body = {"input": inputs, "dimensions": dimensions}
     _answered_or_refused(bert_server.client.post(EMBEDDINGS, content=json.dumps(body)))
 
 
 @examples(200)
 @given(st.text(max_size=50), st.lists(st.text(max_size=50) | _json, max_size=4), _json)
-def test_no_pair_provokes_more_than_a_refusal(
+def test_any_pair_is_answered_or_refused(
     reranking_server: Server, query: str, documents: list[Any], top_n: Any
 ) -> None:
     body = {"query": query, "documents": documents, "top_n": top_n}

@@ -1,4 +1,4 @@
-"""A job's id: told back, logged, counted, and the seed of what has none."""
+"""Job ids: echoed, logged, counted, and the default seed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROUTES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("header", [True, False])
-def test_every_dialect_tells_it_back(fake_server: Server, route: str, header: bool) -> None:
+def test_every_dialect_echoes_the_job_id(fake_server: Server, route: str, header: bool) -> None:
     body, headers = (ROUTES[route], {"X-Job-Id": "job-1"}) if header else ({**ROUTES[route], "job_id": "job-1"}, {})
     response = fake_server.client.post(route, json=body, headers=headers)
     assert response.status_code == 200, response.text
@@ -32,7 +32,7 @@ def test_every_dialect_tells_it_back(fake_server: Server, route: str, header: bo
     assert "job_id" not in without.json() and "x-job-id" not in without.headers
 
 
-def test_it_makes_the_seed_unless_there_is_one(fake_server: Server) -> None:
+def test_job_id_is_the_default_seed(fake_server: Server) -> None:
     def seed(**more: Any) -> int:
         body = {"prompt": "hello", "n_predict": 1, **more}
         return int(fake_server.client.post("/completion", json=body).json()["generation_settings"]["seed"])
@@ -49,7 +49,7 @@ def test_the_same_job_has_the_same_answer(fake_server: Server) -> None:
     assert len({text(job) for job in "abcdef"}) > 1
 
 
-def test_a_stream_tells_it_too(fake_server: Server) -> None:
+def test_streams_echo_the_job_id(fake_server: Server) -> None:
     body = chat_body("hello", stream=True, job_id="job-2", max_tokens=4)
     with fake_server.client.stream("POST", "/v1/chat/completions", json=body) as response:
         assert response.headers["x-job-id"] == "job-2"
@@ -68,7 +68,7 @@ def test_a_stream_tells_it_too(fake_server: Server) -> None:
         ({}, {"job_id": "a\nb"}, "job_id"),
     ],
 )
-def test_what_is_no_id_is_refused(
+def test_invalid_job_ids_are_refused(
     fake_server: Server, headers: dict[str, str], body: dict[str, Any], param: str
 ) -> None:
     response = fake_server.client.post("/v1/chat/completions", json=chat_body("hello", **body), headers=headers)
@@ -76,7 +76,7 @@ def test_what_is_no_id_is_refused(
     assert response.json()["error"]["param"] == param
 
 
-def test_it_is_logged_and_counted(fake_server: Server) -> None:
+def test_job_id_is_logged_and_counted(fake_server: Server) -> None:
     def counted() -> float:
         lines = fake_server.client.get("/metrics").text.splitlines()
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("paddock_jobs_total{"))

@@ -1,4 +1,4 @@
-"""`/v1/messages` in its details; the `anthropic` package's own view of it is in the promises."""
+"""`/v1/messages` in detail; `tests/promises/test_dialects.py` runs the `anthropic` package against it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def _told(*messages: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
+def _rendered(*messages: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
     body = json.dumps({"messages": messages} | more)
     return CountTokensRequest.model_validate_json(body).prompt().messages
 
 
-def test_blocks_become_messages_that_templates_know() -> None:
+def test_blocks_become_template_messages() -> None:
     marked = {"cache_control": {"type": "ephemeral"}}
-    told = _told(
+    sent = _rendered(
         {"role": "user", "content": [{"type": "text", "text": "What is"} | marked, {"type": "text", "text": "it?"}]},
         {
             "role": "assistant",
@@ -50,7 +50,7 @@ def test_blocks_become_messages_that_templates_know() -> None:
         system=[{"type": "text", "text": "Be brief."} | marked, {"type": "text", "text": "Be kind."}],
     )
     function = {"name": "look", "arguments": {"at": "it"}}
-    assert told == [
+    assert sent == [
         {"role": "system", "content": "Be brief.\nBe kind."},
         {"role": "user", "content": "What is\nit?"},
         {
@@ -72,13 +72,13 @@ def test_a_message_is_answered(server: Server) -> None:
     assert answer["usage"]["output_tokens"] > 0
 
 
-def test_what_ended_it_is_said(server: Server) -> None:
+def test_stop_reason(server: Server) -> None:
     def end(**more: Any) -> tuple[str, str | None]:
         body = {"messages": HELLO, "max_tokens": 100} | more
         answer = server.client.post("/v1/messages", json=body).json()
         with server.client.stream("POST", "/v1/messages", json=body | {"stream": True}) as response:
-            told = [json.loads(data) for _, data in events(response)]
-        assert told[-2]["delta"] == {"stop_reason": answer["stop_reason"], "stop_sequence": answer["stop_sequence"]}
+            sent = [json.loads(data) for _, data in events(response)]
+        assert sent[-2]["delta"] == {"stop_reason": answer["stop_reason"], "stop_sequence": answer["stop_sequence"]}
         return answer["stop_reason"], answer["stop_sequence"]
 
     assert end(max_tokens=2) == ("max_tokens", None)
@@ -86,17 +86,17 @@ def test_what_ended_it_is_said(server: Server) -> None:
     assert end() == ("end_turn", None)
 
 
-def test_events_tell_of_blocks(server: Server) -> None:
+def test_stream_events_describe_blocks(server: Server) -> None:
     body = {"messages": HELLO, "max_tokens": 100, "stream": True}
     with server.client.stream("POST", "/v1/messages", json=body) as response:
-        told = [(name, json.loads(data)) for name, data in events(response)]
-    assert all(name == data["type"] for name, data in told)
-    names = [name for name, _ in told if name != "content_block_delta"]
+        sent = [(name, json.loads(data)) for name, data in events(response)]
+    assert all(name == data["type"] for name, data in sent)
+    names = [name for name, _ in sent if name != "content_block_delta"]
     assert names == ["message_start", "content_block_start", "content_block_stop", "message_delta", "message_stop"]
-    assert "".join(data["delta"]["text"] for name, data in told if name == "content_block_delta") == "hello"
+    assert "".join(data["delta"]["text"] for name, data in sent if name == "content_block_delta") == "hello"
 
 
-def test_what_is_cached_is_counted_apart(server: Server) -> None:
+def test_cached_tokens_are_counted_separately(server: Server) -> None:
     body = {"messages": [{"role": "user", "content": "say: a text that comes twice"}], "max_tokens": 8}
     counted = server.client.post("/v1/messages/count_tokens", json=body).json()["input_tokens"]
     server.client.post("/v1/messages", json=body)
@@ -123,7 +123,7 @@ def test_what_is_cached_is_counted_apart(server: Server) -> None:
         ({"output_config": {"format": {"type": "json_schema", "schema": {"type": "no"}}}}, "output_config.format"),
     ],
 )
-def test_what_cannot_be_had_is_refused_by_name(server: Server, more: dict[str, Any], param: str) -> None:
+def test_unsupported_values_are_refused_by_name(server: Server, more: dict[str, Any], param: str) -> None:
     response = server.client.post("/v1/messages", json={"messages": HELLO, "max_tokens": 8} | more)
     assert response.status_code == 400, response.text
     error = response.json()
@@ -131,8 +131,8 @@ def test_what_cannot_be_had_is_refused_by_name(server: Server, more: dict[str, A
     assert error["error"]["param"] == param
 
 
-def test_coding_agents_ask_for_nothing_here(server: Server) -> None:
-    """What they send beside a conversation is taken, where it changes nothing."""
+def test_fields_of_coding_agents_are_accepted(server: Server) -> None:
+    """Their additional fields do not change the answer."""
     more = {
         "metadata": {"user_id": "x"},
         "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
@@ -146,7 +146,7 @@ def test_coding_agents_ask_for_nothing_here(server: Server) -> None:
     assert "x-paddock-ignored-fields" not in response.headers
 
 
-def test_errors_before_the_route_are_in_its_dialect_too(server: Server) -> None:
+def test_errors_outside_the_route_have_the_same_shape(server: Server) -> None:
     for path, headers, status, kind in (
         ("/v1/messages", {"x-api-key": "wrong"}, 401, "authentication_error"),
         ("/v1/messages/batches", {}, 404, "not_found_error"),

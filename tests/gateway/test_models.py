@@ -1,4 +1,4 @@
-"""Cards of models: what their files say, without loading them."""
+"""Model cards: metadata of the files, without loading them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import openai
 from tests.server import Server, events, wait_for
 
 
-def test_a_card_tells_what_the_file_says(tiny_models: dict[str, Path], demo_model: Path) -> None:
+def test_card_shows_the_metadata_of_the_file(tiny_models: dict[str, Path], demo_model: Path) -> None:
     with Server("-m", str(demo_model), "-a", "small", "-c", "512", "-np", "2") as server:
         listed = server.client.get("/v1/models").json()
         assert server.client.get("/models").json() == listed
@@ -68,7 +68,7 @@ def test_one_of_many_models(tiny_models: dict[str, Path], tmp_path: Path) -> Non
         assert server.workers() == []
 
 
-def test_a_load_that_goes_on_and_one_that_failed(tmp_path: Path) -> None:
+def test_status_of_a_running_and_of_a_failed_load(tmp_path: Path) -> None:
     models = {"slow": {"path": "fake:load=4"}, "wrong": {"path": "fake:nonsense=1"}}
     (tmp_path / "c.json").write_text(json.dumps({"model_manager": {"models": models}}))
 

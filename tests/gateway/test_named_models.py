@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.server import Server, chat_body, wait_for
 
 
-def test_each_model_is_opened_as_it_was_said(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+def test_each_model_is_loaded_with_its_settings(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "upper.jinja").write_text("{% for m in messages %}<{{ m.content | upper }}>{% endfor %}")
     models = {
         "loud": {"path": "fake:", "aliases": ["gpt-4"], "chat_template_file": str(tmp_path / "upper.jinja")},

@@ -1,4 +1,4 @@
-"""`POST /completion`, field by field, over real HTTP."""
+"""`POST /completion` over HTTP, field by field."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_an_answer_has_every_field_that_llama_server_documents(fake_server: Serv
     assert _complete(fake_server, prompt, n_predict=6, cache_prompt=False)["tokens_cached"] == 0
 
 
-def test_the_other_name_is_the_same(fake_server: Server) -> None:
+def test_completions_is_an_alias(fake_server: Server) -> None:
     body = fake_server.client.post("/completions", json={"prompt": "x", "max_tokens": 3}).json()
     assert body["tokens_predicted"] == 3
 
@@ -88,7 +88,7 @@ def test_every_form_of_a_prompt(fake_server: Server) -> None:
     assert [item["prompt"] for item in many] == ["<s>one two", "<s>one two", "<s>three", "<s>three"]
 
 
-def test_how_it_stopped(fake_server: Server) -> None:
+def test_stop_type(fake_server: Server) -> None:
     prompt = "how does this one stop"
     ended = _complete(fake_server, prompt)
     assert (ended["stop_type"], ended["stopping_word"]) == ("eos", "")
@@ -100,7 +100,7 @@ def test_how_it_stopped(fake_server: Server) -> None:
     assert (nothing["content"], nothing["stop_type"], nothing["tokens_predicted"]) == ("", "limit", 0)
 
 
-def test_an_answer_that_fills_the_context_was_cut_off(tiny_server: Server) -> None:
+def test_answer_at_the_end_of_the_context_is_truncated(tiny_server: Server) -> None:
     body = _complete(tiny_server, "a " * 400, ignore_eos=True)
     assert (body["stop_type"], body["truncated"]) == ("limit", True)
     assert body["tokens_evaluated"] + body["tokens_predicted"] == body["generation_settings"]["n_ctx"] == 1024
@@ -124,7 +124,7 @@ def test_tokens_and_probabilities(tiny_server: Server) -> None:
     assert "completion_probabilities" not in _complete(tiny_server, "the horse", n_predict=1, n_probs=0)
 
 
-def test_a_stream_in_parts_and_an_end(fake_server: Server) -> None:
+def test_stream_ends_with_a_final_event(fake_server: Server) -> None:
     prompt = "streamed natively"
     whole = _complete(fake_server, prompt, n_predict=5, return_tokens=True)
     *parts, last = _stream(fake_server, prompt, n_predict=5)
@@ -140,7 +140,7 @@ def test_a_stream_in_parts_and_an_end(fake_server: Server) -> None:
     assert set(last) == set(whole)
 
 
-def test_timings_and_probabilities_with_every_part(tiny_server: Server) -> None:
+def test_timings_and_probabilities_in_every_event(tiny_server: Server) -> None:
     *parts, last = _stream(tiny_server, "the gate", n_predict=4, n_probs=1, timings_per_token=True)
     assert [part["timings"]["predicted_n"] for part in parts] == [1, 2, 3, 4]
     assert all(set(part["timings"]) == TIMINGS for part in parts)
@@ -148,7 +148,7 @@ def test_timings_and_probabilities_with_every_part(tiny_server: Server) -> None:
     assert "completion_probabilities" not in last
 
 
-def test_only_the_fields_that_were_asked_for(fake_server: Server) -> None:
+def test_response_fields(fake_server: Server) -> None:
     wanted = ["content", "generation_settings/n_predict", "timings/predicted_n", "nothing", "content/nothing"]
     body = _complete(fake_server, "pick", n_predict=2, response_fields=wanted)
     assert set(body) == {"content", "generation_settings/n_predict", "timings/predicted_n"}
@@ -169,7 +169,7 @@ def test_grammars_and_schemas(tiny_server: Server) -> None:
     assert all(set(item["content"]) == {"a", "b"} for item in several if item["stop_type"] == "eos")
 
 
-def test_fields_without_effect_are_taken(fake_server: Server) -> None:
+def test_fields_without_effect_are_accepted(fake_server: Server) -> None:
     neutral = {"n_keep": 5, "n_discard": 0, "n_cache_reuse": 0, "n_indent": 0, "return_progress": False, "lora": []}
     assert (
         _complete(fake_server, "x", n_predict=2, sse_ping_interval=-1, grammar="", **neutral)["tokens_predicted"] == 2
@@ -199,14 +199,14 @@ def test_fields_without_effect_are_taken(fake_server: Server) -> None:
         ("prompt", [1.5]),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_by_name(fake_server: Server, field: str, value: Any) -> None:
+def test_unsupported_fields_are_refused_by_name(fake_server: Server, field: str, value: Any) -> None:
     response = fake_server.client.post("/completion", json={"prompt": "x", "n_predict": 1, field: value})
     assert response.status_code == 400, response.text
     assert response.json()["error"]["param"].startswith(field)
 
 
-def test_a_constraint_that_cannot_be_kept_to_ends_only_its_own_request(tiny_server: Server) -> None:
-    """Every token is biased out of the question, which no compiler could foresee."""
+def test_unsatisfiable_constraint_fails_only_its_request(tiny_server: Server) -> None:
+    """logit_bias forbids every token, which the grammar compiler cannot know."""
     never = [[token, False] for token in range(340)]
     for options in ({}, {"temperature": 0}, {"n_probs": 1}):
         body = {"prompt": "x", "n_predict": 3, "regex": "ab", "logit_bias": never, "n_cmpl": 2, **options}

@@ -191,14 +191,14 @@ def test_unknown_fields_are_named_and_known_ones_are_refused_or_dropped(toy: Toy
     assert (chat.status_code, chat.json()["error"]["param"]) == (400, "say")
 
 
-def test_its_trace_kind(toy: Toy) -> None:
+def test_trace_kind(toy: Toy) -> None:
     toy.spans.clear()
     toy.post(say="say: x", stream=False)
     names = {span.name for span in toy.spans.get_finished_spans()}
     assert {"chat fake", "POST /api/toy"} <= names
 
 
-def test_its_other_routes(toy: Toy) -> None:
+def test_other_routes(toy: Toy) -> None:
     assert toy.get("/api/toys").json() == ["fake"]
 
 

@@ -1,4 +1,4 @@
-"""An answer as a row of parts: nothing lost, nothing twice, and one part open at a time."""
+"""An answer as a list of parts: nothing is lost or repeated, and one part is open at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from paddock.wire import Delta
 
 
 def _deltas(kinds: list[str]) -> list[Delta]:
-    """As a worker sends them: calls are numbered in their order, and only the newest grows or is withdrawn."""
+    """As a worker sends them: calls are numbered in order, and only the last one grows or is withdrawn."""
     deltas, calls = [], -1
     for number, kind in enumerate(kinds):
         text = f"{number} "
@@ -22,7 +22,7 @@ def _deltas(kinds: list[str]) -> list[Delta]:
             deltas.append(Delta(1, "", calls=[CallDelta(calls, arguments=text)]))
         elif kind == "withdrawn" and calls >= 0:
             deltas.append(Delta(1, text, calls=[CallDelta(calls, withdrawn=True)]))
-            calls += 1  # as the worker does: its number has been seen
+            calls += 1  # the worker does not reuse its number
             deltas.append(Delta(1, "", calls=[CallDelta(calls, id=f"id{calls}", name="f")]))
         elif kind == "both":
             deltas.append(Delta(1, text, reasoning=text))
@@ -41,7 +41,7 @@ KINDS = st.lists(
 
 
 @given(KINDS)
-def test_parts_hold_what_came_in_its_order(kinds: list[str]) -> None:
+def test_parts_keep_content_and_order(kinds: list[str]) -> None:
     deltas, parts = _deltas(kinds), Parts()
     changes = [change for delta in deltas for change in parts.feed(delta)]
     said: dict[str, str] = {}
@@ -57,8 +57,8 @@ def test_parts_hold_what_came_in_its_order(kinds: list[str]) -> None:
 
 
 @given(KINDS)
-def test_changes_tell_the_whole_story(kinds: list[str]) -> None:
-    """Whoever follows the changes ends up with the same parts, and never sees two of them open."""
+def test_changes_rebuild_the_parts(kinds: list[str]) -> None:
+    """Applying the changes gives the same parts, and two parts are never open at once."""
     parts, told = Parts(), ""
     open_part: Part | None = None
     for change in (change for delta in _deltas(kinds) for change in parts.feed(delta)):
@@ -77,14 +77,14 @@ def test_changes_tell_the_whole_story(kinds: list[str]) -> None:
 
 
 @given(KINDS)
-def test_places_are_in_a_row(kinds: list[str]) -> None:
+def test_indexes_are_consecutive(kinds: list[str]) -> None:
     parts = Parts()
     row = _row([change for delta in _deltas(kinds) for change in parts.feed(delta)])
     assert [part.index for part in row] == list(range(len(row)))
 
 
 @given(KINDS)
-def test_probabilities_stay_with_the_words(kinds: list[str]) -> None:
+def test_logprobs_stay_with_their_text(kinds: list[str]) -> None:
     parts = Parts()
     deltas = _deltas(kinds)
     row = _row([change for delta in deltas for change in parts.feed(delta)])

@@ -1,4 +1,4 @@
-"""`/v1/responses` in its details; the `openai` package's own view of it is in the promises."""
+"""`/v1/responses` in detail; `tests/promises/test_dialects.py` runs the `openai` package against it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def server() -> Iterator[Server]:
         yield server
 
 
-def _told(**body: Any) -> list[dict[str, Any]]:
+def _rendered(**body: Any) -> list[dict[str, Any]]:
     return ResponseRequest.model_validate_json(json.dumps(body)).prompt().messages
 
 
 def test_a_turn_of_several_items_is_one_message() -> None:
     call = {"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"at":"it"}'}
-    told = _told(
+    sent = _rendered(
         instructions="Be brief.",
         input=[
             {"role": "developer", "content": "Be kind."},
@@ -45,7 +45,7 @@ def test_a_turn_of_several_items_is_one_message() -> None:
         ],
     )
     function = {"name": "look", "arguments": {"at": "it"}}
-    assert told == [
+    assert sent == [
         {"role": "system", "content": "Be brief.\n\nBe kind."},
         {"role": "user", "content": "What is\nit?"},
         {
@@ -64,7 +64,7 @@ def test_a_turn_of_several_items_is_one_message() -> None:
     ]
 
 
-def test_what_was_asked_comes_back(server: Server) -> None:
+def test_request_parameters_are_echoed(server: Server) -> None:
     body = {
         "input": "say: hello",
         "instructions": "x",
@@ -86,7 +86,7 @@ def test_what_was_asked_comes_back(server: Server) -> None:
     assert answer["usage"]["total_tokens"] == answer["usage"]["input_tokens"] + answer["usage"]["output_tokens"]
 
 
-def test_an_answer_that_is_cut_says_so(server: Server) -> None:
+def test_truncated_answer_is_incomplete(server: Server) -> None:
     body = {"input": "say: hello there", "max_output_tokens": 3}
     answer = server.client.post("/v1/responses", json=body).json()
     assert (answer["status"], answer["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
@@ -96,17 +96,17 @@ def test_an_answer_that_is_cut_says_so(server: Server) -> None:
     assert name == json.loads(data)["type"] == "response.incomplete"
 
 
-def test_events_are_numbered_and_end_with_the_whole(server: Server) -> None:
+def test_events_are_numbered_and_end_with_the_response(server: Server) -> None:
     body = {"input": "say: hello", "include": ["message.output_text.logprobs"], "top_logprobs": 2, "stream": True}
     with server.client.stream("POST", "/v1/responses", json=body) as response:
-        told = [(name, json.loads(data)) for name, data in events(response)]
-    assert [data["sequence_number"] for _, data in told] == list(range(len(told)))
-    assert all(name == data["type"] for name, data in told)
-    text = "".join(data["delta"] for name, data in told if name == "response.output_text.delta")
-    final = told[-1][1]["response"]
+        sent = [(name, json.loads(data)) for name, data in events(response)]
+    assert [data["sequence_number"] for _, data in sent] == list(range(len(sent)))
+    assert all(name == data["type"] for name, data in sent)
+    text = "".join(data["delta"] for name, data in sent if name == "response.output_text.delta")
+    final = sent[-1][1]["response"]
     assert final["output"][0]["content"][0]["text"] == text == "hello"
     assert len(final["output"][0]["content"][0]["logprobs"]) >= 5
-    added = next(data for name, data in told if name == "response.output_item.added")
+    added = next(data for name, data in sent if name == "response.output_item.added")
     assert added["item"] == {"type": "message", "id": final["output"][0]["id"], "role": "assistant",
                              "status": "in_progress", "content": []}  # fmt: skip
 
@@ -129,13 +129,13 @@ def test_events_are_numbered_and_end_with_the_whole(server: Server) -> None:
         ({"input": "word " * 9000}, "input"),
     ],
 )
-def test_what_cannot_be_had_is_refused_by_name(server: Server, more: dict[str, Any], param: str) -> None:
+def test_unsupported_values_are_refused_by_name(server: Server, more: dict[str, Any], param: str) -> None:
     response = server.client.post("/v1/responses", json={"input": "x"} | more)
     assert response.status_code == 400, response.text
     assert response.json()["error"]["param"] == param
 
 
-def test_input_is_counted_as_it_is_read(server: Server) -> None:
+def test_counted_tokens_match_usage(server: Server) -> None:
     body = {"input": "say: hello", "instructions": "x"}
     counted = server.client.post("/v1/responses/input_tokens", json=body).json()
     assert counted["input_tokens"] == server.client.post("/v1/responses", json=body).json()["usage"]["input_tokens"]

@@ -1,4 +1,4 @@
-"""`/slots` and `/props` over real HTTP, with the fake engine and tiny models."""
+"""`/slots` and `/props` over HTTP, with the fake engine and tiny models."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_slot_is_saved_erased_and_restored(server: Server, folder: Path) -> No
     saved = _act(server, 1, "save", "a.bin").json()
     assert saved.pop("timings")["save_ms"] > 0
     size = (folder / "a.bin").stat().st_size
-    tokens = answer["usage"]["total_tokens"] - 1  # the one that ended it was never computed
+    tokens = answer["usage"]["total_tokens"] - 1  # the last token is not computed
     assert saved == {"id_slot": 1, "filename": "a.bin", "n_saved": tokens, "n_written": size}
     assert _act(server, 1, "erase").json() == {"id_slot": 1, "n_erased": tokens}
     assert _act(server, 1, "erase").json() == {"id_slot": 1, "n_erased": 0}
@@ -70,7 +70,7 @@ def test_a_slot_is_saved_erased_and_restored(server: Server, folder: Path) -> No
 
 
 @pytest.mark.parametrize("layout", ["-kvu", "-no-kvu"])
-def test_a_saved_slot_outlives_the_server(server: Server, folder: Path, layout: str) -> None:
+def test_saved_slot_can_be_restored_after_a_restart(server: Server, folder: Path, layout: str) -> None:
     prompt = f"{LONG} {layout}"
     before = server.chat(prompt, id_slot=0)
     assert _act(server, 0, "save", "b.bin").status_code == 200
@@ -92,7 +92,7 @@ def test_an_action_waits_until_its_slot_is_free(tmp_path: Path) -> None:
             saving = pool.submit(_act, server, 0, "save", "c.bin")
             waiting = pool.submit(server.chat, "say: next")
             assert len(list(stream)) > 100
-        # It did not save the nothing that was there when it came, and nobody who came later ran before it.
+        # The save includes the running request, and no later request ran before it.
         assert saving.result().json()["n_saved"] > 400
         assert waiting.result()["choices"][0]["message"]["content"] == "next"
 
@@ -108,7 +108,7 @@ def test_a_file_name_cannot_leave_the_folder(server: Server, folder: Path, name:
     assert sorted(os.listdir(folder.parent)) == before
 
 
-def test_mistakes_are_named(server: Server, folder: Path) -> None:
+def test_errors_name_the_field(server: Server, folder: Path) -> None:
     server.chat("say: x", id_slot=0)
     assert _error(_act(server, 0, "explode"), 400)["param"] == "action"
     assert _error(server.client.post("/slots/0"), 400)["param"] == "action"
@@ -144,7 +144,7 @@ def test_a_file_of_another_model_or_cache_is_refused(
         assert other.chat("the")["choices"], "and nothing came of it"
 
 
-def test_what_cannot_be_saved_says_so(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+def test_models_that_cannot_be_saved_are_refused(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
     with Server("-m", "fake:") as server:
         assert "--slot-save-path" in _error(_act(server, 0, "save", "a.bin"), 501)["message"]
         assert "--slot-save-path" in _error(_act(server, 0, "restore", "a.bin"), 501)["message"]
@@ -161,7 +161,7 @@ def test_what_cannot_be_saved_says_so(tmp_path: Path, tiny_models: dict[str, Pat
         assert server.chat("the", max_tokens=2)["choices"]
 
 
-def test_models_are_told_apart(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+def test_slots_of_several_models(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
     models = tiny_models["llama"].parent
     with Server("--models-dir", str(models), "-np", "2", "--slot-save-path", str(tmp_path)) as server:
         body = chat_body("the of and", max_tokens=3, id_slot=1, model="llama")
@@ -175,7 +175,7 @@ def test_models_are_told_apart(tmp_path: Path, tiny_models: dict[str, Path]) -> 
         assert len(server.workers()) == 1
 
 
-# ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── /slots and /props ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_slots_show_times_and_parameters(server: Server) -> None:
@@ -192,7 +192,7 @@ def test_slots_show_times_and_parameters(server: Server) -> None:
     assert timings["predicted_per_second"] == pytest.approx(201_000 / timings["predicted_ms"])
 
 
-def test_no_slot_left_is_503_when_asked() -> None:
+def test_fail_on_no_slot() -> None:
     with Server("-m", "fake:delay=0.02", "-np", "1") as server:
         url = "/slots?fail_on_no_slot=1"
         assert server.client.get(url).json() == [], "not loaded, but there for whoever comes"
@@ -215,7 +215,7 @@ def test_slots_can_be_hidden() -> None:
         assert server.client.get("/props").json()["endpoint_slots"] is False
 
 
-def test_props_say_what_is_served_and_wake_nothing() -> None:
+def test_props_load_no_model() -> None:
     with Server("-m", "fake:n_ctx=512", "-np", "2", "-ctk", "q8_0", "--cache-ram", "64") as server:
         asleep = server.client.get("/props").json()
         assert server.workers() == []
@@ -254,7 +254,7 @@ def test_props_of_a_real_model_show_its_template(demo_server: Server) -> None:
     assert props["kv_cache"]["layout"] == "unified"
 
 
-def test_props_say_which_endpoints_there_are() -> None:
+def test_props_list_enabled_endpoints() -> None:
     def endpoints(*flags: str) -> dict[str, bool]:
         with Server("-m", "fake:", *flags) as server:
             props = server.client.get("/props").json()
@@ -264,7 +264,7 @@ def test_props_say_which_endpoints_there_are() -> None:
     assert endpoints("--no-metrics", "--no-slots") == {"slots": False, "props": False, "metrics": False}
 
 
-def test_a_chat_template_can_be_changed_and_is_the_models_own_again() -> None:
+def test_chat_template_can_be_changed_and_reset() -> None:
     with Server("-m", "fake:", "--props") as server:
 
         def rendered() -> str:
@@ -281,7 +281,7 @@ def test_a_chat_template_can_be_changed_and_is_the_models_own_again() -> None:
         assert rendered() == own
 
 
-def test_changing_props_drops_nothing(server: Server, fake_server: Server) -> None:
+def test_unknown_properties_are_refused(server: Server, fake_server: Server) -> None:
     assert server.client.post("/props", json={}).json() == {"success": True}
     assert _error(server.client.post("/props", json={"temperature": 1}), 400)["param"] == "temperature"
     assert _error(server.client.post("/props", json=[]), 400)["code"] == "invalid_request"

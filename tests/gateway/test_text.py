@@ -1,4 +1,4 @@
-"""`/tokenize`, `/detokenize`, `/apply-template`, `/infill` and `/lora-adapters` over real HTTP."""
+"""`/tokenize`, `/detokenize`, `/apply-template`, `/infill` and `/lora-adapters` over HTTP."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def tiny_server(tiny_models: dict[str, Path]) -> Iterator[Server]:
         yield server
 
 
-# ── words and tokens ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── text and tokens ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_text_becomes_tokens(fake_server: Server) -> None:
+def test_tokenize(fake_server: Server) -> None:
     assert _ask(fake_server, "/tokenize", content="ab") == {"tokens": [97, 98]}
     assert _ask(fake_server, "/tokenize", content="ab", add_special=True) == {"tokens": [256, 97, 98]}
     assert _ask(fake_server, "/tokenize", content="<s>") == {"tokens": [256]}
@@ -58,8 +58,8 @@ def test_pieces_are_texts_or_bytes(fake_server: Server, demo_server: Server) -> 
 
 @examples(100)
 @given(st.text(st.characters(exclude_characters="▁", exclude_categories=["Cs"]), max_size=50))
-def test_there_and_back_again(tiny_server: Server, text: str) -> None:
-    """With a vocabulary that has a token for every byte, and writes a blank as that one letter."""
+def test_tokenize_and_detokenize_round_trip(tiny_server: Server, text: str) -> None:
+    """With a vocabulary that has byte tokens and encodes a space as ▁."""
     tokens = _ask(tiny_server, "/tokenize", content=text, parse_special=False, model="llama")["tokens"]
     assert _ask(tiny_server, "/detokenize", tokens=tokens, model="llama") == {"content": text}
 
@@ -69,7 +69,7 @@ def test_special_tokens_are_named(fake_server: Server) -> None:
     assert _ask(fake_server, "/detokenize", tokens=[195]) == {"content": "�"}
 
 
-def test_a_template_is_applied_as_a_chat_would_have_it(demo_server: Server) -> None:
+def test_apply_template_renders_the_chat_prompt(demo_server: Server) -> None:
     body = chat_body("Say hello.")
     prompt = _ask(demo_server, "/apply-template", **body)["prompt"]
     assert prompt.endswith("<|im_start|>user\nSay hello.<|im_end|>\n<|im_start|>assistant\n")
@@ -103,18 +103,18 @@ def test_a_template_is_applied_as_a_chat_would_have_it(demo_server: Server) -> N
         ("/infill", {"input_prefix": "a", "input_suffix": "b", "input_extra": [{}]}, "input_extra[0].text"),
     ],
 )
-def test_mistakes_are_named(fake_server: Server, path: str, body: dict[str, Any], param: str) -> None:
+def test_errors_name_the_field(fake_server: Server, path: str, body: dict[str, Any], param: str) -> None:
     assert _refused(fake_server, path, **body)["param"] == param
 
 
-def test_a_model_is_loaded_to_be_asked(tiny_server: Server) -> None:
+def test_tokenize_loads_the_model(tiny_server: Server) -> None:
     assert _ask(tiny_server, "/tokenize", content="the", model="recurrent")["tokens"]
     response = tiny_server.client.post("/tokenize", json={"content": "the"})
     assert (response.status_code, response.json()["error"]["param"]) == (400, "model")
     assert tiny_server.client.post("/tokenize", json={"content": "x", "model": "none"}).status_code == 404
 
 
-def test_questions_do_not_wait_for_an_answer_in_the_making() -> None:
+def test_tokenize_does_not_wait_for_a_generation() -> None:
     with Server("-m", "fake:delay=0.05", "-np", "1") as server:
         body = chat_body("say: " + "x" * 4000, stream=True)
         with server.client.stream("POST", "/v1/chat/completions", json=body) as response:
@@ -124,10 +124,10 @@ def test_questions_do_not_wait_for_an_answer_in_the_making() -> None:
                 assert asked.json() == {"tokens": [97, 98]}
 
 
-# ── gaps ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── infill ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_gap_is_filled_from_both_sides(tiny_server: Server) -> None:
+def test_infill_uses_prefix_and_suffix(tiny_server: Server) -> None:
     body = {"input_prefix": "the ", "input_suffix": " gate", "prompt": "horse", "n_predict": 4, "model": "infill"}
     answer = _ask(tiny_server, "/infill", temperature=0, **body)
     assert answer["prompt"] == "<s><fim_prefix>the horse<fim_suffix> gate<fim_middle>"
@@ -140,7 +140,7 @@ def test_a_gap_is_filled_from_both_sides(tiny_server: Server) -> None:
     assert tiny_server.client.post("/infill", json={**body, "stream": True}).text.count("data: ") == 5
 
 
-def test_other_files_come_before_the_gap(tiny_server: Server) -> None:
+def test_infill_puts_extra_files_first(tiny_server: Server) -> None:
     extra = [{"filename": "a.py", "text": "one"}, {"text": "two"}]
     body = {"input_prefix": "the", "input_suffix": "gate", "input_extra": extra, "n_predict": 1}
     plain = _ask(tiny_server, "/infill", model="infill", **body)["prompt"]
@@ -153,7 +153,7 @@ def test_other_files_come_before_the_gap(tiny_server: Server) -> None:
     )
 
 
-def test_a_gap_that_cannot_be_filled_is_refused(tiny_server: Server) -> None:
+def test_infill_without_support_is_refused(tiny_server: Server) -> None:
     body = {"input_prefix": "the", "input_suffix": "gate"}
     error = _refused(tiny_server, "/infill", model="llama", **body)
     assert error["param"] == "input_suffix"
@@ -165,7 +165,7 @@ def test_a_gap_that_cannot_be_filled_is_refused(tiny_server: Server) -> None:
 # ── adapters ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_there_are_no_adapters(fake_server: Server) -> None:
+def test_model_without_adapters(fake_server: Server) -> None:
     assert fake_server.client.get("/lora-adapters").json() == []
     assert fake_server.client.post("/lora-adapters", json=[]).json() == {"success": True}
     refused = fake_server.client.post("/lora-adapters", json=[{"id": 0, "scale": 0.5}])

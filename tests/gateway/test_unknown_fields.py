@@ -61,10 +61,10 @@ def test_an_ignored_field_changes_nothing(fake_server: Server) -> None:
     assert plain["choices"] == other["choices"]
 
 
-def test_a_mistake_counts_more_than_an_unknown_field(fake_server: Server) -> None:
+def test_invalid_fields_are_reported_before_unknown_ones(fake_server: Server) -> None:
     response = _post(fake_server, CHAT, aaa=1, temperature="hot")
     assert (response.status_code, response.json()["error"]["param"]) == (400, "temperature")
-    response = _post(fake_server, CHAT, aaa=1, top_logprobs=3)  # which shows only once all fields are read
+    response = _post(fake_server, CHAT, aaa=1, top_logprobs=3)  # detected after all fields are read
     assert (response.status_code, "logprobs: true" in response.json()["error"]["message"]) == (400, True)
 
 
@@ -92,20 +92,22 @@ def test_any_name_fits_the_header(fake_server: Server, unknown: dict[str, int]) 
         ("/completion", "options", {"num_ctx": 5}),
     ],
 )
-def test_what_would_change_the_answer_is_refused(fake_server: Server, path: str, field: str, value: Any) -> None:
+def test_unsupported_fields_are_refused(fake_server: Server, path: str, field: str, value: Any) -> None:
     response = _post(fake_server, path, **{field: value})
     assert response.status_code == 400, response.text
     error = response.json()["error"]
     assert (error["param"], error["code"]) == (field, "unsupported_parameter")
 
 
-def test_null_asks_for_nothing(fake_server: Server) -> None:
+def test_null_is_accepted(fake_server: Server) -> None:
     response = _post(fake_server, CHAT, prompt=None, n_predict=None, guided_json=None, lora=None)
     assert response.status_code == 200, response.text
 
 
 @pytest.mark.parametrize(("path", "names"), [(CHAT, LABELS), (CHAT, NO_EFFECT), ("/completion", NO_EFFECT)])
-def test_fields_without_effect_are_taken_and_documented(fake_server: Server, path: str, names: frozenset[str]) -> None:
+def test_fields_without_effect_are_accepted_and_documented(
+    fake_server: Server, path: str, names: frozenset[str]
+) -> None:
     response = _post(fake_server, path, **dict.fromkeys(names, 1))
     assert response.status_code == 200, response.text
     assert HEADER not in response.headers, "they are known"
