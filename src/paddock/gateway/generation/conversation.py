@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, model_validator
@@ -29,6 +29,7 @@ def _encodable(value: Any) -> Any:
 
 JSONObject = Annotated[dict[str, Any], AfterValidator(_encodable)]
 FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.:/-]{1,128}$")]
+Choice = Literal["none", "auto", "required", "function"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -74,14 +75,11 @@ def call_arguments(text: str) -> dict[str, Any]:
     return found
 
 
-class _HasText(Protocol):
-    @property
-    def text(self) -> str: ...
-
-
-def joined(content: str | Sequence[_HasText] | None) -> str:
-    """The text of a message: one text, or one part per line."""
-    return (content or "") if isinstance(content, str | None) else "\n".join(part.text for part in content)
+def joined(content: str | Sequence[Any] | None) -> str:
+    """The text of a message: a text, or the texts of its parts, one per line."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(part.text for part in content)
 
 
 def tool_result(call_id: str, text: str) -> dict[str, Any]:
@@ -111,7 +109,7 @@ class ToolUse:
     """The tools of a request, and which of them may or must be called."""
 
     tools: Sequence[Tool] = ()
-    choice: Literal["none", "auto", "required", "function"] = "auto"
+    choice: Choice = "auto"
     function: str = ""
     """The function that must be called, if `choice` is `function`."""
     parallel: bool = True

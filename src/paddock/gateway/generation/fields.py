@@ -33,13 +33,11 @@ LARGEST = 2**31 - 1
 """The largest integer. The wire cannot carry larger ones."""
 
 
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
-
 _Stops = list[Annotated[str, StringConstraints(min_length=1, max_length=sizes.LONGEST_STOP)]]
 StopStrings = Annotated[
-    _Stops, BeforeValidator(_as_list, json_schema_input_type=str | _Stops), Field(max_length=sizes.MOST_STOPS)
+    _Stops,
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value, json_schema_input_type=str | _Stops),
+    Field(max_length=sizes.MOST_STOPS),
 ]
 
 

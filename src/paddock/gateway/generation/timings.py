@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from paddock.types import PromptProgress, Timings, Usage
+from paddock.wire import Delta
 
 
 class NativeTimings(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -61,6 +62,11 @@ def native_progress(progress: PromptProgress) -> NativeProgress:
 def timings_of(timings: Timings | None, usage: Usage) -> NativeTimings:
     """The timings of one answer."""
     return timings_of_all([(timings, usage)])
+
+
+def timings_so_far(delta: Delta, wanted: bool | None) -> NativeTimings | msgspec.UnsetType:
+    """For requests with `timings_per_token`."""
+    return timings_of(delta.timings, delta.usage) if wanted and delta.usage is not None else msgspec.UNSET
 
 
 def timings_of_all(answers: Sequence[tuple[Timings | None, Usage]]) -> NativeTimings:

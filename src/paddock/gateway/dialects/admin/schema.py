@@ -31,13 +31,10 @@ class DrainRequest(NamedReplica):
 class Done(msgspec.Struct, kw_only=True):
     status: Literal["ok"] = "ok"
     models: list[str]
-    """The models that were affected."""
+    """The models that were affected; after a reload, all models."""
 
 
-class ReloadDone(msgspec.Struct, kw_only=True):
-    status: Literal["ok"] = "ok"
-    models: list[str]
-    """All models."""
+class ReloadDone(Done, kw_only=True):
     changed: list[str]
     """Models that are new, removed or have other options."""
     restart_needed: list[str]

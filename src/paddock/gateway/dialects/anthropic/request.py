@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, Tag, model_validator
 
 from paddock.errors import InvalidRequest
 from paddock.gateway.generation.conversation import (
+    Choice,
     ConversationFields,
     FunctionName,
     JSONObject,
@@ -132,6 +134,9 @@ class ToolDefinition(_Block):
         return Tool(self.name, self.input_schema, self.description or "", strict=bool(self.strict))
 
 
+_CHOICES: Final[Mapping[str, Choice]] = {"auto": "auto", "none": "none", "any": "required", "tool": "function"}
+
+
 class ToolChoice(Fields):
     type: Literal["auto", "any", "tool", "none"]
     name: str | None = None
@@ -201,14 +206,7 @@ class PromptFields(ConversationFields):
     def tool_use(self) -> ToolUse:
         tools = [tool.tool() for tool in self.tools or ()]
         choice = self.tool_choice or ToolChoice(type="auto")
-        parallel = not choice.disable_parallel_tool_use
-        match choice.type:
-            case "tool":
-                return ToolUse(tools, "function", choice.name or "", parallel)
-            case "any":
-                return ToolUse(tools, "required", parallel=parallel)
-            case "auto" | "none":
-                return ToolUse(tools, choice.type, parallel=parallel)
+        return ToolUse(tools, _CHOICES[choice.type], choice.name or "", not choice.disable_parallel_tool_use)
 
     def constraints(self) -> list[Constraint]:
         found = super().constraints()

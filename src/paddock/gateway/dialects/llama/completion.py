@@ -15,7 +15,7 @@ from paddock.gateway.dialects.llama import schema
 from paddock.gateway.dialects.llama.settings import generation_settings
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import FinishedAnswer, collect_all, merged
-from paddock.gateway.generation.timings import native_progress, timings_of
+from paddock.gateway.generation.timings import native_progress, timings_of, timings_so_far
 from paddock.gateway.http.framing import SSE
 from paddock.types import GenerateRequest, InfillPrompt, Prompt, TextLogprobs
 from paddock.wire import Delta
@@ -87,21 +87,17 @@ class NativeAnswer:
                     yield _event(self._final(place, delta.index, final, has_new_line=at in with_new_line))
 
     def _part(self, place: int, delta: Delta, predicted: int) -> schema.NativeCompletionPart:
-        part = schema.NativeCompletionPart(
+        return schema.NativeCompletionPart(
             index=place * self._n + delta.index,
             content=delta.text,
             tokens=delta.tokens or [],
             id_slot=delta.slot,
             tokens_predicted=predicted,
             tokens_evaluated=self._generations[place].prompt_tokens,
+            timings=timings_so_far(delta, self._body.timings_per_token),
+            prompt_progress=native_progress(delta.progress) if delta.progress is not None else msgspec.UNSET,
+            completion_probabilities=self._probabilities(delta.logprobs),
         )
-        if self._body.timings_per_token and delta.usage is not None:
-            part.timings = timings_of(delta.timings, delta.usage)
-        if delta.progress is not None:
-            part.prompt_progress = native_progress(delta.progress)
-        if delta.logprobs:
-            part.completion_probabilities = self._probabilities(delta.logprobs)
-        return part
 
     def _final(self, place: int, index: int, answer: FinishedAnswer, *, has_new_line: bool = False) -> Any:
         """`has_new_line`: whether the text that was streamed has one."""
@@ -124,9 +120,8 @@ class NativeAnswer:
             tokens_cached=usage.cached_tokens,
             timings=timings_of(last.timings, usage),
             job_id=self._body.job_id or msgspec.UNSET,
+            completion_probabilities=msgspec.UNSET if streamed else self._probabilities(answer.logprobs),
         )
-        if answer.logprobs and not streamed:
-            final.completion_probabilities = self._probabilities(answer.logprobs)
         return _chosen(final, self._body.response_fields) if self._body.response_fields else final
 
     def _settings(self, generation: Generation) -> dict[str, Any]:
@@ -143,9 +138,9 @@ class NativeAnswer:
             "model": self._model,
         }
 
-    def _probabilities(self, items: list[TextLogprobs]) -> list[schema.TokenProbabilities]:
+    def _probabilities(self, items: list[TextLogprobs] | None) -> list[schema.TokenProbabilities] | msgspec.UnsetType:
         after = bool(self._body.post_sampling_probs)
-        return [_token_probabilities(item, after=after) for item in items]
+        return [_token_probabilities(item, after=after) for item in items or ()] or msgspec.UNSET
 
 
 def _event(content: Any) -> bytes:
@@ -154,12 +149,8 @@ def _event(content: Any) -> bytes:
 
 def _token_probabilities(item: TextLogprobs, *, after: bool) -> schema.TokenProbabilities:
     top = [schema.Probability(**_probability(id, piece, logprob, after=after)) for id, piece, logprob in item.top]
-    token = schema.TokenProbabilities(**_probability(item.token, item.piece, item.logprob, after=after))
-    if after:
-        token.top_probs = top
-    else:
-        token.top_logprobs = top
-    return token
+    known = _probability(item.token, item.piece, item.logprob, after=after)
+    return schema.TokenProbabilities(**known | {"top_probs" if after else "top_logprobs": top})
 
 
 def _probability(id: int, piece: bytes, logprob: float, *, after: bool) -> dict[str, Any]:

@@ -7,13 +7,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator
 
 from paddock.errors import InvalidRequest, NotSupported, Unavailable
 from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.dialects.llama.settings import generation_settings
 from paddock.gateway.generation.timings import NativeTimings, native_timings
 from paddock.gateway.http.bodies import read_body
+from paddock.gateway.http.fields import Fields
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON, struct_from
 from paddock.types import ModelKind, SlotAction, SlotState
@@ -34,9 +35,7 @@ def _plain_name(name: str) -> str:
     return name
 
 
-class SlotActionBody(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
+class SlotActionBody(Fields):
     filename: Annotated[str, AfterValidator(_plain_name)] | None = None
     """In the folder of `--slot-save-path`; needed to save and to restore."""
     model: str | None = None

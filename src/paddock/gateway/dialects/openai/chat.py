@@ -14,7 +14,7 @@ from paddock.gateway.dialects.openai import schema
 from paddock.gateway.dialects.openai.requests import ChatCompletionRequest
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import Call, FinishedAnswer, collect
-from paddock.gateway.generation.timings import NativeTimings, native_progress, timings_of, timings_of_all
+from paddock.gateway.generation.timings import native_progress, timings_of_all, timings_so_far
 from paddock.gateway.http.framing import SSE
 from paddock.types import CallDelta, FinishReason, GenerateRequest, TextLogprobs, Timings, Usage
 
@@ -35,7 +35,7 @@ class ChatAnswer:
         self._n = body.n or 1
         self._around_text = cache(self._render_around_text)
         self._include_usage = body.include_usage
-        self._timings_per_token = bool(body.timings_per_token)
+        self._timings_per_token = body.timings_per_token
 
     async def whole(self) -> schema.ChatCompletion:
         answers = await collect(self._generation, self._n)
@@ -61,9 +61,7 @@ class ChatAnswer:
                     progress = native_progress(delta.progress)
                     event += self._event(delta.index, schema.ChoiceDelta(), prompt_progress=progress)
                 if delta.logprobs or (delta.text and self._timings_per_token):
-                    timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
-                    if self._timings_per_token and delta.usage is not None:
-                        timings = timings_of(delta.timings, delta.usage)
+                    timings = timings_so_far(delta, self._timings_per_token)
                     event += self._event(
                         delta.index, schema.ChoiceDelta(content=delta.text), logprobs=delta.logprobs, timings=timings
                     )

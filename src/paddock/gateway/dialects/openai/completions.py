@@ -15,7 +15,7 @@ from paddock.gateway.dialects.openai.chat import DONE
 from paddock.gateway.dialects.openai.requests import CompletionRequest
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import FinishedAnswer, collect_all, merged
-from paddock.gateway.generation.timings import NativeTimings, native_progress, timings_of, timings_of_all
+from paddock.gateway.generation.timings import NativeTimings, native_progress, timings_of_all, timings_so_far
 from paddock.gateway.http.framing import SSE
 from paddock.types import GenerateRequest, InfillPrompt, Prompt, TextLogprobs, TextPrompt, Timings, Usage
 from paddock.wire import Delta
@@ -95,9 +95,7 @@ class CompletionAnswer:
         """In the last part of a stream, and in every part if requested."""
         if len(ended) == len(self._generations) * self._n and not self._body.include_usage:
             return timings_of_all(ended)
-        if self._body.timings_per_token and delta.usage is not None:
-            return timings_of(delta.timings, delta.usage)
-        return msgspec.UNSET
+        return timings_so_far(delta, self._body.timings_per_token)
 
     def _begin(self, place: int, logprobs: list[TextLogprobs]) -> _Text:
         text = _Text(with_logprobs=self._body.logprobs is not None)
@@ -184,8 +182,8 @@ def _best(answers: list[FinishedAnswer], count: int) -> list[FinishedAnswer]:
     """The answers with the highest mean log probability, the best first."""
     if count == len(answers):
         return answers
-    return sorted(answers, key=_mean_logprob, reverse=True)[:count]
 
+    def mean_logprob(answer: FinishedAnswer) -> float:
+        return sum(item.logprob for item in answer.logprobs) / max(1, len(answer.logprobs))
 
-def _mean_logprob(answer: FinishedAnswer) -> float:
-    return sum(item.logprob for item in answer.logprobs) / max(1, len(answer.logprobs))
+    return sorted(answers, key=mean_logprob, reverse=True)[:count]

@@ -214,7 +214,7 @@ class ChatCompletionRequest(OpenAIFields, ConversationFields):
         return "none" if self.add_generation_prompt is False else "reply"
 
     @model_validator(mode="after")
-    def _check_ending(self) -> ChatCompletionRequest:
+    def _check_consistency(self) -> ChatCompletionRequest:
         last = self.messages[-1]
         if self.continue_final_message and (last.role != "assistant" or last.tool_calls):
             raise InvalidRequest(
@@ -231,10 +231,6 @@ class ChatCompletionRequest(OpenAIFields, ConversationFields):
                 f"chat_template_kwargs must not contain {min(reserved)}: send it as a field",
                 param="chat_template_kwargs",
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_consistency(self) -> ChatCompletionRequest:
         for name in ("max_tokens", "max_completion_tokens"):
             if getattr(self, name) == 0:
                 raise ValueError(f"{name} must be at least 1")
