@@ -75,11 +75,9 @@ def call_arguments(text: str) -> dict[str, Any]:
     return found
 
 
-def joined(content: str | Sequence[Any] | None) -> str:
+def joined(content: str | list[Any] | None) -> str:
     """The text of a message: a text, or the texts of its parts, one per line."""
-    if content is None or isinstance(content, str):
-        return content or ""
-    return "\n".join(part.text for part in content)
+    return "\n".join(part.text for part in content) if isinstance(content, list) else content or ""
 
 
 def tool_result(call_id: str, text: str) -> dict[str, Any]:

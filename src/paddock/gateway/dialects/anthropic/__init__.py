@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from paddock.gateway.dialects.anthropic.answer import PING, MessageAnswer, parse
-from paddock.gateway.dialects.anthropic.errors import anthropic_error_body
 from paddock.gateway.dialects.anthropic.request import CountTokensRequest, MessagesRequest
-from paddock.gateway.dialects.anthropic.schema import Event, Failure, Message, TokenCount
+from paddock.gateway.dialects.anthropic.schema import Event, Failure, Message, TokenCount, anthropic_error_body
 from paddock.gateway.dialects.dialect import Dialect
 from paddock.gateway.generation.endpoint import Call, Endpoint, Route
 from paddock.gateway.generation.text_questions import count_tokens

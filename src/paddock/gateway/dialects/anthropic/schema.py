@@ -1,13 +1,15 @@
-"""The answers: a message of blocks, and the events of a stream."""
+"""The answers: a message of blocks, the events of a stream, and errors."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
+from paddock.errors import PaddockError
 from paddock.gateway.generation.timings import NativeTimings
 from paddock.gateway.http.openapi import Error
+from paddock.gateway.http.responses import error_body
 
 
 class Text(msgspec.Struct, kw_only=True, tag_field="type", tag="text"):
@@ -60,6 +62,22 @@ class Message(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
 
 class Failure(Error, tag_field="type", tag="error"):
     """An error, with Anthropic's types."""
+
+
+_ERROR_TYPES: Final = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+
+def anthropic_error_body(error: PaddockError) -> dict[str, Any]:
+    body = error_body(error)
+    kind = _ERROR_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
+    return {"type": "error"} | body | {"error": body["error"] | {"type": kind}}
 
 
 class TokenCount(msgspec.Struct):
