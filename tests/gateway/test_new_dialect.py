@@ -25,7 +25,7 @@ from paddock.fleet import Fleet, Generation, Rules, open_catalogue
 from paddock.gateway import app as application
 from paddock.gateway.dialects import DIALECTS
 from paddock.gateway.dialects.dialect import Dialect, Services
-from paddock.gateway.generation.endpoint import Endpoint
+from paddock.gateway.generation.endpoint import Call, Endpoint, Route
 from paddock.gateway.generation.fields import GenerationFields, RequestContext
 from paddock.gateway.generation.generations import whole
 from paddock.gateway.http.fields import Unsupported
@@ -52,6 +52,11 @@ class ToyLine(msgspec.Struct):
     done: bool
 
 
+class ToyCount(msgspec.Struct):
+    model: str
+    words: int
+
+
 class ToyFailure(msgspec.Struct):
     error: str
 
@@ -72,6 +77,11 @@ class ToyAnswer:
 def _parse(body: ToyRequest, context: RequestContext) -> list[GenerateRequest]:
     prompt = ChatPrompt([{"role": "user", "content": body.say}])
     return [body.request(context, prompt, max_tokens=body.limit)]
+
+
+async def count_words(call: Call[ToyRequest]) -> ToyCount:
+    """Count the words of a text."""
+    return ToyCount(call.model.name, len(call.body.say.split()))
 
 
 def _routers(services: Services) -> list[APIRouter]:
@@ -99,6 +109,7 @@ TOY = Dialect(
             events=(ToyLine,),
         )
     ],
+    routes=[Route(["/api/toy/words"], ToyRequest, ToyCount, count_words)],
     routers=_routers,
     permissions={"key": ["GET /api/toys"]},
     framing=NDJSON,
@@ -196,6 +207,14 @@ def test_trace_kind(toy: Toy) -> None:
     toy.post(say="say: x", stream=False)
     names = {span.name for span in toy.spans.get_finished_spans()}
     assert {"chat fake", "POST /api/toy"} <= names
+
+
+def test_a_route_that_does_not_generate(toy: Toy) -> None:
+    assert toy.post("/api/toy/words", say="one two").json() == {"model": "fake", "words": 2}
+    refused = toy.post("/api/toy/words", say=2)
+    assert (refused.status_code, refused.json().keys()) == (400, {"error"})
+    operation = toy.get("/openapi.json").json()["paths"]["/api/toy/words"]["post"]
+    assert operation["description"] == "Count the words of a text."
 
 
 def test_other_routes(toy: Toy) -> None:

@@ -32,7 +32,7 @@ FunctionName = Annotated[str, StringConstraints(pattern=r"^[a-zA-Z0-9_.:/-]{1,12
 Choice = Literal["none", "auto", "required", "function"]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
-NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+_NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 """The parameters of a function that declares none."""
 
 # Unions are discriminated, so that an error is about the branch that the client meant. Tags become part of pydantic's
@@ -83,6 +83,11 @@ def joined(content: str | list[Any] | None) -> str:
 def tool_result(call_id: str, text: str) -> dict[str, Any]:
     """The result of an earlier tool call, as chat templates expect it."""
     return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def function_tool(function: Any, *, strict: bool) -> Tool:
+    """Of an object with OpenAI's fields of a function."""
+    return Tool(function.name, function.parameters or _NO_PARAMETERS, function.description or "", strict=strict)
 
 
 def tool_call(id: str, name: str, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -276,7 +276,6 @@ class GenerationFields(SamplingFields, ModelFields):
         self, context: RequestContext, prompt: Prompt, *, max_tokens: int | None, n_probs: int = -1, **more: Any
     ) -> GenerateRequest:
         """The one place where fields become a `GenerateRequest`."""
-        constraints = self.constraints()
         return GenerateRequest(
             request_id=context.request_id,
             origin=context.origin,
@@ -285,7 +284,7 @@ class GenerationFields(SamplingFields, ModelFields):
             sampling=self.sampling(n_probs=n_probs),
             max_tokens=None if max_tokens == -1 else max_tokens,
             stop=tuple(self.stop_strings),
-            constraint=constraints[0] if constraints else None,
+            constraint=next(iter(self.constraints()), None),
             cache_prompt=self.cache_prompt is not False,
             id_slot=None if self.id_slot == -1 else self.id_slot,
             deterministic=bool(self.deterministic),

@@ -209,12 +209,10 @@ class PromptFields(ConversationFields):
         return ToolUse(tools, _CHOICES[choice.type], choice.name or "", not choice.disable_parallel_tool_use)
 
     def constraints(self) -> list[Constraint]:
-        found = super().constraints()
-        if self.output_config is not None and self.output_config.format is not None:
-            found.append(schema_constraint(self.output_config.format.schema_, "output_config.format"))
-        if self.output_format is not None:
-            found.append(schema_constraint(self.output_format.schema_, "output_format"))
-        return found
+        config = self.output_config.format if self.output_config is not None else None
+        formats = {"output_config.format": config, "output_format": self.output_format}
+        found = [schema_constraint(form.schema_, param) for param, form in formats.items() if form is not None]
+        return [*super().constraints(), *found]
 
     def prompt(self) -> ChatPrompt:
         messages = [message for turn in self.messages for message in turn.rendered()]
@@ -223,17 +221,14 @@ class PromptFields(ConversationFields):
         return self.tool_use.prompt(
             messages,
             ending="continue" if is_unfinished(messages[-1]) else "reply",
-            thinking=self._thinking(),
+            thinking={"enabled": True, "disabled": False}.get(self.thinking.type)
+            if self.thinking is not None
+            else None,
             thinking_budget=self.thinking.budget_tokens if self.thinking is not None else None,
             template_options=self.template_options(
                 self.output_config.effort if self.output_config is not None else None
             ),
         )
-
-    def _thinking(self) -> bool | None:
-        if self.thinking is None or self.thinking.type == "adaptive":
-            return None
-        return self.thinking.type == "enabled"
 
 
 class MessagesRequest(PromptFields):

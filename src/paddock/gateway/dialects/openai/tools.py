@@ -8,11 +8,11 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from paddock.gateway.generation.conversation import (
-    NO_PARAMETERS,
     FunctionName,
     JSONObject,
     ToolUse,
     call_arguments,
+    function_tool,
     tool_call,
 )
 from paddock.gateway.http.fields import Fields
@@ -55,13 +55,7 @@ class FunctionTool(Fields):
     function: Function
 
     def tool(self) -> Tool:
-        function = self.function
-        return Tool(
-            function.name,
-            function.parameters or NO_PARAMETERS,
-            function.description or "",
-            strict=bool(function.strict),
-        )
+        return function_tool(self.function, strict=bool(self.function.strict))
 
 
 class ChosenFunction(Fields):

@@ -9,7 +9,6 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from paddock.gateway.dialects.openai.requests import LABELS
 from paddock.gateway.dialects.openai.tools import openai_tool_use
 from paddock.gateway.generation.conversation import (
-    NO_PARAMETERS,
     TEXT_OR_LIST,
     ConversationFields,
     Effort,
@@ -21,6 +20,7 @@ from paddock.gateway.generation.conversation import (
     by_field,
     call_arguments,
     enables_thinking,
+    function_tool,
     joined,
     tool_call,
     tool_result,
@@ -174,9 +174,7 @@ class ResponseTool(Fields):
     strict: bool | None = None
 
     def tool(self) -> Tool:
-        return Tool(
-            self.name, self.parameters or NO_PARAMETERS, self.description or "", strict=self.strict is not False
-        )
+        return function_tool(self, strict=self.strict is not False)
 
 
 class ChosenTool(Fields):
