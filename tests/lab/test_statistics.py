@@ -65,7 +65,7 @@ def test_invalid_samples_are_refused() -> None:
         ratio_of_medians([1.0], [-1.0])
 
 
-def test_numbers_have_three_significant_digits() -> None:
+def test_numbers_have_at_least_three_significant_digits() -> None:
     assert [number(value) for value in (0, 0.01234, 1.0, 12.345, 123.45, 12345.6)] == [
         *("0", "0.0123", "1.00", "12.3", "123", "12346"),
     ]

@@ -68,7 +68,7 @@ def in_words(ratio: Estimate, times: str = "as long") -> str:
 
 
 def number(value: float) -> str:
-    """With three significant digits."""
+    """With at least three significant digits."""
     if value == 0 or not np.isfinite(value):
         return f"{value:g}"
     digits = max(0, 2 - int(np.floor(np.log10(abs(value)))))

@@ -1,4 +1,4 @@
-"""Synthetic text of a chosen length that no cache has seen before."""
+"""Synthetic text of a given length that is in no cache."""
 
 from __future__ import annotations
 
