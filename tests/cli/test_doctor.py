@@ -26,8 +26,8 @@ from paddock.cli.doctor.machine import (
     check_processor,
     check_sandbox,
     check_space,
+    examine_installation,
     gpu_here,
-    look_at_installation,
     processor_flags,
 )
 from paddock.cli.doctor.models import (
@@ -39,7 +39,7 @@ from paddock.cli.doctor.models import (
     check_files,
     check_memory,
     check_speed,
-    look_at_models,
+    examine_models,
 )
 from paddock.cli.doctor.server import (
     Holder,
@@ -53,7 +53,7 @@ from paddock.cli.doctor.server import (
     check_service,
     check_slots,
     check_tls,
-    look_at_port,
+    examine_port,
 )
 from paddock.config import ModelManagerSettings
 from paddock.fleet import open_catalogue
@@ -98,10 +98,10 @@ def test_the_port(error: OSError | None, holder: Holder | None, level: Level, sa
 def test_the_process_on_the_port_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
-        finding = look_at_port("127.0.0.1", port)
+        finding = examine_port("127.0.0.1", port)
         assert finding.level == "problem" and f"pid {os.getpid()}" in finding.text
-    assert look_at_port("127.0.0.1", 0).level == "ok"
-    assert "cannot be resolved" in look_at_port("no.such.host.invalid", 80).text
+    assert examine_port("127.0.0.1", 0).level == "ok"
+    assert "cannot be resolved" in examine_port("no.such.host.invalid", 80).text
 
 
 def test_a_running_paddock_is_recognised(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_running_paddock_is_recognised(tmp_path: Path) -> None:
         assert server.stdout is not None
         found = re.search(r"http://127\.0\.0\.1:(\d+)", server.stdout.readline())
         assert found is not None
-        finding = look_at_port("127.0.0.1", int(found[1]))
+        finding = examine_port("127.0.0.1", int(found[1]))
         server.terminate()
     assert finding.level == "ok" and f"pid {server.pid}" in finding.text
 
@@ -179,7 +179,7 @@ def test_each_model_is_checked_with_its_settings(tmp_path: Path, tiny_models: di
     room = Room(64 * GIB, 32 * GIB)
 
     def look(**settings: Any) -> tuple[Level, str]:
-        return _worst(look_at_models(ModelManagerSettings(models_directory=tmp_path, **settings), room))
+        return _worst(examine_models(ModelManagerSettings(models_directory=tmp_path, **settings), room))
 
     assert look()[0] == "ok"
     assert look(n_ctx=2048)[0] == "ok"
@@ -396,7 +396,7 @@ def test_a_missing_service_gives_no_finding() -> None:
 
 
 def test_the_installation() -> None:
-    assert all(finding.level in ("ok", "warning") for finding in look_at_installation())
+    assert all(finding.level in ("ok", "warning") for finding in examine_installation())
     assert check_name({"paddock-llm"}) is None
     other, missing = check_name({"paddock-llm", "paddock"}), check_name(set())
     assert other is not None and other.level == "warning" and "pip uninstall paddock," in other.cure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -64,6 +65,11 @@ def _plugin(name: str, distribution: str) -> click.Command:
         command: click.Command = entry.load()
         return command
     raise click.ClickException(f"`paddock {name}` needs the distribution {distribution}: pip install {distribution}")
+
+
+def config_file(given: Path | None) -> Path | None:
+    """The file of `--config`, or of the environment."""
+    return given or (Path(named).expanduser() if (named := os.environ.get("PADDOCK_CONFIG")) else None)
 
 
 def short_number(value: int, step: int, units: tuple[str, ...]) -> str:

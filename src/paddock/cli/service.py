@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from paddock.cli.common import config_option
+from paddock.cli.common import config_file, config_option
 from paddock.errors import StartupError
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _unit(config: Path | None, *, system: bool, account: str | None) -> Unit:
     from paddock.config import load_settings
     from paddock.fleet import open_catalogue
 
-    given = config or (Path(named).expanduser() if (named := os.environ.get("PADDOCK_CONFIG")) else None)
+    given = config_file(config)
     file = given.absolute() if given is not None else None
     folder = file.parent if file is not None else Path.home()
     with contextlib.chdir(folder):  # the working directory of the service

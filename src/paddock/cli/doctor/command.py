@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from paddock.cli.common import config_option, json_option
+from paddock.cli.common import config_file, config_option, json_option
 from paddock.cli.doctor.finding import Finding, Level
 
 _COLOURS: dict[Level, str] = {"ok": "green", "warning": "yellow", "problem": "red"}
@@ -27,9 +27,8 @@ def command(config: Path | None, service: str, as_json: bool) -> None:
 
     Each problem is printed with its solution. The exit status is 1 if there is a problem; warnings leave it at 0.
     """
-    file = config or (Path(named).expanduser() if (named := os.environ.get("PADDOCK_CONFIG")) else None)
     findings = []
-    for finding in _examine(file, service):
+    for finding in _examine(config_file(config), service):
         findings.append(finding)
         if not as_json:
             click.echo(_lines(finding))
@@ -42,14 +41,14 @@ def command(config: Path | None, service: str, as_json: bool) -> None:
 
 
 def _examine(file: Path | None, service: str) -> Iterator[Finding]:
-    from paddock.cli.doctor.machine import check_processor, look_at_installation, look_at_machine, processor_flags
-    from paddock.cli.doctor.models import check_speed, look_at_models, room_for_models
-    from paddock.cli.doctor.server import look_at_server, look_at_service
+    from paddock.cli.doctor.machine import check_processor, examine_installation, examine_machine, processor_flags
+    from paddock.cli.doctor.models import check_speed, examine_models, room_for_models
+    from paddock.cli.doctor.server import examine_server, examine_service
     from paddock.config import load_settings
     from paddock.errors import SettingsError
     from paddock.fleet.process.build import ask_build
 
-    yield from look_at_installation()
+    yield from examine_installation()
     build = ask_build()
     yield check_processor(build, processor_flags())
     try:
@@ -59,11 +58,11 @@ def _examine(file: Path | None, service: str) -> Iterator[Finding]:
     else:
         yield Finding("ok", "config", f"{file or 'the configuration'} is valid")
         manager = settings.model_manager
-        yield from look_at_machine(settings, build)
-        yield from look_at_models(manager, room_for_models(manager, build))
+        yield from examine_machine(settings, build)
+        yield from examine_models(manager, room_for_models(manager, build))
         yield from check_speed(manager, os.cpu_count() or 1)
-        yield from look_at_server(settings.server, file)
-    yield from look_at_service(service)
+        yield from examine_server(settings.server, file)
+    yield from examine_service(service)
 
 
 def _lines(finding: Finding) -> str:

@@ -86,7 +86,7 @@ def check_name(installed: set[str]) -> Finding | None:
     return None
 
 
-def look_at_installation() -> Iterator[Finding]:
+def examine_installation() -> Iterator[Finding]:
     finding = check_name({name for name in (DISTRIBUTION, _OTHER_DISTRIBUTION) if _version(name) is not None})
     if finding is not None:
         yield finding
@@ -224,7 +224,7 @@ def check_open_files(limit: int) -> Finding:
     return Finding("ok", "limits", f"{'any number of' if limit < 0 else limit} files can be open at once")
 
 
-def look_at_machine(settings: Settings, build: Build) -> Iterator[Finding]:
+def examine_machine(settings: Settings, build: Build) -> Iterator[Finding]:
     manager = settings.model_manager
     layers = [manager.n_gpu_layers, *(model.n_gpu_layers for model in manager.models.values())]
     wanted, devices_open = any(number != 0 for number in layers), os.access("/dev/nvidia-uvm", os.R_OK | os.W_OK)

@@ -178,7 +178,7 @@ def room_for_models(settings: ModelManagerSettings, build: Build) -> Room:
     return Room(memory.total, free, sum(gpu.free for gpu in build.gpus) if build.gpus else None, settings.memory_limit)
 
 
-def look_at_models(settings: ModelManagerSettings, room: Room) -> Iterator[Finding]:
+def examine_models(settings: ModelManagerSettings, room: Room) -> Iterator[Finding]:
     if settings.models_directory is not None and settings.model is None:
         found = check_directory(settings.models_directory)
         yield found

@@ -84,7 +84,7 @@ def _port_in_use(where: str, port: int, holder: Holder) -> Finding:
     return Finding("problem", "port", f"{where} is already in use by {process}", cure)
 
 
-def look_at_port(host: str, port: int) -> Finding:
+def examine_port(host: str, port: int) -> Finding:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -214,9 +214,9 @@ def check_slots(folder: Path | None) -> Iterator[Finding]:
         yield Finding("ok", "permissions", f"slots can be saved in {folder}")
 
 
-def look_at_server(settings: ServerSettings, file: Path | None) -> Iterator[Finding]:
+def examine_server(settings: ServerSettings, file: Path | None) -> Iterator[Finding]:
     has_keys = bool(settings.api_keys or settings.api_key_file or settings.keys)
-    yield look_at_port(settings.host, settings.port)
+    yield examine_port(settings.host, settings.port)
     yield check_exposure(settings.host, keys=has_keys, tls=settings.ssl_cert_file is not None)
     optional = (
         check_root(os.geteuid()),
@@ -274,7 +274,7 @@ def check_service(name: str, shown: Mapping[str, str], *, system: bool) -> Findi
     return Finding("ok", "service", f"{name} is running")
 
 
-def look_at_service(name: str) -> Iterator[Finding]:
+def examine_service(name: str) -> Iterator[Finding]:
     found = [check_service(name, _systemctl_show(name, system=system), system=system) for system in (False, True)]
     yield from filter(None, found)
     if not any(found):
