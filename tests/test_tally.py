@@ -11,7 +11,7 @@ _values = st.lists(st.tuples(st.floats(0, 20), st.integers(1, 5)))
 
 
 @given(_values)
-def test_a_histogram_counts_what_is_at_most_as_large_as_each_bound(values: list[tuple[float, int]]) -> None:
+def test_a_bucket_counts_values_up_to_its_bound(values: list[tuple[float, int]]) -> None:
     histogram = Histogram.of(MOMENTS)
     for value, times in values:
         histogram.observe(value, times)
@@ -22,7 +22,7 @@ def test_a_histogram_counts_what_is_at_most_as_large_as_each_bound(values: list[
 
 
 @given(_values, _values)
-def test_what_is_added_is_as_if_it_had_been_counted_together(
+def test_the_sum_of_tallies_is_the_tally_of_all_values(
     some: list[tuple[float, int]], more: list[tuple[float, int]]
 ) -> None:
     apart, beside, together = Tally(prompt_tokens=1), Tally(prompt_tokens=2), Tally(prompt_tokens=3)
@@ -35,7 +35,7 @@ def test_what_is_added_is_as_if_it_had_been_counted_together(
     assert apart.inter_token_seconds.sum == pytest.approx(together.inter_token_seconds.sum)
 
 
-def test_a_tally_is_the_same_at_the_other_end_of_the_wire() -> None:
+def test_a_tally_survives_the_wire() -> None:
     tally = Tally(generated_tokens=5)
     tally.queue_seconds.observe(0.3)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(tally), type=Tally) == tally

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Annotated, Final, get_type_hints
 
 import msgspec
 
@@ -49,35 +50,84 @@ _waits = partial(Histogram.of, WAITS)
 _sizes = partial(Histogram.of, SIZES)
 
 
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """Annotates a field of `Tally` or `Levels` that `/metrics` exports, once for each worker.
+
+    The gateway derives the metric from it (`gateway/ops/metrics/families.py`). A new metric is such a field, and a line
+    in `worker/counters.py` that counts.
+    """
+
+    name: str
+    section: str
+    """The section of `families.py` in which it is listed."""
+    help: str
+    label: tuple[str, str] | None = None
+    """An additional label and its value. The fields of one metric have different values."""
+
+
+def metrics_of(struct: type[msgspec.Struct]) -> dict[str, Metric]:
+    """Field → its metric, in order of declaration."""
+    hints = get_type_hints(struct, include_extras=True)
+    annotated = ((field, getattr(hints[field], "__metadata__", ())) for field in struct.__struct_fields__)
+    return {field: metric for field, metadata in annotated for metric in metadata if isinstance(metric, Metric)}
+
+
+_prefix_tokens = partial(
+    Metric, "paddock_prefix_tokens_total", "Prefixes", "Prompt tokens by source: `reused` or `computed`."
+)
+_prefix_lookups = partial(
+    Metric,
+    "paddock_prefix_lookups_total",
+    "Prefixes",
+    "Requests by whether a prefix of the prompt was cached: `hit` or `miss`.",
+)
+
+
 class Tally(msgspec.Struct, array_like=True):
     """The work of a worker in an interval. Tallies of several intervals or workers can be added."""
 
-    prompt_tokens: int = 0
-    """Computed prompt tokens, counted again after a preemption."""
     prompt_seconds: float = 0.0
     """Sum over requests: from the first prefill step to the first token."""
     generated_tokens: int = 0
-    cached_tokens: int = 0
-    """Prompt tokens from the cache."""
-    cache_hits: int = 0
-    """Requests whose prompt had a cached prefix."""
-    cache_misses: int = 0
-    evictions: int = 0
-    preemptions: int = 0
-    cpu_seconds: float = 0.0
-    """CPU time of the whole process."""
-    queue_seconds: Histogram = msgspec.field(default_factory=_waits)
-    """From the acceptance of a request to its first step."""
-    inter_token_seconds: Histogram = msgspec.field(default_factory=_moments)
-    step_seconds: Histogram = msgspec.field(default_factory=_moments)
-    step_sequences: Histogram = msgspec.field(default_factory=_sizes)
-    """Requests, or inputs, per step."""
-    step_tokens: Histogram = msgspec.field(default_factory=_sizes)
     drafts: int = 0
     """Drafts of the draft model."""
     drafted_tokens: int = 0
     accepted_tokens: int = 0
     """Draft tokens that the model accepted."""
+    queue_seconds: Annotated[
+        Histogram, Metric("paddock_queue_seconds", "Steps", "Time from the acceptance of a request to its first step.")
+    ] = msgspec.field(default_factory=_waits)
+    inter_token_seconds: Annotated[
+        Histogram, Metric("paddock_inter_token_seconds", "Steps", "Time between two tokens of an answer.")
+    ] = msgspec.field(default_factory=_moments)
+    step_seconds: Annotated[
+        Histogram,
+        Metric("paddock_step_duration_seconds", "Steps", "Time of a step, including the wait for the CPU lock."),
+    ] = msgspec.field(default_factory=_moments)
+    step_sequences: Annotated[Histogram, Metric("paddock_step_sequences", "Steps", "Requests that shared a step.")] = (
+        msgspec.field(default_factory=_sizes)
+    )
+    """Requests, or inputs of embedding requests."""
+    step_tokens: Annotated[
+        Histogram, Metric("paddock_step_tokens", "Steps", "Tokens in a step, of prompts and answers.")
+    ] = msgspec.field(default_factory=_sizes)
+    preemptions: Annotated[
+        int, Metric("paddock_preemptions_total", "Steps", "Requests that were preempted because the cache was full.")
+    ] = 0
+    cached_tokens: Annotated[int, _prefix_tokens(label=("source", "reused"))] = 0
+    """Prompt tokens from the cache."""
+    prompt_tokens: Annotated[int, _prefix_tokens(label=("source", "computed"))] = 0
+    """Computed prompt tokens, counted again after a preemption."""
+    cache_hits: Annotated[int, _prefix_lookups(label=("result", "hit"))] = 0
+    cache_misses: Annotated[int, _prefix_lookups(label=("result", "miss"))] = 0
+    evictions: Annotated[
+        int, Metric("paddock_prefix_evictions_total", "Prefixes", "Prefixes evicted from host memory.")
+    ] = 0
+    cpu_seconds: Annotated[float, Metric("paddock_worker_cpu_seconds_total", "Models", "CPU time of the workers.")] = (
+        0.0
+    )
+    """CPU time of the whole process."""
 
     def add(self, other: Tally) -> None:
         for name in self.__struct_fields__:
@@ -91,12 +141,15 @@ class Tally(msgspec.Struct, array_like=True):
 class Levels(msgspec.Struct, frozen=True, array_like=True):
     """Gauges of a worker after its last step."""
 
-    running: int = 0
-    queued: int = 0
-    cells: int = 0
-    cells_used: int = 0
-    stored_tokens: int = 0
-    """Cached tokens in host memory."""
-    stored_bytes: int = 0
+    running: Annotated[int, Metric("paddock_running_requests", "Steps", "Requests in a slot, after the last step.")] = 0
+    queued: Annotated[
+        int, Metric("paddock_queued_requests", "Steps", "Requests without a slot, after the last step.")
+    ] = 0
+    stored_bytes: Annotated[int, Metric("paddock_prefix_memory_bytes", "Prefixes", "Host memory used by prefixes.")] = 0
+    stored_tokens: Annotated[
+        int, Metric("paddock_prefix_memory_tokens", "Prefixes", "Tokens of the prefixes in host memory.")
+    ] = 0
+    cells: Annotated[int, Metric("paddock_cache_cells", "Prefixes", "Cells of the cache.")] = 0
+    cells_used: Annotated[int, Metric("paddock_cache_cells_used", "Prefixes", "Cells in use.")] = 0
     longest: int = 0
     """The most tokens of any sequence so far."""

@@ -26,7 +26,7 @@ from paddock.types import (
     Usage,
 )
 
-PROTOCOL_VERSION = 10
+PROTOCOL_VERSION = 11
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):

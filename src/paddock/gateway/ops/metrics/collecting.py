@@ -12,11 +12,11 @@ from typing import Final
 from paddock import __version__
 from paddock.fleet import Fleet, ModelRecord, ModelStatus, ReplicaStatus, llamacpp_levels, llamacpp_totals
 from paddock.gateway.http.request_counts import HTTPCounts
-from paddock.gateway.ops.metrics.families import FAMILIES, Family
+from paddock.gateway.ops.metrics.families import FAMILIES, Family, Kind
 from paddock.gateway.ops.metrics.nvml import Gpu
 from paddock.gateway.ops.metrics.processes import Processes
 from paddock.logs import dropped_lines
-from paddock.tally import Histogram
+from paddock.tally import Histogram, Levels, Tally, metrics_of
 
 _POOL, _REPLICA = "default", "0"
 _HEALTHS = ("ready", "unready", "down")
@@ -25,6 +25,8 @@ _STATES = ("unloaded", "loading", "loaded", "unloading")
 _CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "exit", "hang", "protocol")
 _LOAD_FAILURES = ("illegal_instruction", "model_load_failed", "out_of_memory")
 ANONYMOUS: Final = "anonymous"
+_LEVELS: Final = metrics_of(Levels)
+_TALLY: Final = dict(sorted(metrics_of(Tally).items(), key=lambda item: item[1].label is not None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +42,19 @@ class Points(list[Point]):
         assert len(labels) == len(family.labels), f"{name} has the labels {family.labels}"
         self.append(Point(family, labels, value.copy() if isinstance(value, Histogram) else value))
 
+    def put_tally(self, tally: Tally, kind: Kind, worker: tuple[str, ...]) -> None:
+        """Put all fields of this kind that declare a metric."""
+        for field, metric in _TALLY.items():
+            if FAMILIES[metric.name].kind == kind:
+                self.put(metric.name, getattr(tally, field), *worker, *(metric.label or ())[1:])
+
 
 def collect(fleet: Fleet, http: HTTPCounts, processes: Processes, gpus: Sequence[Gpu] = ()) -> Points:
     points = Points()
     engine = ("llama.cpp", _engine_version())
     statuses = {status.model.name: status for status in fleet.worker_statuses()}
     pools = {status.model.name: status for status in fleet.status() if status.replicas}
-    workers = _workers(pools.values())
+    workers = _replica_labels(pools.values())
     # A model that was removed keeps its counters.
     for name in dict.fromkeys([*statuses, *fleet.records]):
         status, found = statuses.get(name), fleet.records.find(name)
@@ -63,12 +71,12 @@ def collect(fleet: Fleet, http: HTTPCounts, processes: Processes, gpus: Sequence
                     known = (info.llama_cpp_commit, str(info.sampler_profile))
                     points.put("paddock_engine_info", 1, *engine, *worker, *known)
             if name not in workers:
-                _add_requests(points, record, _whole(name, pools), engine)
+                _add_requests(points, record, _model_labels(name, pools), engine)
     for status in pools.values():
         for replica in status.replicas:
             _add_replica(points, replica, (status.model.name, status.model.name, replica.name))
     for (route, name), count in http.for_models.items():
-        points.put("llama_requests_total", count, route, *engine, *_whole(name, pools))
+        points.put("llama_requests_total", count, route, *engine, *_model_labels(name, pools))
     for name, count in http.jobs.items():
         points.put("paddock_jobs_total", count, name)
     _add_processes(points, processes, statuses.values(), workers)
@@ -80,8 +88,8 @@ def collect(fleet: Fleet, http: HTTPCounts, processes: Processes, gpus: Sequence
     return points
 
 
-def _workers(pools: Iterable[ModelStatus]) -> dict[str, tuple[str, ...]]:
-    """What those are called that are replicas of something, by the name under which each was loaded."""
+def _replica_labels(pools: Iterable[ModelStatus]) -> dict[str, tuple[str, ...]]:
+    """The labels of workers that are replicas, by the name under which each is loaded."""
     return {
         member.name: (status.model.name, status.model.name, replica)
         for status in pools
@@ -89,29 +97,24 @@ def _workers(pools: Iterable[ModelStatus]) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _whole(name: str, pools: Container[str]) -> tuple[str, ...]:
-    """The labels of what is about a model as such, whoever serves it."""
+def _model_labels(name: str, pools: Container[str]) -> tuple[str, ...]:
+    """The labels of metrics of a whole model, for all its replicas."""
     return (name, name, "") if name in pools else (name, _POOL, _REPLICA)
 
 
 def _add_levels(
     points: Points, status: ModelStatus, record: ModelRecord, worker: tuple[str, ...], engine: tuple[str, ...]
 ) -> None:
-    levels = status.levels
     for name, value in llamacpp_levels(status, record, time.monotonic()).items():
         points.put(name, value, *engine, *worker)
-    for name, value in {
+    values = {
         "paddock_slots": status.slots,
-        "paddock_running_requests": levels.running,
-        "paddock_queued_requests": levels.queued,
-        "paddock_prefix_memory_bytes": levels.stored_bytes,
         "paddock_prefix_memory_limit_bytes": status.cache_share,
-        "paddock_prefix_memory_tokens": levels.stored_tokens,
-        "paddock_cache_cells": levels.cells,
-        "paddock_cache_cells_used": levels.cells_used,
         "paddock_model_waiting_requests": status.waiting,
-    }.items():
-        points.put(name, value, *worker)
+        **{metric.name: getattr(status.levels, field) for field, metric in _LEVELS.items()},
+    }
+    for name in filter(values.__contains__, FAMILIES):
+        points.put(name, values[name], *worker)
     for state in _STATES:
         points.put("paddock_model_state", status.state == state, *worker, state)
     for device, size in status.needs.items():
@@ -119,32 +122,14 @@ def _add_levels(
 
 
 def _add_totals(points: Points, record: ModelRecord, worker: tuple[str, ...], engine: tuple[str, ...]) -> None:
-    tally = record.tally
     for name, value in llamacpp_totals(record).items():
         points.put(name, value, *engine, *worker)
-    for name, value in {
-        "paddock_preemptions_total": tally.preemptions,
-        "paddock_prefix_evictions_total": tally.evictions,
-        "paddock_worker_cpu_seconds_total": tally.cpu_seconds,
-    }.items():
-        points.put(name, value, *worker)
-    points.put("paddock_prefix_tokens_total", tally.cached_tokens, *worker, "reused")
-    points.put("paddock_prefix_tokens_total", tally.prompt_tokens, *worker, "computed")
-    points.put("paddock_prefix_lookups_total", tally.cache_hits, *worker, "hit")
-    points.put("paddock_prefix_lookups_total", tally.cache_misses, *worker, "miss")
+    points.put_tally(record.tally, "counter", worker)
 
 
 def _add_times(points: Points, record: ModelRecord, worker: tuple[str, ...]) -> None:
-    tally = record.tally
-    for name, histogram in {
-        "paddock_queue_seconds": tally.queue_seconds,
-        "paddock_inter_token_seconds": tally.inter_token_seconds,
-        "paddock_step_duration_seconds": tally.step_seconds,
-        "paddock_step_sequences": tally.step_sequences,
-        "paddock_step_tokens": tally.step_tokens,
-        "paddock_model_load_seconds": record.load_seconds,
-    }.items():
-        points.put(name, histogram, *worker)
+    points.put_tally(record.tally, "histogram", worker)
+    points.put("paddock_model_load_seconds", record.load_seconds, *worker)
 
 
 def _add_requests(points: Points, record: ModelRecord, model: tuple[str, ...], engine: tuple[str, ...]) -> None:
@@ -231,7 +216,7 @@ def _with(known: tuple[str, ...], found: Mapping[str, int]) -> list[str]:
 
 
 def _engine_version() -> str:
-    """Of the binding that workers load llama.cpp by: known without loading it."""
+    """The version of llama-cpp-python, which workers use. Known without loading it."""
     try:
         return version("llama-cpp-python")
     except PackageNotFoundError:

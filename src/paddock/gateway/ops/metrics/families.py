@@ -1,9 +1,11 @@
-"""Every metric. docs/reference/metrics.md is generated from this table."""
+"""Every metric: those of workers are declared in `tally.py`. docs/reference/metrics.md is generated from this table."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_type_hints
+
+from paddock.tally import Histogram, Levels, Tally, metrics_of
 
 Kind = Literal["counter", "gauge", "histogram"]
 
@@ -39,6 +41,22 @@ def _gauge(name: str, help: str, *labels: str) -> Family:
 def _histogram(name: str, help: str, *labels: str) -> Family:
     return Family(name, "histogram", help, labels)
 
+
+def worker_families(struct: type[Tally | Levels], section: str) -> list[Family]:
+    """The families of this section that are declared by the fields of a struct (`tally.py`)."""
+    hints = get_type_hints(struct)
+    found: dict[str, Family] = {}
+    for field, metric in metrics_of(struct).items():
+        if metric.section == section:
+            counted: Kind = "histogram" if hints[field] is Histogram else "counter"
+            labels = _WORKER if metric.label is None else (*_WORKER, metric.label[0])
+            found[metric.name] = Family(
+                metric.name, "gauge" if issubclass(struct, Levels) else counted, metric.help, labels
+            )
+    return list(found.values())
+
+
+_prefix_bytes, *_prefix_gauges = worker_families(Levels, "Prefixes")
 
 SECTIONS: Final = (
     Section(
@@ -123,45 +141,23 @@ SECTIONS: Final = (
         "Counted by the workers and sent once a second. `pool` and `replica` are `default` and `0` if one worker "
         "serves a model, otherwise the names of the model and the replica.",
         (
-            _histogram("paddock_queue_seconds", "Time from the acceptance of a request to its first step.", *_WORKER),
-            _histogram("paddock_inter_token_seconds", "Time between two tokens of an answer.", *_WORKER),
-            _histogram(
-                "paddock_step_duration_seconds", "Time of a step, including the wait for the CPU lock.", *_WORKER
-            ),
-            _histogram("paddock_step_sequences", "Requests that shared a step.", *_WORKER),
-            _histogram("paddock_step_tokens", "Tokens in a step, of prompts and answers.", *_WORKER),
-            _counter("paddock_preemptions_total", "Requests that were preempted because the cache was full.", *_WORKER),
+            *worker_families(Tally, "Steps"),
             _gauge("paddock_slots", "Requests that can run at once.", *_WORKER),
-            _gauge("paddock_running_requests", "Requests in a slot, after the last step.", *_WORKER),
-            _gauge("paddock_queued_requests", "Requests without a slot, after the last step.", *_WORKER),
+            *worker_families(Levels, "Steps"),
         ),
     ),
     Section(
         "Prefixes",
         "The prefix cache.",
         (
-            _counter(
-                "paddock_prefix_tokens_total",
-                "Prompt tokens by source: `reused` or `computed`.",
-                *_WORKER,
-                "source",
-            ),
-            _counter(
-                "paddock_prefix_lookups_total",
-                "Requests by whether a prefix of the prompt was cached: `hit` or `miss`.",
-                *_WORKER,
-                "result",
-            ),
-            _counter("paddock_prefix_evictions_total", "Prefixes evicted from host memory.", *_WORKER),
-            _gauge("paddock_prefix_memory_bytes", "Host memory used by prefixes.", *_WORKER),
+            *worker_families(Tally, "Prefixes"),
+            _prefix_bytes,
             _gauge(
                 "paddock_prefix_memory_limit_bytes",
                 "Limit of the host memory for prefixes: the worker's share of `cache_ram`.",
                 *_WORKER,
             ),
-            _gauge("paddock_prefix_memory_tokens", "Tokens of the prefixes in host memory.", *_WORKER),
-            _gauge("paddock_cache_cells", "Cells of the cache.", *_WORKER),
-            _gauge("paddock_cache_cells_used", "Cells in use.", *_WORKER),
+            *_prefix_gauges,
         ),
     ),
     Section(
@@ -189,7 +185,7 @@ SECTIONS: Final = (
             ),
             _gauge("paddock_worker_own_memory_bytes", "Resident memory of the worker without mapped files.", *_WORKER),
             _gauge("paddock_worker_open_fds", "Open file descriptors of the worker.", *_WORKER),
-            _counter("paddock_worker_cpu_seconds_total", "CPU time of the workers.", *_WORKER),
+            *worker_families(Tally, "Models"),
             _gauge("paddock_memory_limit_bytes", "Memory limit of all models together, where one is set.", "device"),
             _gauge("paddock_memory_available_bytes", "Memory that can be allocated without swapping.", "device"),
         ),
