@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from documents import errors as documented_errors
 from paddock.errors import ContextLengthExceeded, PaddockError, WorkerCrashed
-from paddock.wire import Problem
+from paddock.wire.messages import Problem
 
 
 def _classes(of: type[PaddockError]) -> list[type[PaddockError]]:

@@ -24,7 +24,7 @@ from paddock.fleet.requests.request_record import RequestRecord
 from paddock.replicas.replica import ReplicaStatus
 from paddock.replicas.routing import Load
 from paddock.types import GenerateRequest, ModelInfo, Origin, TextPrompt, Usage
-from paddock.wire import Delta, Problem
+from paddock.wire.messages import Delta, Problem
 
 _TAKEN = AcceptedBy("one", "fp", 512, prompt_tokens=3)
 _HELLO = [Delta(0, "Hel"), Delta(0, "lo", finish="stop", usage=Usage(3, 2, 0))]

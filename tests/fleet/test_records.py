@@ -12,7 +12,7 @@ from paddock.fleet.lifecycle.records import ModelRecord
 from paddock.fleet.requests.request_record import RequestRecord
 from paddock.tally import Histogram, Tally
 from paddock.types import Origin, Timings, Usage
-from paddock.wire import Delta
+from paddock.wire.messages import Delta
 
 
 class _Worker:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from paddock.gateway.generation.parts import Change, Part, Parts
 from paddock.types import CallDelta, TextLogprobs, Usage
-from paddock.wire import Delta
+from paddock.wire.messages import Delta
 
 
 def _deltas(kinds: list[str]) -> list[Delta]:

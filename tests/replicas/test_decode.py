@@ -9,7 +9,7 @@ import pytest
 
 from paddock.replicas.decode import ChatReader, CompletionReader, InvalidEvent, UpstreamError
 from paddock.types import CallDelta, PromptProgress, Usage
-from paddock.wire import Delta
+from paddock.wire.messages import Delta
 
 
 def chat(*chunks: Any, **options: Any) -> list[Delta]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from paddock.errors import PaddockError, ReplicaLost
 from paddock.replicas.deltas import Deltas
-from paddock.wire import Delta
+from paddock.wire.messages import Delta
 
 _LOST = ReplicaLost("it broke off")
 

@@ -16,24 +16,22 @@ from paddock.types import (
     TreeView,
     Usage,
 )
-from paddock.wire import (
+from paddock.wire.frames import MAX_FRAME, FrameError, encode, reader_for_gateway, reader_for_worker
+from paddock.wire.messages import (
     Abort,
     Accepted,
     ActOnSlot,
     Ask,
     Delta,
-    FrameError,
     Generate,
+    Problem,
     Refused,
     Step,
     ToGateway,
     ToWorker,
     View,
     Watch,
-    encode,
 )
-from paddock.wire.frames import MAX_FRAME, reader_for_gateway, reader_for_worker
-from paddock.wire.messages import Problem
 
 _deltas = st.builds(
     Delta,

@@ -10,7 +10,7 @@ from typing import Any
 
 from paddock.errors import InvalidRequest
 from paddock.types import GenerateRequest, TextPrompt
-from paddock.wire import Abort, Generate
+from paddock.wire.messages import Abort, Generate
 from paddock.worker.preparation import Preparer
 from paddock.worker.process import Worker
 

@@ -7,7 +7,7 @@ from typing import Any
 from paddock.engine.fake_vocab import FakeVocab
 from paddock.scheduling import Progress, Request
 from paddock.types import FinishReason, GenerateRequest, TextPrompt, Timings, TokenLogprobs
-from paddock.wire import Delta
+from paddock.wire.messages import Delta
 from paddock.worker.answers import Answer
 
 

@@ -7,7 +7,7 @@ from queue import SimpleQueue
 import pytest
 
 from paddock.fleet.process.environment import inherited
-from paddock.wire import Slots, Stats, Step
+from paddock.wire.messages import Slots, Stats, Step
 from paddock.worker.commands import Died, Event, Opened, Report
 from paddock.worker.cpu_lock import CpuLock
 from paddock.worker.generation_thread import CHECK_CACHE, GenerationThread

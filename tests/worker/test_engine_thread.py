@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from paddock.wire import Stats
+from paddock.wire.messages import Stats
 from paddock.worker.commands import Command, Report
 from paddock.worker.cpu_lock import CpuLock
 from paddock.worker.engine_thread import EngineThread

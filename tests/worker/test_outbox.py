@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 
-from paddock.wire import Beat, ToGateway, TokensPart, reader_for_gateway
+from paddock.wire.frames import reader_for_gateway
+from paddock.wire.messages import Beat, ToGateway, TokensPart
 from paddock.worker.outbox import Outbox
 
 

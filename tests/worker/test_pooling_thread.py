@@ -12,7 +12,7 @@ from typing import Any
 
 from paddock.scheduling import Job
 from paddock.types import PoolRequest, TextPrompt
-from paddock.wire import Pooled
+from paddock.wire.messages import Pooled
 from paddock.worker.commands import Add, Ended, Opened, Remove
 from paddock.worker.cpu_lock import CpuLock
 from paddock.worker.pooling_thread import PoolingThread, Vectors

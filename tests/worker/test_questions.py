@@ -11,7 +11,7 @@ import pytest
 
 from paddock.engine.fake import FakeEngine
 from paddock.types import Origin, Tokenize
-from paddock.wire import Refused, Tokens, TokensPart
+from paddock.wire.messages import Refused, Tokens, TokensPart
 from paddock.worker import questions
 from paddock.worker.prompts import PromptReader
 from paddock.worker.questions import Answer, TextQuestions

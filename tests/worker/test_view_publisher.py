@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.types import SlotView, SpanView, TreeView
-from paddock.wire import View
+from paddock.wire.messages import View
 from paddock.worker.view_publisher import ViewPublisher, differs
 
 TREE = TreeView(6400, 0, 0, 0, [SpanView(1, None, 0, 3, True, False, [0], 0, "", "one")], 0)

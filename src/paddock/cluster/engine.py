@@ -20,7 +20,7 @@ from paddock.fleet import Lifecycle, Machine, Rules, has_gpu, llamacpp_levels, l
 from paddock.fleet.process.attempt import Attempt
 from paddock.fleet.process.worker import WorkerProcess
 from paddock.types import GenerateRequest, PoolRequest, TextQuestion
-from paddock.wire import Delta, Problem, Slots
+from paddock.wire.messages import Delta, Problem, Slots
 
 _MOST_FAILURES = 3
 _MESSAGES_PER_SECOND = 100

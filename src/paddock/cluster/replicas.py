@@ -16,7 +16,7 @@ from paddock.replicas.prompts import chain_for
 from paddock.replicas.replica import ReplicaStatus
 from paddock.replicas.retries import Retries
 from paddock.types import Adapters, GenerateRequest, ModelInfo, PoolRequest, SlotState, TextQuestion
-from paddock.wire import Delta, Pooled, Problem, Slots, Text, Tokens
+from paddock.wire.messages import Delta, Pooled, Problem, Slots, Text, Tokens
 
 _ATTEMPTS = 3
 _SLOTS_TIMEOUT = 10.0

@@ -42,7 +42,7 @@ from paddock.types import (
     SlotState,
     TextQuestion,
 )
-from paddock.wire import Pooled, SlotDone, Text, Tokens
+from paddock.wire.messages import Pooled, SlotDone, Text, Tokens
 
 _log = structlog.get_logger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from paddock.types import CallDelta, FinishReason, PromptProgress, TextLogprobs, Timings, Usage
-from paddock.wire import Delta
+from paddock.wire.messages import Delta
 
 
 class Reader(Protocol):

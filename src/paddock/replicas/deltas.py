@@ -6,7 +6,7 @@ import asyncio
 from typing import Self
 
 from paddock.errors import PaddockError
-from paddock.wire import Delta
+from paddock.wire.messages import Delta
 
 
 class Deltas:

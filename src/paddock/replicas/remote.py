@@ -40,7 +40,7 @@ from paddock.types import (
     TextQuestion,
     Tokenize,
 )
-from paddock.wire import Text, Tokens
+from paddock.wire.messages import Text, Tokens
 
 _log = structlog.get_logger(__name__)
 

@@ -14,7 +14,7 @@ from paddock.replicas.decode import ChatReader, CompletionReader, InvalidEvent, 
 from paddock.replicas.deltas import Deltas
 from paddock.replicas.upstream import Upstream
 from paddock.types import Adapters, ChatPrompt, GenerateRequest, ModelInfo
-from paddock.wire import Delta
+from paddock.wire.messages import Delta
 
 _log = structlog.get_logger(__name__)
 

@@ -9,7 +9,7 @@ from typing import Literal, Protocol, runtime_checkable
 from paddock.errors import PaddockError
 from paddock.replicas.routing import Load
 from paddock.types import Adapters, GenerateRequest, ModelInfo, PoolRequest, SlotState, TextQuestion
-from paddock.wire import Delta, Pooled, Text, Tokens
+from paddock.wire.messages import Delta, Pooled, Text, Tokens
 
 Health = Literal["ready", "unready", "down"]
 """`unready`: its model is loading. `down`: it does not answer, or only with failures."""

@@ -20,7 +20,7 @@ from paddock.types import (
     TokenLogprobs,
     Usage,
 )
-from paddock.wire import Delta
+from paddock.wire.messages import Delta
 from paddock.worker.prompts import Reply
 
 _ID_LETTERS = string.ascii_letters + string.digits

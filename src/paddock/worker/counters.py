@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from paddock.scheduling import Plan, Request, Scheduler
 from paddock.tally import Levels, Tally
 from paddock.types import Sampled
-from paddock.wire import Stats
+from paddock.wire.messages import Stats
 
 _INTERVAL = 1.0
 

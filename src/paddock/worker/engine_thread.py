@@ -13,7 +13,7 @@ from typing import Any
 from paddock.engine import Engine, PooledEngine
 from paddock.errors import ModelLoadFailed, PaddockError, WorkerCrashed
 from paddock.types import EngineOptions
-from paddock.wire import Stats
+from paddock.wire.messages import Stats
 from paddock.worker.commands import Command, Died, Event, Opened, Opening
 from paddock.worker.counters import Counters
 from paddock.worker.cpu_lock import CpuLock

@@ -10,7 +10,7 @@ from paddock.engine import Engine, open_engine
 from paddock.errors import NoCells, PaddockError
 from paddock.scheduling import CacheCorrupted, CacheView, Plan, Progress, Request, Scheduler, StepBudget
 from paddock.types import Sampled, SlotView
-from paddock.wire import Delta, Slots, Stats, Step
+from paddock.wire.messages import Delta, Slots, Stats, Step
 from paddock.worker.commands import Add, Command, Ended, Failed, Remove, Report, Resize, Visit
 from paddock.worker.engine_thread import EngineThread
 from paddock.worker.logs import log_failure, log_warning

@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, NoReturn, TypeVar
 
-from paddock.wire import FrameError, ToGateway, ToWorker, encode, reader_for_worker
+from paddock.wire.frames import FrameError, encode, reader_for_worker
+from paddock.wire.messages import ToGateway, ToWorker
 from paddock.worker.outbox import Outbox
 
 _LAST_SEND_TIMEOUT = 2.0

@@ -6,7 +6,8 @@ import socket
 import threading
 from collections.abc import Callable
 
-from paddock.wire import ToGateway, encode
+from paddock.wire.frames import encode
+from paddock.wire.messages import ToGateway
 
 _LITTLE = 1 << 18
 """Bytes."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from paddock.engine import PooledEngine, open_pooled_engine
 from paddock.scheduling import Job, Packer
 from paddock.types import PoolRequest, SlotState, SlotView
-from paddock.wire import Pooled, Pooling, Slots, Stats, View
+from paddock.wire.messages import Pooled, Pooling, Slots, Stats, View
 from paddock.worker.commands import Add, Command, Ended, Remove, Report, Resize
 from paddock.worker.engine_thread import EngineThread
 from paddock.worker.vectors import EUCLIDEAN, UNCHANGED, pack

@@ -15,7 +15,7 @@ from paddock.engine import load_libraries
 from paddock.errors import ModelLoadFailed, PaddockError, WorkerCrashed
 from paddock.scheduling import Job
 from paddock.types import EngineOptions, GenerateRequest, PoolRequest, Sandbox, SandboxState
-from paddock.wire import (
+from paddock.wire.messages import (
     PROTOCOL_VERSION,
     Abort,
     Accepted,

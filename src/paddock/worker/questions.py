@@ -14,7 +14,7 @@ import msgspec
 from paddock.engine import Engine
 from paddock.errors import InvalidRequest, PaddockError, QueueFull
 from paddock.types import ChatPrompt, CountTokens, Detokenize, Render, TextQuestion, Tokenize
-from paddock.wire import Problem, Refused, Text, Tokens, TokensPart
+from paddock.wire.messages import Problem, Refused, Text, Tokens, TokensPart
 from paddock.worker.fair_thread import FairThread
 from paddock.worker.prompts import PromptReader
 

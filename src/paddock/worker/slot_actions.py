@@ -17,7 +17,7 @@ from paddock.engine import Engine
 from paddock.errors import InvalidRequest, NotSupported, PaddockError, Unavailable
 from paddock.scheduling import Scheduler
 from paddock.types import SlotPrefix
-from paddock.wire import ActOnSlot, Problem, Refused, SlotDone
+from paddock.wire.messages import ActOnSlot, Problem, Refused, SlotDone
 from paddock.worker import slot_files
 from paddock.worker.commands import Visit
 

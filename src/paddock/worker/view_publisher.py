@@ -9,7 +9,7 @@ import msgspec
 
 from paddock.scheduling import CacheSpan, merge_spans
 from paddock.types import SpanView, TreeView
-from paddock.wire import View
+from paddock.wire.messages import View
 from paddock.worker.generation_thread import GenerationThread
 
 _INTERVAL = 1.0

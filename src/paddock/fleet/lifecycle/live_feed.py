@@ -22,7 +22,7 @@ from paddock.fleet.lifecycle.policy import Bytes
 from paddock.fleet.lifecycle.records import ModelRecord
 from paddock.fleet.process.worker import WorkerProcess
 from paddock.types import ModelInfo, ModelKind, TreeView
-from paddock.wire import View
+from paddock.wire.messages import View
 
 _log = structlog.get_logger(__name__)
 

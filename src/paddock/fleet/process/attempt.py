@@ -8,7 +8,7 @@ from paddock.errors import PaddockError, ReadTooSlowly
 from paddock.fleet.catalogue.adapters import fingerprint
 from paddock.replicas.deltas import Deltas
 from paddock.types import Adapters, ModelInfo
-from paddock.wire import Accepted, Delta
+from paddock.wire.messages import Accepted, Delta
 
 _MOST_UNREAD = 65536
 """Unread tokens of a request, including reported alternatives: ten or twenty megabytes."""

@@ -17,7 +17,8 @@ from paddock.errors import ModelLoadFailed
 from paddock.fleet.process.environment import environment
 from paddock.fleet.process.output import parse_line
 from paddock.types import EngineOptions
-from paddock.wire import FrameError, ToGateway, ToWorker, encode, reader_for_gateway
+from paddock.wire.frames import FrameError, encode, reader_for_gateway
+from paddock.wire.messages import ToGateway, ToWorker
 
 _log = structlog.get_logger(__name__)
 _EXIT_WAIT = 2.0

@@ -12,7 +12,7 @@ import msgspec
 
 from paddock.errors import PaddockError
 from paddock.fleet.process.attempt import Attempt
-from paddock.wire import (
+from paddock.wire.messages import (
     Abort,
     Accepted,
     ActOnSlot,

@@ -36,12 +36,12 @@ from paddock.types import (
     TextQuestion,
     TreeView,
 )
-from paddock.wire import (
+from paddock.wire.frames import FrameError
+from paddock.wire.messages import (
     PROTOCOL_VERSION,
     ActOnSlot,
     Ask,
     Beat,
-    FrameError,
     Generate,
     LimitCache,
     Load,

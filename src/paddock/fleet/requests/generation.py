@@ -10,7 +10,7 @@ from paddock.fleet.requests.quarantine import Quarantine
 from paddock.fleet.requests.request_record import CANCELLED, RequestRecord
 from paddock.replicas.replica import Attempt, Backend, Dispatch
 from paddock.types import Adapters, FinishReason, GenerateRequest, Usage
-from paddock.wire import Delta
+from paddock.wire.messages import Delta
 
 
 class WorkerDispatch:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from paddock.types import FinishReason, ModelKind, Origin, Timings, Usage
-from paddock.wire import Delta
+from paddock.wire.messages import Delta
 
 OK: Final = "ok"
 CANCELLED: Final = "left"

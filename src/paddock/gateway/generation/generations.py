@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from paddock.errors import PaddockError
 from paddock.fleet import Fleet, Generation, Model
 from paddock.types import CallDelta, FinishReason, GenerateRequest, TextLogprobs, Usage
-from paddock.wire import Delta
+from paddock.wire.messages import Delta
 
 
 @dataclass(slots=True)

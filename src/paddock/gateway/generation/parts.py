@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from paddock.types import TextLogprobs
-from paddock.wire import Delta
+from paddock.wire.messages import Delta
 
 
 @dataclass(slots=True)

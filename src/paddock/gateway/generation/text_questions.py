@@ -10,7 +10,7 @@ from paddock.errors import InvalidRequest
 from paddock.gateway.generation.endpoint import Call
 from paddock.gateway.http.disconnect import until_disconnect
 from paddock.types import ChatPrompt, CountTokens, TextQuestion
-from paddock.wire import Text, Tokens
+from paddock.wire.messages import Text, Tokens
 
 Reply = TypeVar("Reply", Tokens, Text)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from paddock.types import PromptProgress, Timings, Usage
-from paddock.wire import Delta
+from paddock.wire.messages import Delta
 
 
 class NativeTimings(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -12,7 +12,7 @@ from paddock.gateway.auth.metering import meter_of, rough_tokens
 from paddock.gateway.generation.endpoint import Call
 from paddock.gateway.http.disconnect import until_disconnect
 from paddock.types import ModelKind, PoolRequest
-from paddock.wire import Pooled
+from paddock.wire.messages import Pooled
 
 
 class PooledUsage(msgspec.Struct, kw_only=True):

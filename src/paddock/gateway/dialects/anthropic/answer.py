@@ -17,7 +17,7 @@ from paddock.gateway.generation.parts import Change, Part, Parts
 from paddock.gateway.generation.timings import timings_of
 from paddock.gateway.http.framing import SSE
 from paddock.types import GenerateRequest, Usage
-from paddock.wire import Delta
+from paddock.wire.messages import Delta
 
 _encode = msgspec.json.Encoder().encode
 

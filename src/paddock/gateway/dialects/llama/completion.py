@@ -18,7 +18,7 @@ from paddock.gateway.generation.generations import FinishedAnswer, collect_all, 
 from paddock.gateway.generation.timings import native_progress, timings_of, timings_so_far
 from paddock.gateway.http.framing import SSE
 from paddock.types import GenerateRequest, InfillPrompt, Prompt, TextLogprobs
-from paddock.wire import Delta
+from paddock.wire.messages import Delta
 
 _encode = msgspec.json.Encoder().encode
 # One answer or several, with all fields or only with the requested ones.

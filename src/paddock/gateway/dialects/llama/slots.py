@@ -18,7 +18,7 @@ from paddock.gateway.http.fields import Fields
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON, struct_from
 from paddock.types import ModelKind, SlotAction, SlotState
-from paddock.wire import SlotDone
+from paddock.wire.messages import SlotDone
 
 # Leaves room for the suffix of the temporary file.
 _LONGEST_NAME = 200

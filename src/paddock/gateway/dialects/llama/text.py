@@ -16,7 +16,7 @@ from paddock.gateway.generation.text_questions import ask, refuse_long, refuse_l
 from paddock.gateway.http.responses import JSON
 from paddock.gateway.http.sizes import MOST_TOKENS
 from paddock.types import Detokenize, Render, Tokenize
-from paddock.wire import Text, Tokens
+from paddock.wire.messages import Text, Tokens
 
 
 def _parts(value: Any) -> list[str | int]:

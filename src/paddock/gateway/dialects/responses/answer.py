@@ -24,7 +24,7 @@ from paddock.gateway.http.framing import SSE
 from paddock.gateway.http.request_context import note_failure
 from paddock.gateway.http.responses import error_body, struct_from
 from paddock.types import GenerateRequest, Usage
-from paddock.wire import Delta
+from paddock.wire.messages import Delta
 
 _encode = msgspec.json.Encoder().encode
 
