@@ -245,5 +245,5 @@ def test_the_openai_package_streams(client: openai.OpenAI) -> None:
 
 
 def test_the_openai_package_raises_the_error(client: openai.OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError, match="no tokens for that"):
+    with pytest.raises(openai.BadRequestError, match="no infill tokens"):
         client.completions.create(model="any", prompt="a", suffix="b")

@@ -138,7 +138,7 @@ def test_a_file_of_another_model_or_cache_is_refused(
     _act(server, 0, "save", "fake.bin")
     with Server("-m", "fake:", "-ctk", "q8_0", "--slot-save-path", str(folder)) as other:
         error = _error(_act(other, 0, "restore", "fake.bin"), 400)
-        assert "cache_type_k: f16, while this is q8_0" in error["message"]
+        assert "cache_type_k: f16, but this model has q8_0" in error["message"]
     with Server("-m", str(tiny_models["llama"]), "--slot-save-path", str(folder)) as other:
         assert "another model" in _error(_act(other, 0, "restore", "fake.bin"), 400)["message"]
         assert other.chat("the")["choices"], "and nothing came of it"

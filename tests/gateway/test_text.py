@@ -157,7 +157,7 @@ def test_infill_without_support_is_refused(tiny_server: Server) -> None:
     body = {"input_prefix": "the", "input_suffix": "gate"}
     error = _refused(tiny_server, "/infill", model="llama", **body)
     assert error["param"] == "input_suffix"
-    assert "no tokens for that" in error["message"]
+    assert "no infill tokens" in error["message"]
     error = _refused(tiny_server, "/infill", model="infill", **{**body, "input_prefix": "x" * 600})
     assert (error["code"], error["param"]) == ("context_length_exceeded", "input_prefix")
 

@@ -58,7 +58,7 @@ _messages = st.one_of(
 
 
 @given(st.lists(_messages, max_size=5), st.data())
-def test_messages_arrive_whole_however_the_bytes_are_cut(sent: list[ToGateway], data: st.DataObject) -> None:
+def test_messages_are_decoded_from_any_chunks(sent: list[ToGateway], data: st.DataObject) -> None:
     stream = b"".join(map(encode, sent))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     reader = reader_for_gateway()
@@ -78,14 +78,14 @@ def test_both_directions() -> None:
 
 
 @given(st.binary(max_size=64))
-def test_garbage_is_waited_on_or_refused_never_misread(data: bytes) -> None:
+def test_invalid_bytes_raise_frame_error_or_wait_for_more(data: bytes) -> None:
     try:
         reader_for_worker().feed(data)
     except FrameError:
         pass
 
 
-def test_an_absurd_length_is_refused_before_it_is_buffered() -> None:
+def test_a_frame_over_the_limit_is_refused_before_it_is_buffered() -> None:
     with pytest.raises(FrameError, match="over the limit"):
         reader_for_worker().feed((MAX_FRAME + 1).to_bytes(4, "big"))
 

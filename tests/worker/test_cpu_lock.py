@@ -1,4 +1,4 @@
-"""CpuLock on the CPU between real processes."""
+"""The CPU lock between real processes."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Child:
 
     end = begin
 
-    def says(self, word: str) -> bool:
+    def prints(self, word: str) -> bool:
         return self._stdout.readline().strip() == word
 
     @property
-    def waits(self) -> bool:
-        """Whether the kernel has it in a lock's queue."""
+    def is_waiting(self) -> bool:
+        """Whether it is in the kernel's queue for a lock."""
         with open("/proc/locks") as locks:
             return any("->" in line and f" {self._process.pid} " in line for line in locks)
 
@@ -65,45 +65,45 @@ def file() -> Iterator[IO[bytes]]:
         yield file
 
 
-def test_two_workers_never_compute_at_once_on_the_same_cores(file: IO[bytes]) -> None:
+def test_two_workers_never_compute_on_the_same_cores_at_once(file: IO[bytes]) -> None:
     first, second = Child(file, 2), Child(file, 2)
     first.begin()
-    assert first.says("in")
+    assert first.prints("in")
     second.begin()
-    wait_for(lambda: second.waits, 10, "the second worker to queue")
+    wait_for(lambda: second.is_waiting, 10, "the second worker to queue")
     first.end()
-    assert first.says("out")
-    assert second.says("in")
+    assert first.prints("out")
+    assert second.prints("in")
     first.kill()
     second.kill()
 
 
-def test_a_worker_that_dies_gives_its_turn_back(file: IO[bytes]) -> None:
+def test_a_worker_that_is_killed_releases_the_lock(file: IO[bytes]) -> None:
     first, second = Child(file, 2), Child(file, 2)
     first.begin()
-    assert first.says("in")
+    assert first.prints("in")
     second.begin()
-    wait_for(lambda: second.waits, 10, "the second worker to queue")
+    wait_for(lambda: second.is_waiting, 10, "the second worker to queue")
     first.kill()
-    assert second.says("in")
+    assert second.prints("in")
     second.kill()
 
 
-def test_workers_that_fit_side_by_side_do_not_wait(file: IO[bytes]) -> None:
+def test_workers_that_fit_on_the_cores_run_at_the_same_time(file: IO[bytes]) -> None:
     first, second = Child(file, 4), Child(file, 4)
     first.begin()
-    assert first.says("in")
+    assert first.prints("in")
     second.begin()
-    assert second.says("in")
+    assert second.prints("in")
     first.kill()
     second.kill()
 
 
-def test_a_turn_is_given_back_after_an_error(file: IO[bytes]) -> None:
+def test_the_lock_is_released_after_an_error(file: IO[bytes]) -> None:
     cpu_lock = CpuLock(os.dup(file.fileno()), threads=1, cores=1)
     with pytest.raises(ZeroDivisionError), cpu_lock.hold():
         raise ZeroDivisionError
     other = Child(file, 1)
     other.begin()
-    assert other.says("in")
+    assert other.prints("in")
     other.kill()

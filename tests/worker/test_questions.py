@@ -1,4 +1,4 @@
-"""Questions about text: keys take turns between bounded pieces, and one key can hold only so much."""
+"""Questions about text: keys take turns between bounded pieces, and the queue of one key is limited."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ ANNA, BEN = Origin(key="anna"), Origin(key="ben")
 WORD = "word"
 
 
-class Watched:
-    """The fake vocabulary; a text of more than a word waits until the gate is open. All that is done is counted."""
+class _GatedVocab:
+    """The fake vocabulary. It counts its calls, and blocks on long texts until the gate is open."""
 
     def __init__(self, vocab: Any) -> None:
         self._vocab = vocab
         self.entered, self.gate = threading.Event(), threading.Event()
         self.done = 0
-        """Long texts that were tokenised, and tokens that were named."""
+        """How many long texts were tokenised and tokens converted."""
 
     def tokenize(self, text: str, **options: bool) -> list[int]:
         if len(text) > len(WORD):
@@ -44,14 +44,14 @@ class Watched:
         return name
 
 
-class Asked:
+class Client:
     def __init__(self) -> None:
         engine = FakeEngine("fake:", engine_options(), lambda _: None)
         prompts = PromptReader(engine.vocab, engine.info)
-        self.vocab = Watched(engine.vocab)
+        self.vocab = _GatedVocab(engine.vocab)
         engine.vocab = self.vocab  # type: ignore[assignment]
         self.sent: list[tuple[Answer, int]] = []
-        """With how much had been done before."""
+        """Each answer, and how much the vocabulary had done before it."""
         self._changed = threading.Condition()
         self.questions = TextQuestions(engine, prompts, self._send, self._send)
 
@@ -64,14 +64,14 @@ class Asked:
         self.questions.begin(id, Tokenize([text], False, False, with_pieces, origin))
 
     def answer(self, id: int) -> tuple[Answer, int]:
-        """Wait for the last message about it."""
+        """Wait for the last message of the answer."""
 
         def found() -> tuple[Answer, int] | None:
             return next((one for one in self.sent if one[0].id == id and not isinstance(one[0], TokensPart)), None)
 
         with self._changed:
             assert self._changed.wait_for(found, 300)
-            return found() or pytest.fail("it was there")
+            return found() or pytest.fail("no answer")
 
     def listed(self, id: int) -> Any:
         self.answer(id)
@@ -82,67 +82,71 @@ class Asked:
 
 
 @pytest.fixture
-def asked() -> Iterator[Asked]:
-    asked = Asked()
-    yield asked
-    asked.vocab.gate.set()
+def client() -> Iterator[Client]:
+    client = Client()
+    yield client
+    client.vocab.gate.set()
 
 
-def test_a_word_waits_for_one_piece_of_another_key(asked: Asked) -> None:
+def test_a_short_question_waits_for_at_most_one_piece_of_another_key(client: Client) -> None:
     text = "x" * (questions._LONG - 1)
     for id in range(4):
-        asked.ask(id, text, ANNA, with_pieces=True)
-    assert asked.vocab.entered.wait(300)
-    asked.ask(9, WORD, BEN)
-    asked.vocab.gate.set()
-    answer, done = asked.answer(9)
+        client.ask(id, text, ANNA, with_pieces=True)
+    assert client.vocab.entered.wait(300)
+    client.ask(9, WORD, BEN)
+    client.vocab.gate.set()
+    answer, done = client.answer(9)
     assert isinstance(answer, Tokens)
-    assert done == 1, "the piece that was under way when it came"
-    assert not any(isinstance(one, Tokens) and one.id < 4 for one, _ in asked.sent[: asked.sent.index((answer, done))])
+    assert done == 1, "only the piece that was running"
+    assert not any(
+        isinstance(one, Tokens) and one.id < 4 for one, _ in client.sent[: client.sent.index((answer, done))]
+    )
 
 
-def test_a_word_waits_for_no_long_text(asked: Asked) -> None:
+def test_a_short_question_does_not_wait_for_long_texts(client: Client) -> None:
     for id in range(4):
-        asked.ask(id, "x" * (questions._LONG + 1), ANNA)
-    assert asked.vocab.entered.wait(300)
-    asked.ask(8, WORD, BEN)
-    asked.ask(9, WORD, ANNA)
-    assert asked.listed(8) == asked.listed(9) == list(WORD.encode())
+        client.ask(id, "x" * (questions._LONG + 1), ANNA)
+    assert client.vocab.entered.wait(300)
+    client.ask(8, WORD, BEN)
+    client.ask(9, WORD, ANNA)
+    assert client.listed(8) == client.listed(9) == list(WORD.encode())
 
 
-def test_a_key_has_so_many_questions_waiting(asked: Asked) -> None:
-    asked.ask(0, "x" * 10, ANNA)
-    assert asked.vocab.entered.wait(300)
-    for id in range(1, questions._MOST_QUESTIONS + 1):
-        asked.ask(id, WORD, ANNA)
-    refused, _ = asked.answer(questions._MOST_QUESTIONS)
+def test_the_number_of_waiting_questions_of_a_key_is_limited(client: Client) -> None:
+    client.ask(0, "x" * 10, ANNA)
+    assert client.vocab.entered.wait(300)
+    for id in range(1, questions._MAX_QUESTIONS + 1):
+        client.ask(id, WORD, ANNA)
+    refused, _ = client.answer(questions._MAX_QUESTIONS)
     assert isinstance(refused, Refused)
     assert (refused.problem.code, refused.problem.retry_after) == ("queue_full", 1)
-    asked.ask(1000, WORD, BEN)
-    asked.questions.abort(1)
-    asked.ask(1001, WORD, ANNA)
-    asked.vocab.gate.set()
-    assert isinstance(asked.answer(1000)[0], Tokens)
-    assert isinstance(asked.answer(1001)[0], Tokens)
-    assert not any(answer.id == 1 for answer, _ in asked.sent)
+    client.ask(1000, WORD, BEN)
+    client.questions.abort(1)
+    client.ask(1001, WORD, ANNA)
+    client.vocab.gate.set()
+    assert isinstance(client.answer(1000)[0], Tokens)
+    assert isinstance(client.answer(1001)[0], Tokens)
+    assert not any(answer.id == 1 for answer, _ in client.sent)
 
 
-def test_a_key_has_so_many_characters_waiting(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "_MOST_SIZE", 1000)
-    asked.ask(0, "x" * 2000, ANNA)  # a lone one is always taken: the gateway has bounded it
-    asked.ask(1, WORD, ANNA)
-    refused, _ = asked.answer(1)
+def test_the_characters_of_the_waiting_questions_of_a_key_are_limited(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "_MAX_SIZE", 1000)
+    client.ask(0, "x" * 2000, ANNA)  # a single question is always accepted: the gateway has limited its size
+    client.ask(1, WORD, ANNA)
+    refused, _ = client.answer(1)
     assert isinstance(refused, Refused)
     assert "1 questions about text with 2000 characters" in refused.problem.message
 
 
-def test_a_long_answer_comes_in_parts(asked: Asked) -> None:
-    asked.vocab.gate.set()
+def test_a_long_answer_is_sent_in_parts(client: Client) -> None:
+    client.vocab.gate.set()
     text = "abcé" * 20000
-    asked.ask(1, text, ANNA, with_pieces=True)
-    assert [entry["id"] for entry in asked.listed(1)] == list(text.encode())
-    sizes = [len(one.listed) for one, _ in asked.sent if isinstance(one, TokensPart | Tokens)]
+    client.ask(1, text, ANNA, with_pieces=True)
+    assert [entry["id"] for entry in client.listed(1)] == list(text.encode())
+    sizes = [len(one.listed) for one, _ in client.sent if isinstance(one, TokensPart | Tokens)]
     assert len(sizes) > 5
     assert max(sizes) <= questions._PART + 1
-    asked.ask(2, "", ANNA)
-    assert asked.listed(2) == []
+    client.ask(2, "", ANNA)
+    assert client.listed(2) == []

@@ -20,7 +20,7 @@ def _packed(rows: list[list[float]], normalize: int, dimensions: int | None = No
 
 
 @given(matrices, st.integers(1, 64))
-def test_a_normalised_row_has_size_one_and_its_old_direction(rows: list[list[float]], p: int) -> None:
+def test_a_normalised_row_has_length_one_and_the_same_direction(rows: list[list[float]], p: int) -> None:
     for before, after in zip(np.array(rows, np.float64), _packed(rows, p), strict=True):
         if not before.any():
             assert not after.any()
@@ -30,7 +30,7 @@ def test_a_normalised_row_has_size_one_and_its_old_direction(rows: list[list[flo
 
 
 @given(matrices)
-def test_zero_scales_to_what_an_integer_of_16_bits_holds_and_minus_one_leaves_all_alone(
+def test_zero_scales_to_the_range_of_int16_and_minus_one_changes_nothing(
     rows: list[list[float]],
 ) -> None:
     assert np.array_equal(_packed(rows, -1), np.array(rows, np.float32))
@@ -39,6 +39,6 @@ def test_zero_scales_to_what_an_integer_of_16_bits_holds_and_minus_one_leaves_al
 
 
 @given(matrices, st.data())
-def test_dimensions_are_cut_off_before_the_rest_is_normalised(rows: list[list[float]], data: st.DataObject) -> None:
+def test_vectors_are_cut_before_they_are_normalised(rows: list[list[float]], data: st.DataObject) -> None:
     dimensions = data.draw(st.integers(1, len(rows[0])))
     assert np.array_equal(_packed(rows, 2, dimensions), _packed([row[:dimensions] for row in rows], 2))

@@ -1,4 +1,4 @@
-"""A thread that shows things while somebody looks, and is gone when nobody does."""
+"""The thread that sends views runs only while a client watches."""
 
 from __future__ import annotations
 
@@ -17,53 +17,53 @@ TREE = TreeView(6400, 0, 0, 0, [SpanView(1, None, 0, 3, True, False, [0], 0, "",
 
 
 def _threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "watching"]
+    return [thread for thread in threading.enumerate() if thread.name == "view-publisher"]
 
 
-def test_who_begins_to_watch_is_shown_everything_at_once() -> None:
+def test_the_first_view_is_complete_and_sent_at_once() -> None:
     sent: SimpleQueue[View] = SimpleQueue()
-    watching = ViewPublisher(lambda: View([SlotView(0)], 2, TREE), sent.put)
+    publisher = ViewPublisher(lambda: View([SlotView(0)], 2, TREE), sent.put)
     assert not _threads()
-    watching.turn(on=True)
+    publisher.turn(on=True)
     assert sent.get(timeout=30) == View([SlotView(0)], 2, TREE)
-    assert sent.get(timeout=30) == View([SlotView(0)], 2), "and then what has changed"
-    watching.turn(on=True)
+    assert sent.get(timeout=30) == View([SlotView(0)], 2), "the tree has not changed"
+    publisher.turn(on=True)
     while sent.get(timeout=30).tree is None:
         pass
-    watching.turn(on=False)
+    publisher.turn(on=False)
     for thread in _threads():
         thread.join(30)
     assert not _threads()
 
 
-def test_a_tree_that_has_changed_is_shown_again() -> None:
+def test_a_changed_tree_is_sent_again() -> None:
     other = msgspec.structs.replace(TREE, spans=[])
     trees = [TREE, TREE, other, other, TREE]
-    shown: list[TreeView | None] = []
+    sent_trees: list[TreeView | None] = []
     done = threading.Event()
 
     def send(view: View) -> None:
-        shown.append(view.tree)
+        sent_trees.append(view.tree)
         if not trees:
-            watching.turn(on=False)
+            publisher.turn(on=False)
             done.set()
 
-    watching = ViewPublisher(lambda: View([], 0, trees.pop(0)), send)
-    watching.turn(on=True)
+    publisher = ViewPublisher(lambda: View([], 0, trees.pop(0)), send)
+    publisher.turn(on=True)
     assert done.wait(30)
-    assert shown == [TREE, None, other, None, TREE]
+    assert sent_trees == [TREE, None, other, None, TREE]
 
 
-def test_a_model_without_a_tree_shows_none() -> None:
+def test_a_model_without_a_tree() -> None:
     sent: SimpleQueue[View] = SimpleQueue()
-    watching = ViewPublisher(lambda: View([SlotView(0, "prompt", 3)], 0), sent.put)
-    watching.turn(on=True)
+    publisher = ViewPublisher(lambda: View([SlotView(0, "prompt", 3)], 0), sent.put)
+    publisher.turn(on=True)
     assert [sent.get(timeout=30) for _ in range(2)] == [View([SlotView(0, "prompt", 3)], 0)] * 2
-    watching.turn(on=False)
+    publisher.turn(on=False)
 
 
 @given(st.integers(0, 6400), st.integers(0, 6400))
-def test_a_few_cells_make_no_difference(before: int, now: int) -> None:
+def test_a_tree_with_few_changed_cells_is_not_different(before: int, now: int) -> None:
     one, other = (msgspec.structs.replace(TREE, cells_used=used) for used in (before, now))
     assert differs(one, other) == (abs(before - now) >= 100)
     assert differs(one, msgspec.structs.replace(one, omitted=1))

@@ -31,7 +31,6 @@ class Admission:
         self._slots = slots
         self._running = running
         self._continuous = continuous
-        self._arrivals = 0
         self._recent_keys = RecentKeys()
         self._is_paused = False
         """The engine ran out of cells: no request is admitted until one has left."""
@@ -49,8 +48,6 @@ class Admission:
         if self._shape.reuse == "none" or (request.deterministic and not self._shape.has_exact_copies):
             request.namespace = None
         self._recent_keys.remove(request.key)
-        self._arrivals += 1
-        request.arrival = self._arrivals
         self.queue.add(request)
 
     def admit(self) -> list[Request]:

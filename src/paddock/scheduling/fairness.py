@@ -28,6 +28,7 @@ class Waiting(Protocol):
     weight: float
     batch: bool
     arrival: int
+    """Its number among all requests, set by the queue. 0: it was never queued."""
 
 
 class Running(Waiting, Protocol):
@@ -134,6 +135,7 @@ class FairQueue(Generic[Item]):
         self._interactive: _Accounts[Item] = _Accounts()
         self._batch: _Accounts[Item] = _Accounts()
         self._since_batch = 0
+        self._arrivals = 0
 
     def __iter__(self) -> Iterator[Item]:
         return chain(self._interactive, self._batch)
@@ -149,6 +151,10 @@ class FairQueue(Generic[Item]):
     # ── waiting ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def add(self, item: Item) -> None:
+        """Add a request, or a preempted one again, which keeps its arrival."""
+        if not item.arrival:
+            self._arrivals += 1
+            item.arrival = self._arrivals
         self._class_of(item).add(item)
 
     def first(self, ready: Callable[[Item], bool] = lambda _: True) -> Item | None:

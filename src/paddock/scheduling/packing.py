@@ -42,7 +42,6 @@ class Packer:
         self._tokens = tokens
         self._inputs = inputs
         self._jobs: FairQueue[Job] = FairQueue()
-        self._arrivals = 0
 
     @property
     def idle(self) -> bool:
@@ -59,8 +58,6 @@ class Packer:
 
     def add(self, job: Job) -> None:
         assert job.inputs, "a request has at least one input"
-        self._arrivals += 1
-        job.arrival = self._arrivals
         self._jobs.add(job)
 
     def remove(self, id: int) -> None:

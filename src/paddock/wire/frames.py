@@ -16,7 +16,7 @@ MAX_FRAME = 256 * 1024 * 1024
 
 
 class FrameError(Exception):
-    """The other side does not speak this protocol. Nothing can be recovered from the stream after it."""
+    """The stream has invalid data. It cannot be used any longer."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -33,7 +33,7 @@ def encode(message: ToWorker | ToGateway) -> bytes:
 
 
 class FrameReader(Generic[M]):
-    """Turns a byte stream, cut anywhere, into messages of one direction."""
+    """Decodes the messages of one direction from chunks of a byte stream."""
 
     def __init__(self, decoder: msgspec.msgpack.Decoder[M]) -> None:
         self._decoder = decoder
@@ -62,12 +62,12 @@ class FrameReader(Generic[M]):
 
 
 def reader_for_worker() -> FrameReader[ToWorker]:
-    """Reads what the gateway sends."""
+    """Reads messages of the gateway."""
     return FrameReader(_decoder(ToWorker))
 
 
 def reader_for_gateway() -> FrameReader[ToGateway]:
-    """Reads what a worker sends."""
+    """Reads messages of a worker."""
     return FrameReader(_decoder(ToGateway))
 
 

@@ -30,7 +30,7 @@ PROTOCOL_VERSION = 11
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A `PaddockError` on its way to the other process."""
+    """A `PaddockError` on the wire."""
 
     code: str
     message: str
@@ -49,7 +49,7 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Load(msgspec.Struct, frozen=True, tag="load"):
-    """The first message on the wire: open this model. A worker of another protocol version refuses."""
+    """The first message: open this model. A worker with another protocol version refuses."""
 
     version: int
     model_path: str
@@ -58,7 +58,7 @@ class Load(msgspec.Struct, frozen=True, tag="load"):
 
 
 class Generate(msgspec.Struct, frozen=True, tag="generate"):
-    """`id` is chosen by the sender, in this message and the next ones; all replies carry it."""
+    """The sender chooses `id`, here and in the messages below. All replies carry it."""
 
     id: int
     request: GenerateRequest
@@ -82,35 +82,35 @@ class ActOnSlot(msgspec.Struct, frozen=True, tag="act_on_slot"):
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
-    """Nobody is listening to this request any more. Unknown ids are ignored: the two sides race by nature."""
+    """Cancel a request. Unknown ids are ignored: the request may have ended."""
 
     id: int
 
 
 class Look(msgspec.Struct, frozen=True, tag="look"):
-    """How are the slots? Answered between two steps."""
+    """Get the state of the slots. Answered between two steps."""
 
     id: int
 
 
 class Watch(msgspec.Struct, frozen=True, tag="watch"):
-    """Somebody looks on: show how things are, at once and each second, a `View` each time. Or nobody does any more."""
+    """Start or stop sending a `View` at once and every second."""
 
     on: bool
 
 
 class LimitCache(msgspec.Struct, frozen=True, tag="limit_cache"):
-    """Keep no more host memory than this for prefixes that nobody runs on, from the next step on."""
+    """Host memory limit for idle prefixes, in bytes, from the next step on."""
 
     ram_bytes: int
 
 
 class Ping(msgspec.Struct, frozen=True, tag="ping"):
-    """Are you still there? Answered at once, whatever the engine is doing."""
+    """Health check. Answered at once, even during a step."""
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """Exit now; what is still running has already been answered by the gateway."""
+    """Exit now. The gateway has already answered the running requests."""
 
 
 ToWorker = Load | Generate | Pool | Ask | ActOnSlot | Abort | Look | Watch | LimitCache | Ping | Stop
@@ -134,66 +134,66 @@ class LoadFailed(msgspec.Struct, frozen=True, tag="load_failed"):
 
 
 class Accepted(msgspec.Struct, frozen=True, tag="accepted"):
-    """The prompt is understood and fits; the request now waits for its turn."""
+    """The prompt is valid and fits into the context. The request is queued."""
 
     id: int
     prompt_tokens: int
     prompt: list[tuple[int, bytes]] | None = None
-    """Where it was asked for: the tokens and their names."""
+    """The tokens and their names, if the request asks for them."""
 
 
 class Delta(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
-    """What one step added to one request. `finish` set means it is the last of that answer."""
+    """What one step added to one answer. The last delta of an answer has `finish`."""
 
     id: int
     text: str
     index: int = 0
-    """Which of the request's answers."""
+    """The number of the answer."""
     finish: FinishReason | None = None
     usage: Usage | None = None
-    """With the last one and, like `timings`, with each where the request asks for timings per token."""
+    """In the last delta; in every delta, like `timings`, if the request asks for timings per token."""
     logprobs: list[TextLogprobs] | None = None
     prompt_logprobs: list[TextLogprobs] | None = None
-    """With an answer's first delta, where asked for: of every prompt token but the first, which follows nothing."""
+    """In the first delta, if requested: of every prompt token except the first."""
     tokens: list[int] | None = None
     timings: Timings | None = None
     slot: int = 0
     stop_string: str = ""
-    """The one that ended the answer."""
+    """The stop string that ended the answer."""
     progress: PromptProgress | None = None
-    """Where asked for, in deltas of their own that come before the first text."""
+    """If requested, in separate deltas before the first text."""
     reasoning: str = ""
     calls: list[CallDelta] | None = None
     malformed: bool = False
-    """Something in the answer so far began like a tool call and could not be understood."""
+    """A part of the answer began like a tool call but could not be parsed."""
 
 
 class Step(msgspec.Struct, frozen=True, tag="step"):
-    """One frame per engine step, for every request that moved."""
+    """The deltas of all requests in one engine step."""
 
     deltas: list[Delta]
 
 
 class Pooling(msgspec.Struct, frozen=True, tag="pooling"):
-    """A step begins: for each request with inputs in it, how many tokens of them this and earlier steps compute."""
+    """A step begins. For each request in it: its id, and its tokens that this and earlier steps compute."""
 
     tokens: list[tuple[int, int]]
 
 
 class Pooled(msgspec.Struct, frozen=True, tag="pooled"):
-    """The answer to a `Pool`, when all of its inputs are done."""
+    """The answer to a `Pool`."""
 
     id: int
     vectors: list[bytes]
-    """For each input the numbers of its vector, or of all of its tokens' vectors: float32, little-endian."""
+    """For each input its vector, or the vectors of all its tokens: float32, little-endian."""
     width: int
-    """How many numbers a vector has."""
+    """The dimensions of a vector."""
     tokens: int
-    """How many the inputs have together."""
+    """Tokens of all inputs."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """This request ends here with an error."""
+    """The request ends with an error."""
 
     id: int
     problem: Problem
@@ -208,16 +208,16 @@ class Slots(msgspec.Struct, frozen=True, tag="slots"):
 
 
 class View(msgspec.Struct, frozen=True, tag="view"):
-    """How things are. During a step that is how they were when it began."""
+    """State of the worker for the live view; during a step, the state when it began."""
 
     slots: list[SlotView]
     queued: int
     tree: TreeView | None = None
-    """None while it is as it was the last time, and of models without one."""
+    """None if it has not changed since the last view, or the model has no prefix cache."""
 
 
 class SlotDone(msgspec.Struct, frozen=True, tag="slot_done"):
-    """An `ActOnSlot` is complete: how many tokens it was about, the file's bytes, and the time without the waiting."""
+    """An `ActOnSlot` is complete: the number of tokens, the size of the file, and the time without waiting."""
 
     id: int
     tokens: int
@@ -226,7 +226,7 @@ class SlotDone(msgspec.Struct, frozen=True, tag="slot_done"):
 
 
 class TokensPart(msgspec.Struct, frozen=True, tag="tokens_part"):
-    """The next bytes of the `listed` of a `Tokens` that is still to come, so that no frame is large."""
+    """The next bytes of `listed`, before the `Tokens` with the last ones, so that no frame is large."""
 
     id: int
     listed: bytes
@@ -238,7 +238,7 @@ class Tokens(msgspec.Struct, frozen=True, omit_defaults=True, tag="tokens"):
     id: int
     count: int
     listed: bytes = b""
-    """Of `Tokenize`: the tokens as a JSON array, ready for the response. The gateway never takes it apart."""
+    """For `Tokenize`: the tokens as a JSON array. The gateway copies it into the response without parsing it."""
 
 
 class Text(msgspec.Struct, frozen=True, tag="text"):
@@ -249,17 +249,17 @@ class Text(msgspec.Struct, frozen=True, tag="text"):
 
 
 class Beat(msgspec.Struct, frozen=True, tag="beat"):
-    """The answer to a `Ping`: for how many seconds the engine has been in the same step; 0 while it waits."""
+    """The answer to a `Ping`: seconds that the engine has been in the same step; 0 while it waits."""
 
     in_step: float
 
 
 class Stats(msgspec.Struct, frozen=True, tag="stats"):
-    """What was done since the last such message, and how things stand: now and then, while something is done."""
+    """Counts since the last such message, and gauges. Sent while the worker is in use."""
 
     tally: Tally
     levels: Levels | None = None
-    """None of a worker that is about to leave."""
+    """None if the worker is about to exit."""
 
 
 ToGateway = (

@@ -1,1 +1,1 @@
-"""The process that owns one model: `python -m paddock.worker CONNECTION TURNS`, started by the fleet."""
+"""The process that owns one model: `python -m paddock.worker CONNECTION CPU_LOCK`, started by the fleet."""

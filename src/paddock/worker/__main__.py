@@ -9,16 +9,16 @@ from paddock.worker.process import Worker
 
 
 def main() -> None:
-    # Ctrl-C reaches the whole foreground group; when to end is the gateway's decision, told over the wire.
+    # Ctrl-C reaches the whole process group, but the gateway decides when a worker exits.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # The gateway logs the last lines of a crash. Only the thread that crashed: idle ones would push its stack out.
+    # The gateway logs the last lines of a crash, so only the stack of the crashed thread is written.
     faulthandler.enable(all_threads=False)
-    # A short interval lets the engine thread have the GIL back soon after a decode, whatever the I/O thread is doing.
+    # A short interval: the engine thread gets the GIL back soon after a decode.
     sys.setswitchinterval(0.0005)
-    # Grammars are compiled by recursion, in native code that does not notice the end of its stack. Unused it is free.
+    # Native code compiles grammars by recursion and does not check its stack. Unused stack takes no memory.
     threading.stack_size(64 << 20)
-    connection, cpu_lock, *ahead = sys.argv[1:]
-    if ahead:  # of any model: what a real one will need is fetched now
+    connection, cpu_lock, *preload = sys.argv[1:]
+    if preload:  # a spare worker imports the engine before it gets a model
         importlib.import_module("paddock.engine.llama")
     Worker(socket.socket(fileno=int(connection)), int(cpu_lock)).run()
 

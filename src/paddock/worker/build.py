@@ -1,4 +1,4 @@
-"""`python -m paddock.worker.build` prints how libllama was built as JSON. It may die of it, which tells as much."""
+"""`python -m paddock.worker.build` prints how libllama was built as JSON. It may crash, which the caller handles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constraints compiled within a time, however long they would take."""
+"""Compiles constraints with a time limit."""
 
 from __future__ import annotations
 
@@ -10,63 +10,61 @@ from typing import Any
 
 from paddock.errors import InvalidRequest, Unavailable
 from paddock.types import Constraint
-from paddock.worker.priority import BEHIND, LAST, put_behind
+from paddock.worker.priority import LOW, LOWEST, set_priority
 
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 _AT_ONCE = 8
 _PER_KEY = 2
 
 
 class Compiler:
-    """Native code cannot be interrupted, but it need not be waited for: what takes longer than `patience` seconds is
-    refused, and its thread goes on for nobody, behind everything else. There are only so many such threads, and fewer
-    for one key; what bounds the size of a constraint ends them.
+    """Refuses a constraint that takes longer than `timeout` seconds. Native code cannot be interrupted, so its thread
+    continues at the lowest priority. The number of such threads is limited, in total and for each key. They end because
+    the size of a constraint is limited.
     """
 
     def __init__(
         self,
         compile: Callable[[Constraint], Any],
-        patience: float = _PATIENCE,
+        timeout: float = _TIMEOUT,
         *,
         prepare: Callable[[], None] = lambda: None,
     ) -> None:
-        """`prepare` is done before anything is compiled, and takes the time that it takes: no constraint is to blame
-        for it.
-        """
+        """`prepare` is called before each compilation. Its time does not count against the limit."""
         self._compile = compile
         self._prepare = prepare
-        self._patience = patience
+        self._timeout = timeout
         self._changed = threading.Condition()
         self._running: Counter[str] = Counter()
-        """By key, with those that nobody waits for."""
+        """Compilations by key, including those that timed out."""
 
     def compile(self, constraint: Constraint, key: str = "") -> Any:
-        """Raises `InvalidRequest` for what cannot be enforced, or not be made ready in time."""
+        """Raises `InvalidRequest` for a constraint that cannot be enforced or takes too long."""
         self._prepare()
         with self._changed:
-            if not self._changed.wait_for(lambda: self._has_place(key), self._patience):
+            if not self._changed.wait_for(lambda: self._may_start(key), self._timeout):
                 raise Unavailable(
-                    f"{self._running[key]} other schemas and grammars of this key are still being made ready",
-                    retry_after=self._patience,
+                    f"{self._running[key]} other schemas and grammars of this key are still being compiled",
+                    retry_after=self._timeout,
                 )
             self._running[key] += 1
         outcome: Future[Any] = Future()
         thread = threading.Thread(target=self._run, args=(constraint, key, outcome), name="constraint", daemon=True)
         thread.start()
         try:
-            return outcome.result(self._patience)
+            return outcome.result(self._timeout)
         except TimeoutError:
-            put_behind(thread, LAST)
+            set_priority(thread, LOWEST)
             raise InvalidRequest(
-                f"{constraint.param} cannot be enforced: making it ready takes more than {self._patience:g} s",
+                f"{constraint.param} cannot be enforced: its compilation takes more than {self._timeout:g} s",
                 param=constraint.param,
             ) from None
 
-    def _has_place(self, key: str) -> bool:
+    def _may_start(self, key: str) -> bool:
         return self._running[key] < _PER_KEY and self._running.total() < _AT_ONCE
 
     def _run(self, constraint: Constraint, key: str, outcome: Future[Any]) -> None:
-        put_behind(threading.current_thread(), BEHIND)
+        set_priority(threading.current_thread(), LOW)
         try:
             outcome.set_result(self._compile(constraint))
         except Exception as error:

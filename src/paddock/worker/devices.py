@@ -1,5 +1,6 @@
-"""`python -m paddock.worker.devices` prints the GPUs and their memory as JSON: native code that the gateway, which may
-not load any, has run for a moment in a process of its own.
+"""`python -m paddock.worker.devices` prints the GPUs and their memory as JSON.
+
+The gateway starts it as a process, because the gateway must not load native code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The worker's own lines for the log. The gateway reads them from its output and adds the model's name."""
+"""Log lines of a worker, written to stderr. The gateway reads them and adds the name of the model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 
 def log_error(message: str, **fields: Any) -> None:
-    """In an `except` block, with what led there."""
+    """Log the exception that is being handled."""
     log_failure(message, sys.exception(), **fields)
 
 
@@ -19,7 +19,6 @@ def log_warning(message: str, **fields: Any) -> None:
 
 
 def log_failure(message: str, error: BaseException | None, **fields: Any) -> None:
-    """With what led to this error."""
     trace = "".join(traceback.format_exception(error)) if error is not None else ""
     _write(3, message, {**fields, "traceback": trace})
 

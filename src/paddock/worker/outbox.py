@@ -1,4 +1,4 @@
-"""What goes to the gateway, from any thread, without ever waiting for the socket."""
+"""Messages to the gateway, sent from any thread without blocking on the socket."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable
 from paddock.wire.frames import encode
 from paddock.wire.messages import ToGateway
 
-_LITTLE = 1 << 18
-"""Bytes."""
+_LOW_WATER = 1 << 18
+"""Unsent bytes below which `send_behind` sends."""
 
 
 class Outbox:
-    """Sends at once what the socket takes and keeps the rest, in order, for the I/O thread to `flush`."""
+    """Sends what the socket accepts and keeps the rest in order. The I/O thread calls `flush` for it."""
 
     def __init__(self, sock: socket.socket, on_blocked: Callable[[], None]) -> None:
         self._sock = sock
@@ -23,7 +23,7 @@ class Outbox:
         self._drained = threading.Condition(self._lock)
         self._unsent = bytearray()
         self.broken = False
-        """The other side is gone; nothing will ever be sent again."""
+        """The connection is closed."""
 
     @property
     def blocked(self) -> bool:
@@ -42,9 +42,9 @@ class Outbox:
             self._on_blocked()
 
     def send_behind(self, message: ToGateway) -> None:
-        """Wait until little is unsent, then send. For threads that send much: what others send must not wait for it."""
+        """Block until little is unsent, then send. For large messages, so that other messages do not wait for them."""
         with self._lock:
-            self._drained.wait_for(lambda: self.broken or len(self._unsent) < _LITTLE)
+            self._drained.wait_for(lambda: self.broken or len(self._unsent) < _LOW_WATER)
         self.send(message)
 
     def flush(self) -> None:
@@ -52,7 +52,7 @@ class Outbox:
             self._push()
 
     def take(self) -> bytes:
-        """Everything that was not sent, for a last word."""
+        """Remove and return all unsent bytes."""
         with self._lock:
             unsent, self._unsent = bytes(self._unsent), bytearray()
         return unsent
@@ -68,5 +68,5 @@ class Outbox:
                 self._drained.notify_all()
                 return
             del self._unsent[:sent]
-            if len(self._unsent) < _LITTLE:
+            if len(self._unsent) < _LOW_WATER:
                 self._drained.notify_all()

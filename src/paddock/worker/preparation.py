@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from paddock.engine import Engine
 from paddock.errors import InvalidRequest, PaddockError
-from paddock.scheduling import FairQueue
 from paddock.text import StopStrings
 from paddock.types import GenerateRequest, PoolRequest
 from paddock.worker.constraints import Compiler
-from paddock.worker.fair_pool import FairPool
+from paddock.worker.fair_threads import FairThreads
 from paddock.worker.inputs import InputReader
 from paddock.worker.logs import log_error, log_warning
 from paddock.worker.prompts import PromptReader, Read, Reply
@@ -44,11 +42,6 @@ class Prepared:
     outcome: Outcome
 
 
-@dataclass(slots=True, frozen=True)
-class PromptThreadIdle:
-    """The prompt thread can take the next request."""
-
-
 class Preparer:
     """Prepares a request for one kind of model. `prepare` runs on the prompt thread, and `done` on any thread."""
 
@@ -56,52 +49,22 @@ class Preparer:
         raise NotImplementedError
 
 
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    id: int
-    request: GenerateRequest | PoolRequest
-    key: str
-    weight: float
-    batch: bool
-    arrival: int
-
-
 class Preparation:
-    """The queue of requests to be prepared, and the prompt thread. API keys take turns.
+    """The prompt thread and its queue of requests. API keys take turns. The I/O thread calls all methods."""
 
-    The I/O thread calls all methods.
-    """
-
-    def __init__(self, post: Callable[[Prepared | PromptThreadIdle], None], is_live: Callable[[int], bool]) -> None:
+    def __init__(self, post: Callable[[Prepared], None], is_live: Callable[[int], bool]) -> None:
         self._post = post
         self._is_live = is_live
         self.preparer: Preparer | None = None
         """Set when the model is loaded."""
         # One thread: the prompts of a key stay in order, and a long prompt does not delay running streams.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="prompts")
-        self._queue: FairQueue[_Waiting] = FairQueue()
-        self._is_busy = False
-        self._arrivals = 0
+        self._thread = FairThreads("prompts")
 
     def add(self, id: int, request: GenerateRequest | PoolRequest) -> None:
-        origin = request.origin
-        self._arrivals += 1
-        self._queue.add(_Waiting(id, request, origin.key, origin.weight, origin.batch, self._arrivals))
-        if not self._is_busy:
-            self.start_next()
+        self._thread.add(request.origin, lambda: self._prepare(id, request), id=id)
 
     def remove(self, id: int) -> None:
-        for waiting in [waiting for waiting in self._queue if waiting.id == id]:
-            self._queue.remove(waiting)
-
-    def start_next(self) -> None:
-        """Call this when the prompt thread is idle."""
-        waiting = self._queue.first()
-        self._is_busy = waiting is not None
-        if waiting is not None:
-            self._queue.take(waiting)
-            self._queue.charge(waiting, 1)
-            self._thread.submit(self._prepare, waiting.id, waiting.request)
+        self._thread.remove(id)
 
     def _prepare(self, id: int, request: GenerateRequest | PoolRequest) -> None:
         """Runs on the prompt thread."""
@@ -112,7 +75,6 @@ class Preparation:
                 is_live=lambda: self._is_live(id),
                 done=lambda outcome: self._post(Prepared(id, request, outcome)),
             )
-        self._post(PromptThreadIdle())
 
 
 class PromptPreparer(Preparer):
@@ -122,7 +84,7 @@ class PromptPreparer(Preparer):
         self._engine = engine
         self._prompts = prompts
         self._compiler = Compiler(engine.compile, prepare=engine.prepare_constraints)
-        self._threads = FairPool("constraints", _COMPILED_AT_ONCE, per_key=_COMPILED_PER_KEY)
+        self._threads = FairThreads("constraints", _COMPILED_AT_ONCE, per_key=_COMPILED_PER_KEY)
 
     def prepare(self, request: GenerateRequest, is_live: Callable[[], bool], done: Callable[[Outcome], None]) -> None:
         read = attempt(lambda: self._prompts.read(request), "prompt", request.request_id)
@@ -137,7 +99,7 @@ class PromptPreparer(Preparer):
         if read.constraint is None:
             finish()
         else:
-            self._threads.submit(request.origin, finish)
+            self._threads.add(request.origin, finish)
 
     def _finish(self, request: GenerateRequest, read: Read) -> PreparedPrompt:
         grammar = self._compile(read, request.origin.key)

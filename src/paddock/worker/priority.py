@@ -1,6 +1,6 @@
-"""Threads whose work others need not wait for run behind them, where threads have priorities of their own.
+"""Lower priorities for threads in native code, where the system has priorities for threads.
 
-Only for native code: a thread that holds Python's lock and does not get to run keeps all others from running.
+Only for native code: a thread that holds the GIL and does not get to run would stop all others.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import sys
 import threading
 from typing import Final
 
-BEHIND: Final = 10
-"""Behind the engine and the I/O thread, which every client waits for."""
-LAST: Final = 19
+LOW: Final = 10
+"""Below the engine thread and the I/O thread."""
+LOWEST: Final = 19
 
 
-def put_behind(thread: threading.Thread, nice: int) -> None:
+def set_priority(thread: threading.Thread, nice: int) -> None:
     if sys.platform == "linux" and thread.native_id is not None:
         try:
             os.setpriority(os.PRIO_PROCESS, thread.native_id, nice)
         except OSError:
-            pass  # it has just ended, or may not
+            pass  # the thread has ended, or the system does not allow it

@@ -45,14 +45,7 @@ from paddock.worker.io_loop import IoLoop, exit_now
 from paddock.worker.live_requests import LiveRequests
 from paddock.worker.logs import log_error
 from paddock.worker.pooling_thread import PoolingThread, Vectors
-from paddock.worker.preparation import (
-    InputPreparer,
-    Preparation,
-    Prepared,
-    PreparedPrompt,
-    PromptPreparer,
-    PromptThreadIdle,
-)
+from paddock.worker.preparation import InputPreparer, Preparation, Prepared, PreparedPrompt, PromptPreparer
 from paddock.worker.prompts import PromptReader
 from paddock.worker.questions import TextQuestions
 from paddock.worker.sandbox import confine_calls, confine_files
@@ -61,7 +54,7 @@ from paddock.worker.slot_actions import SlotActions
 from paddock.worker.view_publisher import EngineViews, ViewPublisher
 
 _PROGRESS_STEP = 0.02
-_Event = Event | Prepared | PromptThreadIdle
+_Event = Event | Prepared
 
 
 class Worker:
@@ -172,8 +165,6 @@ class Worker:
             case Prepared():
                 if event.id in self._live:  # the client may have disconnected
                     self._start(event)
-            case PromptThreadIdle():
-                self._preparation.start_next()
             case Failed(id, error):
                 if id in self._live:
                     self._refuse(id, error)

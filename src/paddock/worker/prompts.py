@@ -1,4 +1,4 @@
-"""A request's prompt → token ids, refused in words when it cannot fit; and what its reply will look like."""
+"""Renders and tokenises prompts, refuses those that do not fit, and derives the format of the reply."""
 
 from __future__ import annotations
 
@@ -22,33 +22,34 @@ from paddock.types import (
     TokenPrompt,
     Tool,
 )
+from paddock.worker.tokens import check_tokens, joined_text, prompt_parts, tokenize_parts
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """How a reply is to be read that is more than words."""
+    """How to parse a reply with reasoning or tool calls."""
 
     format: Format
     tools: tuple[Tool, ...]
     reply_prefix: str
     split_reasoning: bool
     shown: frozenset[int]
-    """Control tokens that are part of the format, and therefore of the text."""
+    """Control tokens that are part of the format and must appear in the text."""
     thinking_budget: int | None = None
     thought_end: tuple[int, ...] = ()
-    """The tokens that bring a thought to its end."""
+    """The tokens that end the reasoning."""
     bare_calls: bool = True
-    """A reply that is the JSON object of a call is one. Not so where content was asked for that may look like it."""
+    """Whether a reply that is a JSON object without a marker may be a call. Not if the content is constrained."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A prompt that was understood."""
+    """A tokenised prompt, and what it implies for the reply."""
 
     tokens: list[int]
     constraint: Constraint | None = None
     is_optional: bool = False
-    """The constraint only guards a call that the model need not make: where it cannot be enforced the model is free."""
+    """The constraint is only for calls that the model need not make. If it cannot be enforced, it is dropped."""
     reply: Reply | None = None
 
 
@@ -60,7 +61,7 @@ class _Spelling:
         self._n_vocab = n_vocab
 
     def literal(self, marker: str) -> str:
-        """Texts as they are, control tokens by number. One that ends an answer is left to the answer's end."""
+        """Quotes text and writes control tokens as numbers, up to a token that ends the answer."""
         parts: list[str] = []
         for token in self.control_tokens(marker):
             name = self._vocab.name(token).decode("utf-8", "replace")
@@ -77,7 +78,7 @@ class _Spelling:
         return f"<[{','.join(map(str, others))}]>" if others else ""
 
     def control_tokens(self, text: str) -> list[int]:
-        """Those that a text has in it by name, in their order."""
+        """The control tokens whose names are in the text, in order."""
         tokens = self._vocab.tokenize(text, add_special=False, parse_special=True)
         return [
             token
@@ -92,7 +93,7 @@ class _Spelling:
 
 
 class PromptReader:
-    """Renders and tokenises. Holds no state that changes, so it may run beside the engine."""
+    """Immutable, so that any thread may use it while the engine computes."""
 
     def __init__(self, vocab: Vocab, info: ModelInfo) -> None:
         self._vocab = vocab
@@ -103,14 +104,11 @@ class PromptReader:
         self._chat = Chat(vocab.chat_template, bos=vocab.bos, eos=vocab.eos)
 
     def read(self, request: GenerateRequest) -> Read:
-        """The prompt's tokens and what follows from it for the answer.
-
-        Raises `InvalidRequest` for anything that this model cannot do.
-        """
+        """Raises `InvalidRequest` for anything that this model cannot do."""
         if request.id_slot is not None and request.id_slot >= self._n_slots:
-            raise InvalidRequest(f"there are {self._n_slots} slots, from 0 to {self._n_slots - 1}", param="id_slot")
-        if any(token >= self._n_vocab for token, _ in request.sampling.logit_bias):
-            raise InvalidRequest(f"token ids must lie in 0..{self._n_vocab - 1}", param="logit_bias")
+            message = f"id_slot must be 0 to {self._n_slots - 1}: this model has {self._n_slots} slots"
+            raise InvalidRequest(message, param="id_slot")
+        check_tokens((token for token, _ in request.sampling.logit_bias), self._n_vocab, "logit_bias")
         prompt = request.prompt
         if isinstance(prompt, ChatPrompt):
             return self._read_chat(prompt, request.constraint)
@@ -119,7 +117,7 @@ class PromptReader:
     def _checked(self, prompt: Prompt, tokens: list[int]) -> list[int]:
         if not tokens:
             raise InvalidRequest("the prompt is empty", param=_param(prompt))
-        # One place must be left for the first token of the answer.
+        # The first token of the answer needs a cell.
         if len(tokens) >= self._n_ctx:
             raise self._too_long(prompt, f"{len(tokens)} tokens")
         return tokens
@@ -164,51 +162,28 @@ class PromptReader:
         return self._vocab.tokenize(format.reasoning.closing, add_special=False, parse_special=True)
 
     def rendered_tokens(self, prompt: Prompt, text: str) -> list[int]:
-        """The tokens of what a template has made of the prompt."""
-        self._refuse_hopeless(prompt, text)
-        # The template may have written the beginning-of-text token itself; two of them spoil the answer.
+        """Tokenise a rendered prompt."""
+        self._check_size(prompt, text)
+        # The template may have written the BOS token itself; two of them make answers worse.
         bos = self._vocab.bos
-        written = bool(bos) and text.startswith(bos)
-        return self._vocab.tokenize(text, add_special=not written, parse_special=True)
+        has_bos = bool(bos) and text.startswith(bos)
+        return self._vocab.tokenize(text, add_special=not has_bos, parse_special=True)
 
     def _tokens(self, prompt: TextPrompt | TokenPrompt | MixedPrompt | InfillPrompt) -> list[int]:
-        match prompt:
-            case TokenPrompt(tokens):
-                return self._known(tokens)
-            case MixedPrompt(parts):
-                self._refuse_hopeless(prompt, "".join(part for part in parts if isinstance(part, str)))
-                return self._mixed(parts)
-            case InfillPrompt():
-                self._refuse_hopeless(
-                    prompt, "".join((*(text for _, text in prompt.extra), prompt.prefix, prompt.suffix))
-                )
-                return self._infill(prompt)
-            case TextPrompt(text):
-                self._refuse_hopeless(prompt, text)
-                return self._vocab.tokenize(text, add_special=True, parse_special=True)
+        if isinstance(prompt, InfillPrompt):
+            self._check_size(prompt, "".join((*(text for _, text in prompt.extra), prompt.prefix, prompt.suffix)))
+            return self._infill(prompt)
+        parts = prompt_parts(prompt)
+        self._check_size(prompt, joined_text(parts))
+        return tokenize_parts(self._vocab, self._n_vocab, parts, "prompt")
 
     def render(self, prompt: ChatPrompt) -> str:
         return self._chat.render(prompt).text
 
-    def _known(self, tokens: list[int]) -> list[int]:
-        if not all(0 <= token < self._n_vocab for token in tokens):
-            raise InvalidRequest(f"token ids must lie in 0..{self._n_vocab - 1}", param="prompt")
-        return tokens
-
-    def _mixed(self, parts: list[str | int]) -> list[int]:
-        tokens: list[int] = []
-        for index, part in enumerate(parts):
-            if isinstance(part, int):
-                tokens += self._known([part])
-            else:
-                tokens += self._vocab.tokenize(part, add_special=index == 0, parse_special=True)
-        return tokens
-
     def _infill(self, prompt: InfillPrompt) -> list[int]:
         marks = self._vocab.infill
         if marks is None:
-            reason = "this model was not made to fill gaps: it has no tokens for that"
-            raise InvalidRequest(reason, param=prompt.params[1])
+            raise InvalidRequest("this model does not support infill: it has no infill tokens", param=prompt.params[1])
         tokens = self._vocab.tokenize("", add_special=True, parse_special=False)
         if prompt.extra:
             tokens += self._files(prompt.extra, marks)
@@ -216,7 +191,7 @@ class PromptReader:
         return tokens
 
     def _files(self, files: list[tuple[str, str]], marks: InfillTokens) -> list[int]:
-        """Other files, as a model saw them that was shown whole repositories; otherwise one after another."""
+        """Other files, in the format of repository-level training if the model has tokens for it."""
         tokens = [] if marks.repository is None else [marks.repository, *self._plain("myproject\n")]
         for name, text in files:
             if marks.file is None:
@@ -230,20 +205,20 @@ class PromptReader:
     def _plain(self, text: str) -> list[int]:
         return self._vocab.tokenize(text, add_special=False, parse_special=False)
 
-    def _refuse_hopeless(self, prompt: Prompt, text: str) -> None:
-        """Tokenising ten megabytes takes seconds that others would wait for: a lower bound settles it at once."""
+    def _check_size(self, prompt: Prompt, text: str) -> None:
+        """Refuse a text by a lower bound of its tokens: tokenising ten megabytes would delay others by seconds."""
         size = len(text.encode("utf-8", "surrogatepass"))
         if size < self._n_ctx:
-            return  # and the longest piece, which takes a while to find, need not be known
+            return  # without the longest piece, which takes a while to compute
         at_least = size // self._vocab.longest_piece
         if at_least >= self._n_ctx:
             raise self._too_long(prompt, f"at least {at_least} tokens")
 
     def _too_long(self, prompt: Prompt, size: str) -> ContextLengthExceeded:
-        """In words of OpenAI's and Anthropic's: clients look for them in the message rather than at the code."""
+        """With the words of OpenAI and Anthropic, because clients search the message for them."""
         return ContextLengthExceeded(
             f"the prompt is too long: it has {size}, but this model's maximum context length is {self._n_ctx} tokens, "
-            "and the answer needs one of them at least",
+            "and the answer needs at least one of them",
             param=_param(prompt),
         )
 

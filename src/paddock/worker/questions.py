@@ -1,7 +1,7 @@
-"""Questions about text, answered from a model's vocabulary and its template. None of them needs the engine.
+"""Answers questions about text (tokenize, detokenize, apply a template) from the vocabulary, without the engine.
 
-Each is worked on in bounded pieces (`fair_thread.py`), so that a short question waits for one piece of another key's
-long one at most. Long texts have a thread of their own: tokenising one is a single call that cannot be cut.
+A question is answered in bounded pieces (`fair_threads.py`), so that a short question waits for at most one piece of
+another key's long one. Long texts have a thread of their own: tokenising one is a single call that cannot be split.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from paddock.engine import Engine
 from paddock.errors import InvalidRequest, PaddockError, QueueFull
 from paddock.types import ChatPrompt, CountTokens, Detokenize, Render, TextQuestion, Tokenize
 from paddock.wire.messages import Problem, Refused, Text, Tokens, TokensPart
-from paddock.worker.fair_thread import FairThread
+from paddock.worker.fair_threads import FairThreads
 from paddock.worker.prompts import PromptReader
+from paddock.worker.tokens import check_tokens
 
 _LONG = 1 << 16
-"""Characters or tokens from which on a question goes to the thread for long ones."""
+"""A question with more characters or tokens goes to the thread for long ones."""
 _PIECE = 1024
-"""Tokens that are named, or parts that are tokenised, in one piece of work."""
+"""Tokens that are converted, or parts that are tokenised, in one piece of work."""
 _PART = 1 << 18
 """Bytes of an answer that are sent at once."""
-_LONGEST_ANSWER = 8 << 20
-"""Bytes of a text that tokens stand for, or that a template makes."""
-_MOST_QUESTIONS = 256
-_MOST_SIZE = 8 << 20
-"""Characters and tokens. Of the questions of one key that wait for their answers."""
+_MAX_ANSWER = 8 << 20
+"""Bytes of a detokenised or rendered text."""
+_MAX_QUESTIONS = 256
+"""Waiting questions of one key."""
+_MAX_SIZE = 8 << 20
+"""Characters and tokens of the waiting questions of one key."""
 
 Answer = TokensPart | Tokens | Text | Refused
 
@@ -36,11 +38,11 @@ Answer = TokensPart | Tokens | Text | Refused
 class TokenPiece(msgspec.Struct):
     id: int
     piece: str | list[int]
-    """Its text; its bytes where they are no text by themselves."""
+    """Its text, or its bytes if they are not valid UTF-8."""
 
 
 class TextQuestions:
-    """Every question is answered by one message, which may follow parts of it."""
+    """Every question is answered by one message, after any number of `TokensPart`s."""
 
     def __init__(
         self,
@@ -49,15 +51,15 @@ class TextQuestions:
         send: Callable[[Answer], None],
         send_behind: Callable[[Answer], None],
     ) -> None:
-        """`send_behind` is for what is large, and may wait."""
+        """`send_behind` is for large messages, and may block."""
         self._vocab = engine.vocab
         self._n_vocab = engine.info.n_vocab
         self._prompts = prompts
         self._send = send
         self._send_behind = send_behind
-        self._short = FairThread("questions")
-        self._long = FairThread("long-questions")
-        # Python holds its lock while it looks up names, and the engine needs that lock: each is made once.
+        self._short = FairThreads("questions")
+        self._long = FairThreads("long-questions")
+        # Cached, because looking up names holds the GIL, which the engine thread needs.
         self._names: dict[int, bytes] = {}
         self._entries: dict[int, bytes] = {}
 
@@ -65,25 +67,27 @@ class TextQuestions:
         size = _size(question)
         thread = self._long if size > _LONG else self._short
         count, held = map(sum, zip(*(thread.held_by(question.origin.key) for thread in self._threads), strict=True))
-        if count and (count >= _MOST_QUESTIONS or held + size > _MOST_SIZE):
+        if count and (count >= _MAX_QUESTIONS or held + size > _MAX_SIZE):
             full = QueueFull(
-                f"{count} questions about text with {held} characters wait for this key already; "
-                f"{_MOST_QUESTIONS} questions and {_MOST_SIZE} characters may",
+                f"{count} questions about text with {held} characters of this key are waiting; "
+                f"the limits are {_MAX_QUESTIONS} questions and {_MAX_SIZE} characters",
                 retry_after=1,
             )
             self._send(Refused(id, Problem.of(full)))
             return
-        thread.add(id, question.origin, size, self._answer(id, question))
+        pieces = self._answer(id, question)
+        thread.add(question.origin, lambda: next(pieces, None), id=id, size=size)
 
     def abort(self, id: int) -> None:
         for thread in self._threads:
             thread.remove(id)
 
     @property
-    def _threads(self) -> tuple[FairThread, FairThread]:
+    def _threads(self) -> tuple[FairThreads, FairThreads]:
         return self._short, self._long
 
     def _answer(self, id: int, question: TextQuestion) -> Iterator[int]:
+        """Yields the cost of each piece."""
         try:
             match question:
                 case Tokenize():
@@ -102,11 +106,11 @@ class TextQuestions:
             self._send(Refused(id, Problem.of(error)))
         except Exception as error:
             traceback.print_exc()
-            failed = PaddockError(f"the text could not be read: {type(error).__name__}: {error}")
+            failed = PaddockError(f"cannot answer the question about text: {type(error).__name__}: {error}")
             self._send(Refused(id, Problem.of(failed)))
 
     def _tokenize(self, id: int, question: Tokenize) -> Iterator[int]:
-        self._refuse_unknown([part for part in question.parts if isinstance(part, int)], "content")
+        check_tokens((part for part in question.parts if isinstance(part, int)), self._n_vocab, "content")
         tokens: list[int] = []
         done = 0
         for place, part in enumerate(question.parts):
@@ -135,12 +139,12 @@ class TextQuestions:
         self._send(Tokens(id, len(tokens), bytes(listed + b"]")))
 
     def _detokenize(self, id: int, tokens: list[int]) -> Iterator[int]:
-        self._refuse_unknown(tokens, "tokens")
+        check_tokens(tokens, self._n_vocab, "tokens")
         text = bytearray()
         for some in _cut(tokens):
             text += b"".join(map(self._name, some))
-            if len(text) > _LONGEST_ANSWER:
-                reason = f"the text of {len(tokens)} tokens has more than {_LONGEST_ANSWER} bytes: send fewer at once"
+            if len(text) > _MAX_ANSWER:
+                reason = f"the text of {len(tokens)} tokens has more than {_MAX_ANSWER} bytes: send fewer tokens"
                 raise InvalidRequest(reason, param="tokens")
             yield len(some)
         self._send_text(id, text.decode("utf-8", "replace"))
@@ -151,8 +155,8 @@ class TextQuestions:
 
     def _render(self, prompt: ChatPrompt) -> str:
         text = self._prompts.render(prompt)
-        if len(text) > _LONGEST_ANSWER:
-            reason = f"the template makes {len(text)} characters of them; the limit is {_LONGEST_ANSWER}"
+        if len(text) > _MAX_ANSWER:
+            reason = f"the rendered messages have {len(text)} characters; the limit is {_MAX_ANSWER}"
             raise InvalidRequest(reason, param="messages")
         return text
 
@@ -163,19 +167,15 @@ class TextQuestions:
         return name
 
     def _entry(self, token: int) -> bytes:
-        """How a token is listed with its piece, in JSON."""
+        """A token with its piece, in JSON."""
         entry = self._entries.get(token)
         if entry is None:
             entry = self._entries[token] = msgspec.json.encode(_piece(token, self._name(token)))
         return entry
 
-    def _refuse_unknown(self, tokens: list[int], param: str) -> None:
-        if not all(0 <= token < self._n_vocab for token in tokens):
-            raise InvalidRequest(f"token ids must lie in 0..{self._n_vocab - 1}", param=param)
-
 
 def _size(question: TextQuestion) -> int:
-    """About how much work it is, and how much memory: characters, or tokens."""
+    """An estimate of its work and memory, in characters or tokens."""
     match question:
         case Tokenize():
             return sum(len(part) if isinstance(part, str) else 1 for part in question.parts)

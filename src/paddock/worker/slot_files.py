@@ -1,7 +1,7 @@
-"""What a slot remembers, as a file: tokens, their keys and values, and what those depend on.
+"""Files of saved slots: tokens, their keys and values, and what these depend on.
 
-`PADDSLOT`, the format's number, the length of the header, the header (msgpack), the packed state, and a SHA-256 of all
-that. A file is written under another name first, so that under its own it is always whole.
+The format: `PADDSLOT`, the format version, the length of the header, the header (msgpack), the packed state, and a
+SHA-256 of all that. A file is written under a temporary name and then renamed, so it is always complete.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Header(msgspec.Struct, frozen=True):
 
 
 def write(folder: str, name: str, header: Header, state: Iterator[bytes | memoryview]) -> int:
-    """Returns the file's size. Raises `InvalidRequest` where the name is taken by something that is no file, and
-    `Unavailable` where the folder or the disk does not take it.
+    """Returns the file's size. Raises `InvalidRequest` if the name is not that of a regular file, and `Unavailable` if
+    the file cannot be written.
     """
     encoded = msgspec.msgpack.encode(header)
     temporary = f".{name}.{secrets.token_hex(4)}"
     with _folder(folder) as place:
-        _refuse_special(place, name)
+        _check_regular(place, name)
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=place)
             try:
@@ -58,11 +58,11 @@ def write(folder: str, name: str, header: Header, state: Iterator[bytes | memory
                 raise
             os.fsync(place)
         except OSError as error:
-            raise Unavailable(f"{name!r} cannot be written: {_why(error, place)}", param="filename") from None
+            raise Unavailable(f"{name!r} cannot be written: {_reason(error, place)}", param="filename") from None
     return size
 
 
-def _why(error: OSError, place: int) -> str:
+def _reason(error: OSError, place: int) -> str:
     reason = error.strerror or str(error) or type(error).__name__
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return reason
@@ -71,25 +71,25 @@ def _why(error: OSError, place: int) -> str:
 
 
 def read(folder: str, name: str, origin: StateOrigin, *, limit: int) -> tuple[SlotPrefix, memoryview, int]:
-    """A file's prefix, its packed state and its size. Raises `InvalidRequest` for a file that is not whole, was not
-    saved under this origin, or has a state of more than `limit` bytes.
+    """A file's prefix, its packed state and its size. Raises `InvalidRequest` if the file is incomplete, has another
+    origin, or has more than `limit` bytes.
     """
     data = _read_whole(folder, name, limit)
     if len(data) < _START.size or data[: len(_MAGIC)] != _MAGIC:
         raise InvalidRequest(f"{name!r} is not a saved slot", param="filename")
     _, version, length = _START.unpack_from(data)
     if version != _FORMAT:
-        message = f"{name!r} was saved by another version: its format is {version}, not {_FORMAT}"
+        message = f"{name!r} has format version {version}, but this server reads version {_FORMAT}"
         raise InvalidRequest(message, param="filename")
     view = memoryview(data)
     body, checksum = view[:-_CHECKSUM], view[-_CHECKSUM:]
     if len(body) < _START.size + length or hashlib.sha256(body).digest() != checksum:
-        raise InvalidRequest(f"{name!r} is damaged or cut short", param="filename")
+        raise InvalidRequest(f"{name!r} is damaged or incomplete", param="filename")
     try:
         header = msgspec.msgpack.decode(body[_START.size : _START.size + length], type=Header)
     except msgspec.MsgspecError:
-        raise InvalidRequest(f"{name!r} was not written by this program", param="filename") from None
-    _refuse_stranger(name, header, origin)
+        raise InvalidRequest(f"the header of {name!r} cannot be decoded", param="filename") from None
+    _check_origin(name, header, origin)
     return header.prefix, body[_START.size + length :], len(data)
 
 
@@ -97,7 +97,7 @@ def _read_whole(folder: str, name: str, limit: int) -> bytes:
     with _folder(folder) as place:
 
         def opener(path: str, flags: int) -> int:
-            # O_NONBLOCK: opening a pipe must not wait for somebody to write to it.
+            # O_NONBLOCK: opening a pipe must not wait for a writer.
             return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=place)
 
         try:
@@ -106,7 +106,9 @@ def _read_whole(folder: str, name: str, limit: int) -> bytes:
                 if not stat.S_ISREG(status.st_mode):
                     raise InvalidRequest(f"{name!r} is not a regular file", param="filename")
                 if status.st_size > limit:
-                    message = f"{name!r} has {status.st_size} bytes, but prefixes may take {limit} (--cache-ram)"
+                    message = (
+                        f"{name!r} has {status.st_size} bytes, but the limit for prefixes is {limit} (--cache-ram)"
+                    )
                     raise InvalidRequest(message, param="filename")
                 return file.read()
         except OSError as error:
@@ -115,7 +117,7 @@ def _read_whole(folder: str, name: str, limit: int) -> bytes:
 
 @contextmanager
 def _folder(path: str) -> Iterator[int]:
-    """The folder as a descriptor: what happens to its path from now on cannot lead anywhere else."""
+    """The folder as a descriptor, so that a later change of its path has no effect."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -126,28 +128,28 @@ def _folder(path: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _refuse_special(place: int, name: str) -> None:
+def _check_regular(place: int, name: str) -> None:
     try:
         mode = os.stat(name, dir_fd=place, follow_symlinks=False).st_mode
     except OSError:
-        return  # it does not exist, or writing will say what is wrong
+        return  # it does not exist, or writing it reports the error
     if not stat.S_ISREG(mode):
         raise InvalidRequest(f"{name!r} is not a regular file", param="filename")
 
 
-def _refuse_stranger(name: str, header: Header, origin: StateOrigin) -> None:
-    theirs = header.origin
-    if theirs.model != origin.model:
+def _check_origin(name: str, header: Header, origin: StateOrigin) -> None:
+    saved_origin = header.origin
+    if saved_origin.model != origin.model:
         raise InvalidRequest(f"{name!r} was saved from another model", param="filename")
     compared = ["engine", "cache_type_k", "cache_type_v", "flash_attn"]
     if header.prefix.deterministic:
         compared.append("arithmetic")
     for field in compared:
-        saved, here = getattr(theirs, field), getattr(origin, field)
+        saved, here = getattr(saved_origin, field), getattr(origin, field)
         if saved != here:
-            message = f"{name!r} was saved with another {field}: {saved}, while this is {here}"
+            message = f"{name!r} was saved with another {field}: {saved}, but this model has {here}"
             raise InvalidRequest(message, param="filename")
     for number, _ in header.prefix.adapters:
-        if theirs.adapters[number : number + 1] != origin.adapters[number : number + 1]:
-            message = f"{name!r} was saved under the adapter {number}, which is another one here"
+        if saved_origin.adapters[number : number + 1] != origin.adapters[number : number + 1]:
+            message = f"{name!r} was saved with the adapter {number}, which is a different one here"
             raise InvalidRequest(message, param="filename")

@@ -1,4 +1,4 @@
-"""`python -m tests.worker.sandbox.attempts` confines itself as a worker does and tries what a worker must not."""
+"""`python -m tests.worker.sandbox.attempts` confines itself like a worker and tries what a worker must not do."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def main() -> None:
             outcomes[name] = type(error).__name__
 
     def beside() -> None:
-        """A thread that is there before the filter is."""
+        """Runs on a thread that starts before the filter is installed."""
         go.wait()
         attempt("socket on another thread", lambda: socket.socket(socket.AF_INET))
         attempt("foreign file on another thread", (folder / "secret").read_bytes)

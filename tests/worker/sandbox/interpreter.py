@@ -1,4 +1,4 @@
-"""A small interpreter of the filters that the kernel runs, for what the sandbox uses of it."""
+"""An interpreter for the part of classic BPF that the sandbox uses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from paddock.worker.sandbox.bpf import JUMP_EQUAL, JUMP_GREATER, JUMP_SET, LOAD,
 
 
 def run(program: list[Instruction], number: int, architecture: int, arguments: tuple[int, ...] = ()) -> int:
-    """The action for this system call. Fails where the kernel would not take the program."""
+    """The action for this system call. Fails if the kernel would refuse the program."""
     given = (*arguments, *[0] * (6 - len(arguments)))
     data = struct.pack("<IIQ6Q", number, architecture, 0, *given)
     at = accumulator = 0

@@ -17,7 +17,7 @@ def _accesses(sandbox: Sandbox, tmp_path: Path, **environ: str) -> dict[Path, Ri
     return {access.path: access.rights for access in found}
 
 
-def test_a_worker_may_read_its_model_and_nothing_beside_it(tmp_path: Path) -> None:
+def test_a_worker_may_read_its_model_but_no_other_file_of_the_folder(tmp_path: Path) -> None:
     model = tmp_path / "home" / "model.gguf"
     found = _accesses(Sandbox(readable=(str(model),), writable=(str(tmp_path / "slots"),)), tmp_path)
     assert found[model] == Right.READ_FILE
@@ -28,7 +28,7 @@ def test_a_worker_may_read_its_model_and_nothing_beside_it(tmp_path: Path) -> No
     assert writable == {tmp_path / "slots"}
 
 
-def test_a_link_to_a_model_opens_the_file_that_it_leads_to(tmp_path: Path) -> None:
+def test_a_link_to_a_model_allows_its_target(tmp_path: Path) -> None:
     blob = tmp_path / "blobs" / "0123"
     blob.parent.mkdir()
     blob.touch()
@@ -40,7 +40,7 @@ def test_a_link_to_a_model_opens_the_file_that_it_leads_to(tmp_path: Path) -> No
     assert link not in found
 
 
-def test_with_a_gpu_its_devices_and_caches_are_open(tmp_path: Path) -> None:
+def test_with_a_gpu_its_devices_and_caches_are_allowed(tmp_path: Path) -> None:
     for name in ("dev/nvidia0", "dev/nvidia-uvm", "dev/sda", "opt/rocm-6/x", "opt/paddock/x"):
         (tmp_path / name).mkdir(parents=True)
     without, found = _accesses(Sandbox(), tmp_path), _accesses(Sandbox(gpu=True), tmp_path)
@@ -53,7 +53,7 @@ def test_with_a_gpu_its_devices_and_caches_are_open(tmp_path: Path) -> None:
 
 
 @given(st.integers(1, 12), st.integers(0, 2**16 - 1), st.booleans())
-def test_the_kernel_is_never_given_a_right_that_it_does_not_know(abi: int, rights: int, folder: bool) -> None:
+def test_the_kernel_gets_only_rights_that_it_supports(abi: int, rights: int, folder: bool) -> None:
     ruleset = ruleset_for(abi)
     known = {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)
     assert ruleset.files < 1 << known

@@ -1,4 +1,4 @@
-"""Real processes: what is refused to them, and what a worker still does."""
+"""The sandbox in real processes: what it refuses, and what a worker can still do."""
 
 from __future__ import annotations
 
@@ -55,25 +55,25 @@ def test_no_sockets_no_programs_no_signals(attempted: dict[str, Any]) -> None:
     assert {name: outcomes[name] for name in refused} == dict.fromkeys(refused, "PermissionError")
 
 
-def test_no_files_but_its_own(attempted: dict[str, Any]) -> None:
+def test_only_its_own_files(attempted: dict[str, Any]) -> None:
     _needs(attempted, "landlock")
     outcomes = attempted["outcomes"]
     refused = (
         "foreign file", "foreign file on another thread", "foreign folder", "new file", "write model",
-        # Root may look at any process since Linux 6.13 (CAP_PERFMON), whatever Landlock says.
+        # Root may read any process since Linux 6.13 (CAP_PERFMON), in spite of Landlock.
         *(["environment of another"] if os.geteuid() != 0 else []),
     )  # fmt: skip
     assert {name: outcomes[name] for name in refused} == dict.fromkeys(refused, "PermissionError")
 
 
-def test_what_a_worker_does_it_may(attempted: dict[str, Any]) -> None:
+def test_what_a_worker_needs_is_allowed(attempted: dict[str, Any]) -> None:
     outcomes = attempted["outcomes"]
     allowed = ("signal itself", "own memory map", "model", "save slot", "rename slot", "library", "thread")
     assert {name: outcomes[name] for name in allowed} == dict.fromkeys(allowed, "done")
 
 
-def test_with_a_gpu_threads_may_be_named_as_cuda_does() -> None:
-    """CUDA opens this file with O_TRUNC, and fails to start where it cannot: the model then runs on the CPU."""
+def test_with_a_gpu_cuda_may_name_its_threads() -> None:
+    """CUDA opens this file with O_TRUNC, and fails to start if it cannot: the model then runs on the CPU."""
     code = (
         "from paddock.types import Sandbox; from paddock.worker.sandbox import confine_files; "
         "import threading; confine_files(Sandbox(gpu=True)); "
@@ -82,8 +82,8 @@ def test_with_a_gpu_threads_may_be_named_as_cuda_does() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
 
 
-def test_with_a_gpu_the_rule_for_its_own_proc_folder_lasts() -> None:
-    """The kernel forgets the inode that the rule is of when memory is short, unless it is held open."""
+def test_with_a_gpu_the_rule_for_its_proc_folder_stays_valid() -> None:
+    """The kernel drops the inode of the rule when memory is short, unless a descriptor is open."""
     code = (
         "from paddock.types import Sandbox; from paddock.worker.sandbox import confine_files; import os; "
         "confine_files(Sandbox(gpu=True)); "
@@ -95,7 +95,7 @@ def test_with_a_gpu_the_rule_for_its_own_proc_folder_lasts() -> None:
 
 @pytest.fixture(scope="module")
 def server(tiny_models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """With a model that is a link, and a folder for slots."""
+    """The model is a symbolic link. There is a folder for slots."""
     folder = tmp_path_factory.mktemp("linked")
     (folder / "linked.gguf").symlink_to(tiny_models["llama"])
     slots = tmp_path_factory.mktemp("slots")
@@ -111,10 +111,10 @@ def _worker(server: Server) -> tuple[int, dict[str, Any]]:
     return model["pid"], model["sandbox"]
 
 
-def test_a_worker_finds_no_secret_in_its_environment(server: Server) -> None:
+def test_the_environment_of_a_worker_has_no_secrets(server: Server) -> None:
     pid, _ = _worker(server)
     wait_for(lambda: len(server.workers()) >= 1, 30, "a worker")
-    for one in {pid, *server.workers()}:  # a spare one too
+    for one in {pid, *server.workers()}:  # and the spare worker
         environ = Path(f"/proc/{one}/environ").read_bytes().decode()
         names = {line.partition("=")[0] for line in environ.split("\0")}
         assert "not-for-workers" not in environ
@@ -122,7 +122,7 @@ def test_a_worker_finds_no_secret_in_its_environment(server: Server) -> None:
         assert "OMP_DISPLAY_AFFINITY" in names
 
 
-def test_a_real_worker_is_confined_in_all_its_threads(server: Server) -> None:
+def test_all_threads_of_a_worker_are_confined(server: Server) -> None:
     pid, sandbox = _worker(server)
     for task in Path(f"/proc/{pid}/task").iterdir():
         status = dict(line.split(":\t", 1) for line in (task / "status").read_text().splitlines() if ":\t" in line)
@@ -133,11 +133,11 @@ def test_a_real_worker_is_confined_in_all_its_threads(server: Server) -> None:
     assert {"no_new_privs", "landlock", "seccomp"} == {*sandbox["active"], *reasons.replace(":", "").split()} & {
         "no_new_privs", "landlock", "seccomp"
     }  # fmt: skip
-    assert "threads already" not in reasons
+    assert "would apply to one only" not in reasons
 
 
-def test_a_worker_that_was_started_ahead_is_confined_as_well(server: Server) -> None:
-    """It has loaded the library before it is told of a model, and must have no thread by then."""
+def test_a_spare_worker_is_confined(server: Server) -> None:
+    """It has loaded the library before it gets a model, and must still have a single thread."""
     _, before = _worker(server)
     server.client.post("/admin/unload", json={"model": "all"}).raise_for_status()
     wait_for(lambda: len(server.workers()) == 1, 30, "a spare worker")
@@ -154,7 +154,7 @@ def test_a_confined_worker_saves_and_restores_slots(server: Server) -> None:
         assert answer.status_code == 200, answer.text
 
 
-def test_it_can_be_turned_off(tiny_models: dict[str, Path]) -> None:
+def test_the_sandbox_can_be_disabled(tiny_models: dict[str, Path]) -> None:
     with Server("-m", str(tiny_models["llama"]), "-c", "256", "--no-sandbox") as server:
         pid, sandbox = _worker(server)
         assert "NoNewPrivs:\t0" in Path(f"/proc/{pid}/status").read_text()

@@ -18,7 +18,7 @@ gpus = pytest.mark.parametrize("gpu", [False, True], ids=["cpu", "gpu"])
 
 
 def expected(machine: Machine, number: int, first: int, *, gpu: bool) -> int:
-    """The rules once more, in the plainest way."""
+    """The rules, written in another way."""
     names = {number: name for name, number in machine.numbers.items()}
     name = names.get(number, "")
     if number > LAST_KNOWN or name == "clone3":
@@ -37,7 +37,7 @@ def expected(machine: Machine, number: int, first: int, *, gpu: bool) -> int:
 @machines
 @gpus
 @given(data=st.data())
-def test_the_program_does_what_the_rules_say(machine: Machine, gpu: bool, data: st.DataObject) -> None:
+def test_the_filter_follows_the_rules(machine: Machine, gpu: bool, data: st.DataObject) -> None:
     number = data.draw(
         st.integers(0, 600) | st.integers(0, 2**32 - 1) | st.sampled_from(list(machine.numbers.values()))
     )
@@ -49,14 +49,14 @@ def test_the_program_does_what_the_rules_say(machine: Machine, gpu: bool, data: 
 @machines
 @gpus
 def test_calls_of_another_architecture_end_the_process(machine: Machine, gpu: bool) -> None:
-    """Else execve's number of 32-bit programs (11 on x86) would be something harmless here."""
+    """Otherwise the number of execve in 32-bit programs (11 on x86) would be that of a harmless call."""
     others = {0x40000003, 0x40000028, *(other.audit for other in MACHINES.values())} - {machine.audit}
     filtering = program(machine, pid=PID, gpu=gpu)
     assert {run(filtering, 11, other) for other in others} == {KILL}
 
 
 @machines
-def test_every_way_through_ends_within_the_program(machine: Machine) -> None:
+def test_every_path_ends_within_the_program(machine: Machine) -> None:
     for gpu in (False, True):
         filtering = program(machine, pid=PID, gpu=gpu)
         assert len(filtering) <= 4096
@@ -68,7 +68,7 @@ def test_every_way_through_ends_within_the_program(machine: Machine) -> None:
 
 @machines
 @gpus
-def test_what_python_and_openmp_need_is_allowed(machine: Machine, gpu: bool) -> None:
+def test_calls_of_python_and_openmp_are_allowed(machine: Machine, gpu: bool) -> None:
     """openat, mmap, futex, sched_setaffinity, exit_group, madvise, recvfrom, sendto: by their numbers."""
     needed = {
         "x86_64": [257, 9, 202, 203, 231, 28, 45, 44, 1, 0, 16],
@@ -79,7 +79,7 @@ def test_what_python_and_openmp_need_is_allowed(machine: Machine, gpu: bool) -> 
     assert {run(filtering, number, machine.audit) for number in needed[kind]} == {ALLOW}
 
 
-def test_a_label_that_cannot_be_reached_is_an_error() -> None:
+def test_an_unreachable_label_is_an_error() -> None:
     filling = [Instruction(RETURN, 0)] * 300
     far: list[Line] = [Jump(JUMP_EQUAL, 0, then="end"), *filling, Label("end"), Instruction(RETURN, 1)]
     with pytest.raises(ValueError, match="300 instructions away"):

@@ -1,12 +1,12 @@
-"""Takes away from a worker process what it never needs: the network, other programs, and other people's files.
+"""The sandbox of a worker process: no network, no other programs, and only the files that it needs.
 
-A model's weights are read by native code that trusts them. Should a file take that code over, this is what it meets:
-- `no_new_privs`: no program gives it more rights than it has.
-- Landlock (`landlock.py`, what may be opened in `paths.py`): files, TCP ports, signals and abstract sockets.
+Native code reads model files and trusts them. If a malicious file takes over that code, these limits remain:
+- `no_new_privs`: no program can give it more privileges.
+- Landlock (`landlock.py`; `paths.py` has the allowed paths): files, TCP ports, signals and abstract sockets.
 - seccomp (`seccomp.py`, the program in `filter.py` and `bpf.py`): no sockets, no `exec`, no new processes.
 
-`confine_files` comes first, on the only thread there is, because Landlock holds for the calling thread and those that
-it starts. `confine_calls` comes when the libraries are loaded, from any thread, and holds for all of them.
+Call `confine_files` first, while the process has one thread, because Landlock applies to the calling thread and the
+threads that it starts later. Call `confine_calls` after the libraries are loaded. It applies to all threads.
 """
 
 from paddock.worker.sandbox.confine import confine_calls, confine_files

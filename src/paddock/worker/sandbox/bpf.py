@@ -1,4 +1,4 @@
-"""Classic BPF, as seccomp runs it: instructions, and labels in place of distances. Pure."""
+"""An assembler for classic BPF, the language of seccomp filters. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 LOAD, JUMP_EQUAL, JUMP_GREATER, JUMP_SET, RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 """`BPF_LD|W|ABS`, `BPF_JMP|JEQ|K`, `…|JGT|K`, `…|JSET|K`, `BPF_RET|K`."""
-_LONGEST_JUMP = 255
+_MAX_JUMP = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """Compares the accumulator with `k`. An empty label is the next line."""
+    """Compares the accumulator with `k`. An empty label means the next line."""
 
     code: int
     k: int
@@ -43,7 +43,7 @@ Line = Instruction | Jump | Label
 
 
 def assemble(lines: Sequence[Line]) -> list[Instruction]:
-    """Put distances in place of labels. Raises `ValueError` for one that is unknown, too far away, or behind."""
+    """Replace labels by distances. Raises `ValueError` for an unknown, too distant or earlier label."""
     places: dict[str, int] = {}
     count = 0
     for line in lines:
@@ -67,8 +67,8 @@ def _distance(label: str, at: int, places: dict[str, int]) -> int:
     if not label:
         return 0
     if label not in places:
-        raise ValueError(f"there is no label {label!r}")
+        raise ValueError(f"unknown label {label!r}")
     distance = places[label] - at
-    if not 0 <= distance <= _LONGEST_JUMP:
-        raise ValueError(f"the label {label!r} is {distance} instructions away; 0 to {_LONGEST_JUMP} are possible")
+    if not 0 <= distance <= _MAX_JUMP:
+        raise ValueError(f"the label {label!r} is {distance} instructions away; the limit is 0 to {_MAX_JUMP}")
     return distance

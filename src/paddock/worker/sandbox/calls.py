@@ -1,10 +1,10 @@
-"""The numbers of system calls, for the two kinds of machine that are supported."""
+"""The numbers of system calls on the two supported architectures."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Calls without an entry for a machine do not exist there.
+# A call without an entry does not exist on that architecture.
 _X86_64 = {
     "socket": 41, "connect": 42, "accept": 43, "bind": 49, "listen": 50, "clone": 56, "fork": 57, "vfork": 58,
     "execve": 59, "kill": 62, "chmod": 90, "fchmod": 91, "chown": 92, "fchown": 93, "lchown": 94, "ptrace": 101,
@@ -40,13 +40,13 @@ _AARCH64 = {
     "fchmodat2": 452, "setxattrat": 463, "removexattrat": 466, "open_tree_attr": 467, "file_setattr": 469,
 }  # fmt: skip
 LAST_KNOWN = 469
-"""Later ones (and x86's second set of numbers, from 2**30 on) might do what these tables keep from being done."""
+"""Higher numbers (also x32 calls, from 2**30 on) are refused, because they may do the same as a refused call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
     audit: int
-    """The kernel's `AUDIT_ARCH_*`, which a filter must compare: the same number is another call elsewhere."""
+    """The kernel's `AUDIT_ARCH_*`. A filter must compare it, because numbers differ between architectures."""
     seccomp: int
     """The number of seccomp(2)."""
     numbers: dict[str, int]

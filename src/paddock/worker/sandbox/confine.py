@@ -1,4 +1,4 @@
-"""Confining this process: the effects, in the order in which they are possible."""
+"""Applies the sandbox to this process."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from paddock.worker.sandbox.paths import accesses, gpu_caches
 
 
 def confine_files(sandbox: Sandbox) -> SandboxState:
-    """Take away new privileges and other people's files from this thread and those that it will start.
+    """Restrict privileges and files for this thread and the threads that it starts later.
 
-    Raises `ModelLoadFailed` where the sandbox is required and something is missing.
+    Raises `ModelLoadFailed` if the sandbox is required and a part of it is not available.
     """
     if sandbox.mode == "off":
         return SandboxState()
@@ -30,9 +30,9 @@ def confine_files(sandbox: Sandbox) -> SandboxState:
         missing.append(f"no_new_privs: {error.strerror}")
     abi = landlock.version()
     if abi == 0:
-        missing.append("landlock: this kernel has none, or it is turned off")
+        missing.append("landlock: not supported or not enabled by this kernel")
     elif (threads := _threads()) > 1:
-        missing.append(f"landlock: there are {threads} threads already, and it would hold for one")
+        missing.append(f"landlock: the process has {threads} threads, and it would apply to one only")
     else:
         try:
             landlock.restrict(_accesses(sandbox), abi)
@@ -43,8 +43,8 @@ def confine_files(sandbox: Sandbox) -> SandboxState:
 
 
 def confine_calls(sandbox: Sandbox, state: SandboxState) -> SandboxState:
-    """Take the network, other programs and other processes away from all threads. What must be loaded first, a library
-    above all, has been. Raises `ModelLoadFailed` as above.
+    """Forbid the network, other programs and other processes for all threads. All libraries must be loaded before.
+    Raises `ModelLoadFailed` as above.
     """
     if sandbox.mode == "off":
         return state
@@ -60,7 +60,7 @@ def confine_calls(sandbox: Sandbox, state: SandboxState) -> SandboxState:
 def _checked(sandbox: Sandbox, state: SandboxState) -> SandboxState:
     if sandbox.mode == "required" and state.missing:
         raise ModelLoadFailed(
-            f"the sandbox is required, and this is missing: {'; '.join(state.missing)}. "
+            f"the sandbox is required, but not available: {'; '.join(state.missing)}. "
             "Set model_manager.sandbox to auto, or use a kernel that supports it"
         )
     return state
@@ -69,14 +69,14 @@ def _checked(sandbox: Sandbox, state: SandboxState) -> SandboxState:
 def _accesses(sandbox: Sandbox) -> list[landlock.Access]:
     home = Path(os.environ.get("HOME") or "/")
     if sandbox.gpu:
-        # Landlock knows this folder by its inode, which the kernel may drop for want of memory and then make anew.
-        # An open descriptor keeps it for as long as the process lives.
+        # Landlock identifies this folder by its inode, which the kernel may drop to free memory and create again.
+        # An open descriptor keeps the inode while the process runs.
         os.open("/proc/self", os.O_PATH | os.O_CLOEXEC)
-        for folder in gpu_caches(os.environ, home)[:1]:  # CUDA makes its cache itself, which it could not from now on
+        for folder in gpu_caches(os.environ, home)[:1]:  # CUDA could not create its cache folder from now on
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError:
-                pass  # then it does without
+                pass  # CUDA works without a cache
     return accesses(sandbox, python=list(_python()), environ=os.environ, home=home)
 
 
@@ -87,7 +87,7 @@ def _python() -> Iterator[str]:
 
 
 def _mapped() -> Iterator[str]:
-    """Folders of the libraries that are loaded: whatever they are linked with may lie beside them."""
+    """Folders of the loaded libraries: the libraries that they are linked with may be in the same folder."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         paths = {line.rstrip("\n").partition("/")[2] for line in maps if "/" in line}
     yield from sorted({os.path.dirname(f"/{path}") for path in paths if ".so" in path})

@@ -1,4 +1,4 @@
-"""Which system calls a worker may make. Pure: a program is made here, and installed elsewhere."""
+"""The seccomp filter: which system calls a worker may make. Pure; `seccomp.py` installs it."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ AF_UNIX = 1
 CLONE_THREAD = 0x00010000
 
 REFUSED = (
-    # the network, and the sockets of other services
+    # network, sockets of other services
     "connect",
     # other programs, other processes
     "execve", "execveat", "fork", "vfork", "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise",
     "kcmp", "pidfd_getfd", "pidfd_send_signal", "tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo",
-    # files' rights, which Landlock does not look after
+    # permissions of files, which Landlock does not cover
     "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "mknod", "mknodat",
     "setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr", "lremovexattr", "fremovexattr",
     "removexattrat", "file_setattr", "open_by_handle_at",
-    # file systems and name spaces
+    # file systems and namespaces
     "mount", "umount2", "pivot_root", "chroot", "open_tree", "open_tree_attr", "move_mount", "fsopen", "fsconfig",
     "fsmount", "fspick", "mount_setattr", "quotactl", "quotactl_fd", "swapon", "swapoff", "unshare", "setns",
-    # the kernel itself
+    # kernel
     "bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register", "keyctl",
     "add_key", "request_key", "init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load",
     "reboot", "syslog", "acct", "fanotify_init", "lookup_dcookie", "iopl", "ioperm", "modify_ldt", "settimeofday",
     "clock_settime", "clock_adjtime", "adjtimex", "sethostname", "setdomainname",
 )  # fmt: skip
-"""Whatever their arguments are."""
+"""Refused with any arguments."""
 SOCKETS = ("socket", "bind", "listen", "accept", "accept4")
-"""With a GPU only those of AF_UNIX: CUDA's driver makes one of them to hand descriptors over."""
+"""With a GPU, AF_UNIX sockets are allowed: the CUDA driver uses one to pass descriptors."""
 OWN = ("kill", "tgkill")
-"""Allowed if they are for this process, as abort() is."""
+"""Allowed only for this process, as abort() needs them."""
 
 
 def program(machine: Machine, *, pid: int, gpu: bool) -> list[Instruction]:
-    """What the kernel runs for each system call. What is refused fails with EPERM, and what a program may do without
-    (`clone3`, whose flags cannot be looked at, and calls that are newer than this) with ENOSYS.
+    """The filter that the kernel runs for each system call. Refused calls fail with EPERM. `clone3`, whose flags a
+    filter cannot read, and calls newer than this table fail with ENOSYS, so that programs use an older call.
     """
     numbers = machine.numbers
     refused = [*REFUSED, *(() if gpu else SOCKETS)]

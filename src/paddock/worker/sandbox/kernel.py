@@ -1,4 +1,4 @@
-"""System calls that Python has no functions for. Each returns its result, or raises `OSError`."""
+"""System calls that Python does not provide. They raise `OSError`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PR_SET_NO_NEW_PRIVS = 38
 
 
 def call(number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char]) -> int:
-    """The system call of this number. Bytes are given by their address."""
+    """Make the system call with this number. Bytes are passed by their address."""
     given = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     _libc.syscall.restype = ctypes.c_long
     result = int(_libc.syscall(ctypes.c_long(number), *given))
@@ -21,7 +21,7 @@ def call(number: int, *arguments: int | bytes | ctypes.Array[ctypes.c_char]) -> 
 
 
 def set_no_new_privs() -> None:
-    """For this thread and those that it starts: no program that it runs has more rights than itself."""
+    """This thread, and the threads that it starts later, cannot get more privileges by running a program."""
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))) != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

@@ -1,6 +1,6 @@
-"""Landlock: what files, ports and processes outside a thread and its descendants can reach.
+"""Landlock: restricts files, TCP ports, signals and abstract sockets for a thread and the threads that it starts.
 
-Each version of it (ABI) knows more rights; those that a kernel does not know are left out. `rules_for` is pure.
+Each version (ABI) of Landlock has more rights; those that the kernel does not support are left out.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 
 from paddock.worker.sandbox.kernel import call
 
-# The numbers of calls that were added since 2019 are the same on all machines.
+# Calls that were added since 2019 have the same numbers on all architectures.
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
-_ASK_VERSION = 1
+_GET_VERSION = 1
 _PATH_BENEATH = 1
 
 
@@ -43,7 +43,7 @@ class Right(IntFlag):
 
 
 READ = Right.READ_FILE | Right.READ_DIR | Right.EXECUTE
-"""Libraries are mapped with the right to execute them; programs cannot be run, which is seccomp's matter."""
+"""With EXECUTE, because libraries are mapped as executable. seccomp forbids running programs."""
 DEVICE = Right.READ_FILE | Right.READ_DIR | Right.WRITE_FILE | Right.IOCTL_DEV
 WRITE = (
     Right.READ_FILE | Right.READ_DIR | Right.WRITE_FILE | Right.TRUNCATE | Right.MAKE_REG | Right.MAKE_DIR
@@ -51,9 +51,9 @@ WRITE = (
 )  # fmt: skip
 _OF_FILES = Right.EXECUTE | Right.WRITE_FILE | Right.READ_FILE | Right.TRUNCATE | Right.IOCTL_DEV
 _ALL_NETWORK = 0b11
-"""`LANDLOCK_ACCESS_NET_BIND_TCP | …_CONNECT_TCP`, of which nothing is allowed."""
+"""`LANDLOCK_ACCESS_NET_BIND_TCP | …_CONNECT_TCP`: no rule allows them."""
 _ALL_SCOPES = 0b11
-"""`LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | …_SIGNAL`: neither reaches other processes."""
+"""`LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | …_SIGNAL`: both are limited to this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Ruleset:
-    """What is forbidden unless a rule allows it."""
+    """The rights that are forbidden unless a rule allows them."""
 
     files: Right
     network: int
@@ -75,7 +75,7 @@ class Ruleset:
 
 
 def ruleset_for(abi: int) -> Ruleset:
-    """All that a kernel with this version of Landlock can forbid, as far as it is known here."""
+    """All rights that this version of Landlock can forbid."""
     files = Right((1 << 13) - 1)
     for since, right in ((2, Right.REFER), (3, Right.TRUNCATE), (5, Right.IOCTL_DEV)):
         if abi >= since:
@@ -84,23 +84,23 @@ def ruleset_for(abi: int) -> Ruleset:
 
 
 def rights_on(access: Access, ruleset: Ruleset, *, folder: bool) -> Right:
-    """What a rule may allow: the kernel refuses rights that it does not know, and those of folders on a file."""
+    """The rights of a rule: the kernel refuses unknown rights, and folder rights on a file."""
     rights = access.rights & ruleset.files
     return rights if folder else rights & _OF_FILES
 
 
 def version() -> int:
-    """Of this kernel's Landlock; 0 where it has none, or it is turned off."""
+    """The version of this kernel's Landlock; 0 if it is not available."""
     try:
-        return call(_CREATE, 0, 0, _ASK_VERSION)
+        return call(_CREATE, 0, 0, _GET_VERSION)
     except OSError:
         return 0
 
 
 def restrict(accesses: Sequence[Access], abi: int) -> None:
-    """From now on this thread and those that it starts have these accesses alone. Paths that do not exist are left out.
+    """Limit this thread, and the threads that it starts later, to these accesses. Missing paths are left out.
 
-    Raises `OSError` where the kernel refuses; then nothing has changed.
+    Raises `OSError` if the kernel refuses. Then nothing has changed.
     """
     ruleset = ruleset_for(abi)
     encoded = ruleset.encode()

@@ -1,4 +1,4 @@
-"""Which files a worker opens. Pure: what the machine and the process are like is passed in."""
+"""The paths that a worker may open. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from paddock.types import Sandbox
 from paddock.worker.sandbox.landlock import DEVICE, READ, WRITE, Access, Right
 
-# Programs' own files and what the loader of libraries reads. Not all of /etc: the configuration with its keys may be
-# there. Not all of /opt, /var or /home either.
+# Files of programs and of the dynamic loader. Not all of /etc, which may contain the configuration with its API keys,
+# and not all of /opt, /var or /home.
 _SYSTEM = (
     "/usr", "/lib", "/lib64", "/lib32", "/nix/store", "/gnu/store",
     "/etc/ld.so.cache", "/etc/ld.so.preload", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives",
@@ -30,7 +30,7 @@ _LIBRARY_VARIABLES = ("LD_LIBRARY_PATH", "LLAMA_CPP_LIB_PATH", "CUDA_PATH", "CUD
 def accesses(
     sandbox: Sandbox, *, python: Sequence[str], environ: Mapping[str, str], home: Path, root: Path = Path("/")
 ) -> list[Access]:
-    """`python` are the folders of the interpreter and of everything that can be imported. `root` is for tests."""
+    """`python` are the folders of the interpreter and of importable modules. `root` is for tests."""
     found = [
         *(Access(_below(root, path), READ) for path in (*_SYSTEM, *_KERNEL)),
         *(Access(_below(root, path), DEVICE) for path in _PLAIN_DEVICES),
@@ -44,7 +44,7 @@ def accesses(
 
 
 def gpu_caches(environ: Mapping[str, str], home: Path) -> list[Path]:
-    """Folders in which drivers keep what they have compiled."""
+    """Folders in which drivers cache compiled code."""
     cache = Path(environ.get("XDG_CACHE_HOME") or home / ".cache")
     cuda = Path(environ.get("CUDA_CACHE_PATH") or home / ".nv" / "ComputeCache")
     return [cuda, cache / "mesa_shader_cache", cache / "nvidia", cache / "AMD"]
@@ -69,7 +69,7 @@ def _variables(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _folders(paths: Iterable[str]) -> list[Path]:
-    """Once each, and never all of the file system, which a stray entry of a search path may name."""
+    """Without duplicates, and without `/`, which a search path may contain by mistake."""
     found = {Path(os.path.realpath(path)) for path in paths if path}
     return sorted(path for path in found if path != Path("/"))
 

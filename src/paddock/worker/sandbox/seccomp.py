@@ -1,4 +1,4 @@
-"""Installing a filter of system calls for every thread of this process."""
+"""Installs the seccomp filter for all threads of this process."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _TSYNC = 1
 
 
 def install(*, gpu: bool) -> None:
-    """Raises `OSError` where the kernel refuses, or this kind of machine has no table of calls."""
+    """Raises `OSError` if the kernel refuses or the architecture is not supported."""
     machine = MACHINES.get(platform.machine())
     if machine is None:
-        raise OSError(0, f"{platform.machine()} is neither of {', '.join(MACHINES)}")
-    # The address of the program, as `sock_fprog` has it, must stay valid during the call.
+        raise OSError(0, f"{platform.machine()} is not supported, only {', '.join(MACHINES)}")
+    # The buffer must live until the call returns, because `sock_fprog` has its address.
     encoded = encode(program(machine, pid=os.getpid(), gpu=gpu))
     buffer = ctypes.create_string_buffer(encoded, len(encoded))
     header = struct.pack("=H6xQ", len(encoded) // 8, ctypes.addressof(buffer))
