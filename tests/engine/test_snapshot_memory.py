@@ -16,7 +16,7 @@ from paddock.engine.snapshot_memory import SnapshotMemory
 from paddock.engine.state import StateFormat, UnknownFormat
 from paddock.errors import DecodeFailed
 from paddock.scheduling import Request
-from paddock.scheduling.prefix_tree import common_prefix
+from paddock.scheduling.radix_tree import common_prefix
 from paddock.scheduling.snapshot_cache import SnapshotCache, snapshot_bytes
 from paddock.types import Forget, Fork, Operation, Piece, Restore, Save, Span
 from tests.engine.harness import Harness

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.scheduling.prefix_cache import PrefixCache
-from paddock.scheduling.prefix_tree import PrefixTree, common_prefix
+from paddock.scheduling.prefix_tree import PrefixTree
+from paddock.scheduling.radix_tree import common_prefix
 from paddock.types import CacheShape, Drop, Forget, Fork, Restore, Save
 
 # Few different tokens, so that prefixes meet and part in the middle of edges.

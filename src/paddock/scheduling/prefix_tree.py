@@ -12,39 +12,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, count
-from weakref import WeakValueDictionary
+from itertools import chain
 
-from paddock.scheduling.cache_view import CacheSpan, CacheView, first_nodes
+from paddock.scheduling.cache_view import CacheView, first_nodes
 from paddock.scheduling.lru import LruOrder
+from paddock.scheduling.radix_tree import RadixNode, RadixTree, common_prefix
 from paddock.types import Piece
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class Node:
-    start: int
-    tokens: list[int]
-    parent: Node | None
-    namespace: str
-    id: int = 0
-    children: dict[int, Node] = field(default_factory=dict)
+@dataclass(slots=True, eq=False)
+class Node(RadixNode):
     holders: set[int] = field(default_factory=set)
     duplicates: set[int] = field(default_factory=set)
-    """Sequences that have the same tokens in cells of tnew_holder own."""
+    """Sequences that have the same tokens in cells of their own."""
     stored: Piece | None = None
-    hits: int = 0
-    """How many sequences have started with it from the cache."""
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.tokens)
-
-    def path(self) -> Iterator[Node]:
-        """From here up, without the root."""
-        node = self
-        while node.parent is not None:
-            yield node
-            node = node.parent
 
 
 @dataclass(slots=True, frozen=True)
@@ -97,32 +78,18 @@ class Match:
         return found
 
 
-class PrefixTree:
+class PrefixTree(RadixTree[Node]):
     def __init__(self) -> None:
-        # Clients can invent any number of namespaces, so a root lives only as long as a node below it or a holder.
-        self._roots: WeakValueDictionary[str, Node] = WeakValueDictionary()
+        super().__init__(Node)
         # A path is touched from its end up, so a parent always comes after its children.
         self._lru: LruOrder[Node] = LruOrder()
         self._span_nodes: Counter[int] = Counter()
-        self._ids = count(1)
         self.size = 0
         """How many nodes there are, without roots."""
         self.hot_tokens = 0
 
     def match(self, namespace: str, tokens: Sequence[int]) -> Match:
-        nodes: list[Node] = []
-        node = self._roots.get(namespace)
-        at = 0
-        while node is not None and at < len(tokens):
-            node = node.children.get(tokens[at])
-            if node is None:
-                break
-            nodes.append(node)
-            shared = common_prefix(node.tokens, tokens, at)
-            at += shared
-            if shared < len(node.tokens):
-                break
-        return Match(nodes, at)
+        return Match(*self.walk(namespace, tokens))
 
     def touch(self, nodes: Sequence[Node]) -> None:
         for node in reversed(nodes):
@@ -256,18 +223,17 @@ class PrefixTree:
         and not on the size of the tree.
         """
         nodes = first_nodes((node.path() for node in chain(ends, reversed(self._lru))), limit)
-        return CacheView([_span_of(node) for node in nodes], omitted=self.size - len(nodes))
+        spans = [
+            node.span(stored=node.stored is not None, holders=frozenset(node.holders | node.duplicates))
+            for node in nodes
+        ]
+        return CacheView(spans, omitted=self.size - len(nodes))
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _root(self, namespace: str) -> Node:
-        return self._roots.setdefault(namespace, Node(0, [], None, namespace))
-
     def _add(self, parent: Node, tokens: list[int]) -> Node:
-        node = Node(parent.end, tokens, parent, parent.namespace, next(self._ids))
-        parent.children[tokens[0]] = node
         self.size += 1
-        return node
+        return super()._add(parent, tokens)
 
     def _add_holder(self, node: Node, sequence: int) -> None:
         if not node.holders:
@@ -292,21 +258,13 @@ class PrefixTree:
         return None
 
     def _split(self, node: Node, position: int) -> Node:
-        """Split a node and return the upper part. The lower part keeps its identity, because holders refer to it."""
-        parent, size = node.parent, position - node.start
-        assert parent is not None, "the root is never split"
-        assert 0 < size < len(node.tokens), "a split leaves something on both sides"
-        upper = Node(node.start, node.tokens[:size], parent, node.namespace, next(self._ids), hits=node.hits)
-        upper.children[node.tokens[size]] = node
+        upper = super()._split(node, position)
         upper.holders.update(node.holders)
         upper.duplicates.update(node.duplicates)
-        self.size += 1
-        parent.children[node.tokens[0]] = upper
-        node.start, node.tokens, node.parent = position, node.tokens[size:], upper
         if node.stored is not None:
-            span, offset, length = node.stored.span, node.stored.offset, node.stored.length
+            span, offset, size = node.stored.span, node.stored.offset, len(upper.tokens)
             upper.stored = Piece(span, offset, size)
-            node.stored = Piece(span, offset + size, length - size)
+            node.stored = Piece(span, offset + size, node.stored.length - size)
             self._span_nodes[span] += 1
             self._lru.touch(upper)
         return upper
@@ -327,31 +285,3 @@ class PrefixTree:
         if node.parent is not None and not node.children and not node.holders and node.stored is None:
             del node.parent.children[node.tokens[0]]
             self.size -= 1
-
-
-def _span_of(node: Node) -> CacheSpan:
-    assert node.parent is not None, "the root is not shown"
-    return CacheSpan(
-        node.id,
-        None if node.parent.parent is None else node.parent.id,
-        node.start,
-        node.tokens,
-        node.namespace,
-        holders=frozenset(node.holders | node.duplicates),
-        stored=node.stored is not None,
-        hits=node.hits,
-    )
-
-
-def common_prefix(edge: Sequence[int], tokens: Sequence[int], at: int = 0) -> int:
-    """How many tokens of `edge` equal `tokens` from `at` on. A binary search, because slices compare in C."""
-    low, high = 0, min(len(edge), len(tokens) - at)
-    if edge[:high] == tokens[at : at + high]:
-        return high
-    while low + 1 < high:
-        middle = (low + high) // 2
-        if edge[low:middle] == tokens[at + low : at + middle]:
-            low = middle
-        else:
-            high = middle
-    return low

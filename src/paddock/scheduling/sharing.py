@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paddock.scheduling.cache import Cache
 from paddock.scheduling.plan import GRID
-from paddock.scheduling.prefix_tree import common_prefix
+from paddock.scheduling.radix_tree import common_prefix
 from paddock.scheduling.request import Request
 from paddock.scheduling.slots import namespace_of
 from paddock.scheduling.snapshot_cache import SnapshotCache

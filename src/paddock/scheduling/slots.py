@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from paddock.scheduling.cache import Cache
-from paddock.scheduling.prefix_tree import common_prefix
+from paddock.scheduling.radix_tree import common_prefix
 from paddock.scheduling.request import Request
 from paddock.types import Piece, SlotPrefix
 

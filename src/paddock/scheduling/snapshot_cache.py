@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paddock.scheduling.cache import Cache
-from paddock.scheduling.cache_view import CacheSpan, CacheView, first_nodes
+from paddock.scheduling.cache_view import CacheView, first_nodes
 from paddock.scheduling.quota import tenant_of
-from paddock.scheduling.snapshot_tree import Place, SnapshotTree
+from paddock.scheduling.snapshot_tree import SnapshotNode, SnapshotTree
 from paddock.types import CacheShape, Drop, Forget, Fork, Piece, Restore, Save, SnapshotSize
 
 
@@ -45,8 +45,8 @@ class SnapshotCache(Cache):
     def __init__(self, shape: CacheShape) -> None:
         super().__init__(shape)
         self._tree = SnapshotTree()
-        self._kept: OrderedDict[int, Place] = OrderedDict()
-        """Snapshot → its place in the tree, the least recently used first."""
+        self._kept: OrderedDict[int, SnapshotNode] = OrderedDict()
+        """Snapshot → its node in the tree, the least recently used first."""
         self._held: dict[int, _Held] = {}
         self._running = 0
         self._stored = 0
@@ -68,8 +68,8 @@ class SnapshotCache(Cache):
         if namespace is None:
             return 0
         limit = len(tokens) if limit is None else limit
-        place = self._tree.longest(namespace, tokens, limit)
-        return max(self._hot(namespace, tokens, limit)[0], 0 if place is None else place.end)
+        node = self._tree.longest(namespace, tokens, limit)
+        return max(self._hot(namespace, tokens, limit)[0], 0 if node is None else node.end)
 
     def shared(self, namespace: str | None, tokens: list[int]) -> int:
         if namespace is None or not self._shape.unified:
@@ -86,10 +86,10 @@ class SnapshotCache(Cache):
 
     def view(self, limit: int) -> CacheView:
         """Running sequences are not shown, only the snapshots they left."""
-        places = first_nodes((place.path() for place in reversed(self._kept.values())), limit)
+        nodes = first_nodes((node.path() for node in reversed(self._kept.values())), limit)
         return CacheView(
-            [_span_of(place) for place in places],
-            omitted=len(self._kept) - sum(place.snapshot in self._kept for place in places),
+            [node.span(stored=bool(node.snapshot)) for node in nodes],
+            omitted=len(self._kept) - sum(node.snapshot in self._kept for node in nodes),
         )
 
     # ── sequences ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -101,15 +101,15 @@ class SnapshotCache(Cache):
             return 0
         length, source = self._hot(namespace, tokens, limit)
         room = min(limit, self.free) if self._shape.unified else limit
-        place = self._tree.longest(namespace, tokens, room)
+        node = self._tree.longest(namespace, tokens, room)
         # Unified cells are shared without a copy. Streams need a copy in any case, and the snapshot is half of it.
-        if place is not None and (place.end > length or (place.end == length and not self._shape.unified)):
-            length = place.end
-            self._kept.move_to_end(place.snapshot)
+        if node is not None and (node.end > length or (node.end == length and not self._shape.unified)):
+            length = node.end
+            self._kept.move_to_end(node.snapshot)
             self._quota.touch(tenant_of(namespace))
-            for passed in place.path():
+            for passed in node.path():
                 passed.hits += 1
-            self._operations.append(Restore(sequence, 0, [Piece(place.snapshot, 0, length)]))
+            self._operations.append(Restore(sequence, 0, [Piece(node.snapshot, 0, length)]))
             self._fill(held, length)
         elif length:
             self._operations.append(Fork(source, sequence, length))
@@ -194,16 +194,16 @@ class SnapshotCache(Cache):
         return before - self._stored_length(namespace, tokens)
 
     def _stored_length(self, namespace: str, tokens: list[int]) -> int:
-        place = self._tree.longest(namespace, tokens, len(tokens))
-        return 0 if place is None else place.end
+        node = self._tree.longest(namespace, tokens, len(tokens))
+        return 0 if node is None else node.end
 
     def _save(self, sequence: int, namespace: str, tokens: list[int]) -> None:
         size = snapshot_bytes(self._shape.snapshot, len(tokens))
         if not tokens or size > self._quota.budget:
             return
-        place = self._tree.longest(namespace, tokens, len(tokens))
-        if place is not None and place.end == len(tokens):
-            self._kept.move_to_end(place.snapshot)
+        node = self._tree.longest(namespace, tokens, len(tokens))
+        if node is not None and node.end == len(tokens):
+            self._kept.move_to_end(node.snapshot)
             return
         tenant = tenant_of(namespace)
         if not self._make_room(tenant, size):
@@ -218,14 +218,14 @@ class SnapshotCache(Cache):
         return ram_bytes
 
     def _evict(self, tenant: str, protected: Collection[Any]) -> None:
-        self._drop(next(kept for kept, place in self._kept.items() if tenant_of(place.namespace) == tenant))
+        self._drop(next(kept for kept, node in self._kept.items() if tenant_of(node.namespace) == tenant))
 
     def _drop(self, snapshot: int) -> None:
-        place = self._kept.pop(snapshot)
-        self._tree.remove(place)
+        node = self._kept.pop(snapshot)
+        self._tree.remove(node)
         self._operations.append(Drop(snapshot))
-        self._stored -= place.end
-        self._quota.remove(tenant_of(place.namespace), snapshot_bytes(self._shape.snapshot, place.end))
+        self._stored -= node.end
+        self._quota.remove(tenant_of(node.namespace), snapshot_bytes(self._shape.snapshot, node.end))
 
     # ── integrity ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -233,20 +233,7 @@ class SnapshotCache(Cache):
         return sum(cells.count for cells in {cells for held in self._held.values() for cells in held.cells})
 
     def _count_stored(self) -> int:
-        return sum(snapshot_bytes(self._shape.snapshot, place.end) for place in self._kept.values())
-
-
-def _span_of(place: Place) -> CacheSpan:
-    assert place.parent is not None, "the root is not shown"
-    return CacheSpan(
-        place.id,
-        None if place.parent.parent is None else place.parent.id,
-        place.parent.end,
-        place.tokens,
-        place.namespace,
-        stored=place.snapshot != 0,
-        hits=place.hits,
-    )
+        return sum(snapshot_bytes(self._shape.snapshot, node.end) for node in self._kept.values())
 
 
 def snapshot_bytes(size: SnapshotSize, tokens: int) -> int:

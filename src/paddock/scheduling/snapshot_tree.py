@@ -2,126 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import count
-from weakref import WeakValueDictionary
+from dataclasses import dataclass
 
-from paddock.scheduling.prefix_tree import common_prefix
+from paddock.scheduling.radix_tree import RadixNode, RadixTree
 
 _NONE = 0
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
-class Place:
-    """A node of the tree: the position after the tokens that lead to it."""
-
-    end: int
-    tokens: list[int]
-    parent: Place | None
-    namespace: str
-    id: int = 0
-    children: dict[int, Place] = field(default_factory=dict)
+@dataclass(slots=True, eq=False)
+class SnapshotNode(RadixNode):
     snapshot: int = _NONE
-    """The snapshot at this position; none where sequences only branch."""
-    hits: int = 0
-    """How many sequences have started from a snapshot here or below."""
-
-    def path(self) -> Iterator[Place]:
-        """From here up, without the root."""
-        place = self
-        while place.parent is not None:
-            yield place
-            place = place.parent
+    """The snapshot of the tokens that end here. None where sequences only branch."""
 
 
-class SnapshotTree:
-    """Every place except a root has a snapshot or at least two children."""
+class SnapshotTree(RadixTree[SnapshotNode]):
+    """Every node except a root has a snapshot or at least two children."""
 
     def __init__(self) -> None:
-        self._roots: WeakValueDictionary[str, Place] = WeakValueDictionary()
-        """As in the prefix tree, a root lives as long as a place below it."""
-        self._ids = count(1)
+        super().__init__(SnapshotNode)
 
-    def longest(self, namespace: str, tokens: list[int], limit: int) -> Place | None:
-        """The place of the longest snapshot that is a prefix of the tokens and no longer than `limit`."""
-        path, _ = self._walk(namespace, tokens)
-        return next((place for place in reversed(path) if place.snapshot and place.end <= limit), None)
+    def longest(self, namespace: str, tokens: list[int], limit: int) -> SnapshotNode | None:
+        """The node of the longest snapshot that is a prefix of the tokens and no longer than `limit`."""
+        path = self._path(namespace, tokens)
+        return next((node for node in reversed(path) if node.snapshot and node.end <= limit), None)
 
     def common(self, namespace: str, tokens: list[int]) -> int:
         """How many of the first tokens are those of a snapshot."""
-        return self._walk(namespace, tokens)[1]
+        return self.walk(namespace, tokens)[1]
 
     def unshared(self, namespace: str, tokens: list[int]) -> list[int]:
         """The snapshots along the tokens, from the end up to the first branch."""
-        path, _ = self._walk(namespace, tokens)
         snapshots: list[int] = []
-        below: Place | None = None
-        for place in reversed(path):
-            if any(child is not below for child in place.children.values()):
+        below: SnapshotNode | None = None
+        for node in reversed(self._path(namespace, tokens)):
+            if any(child is not below for child in node.children.values()):
                 break
-            if place.snapshot:
-                snapshots.append(place.snapshot)
-            below = place
+            if node.snapshot:
+                snapshots.append(node.snapshot)
+            below = node
         return snapshots
 
-    def add(self, namespace: str, tokens: list[int], snapshot: int) -> Place:
+    def add(self, namespace: str, tokens: list[int], snapshot: int) -> SnapshotNode:
         """Add a snapshot of exactly these tokens."""
-        path, common = self._walk(namespace, tokens)
-        place = path[-1] if path else self._roots.setdefault(namespace, Place(0, [], None, namespace))
-        if place.end < common:
-            place = self._split(place.children[tokens[place.end]], common)
-        if place.end < len(tokens):
-            leaf = Place(len(tokens), tokens[place.end :], place, namespace, next(self._ids))
-            place.children[leaf.tokens[0]] = leaf
-            place = leaf
-        assert not place.snapshot, "a place has one snapshot"
-        place.snapshot = snapshot
-        return place
+        nodes, length = self.walk(namespace, tokens)
+        node = nodes[-1] if nodes else self._root(namespace)
+        if node.end > length:
+            node = self._split(node, length)
+        if node.end < len(tokens):
+            node = self._add(node, tokens[node.end :])
+        assert not node.snapshot, "a node has one snapshot"
+        node.snapshot = snapshot
+        return node
 
-    def remove(self, place: Place) -> None:
-        """Remove a snapshot, its place, and a branch above it that has one child left."""
-        place.snapshot = _NONE
-        parent = place.parent
-        self._prune(place)
+    def remove(self, node: SnapshotNode) -> None:
+        """Remove a snapshot, its node, and a branch above it that has one child left."""
+        node.snapshot = _NONE
+        parent = node.parent
+        self._prune(node)
         if parent is not None:
             self._prune(parent)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _walk(self, namespace: str, tokens: list[int]) -> tuple[list[Place], int]:
-        """The places along the tokens, and how many tokens match, which may be more than the last place has."""
-        path: list[Place] = []
-        place = self._roots.get(namespace)
-        at = 0
-        while place is not None and at < len(tokens):
-            place = place.children.get(tokens[at])
-            if place is None:
-                break
-            shared = common_prefix(place.tokens, tokens, at)
-            at += shared
-            if shared < len(place.tokens):
-                break
-            path.append(place)
-        return path, at
+    def _path(self, namespace: str, tokens: list[int]) -> list[SnapshotNode]:
+        """The nodes along the tokens that match completely."""
+        nodes, length = self.walk(namespace, tokens)
+        return [node for node in nodes if node.end <= length]
 
-    def _split(self, place: Place, end: int) -> Place:
-        """Insert a place above this one, at the position `end`."""
-        parent = place.parent
-        assert parent is not None, "the root is never split"
-        upper = Place(end, place.tokens[: end - parent.end], parent, place.namespace, next(self._ids), hits=place.hits)
-        parent.children[place.tokens[0]] = upper
-        place.tokens, place.parent = place.tokens[end - parent.end :], upper
-        upper.children[place.tokens[0]] = place
-        return upper
-
-    def _prune(self, place: Place) -> None:
-        parent = place.parent
-        if parent is None or place.snapshot or len(place.children) > 1:
+    def _prune(self, node: SnapshotNode) -> None:
+        parent = node.parent
+        if parent is None or node.snapshot or len(node.children) > 1:
             return
-        if place.children:
-            (child,) = place.children.values()
-            child.tokens, child.parent = place.tokens + child.tokens, parent
+        if node.children:
+            (child,) = node.children.values()
+            child.start, child.tokens, child.parent = node.start, node.tokens + child.tokens, parent
             parent.children[child.tokens[0]] = child
         else:
-            del parent.children[place.tokens[0]]
+            del parent.children[node.tokens[0]]
