@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import tempfile
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from paddock.errors import InvalidRequest
@@ -18,23 +17,24 @@ from paddock.worker.process import Worker
 class _Preparer(Preparer):
     """Blocks on the first prompt and records which prompts it receives."""
 
-    def __init__(self) -> None:
+    def __init__(self, worker: Worker) -> None:
+        super().__init__(worker._io.post, worker._live.__contains__)
         self.started, self.unblock = threading.Event(), threading.Event()
         self.prompts: list[str] = []
 
-    def prepare(self, request: Any, is_live: Callable[[], bool], done: Callable[[Any], None]) -> None:
+    def _prepare(self, id: int, request: Any) -> None:
         self.prompts.append(request.prompt.text)
         self.started.set()
         assert self.unblock.wait(60)
-        done(InvalidRequest("not for this test"))
+        raise InvalidRequest("not for this test")
 
 
 def test_an_aborted_request_is_not_rendered() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, tempfile.TemporaryFile() as cpu_lock:
-        worker, preparer = Worker(ours, cpu_lock.fileno()), _Preparer()
+        worker = Worker(ours, cpu_lock.fileno())
+        preparer = worker._preparer = _Preparer(worker)
         worker._live.max_queue = 8
-        worker._preparation.preparer = preparer
         for id in range(1, 5):
             worker._on_message(Generate(id, GenerateRequest(TextPrompt(f"prompt {id}"))))
         assert preparer.started.wait(60)

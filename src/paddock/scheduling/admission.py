@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from paddock.scheduling.cache import Cache
 from paddock.scheduling.fairness import FairQueue, RecentKeys
 from paddock.scheduling.layout import Layout
 from paddock.scheduling.plan import GRID
 from paddock.scheduling.request import Request
-from paddock.scheduling.sharing import Sharing
 from paddock.scheduling.slots import Slots
-from paddock.types import CacheShape
 
 
 class Admission:
-    def __init__(
-        self,
-        cache: Cache,
-        sharing: Sharing,
-        layout: Layout,
-        *,
-        shape: CacheShape,
-        slots: Slots,
-        running: list[Request],
-        continuous: bool,
-    ) -> None:
-        self._cache = cache
-        self._sharing = sharing
+    def __init__(self, layout: Layout, slots: Slots, *, continuous: bool) -> None:
         self._layout = layout
-        self._shape = shape
+        self._cache = layout.cache
+        self._sharing = layout.sharing
+        self._shape = layout.shape
+        self._running = layout.running
         self._slots = slots
-        self._running = running
         self._continuous = continuous
         self._recent_keys = RecentKeys()
         self._is_paused = False

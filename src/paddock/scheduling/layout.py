@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
 
 from paddock.scheduling.cache import Cache
 from paddock.scheduling.request import Request
@@ -14,16 +16,16 @@ from paddock.scheduling.sharing import Sharing
 from paddock.types import CacheShape
 
 
+@dataclass(slots=True)
 class Layout(ABC):
-    flushes_while_running: bool
+    flushes_while_running: ClassVar[bool]
     """Whether parked sequences are copied to host memory while others run."""
 
-    def __init__(self, cache: Cache, sharing: Sharing, shape: CacheShape, slots: int, running: list[Request]) -> None:
-        self._cache = cache
-        self._sharing = sharing
-        self._shape = shape
-        self._slots = slots
-        self._running = running
+    cache: Cache
+    sharing: Sharing
+    shape: CacheShape
+    slots: int
+    running: list[Request]
 
     @property
     @abstractmethod
@@ -48,8 +50,8 @@ class Layout(ABC):
 
     def flush(self) -> None:
         """Copy all parked sequences to host memory."""
-        for sequence in self._cache.parked:
-            self._cache.flush(sequence)
+        for sequence in self.cache.parked:
+            self.cache.flush(sequence)
 
 
 class UnifiedLayout(Layout):
@@ -59,7 +61,7 @@ class UnifiedLayout(Layout):
 
     @property
     def free_cells(self) -> int:
-        return self._cache.free
+        return self.cache.free
 
     def runs_alone(self, request: Request) -> bool:
         return request.deterministic  # its bytes depend on the position of its cells in the pool
@@ -70,21 +72,21 @@ class UnifiedLayout(Layout):
         return self._has_room(request)
 
     def _has_room(self, request: Request) -> bool:
-        if not self._running:
+        if not self.running:
             return True
-        if self.runs_alone(request) or self.runs_alone(self._running[0]):
+        if self.runs_alone(request) or self.runs_alone(self.running[0]):
             return False
         # A request that waits for a leader will share the leader's cells.
-        promised = sum(other.pending + 1 - (other.awaited if other.leader else 0) for other in self._running)
-        return len(request.tokens) - self._sharing.shared_cells(request) + promised < self._cache.free
+        promised = sum(other.pending + 1 - (other.awaited if other.leader else 0) for other in self.running)
+        return len(request.tokens) - self.sharing.shared_cells(request) + promised < self.cache.free
 
     def free_sequence(self) -> int:
-        parked = self._cache.parked
-        taken = {*(request.sequence for request in self._running), *parked}
-        free = next((id for id in range(self._slots + self._shape.spare_sequences) if id not in taken), None)
+        parked = self.cache.parked
+        taken = {*(request.sequence for request in self.running), *parked}
+        free = next((id for id in range(self.slots + self.shape.spare_sequences) if id not in taken), None)
         if free is None:
             free = parked[0]
-            self._cache.flush(free)
+            self.cache.flush(free)
         return free
 
     def close_gaps(self, requests: list[Request]) -> None:
@@ -113,31 +115,31 @@ class StreamLayout(Layout):
         """The one nearest to the running sequences, rather an empty one than a parked one, rather an older parked one
         than a newer.
         """
-        running = [request.sequence for request in self._running]
-        parked = self._cache.parked
-        low, high = min(running, default=self._slots), max(running, default=-1)
+        running = [request.sequence for request in self.running]
+        parked = self.cache.parked
+        low, high = min(running, default=self.slots), max(running, default=-1)
 
         def cost(sequence: int) -> tuple[int, int]:
             distance = max(low - 1 - sequence, sequence - high - 1, 0) if running else 0
             return distance, parked.index(sequence) + 1 if sequence in parked else 0
 
-        best = min((sequence for sequence in range(self._slots) if sequence not in running), key=cost)
+        best = min((sequence for sequence in range(self.slots) if sequence not in running), key=cost)
         if best in parked:
-            self._cache.flush(best)
+            self.cache.flush(best)
         return best
 
     def close_gaps(self, requests: list[Request]) -> None:
-        if self._shape.reuse == "none":
+        if self.shape.reuse == "none":
             return
         ids = sorted(request.sequence for request in requests)
         while ids and ids[-1] - ids[0] + 1 > len(ids):
-            taken = {request.sequence for request in self._running}
+            taken = {request.sequence for request in self.running}
             gap = next((id for id in range(ids[0], ids[-1]) if id not in taken), None)
             if gap is None:
                 return  # running requests that are not part of this group are between them
-            if gap in self._cache.parked:
-                self._cache.flush(gap)
+            if gap in self.cache.parked:
+                self.cache.flush(gap)
             last = next(request for request in requests if request.sequence == ids[-1])
-            self._cache.move(last.sequence, gap, last.computed)
+            self.cache.move(last.sequence, gap, last.computed)
             last.sequence = gap
             ids = sorted(request.sequence for request in requests)

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
 from paddock.scheduling.quota import tenant_of
-
-
-class Owned(Protocol):
-    @property
-    def namespace(self) -> str: ...
-
-
-N = TypeVar("N", bound=Owned)
+from paddock.scheduling.radix_tree import N
 
 
 class LruOrder(Generic[N]):

@@ -51,15 +51,7 @@ class Scheduler:
         layout = UnifiedLayout if shape.unified else StreamLayout
         self._layout: Layout = layout(self.cache, self._sharing, shape, slots, self._running)
         self.slots = Slots(slots, self.cache)
-        self._admission = Admission(
-            self.cache,
-            self._sharing,
-            self._layout,
-            shape=shape,
-            slots=self.slots,
-            running=self._running,
-            continuous=continuous,
-        )
+        self._admission = Admission(self._layout, self.slots, continuous=continuous)
         self._queue = self._admission.queue
         self._groups = StepGroups(exact_batch)
         self._chunks = PrefillChunks(self._budget, self._queue)

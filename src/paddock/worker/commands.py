@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from paddock.engine import Engine
 from paddock.errors import PaddockError
 from paddock.scheduling import Job, Request, Scheduler
 
@@ -36,7 +35,7 @@ class Visit:
     """Call a short function with the cache between two steps: before the next step, or when this slot is free."""
 
     slot: int | None
-    run: Callable[[Engine, Scheduler], None]
+    run: Callable[[Scheduler], None]
 
 
 @dataclass(slots=True, frozen=True)

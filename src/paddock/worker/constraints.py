@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -10,11 +12,12 @@ from typing import Any
 
 from paddock.errors import InvalidRequest, Unavailable
 from paddock.types import Constraint
-from paddock.worker.priority import LOW, LOWEST, set_priority
 
 _TIMEOUT = 5.0
 _AT_ONCE = 8
 _PER_KEY = 2
+_LOW, _LOWEST = 10, 19
+"""Priorities below those of the engine thread and the I/O thread."""
 
 
 class Compiler:
@@ -54,7 +57,7 @@ class Compiler:
         try:
             return outcome.result(self._timeout)
         except TimeoutError:
-            set_priority(thread, LOWEST)
+            _set_priority(thread, _LOWEST)
             raise InvalidRequest(
                 f"{constraint.param} cannot be enforced: its compilation takes more than {self._timeout:g} s",
                 param=constraint.param,
@@ -64,7 +67,7 @@ class Compiler:
         return self._running[key] < _PER_KEY and self._running.total() < _AT_ONCE
 
     def _run(self, constraint: Constraint, key: str, outcome: Future[Any]) -> None:
-        set_priority(threading.current_thread(), LOW)
+        _set_priority(threading.current_thread(), _LOW)
         try:
             outcome.set_result(self._compile(constraint))
         except Exception as error:
@@ -73,3 +76,12 @@ class Compiler:
             with self._changed:
                 self._running[key] -= 1
                 self._changed.notify_all()
+
+
+def _set_priority(thread: threading.Thread, nice: int) -> None:
+    """Only for threads in native code: one that holds the GIL and does not get to run would stop all others."""
+    if sys.platform == "linux" and thread.native_id is not None:
+        try:
+            os.setpriority(os.PRIO_PROCESS, thread.native_id, nice)
+        except OSError:
+            pass  # the thread has ended, or the system does not allow it

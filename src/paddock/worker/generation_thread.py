@@ -150,7 +150,7 @@ class GenerationThread(EngineThread):
             if visit.slot is None or scheduler.slots.is_free(visit.slot):
                 scheduler.flush()
                 self.engine.apply(scheduler.cache.take_operations())
-                visit.run(self.engine, scheduler)
+                visit.run(scheduler)
             else:
                 self._visits.append(visit)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from paddock.engine import Engine
 from paddock.errors import InvalidRequest, PaddockError
@@ -17,7 +18,6 @@ from paddock.worker.logs import log_error, log_warning
 from paddock.worker.prompts import PromptReader, Read, Reply
 
 _COMPILED_AT_ONCE, _COMPILED_PER_KEY = 4, 2
-T = TypeVar("T")
 
 
 @dataclass(slots=True, frozen=True)
@@ -42,64 +42,61 @@ class Prepared:
     outcome: Outcome
 
 
-class Preparer:
-    """Prepares a request for one kind of model. `prepare` runs on the prompt thread, and `done` on any thread."""
-
-    def prepare(self, request: Any, is_live: Callable[[], bool], done: Callable[[Outcome], None]) -> None:
-        raise NotImplementedError
-
-
-class Preparation:
-    """The prompt thread and its queue of requests. API keys take turns. The I/O thread calls all methods."""
+class Preparer(ABC):
+    """The prompt thread and its queue of requests. API keys take turns. The I/O thread calls `add` and `remove`."""
 
     def __init__(self, post: Callable[[Prepared], None], is_live: Callable[[int], bool]) -> None:
         self._post = post
         self._is_live = is_live
-        self.preparer: Preparer | None = None
-        """Set when the model is loaded."""
         # One thread: the prompts of a key stay in order, and a long prompt does not delay running streams.
         self._thread = FairThreads("prompts")
 
     def add(self, id: int, request: GenerateRequest | PoolRequest) -> None:
-        self._thread.add(request.origin, lambda: self._prepare(id, request), id=id)
+        self._thread.add(request.origin, lambda: self._run(id, request, lambda: self._prepare(id, request)), id=id)
 
     def remove(self, id: int) -> None:
         self._thread.remove(id)
 
-    def _prepare(self, id: int, request: GenerateRequest | PoolRequest) -> None:
-        """Runs on the prompt thread."""
-        assert self.preparer is not None, "the gateway sends no request before Ready"
-        if self._is_live(id):  # the client may have disconnected
-            self.preparer.prepare(
-                request,
-                is_live=lambda: self._is_live(id),
-                done=lambda outcome: self._post(Prepared(id, request, outcome)),
-            )
+    @abstractmethod
+    def _prepare(self, id: int, request: Any) -> PreparedPrompt | Inputs | None:
+        """Runs on the prompt thread. None: another thread finishes the request, with `_run`."""
+
+    def _run(
+        self, id: int, request: GenerateRequest | PoolRequest, work: Callable[[], PreparedPrompt | Inputs | None]
+    ) -> None:
+        """Post the result of `work`, or the error that the client receives."""
+        if not self._is_live(id):
+            return  # the client has disconnected
+        outcome: Outcome | None
+        try:
+            outcome = work()
+        except PaddockError as error:
+            outcome = error
+        except Exception as error:
+            log_error("cannot prepare a request", request_id=getattr(request, "request_id", ""))
+            outcome = PaddockError(f"cannot prepare the request: {type(error).__name__}: {error}")
+        if outcome is not None:
+            self._post(Prepared(id, request, outcome))
 
 
 class PromptPreparer(Preparer):
     """For models that generate text. Constraints are compiled on threads of their own: no other prompt waits for it."""
 
-    def __init__(self, engine: Engine, prompts: PromptReader) -> None:
+    def __init__(
+        self, engine: Engine, prompts: PromptReader, post: Callable[[Prepared], None], is_live: Callable[[int], bool]
+    ) -> None:
+        super().__init__(post, is_live)
         self._engine = engine
         self._prompts = prompts
         self._compiler = Compiler(engine.compile, prepare=engine.prepare_constraints)
         self._threads = FairThreads("constraints", _COMPILED_AT_ONCE, per_key=_COMPILED_PER_KEY)
 
-    def prepare(self, request: GenerateRequest, is_live: Callable[[], bool], done: Callable[[Outcome], None]) -> None:
-        read = attempt(lambda: self._prompts.read(request), "prompt", request.request_id)
-        if isinstance(read, PaddockError):
-            done(read)
-            return
-
-        def finish() -> None:
-            if is_live():  # nothing is compiled for a client that has disconnected
-                done(attempt(lambda: self._finish(request, read), "prompt", request.request_id))
-
+    def _prepare(self, id: int, request: GenerateRequest) -> PreparedPrompt | None:
+        read = self._prompts.read(request)
         if read.constraint is None:
-            finish()
-        else:
-            self._threads.add(request.origin, finish)
+            return self._finish(request, read)
+        self._threads.add(request.origin, lambda: self._run(id, request, lambda: self._finish(request, read)))
+        return None
 
     def _finish(self, request: GenerateRequest, read: Read) -> PreparedPrompt:
         grammar = self._compile(read, request.origin.key)
@@ -127,19 +124,9 @@ class PromptPreparer(Preparer):
 class InputPreparer(Preparer):
     """For models that compute embeddings or scores."""
 
-    def __init__(self, inputs: InputReader) -> None:
+    def __init__(self, inputs: InputReader, post: Callable[[Prepared], None], is_live: Callable[[int], bool]) -> None:
+        super().__init__(post, is_live)
         self._inputs = inputs
 
-    def prepare(self, request: PoolRequest, is_live: Callable[[], bool], done: Callable[[Outcome], None]) -> None:
-        done(attempt(lambda: self._inputs.read(request), "input", ""))
-
-
-def attempt(work: Callable[[], T], what: str, request_id: str) -> T | PaddockError:
-    """The result, or the error that the client receives."""
-    try:
-        return work()
-    except PaddockError as error:
-        return error
-    except Exception as error:
-        log_error(f"cannot prepare the {what}", request_id=request_id)
-        return PaddockError(f"cannot prepare the {what}: {type(error).__name__}: {error}")
+    def _prepare(self, id: int, request: PoolRequest) -> Inputs:
+        return self._inputs.read(request)

@@ -15,28 +15,7 @@ from paddock.engine import load_libraries
 from paddock.errors import ModelLoadFailed, PaddockError, WorkerCrashed
 from paddock.scheduling import Job
 from paddock.types import EngineOptions, GenerateRequest, PoolRequest, Sandbox, SandboxState
-from paddock.wire.messages import (
-    PROTOCOL_VERSION,
-    Abort,
-    Accepted,
-    ActOnSlot,
-    Ask,
-    Beat,
-    Generate,
-    LimitCache,
-    Load,
-    LoadFailed,
-    Loading,
-    Look,
-    Ping,
-    Pool,
-    Problem,
-    Ready,
-    Refused,
-    Stop,
-    ToWorker,
-    Watch,
-)
+from paddock.wire import messages
 from paddock.worker.commands import Add, Command, Died, Ended, Event, Failed, Opened, Opening, Remove, Report, Resize
 from paddock.worker.cpu_lock import CpuLock
 from paddock.worker.generation_thread import GenerationThread
@@ -45,7 +24,7 @@ from paddock.worker.io_loop import IoLoop, exit_now
 from paddock.worker.live_requests import LiveRequests
 from paddock.worker.logs import log_error
 from paddock.worker.pooling_thread import PoolingThread, Vectors
-from paddock.worker.preparation import InputPreparer, Preparation, Prepared, PreparedPrompt, PromptPreparer
+from paddock.worker.preparation import InputPreparer, Prepared, PreparedPrompt, Preparer, PromptPreparer
 from paddock.worker.prompts import PromptReader
 from paddock.worker.questions import TextQuestions
 from paddock.worker.sandbox import confine_calls, confine_files
@@ -63,11 +42,11 @@ class Worker:
         self._io: IoLoop[_Event] = IoLoop(sock, self._on_message, self._on_event)
         self._outbox = self._io.outbox
         self._live = LiveRequests()
-        self._preparation = Preparation(self._io.post, self._live.__contains__)
         self._cpu_lock = cpu_lock
         self._options: EngineOptions  # set by `_load`
         self._sandbox = SandboxState()
         self._thread: GenerationThread | PoolingThread | None = None
+        self._preparer: Preparer | None = None
         self._slot_actions: SlotActions | None = None
         self._questions: TextQuestions | None = None
         self._views: ViewPublisher | None = None
@@ -82,40 +61,42 @@ class Worker:
 
     # ── messages from the gateway ────────────────────────────────────────────────────────────────────────────────────
 
-    def _on_message(self, message: ToWorker) -> None:
+    def _on_message(self, message: messages.ToWorker) -> None:
         match message:
-            case Load():
+            case messages.Load():
                 self._load(message)
-            case Generate(id, request) | Pool(id, request):
+            case messages.Generate(id, request) | messages.Pool(id, request):
                 self._io.handle_events()  # answers that ended just now have made room in the queue
                 self._receive(id, request)
-            case Abort(id):
+            case messages.Abort(id):
                 self._abort(id)
-            case Look(id):
+            case messages.Look(id):
                 self._tell_engine(Report(id))
-            case Watch(on):
+            case messages.Watch(on):
                 assert self._views is not None, "the gateway sends nothing before Ready"
                 self._views.turn(on=on)
-            case LimitCache(ram_bytes):
+            case messages.LimitCache(ram_bytes):
                 if self._slot_actions is not None:
                     self._slot_actions.ram_bytes = ram_bytes
                 self._tell_engine(Resize(ram_bytes))
-            case ActOnSlot():
+            case messages.ActOnSlot():
                 assert self._slot_actions is not None, "the gateway sends nothing before Ready"
                 self._slot_actions.begin(message)
-            case Ask(id, question):
+            case messages.Ask(id, question):
                 assert self._questions is not None, "the gateway sends nothing before Ready"
                 self._questions.begin(id, question)
-            case Ping():
-                self._outbox.send(Beat(self._thread.in_step if self._thread is not None else 0.0))
-            case Stop():
+            case messages.Ping():
+                self._outbox.send(messages.Beat(self._thread.in_step if self._thread is not None else 0.0))
+            case messages.Stop():
                 if self._thread is not None:
                     self._outbox.send(self._thread.counters.last())
                 exit_now(0)
 
-    def _load(self, message: Load) -> None:
-        if message.version != PROTOCOL_VERSION:
-            self._fail(ModelLoadFailed(f"the worker speaks protocol {PROTOCOL_VERSION}, not {message.version}"))
+    def _load(self, message: messages.Load) -> None:
+        if message.version != messages.PROTOCOL_VERSION:
+            self._fail(
+                ModelLoadFailed(f"the worker speaks protocol {messages.PROTOCOL_VERSION}, not {message.version}")
+            )
         model_path, options, sandbox = message.model_path, message.options, message.sandbox
         self._options = options
         self._live.max_queue = options.max_queue
@@ -147,13 +128,15 @@ class Worker:
         except PaddockError as error:
             self._refuse(id, error)
         else:
-            self._preparation.add(id, request)
+            assert self._preparer is not None, "the gateway sends nothing before Ready"
+            self._preparer.add(id, request)
 
     def _abort(self, id: int) -> None:
         if self._questions is not None:
             self._questions.abort(id)
+        if self._preparer is not None:
+            self._preparer.remove(id)
         self._live.remove(id)
-        self._preparation.remove(id)
         self._tell_engine(Remove(id))
 
     # ── events from the other threads ────────────────────────────────────────────────────────────────────────────────
@@ -171,7 +154,7 @@ class Worker:
             case Opening(progress):
                 if progress >= self._reported_progress + _PROGRESS_STEP:
                     self._reported_progress = progress
-                    self._outbox.send(Loading(progress))
+                    self._outbox.send(messages.Loading(progress))
             case Opened():
                 self._on_opened()
             case Died(error):
@@ -181,17 +164,17 @@ class Worker:
         thread, send = self._thread, self._outbox.send
         assert thread is not None, "it posts this event"
         if isinstance(thread, PoolingThread):
-            self._preparation.preparer = InputPreparer(InputReader(thread.engine))
+            self._preparer = InputPreparer(InputReader(thread.engine), self._io.post, self._live.__contains__)
             self._views = ViewPublisher(thread.view, send)
         else:
             engine = thread.engine
             self._live.n_slots = engine.info.n_slots
             prompts = PromptReader(engine.vocab, engine.info)
-            self._preparation.preparer = PromptPreparer(engine, prompts)
+            self._preparer = PromptPreparer(engine, prompts, self._io.post, self._live.__contains__)
             self._slot_actions = SlotActions(engine, self._tell_engine, send)
             self._questions = TextQuestions(engine, prompts, send, self._outbox.send_behind)
             self._views = ViewPublisher(EngineViews(thread), send)
-        send(Ready(PROTOCOL_VERSION, thread.engine.info, self._sandbox))
+        send(messages.Ready(messages.PROTOCOL_VERSION, thread.engine.info, self._sandbox))
 
     def _start(self, prepared: Prepared) -> None:
         match prepared:
@@ -199,7 +182,7 @@ class Worker:
                 self._refuse(id, error)
             case Prepared(id, GenerateRequest() as request, PreparedPrompt() as prompt):
                 assert isinstance(self._thread, GenerationThread), "only its preparer makes prompts"
-                self._outbox.send(Accepted(id, len(prompt.tokens), prompt.named_tokens))
+                self._outbox.send(messages.Accepted(id, len(prompt.tokens), prompt.named_tokens))
                 build = scheduler_requests(id, request, prompt, self._thread.engine, self._options, time.perf_counter())
                 self._live.start(id, lambda index: self._tell_engine(Add(build(index))))
             case Prepared(id, PoolRequest() as pooling, list() as inputs):
@@ -213,10 +196,10 @@ class Worker:
 
     def _refuse(self, id: int, error: PaddockError) -> None:
         self._live.remove(id)
-        self._outbox.send(Refused(id, Problem.of(error)))
+        self._outbox.send(messages.Refused(id, messages.Problem.of(error)))
 
     def _fail(self, error: PaddockError) -> NoReturn:
         """Report the error and exit. The gateway fails the requests that are running."""
         counted = [] if self._thread is None else [self._thread.counters.last()]
-        self._io.send_last(*counted, LoadFailed(Problem.of(error)))
+        self._io.send_last(*counted, messages.LoadFailed(messages.Problem.of(error)))
         exit_now(1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 import msgspec
 
@@ -60,8 +61,8 @@ class TextQuestions:
         self._short = FairThreads("questions")
         self._long = FairThreads("long-questions")
         # Cached, because looking up names holds the GIL, which the engine thread needs.
-        self._names: dict[int, bytes] = {}
-        self._entries: dict[int, bytes] = {}
+        self._name = cache(engine.vocab.name)
+        self._entry = cache(self._encode_entry)
 
     def begin(self, id: int, question: TextQuestion) -> None:
         size = _size(question)
@@ -160,18 +161,9 @@ class TextQuestions:
             raise InvalidRequest(reason, param="messages")
         return text
 
-    def _name(self, token: int) -> bytes:
-        name = self._names.get(token)
-        if name is None:
-            name = self._names[token] = self._vocab.name(token)
-        return name
-
-    def _entry(self, token: int) -> bytes:
+    def _encode_entry(self, token: int) -> bytes:
         """A token with its piece, in JSON."""
-        entry = self._entries.get(token)
-        if entry is None:
-            entry = self._entries[token] = msgspec.json.encode(_piece(token, self._name(token)))
-        return entry
+        return msgspec.json.encode(_piece(token, self._name(token)))
 
 
 def _size(question: TextQuestion) -> int:

@@ -10,13 +10,12 @@ import time
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 from paddock.engine import Engine
 from paddock.errors import InvalidRequest, NotSupported, PaddockError, Unavailable
 from paddock.scheduling import Scheduler
-from paddock.types import SlotPrefix
+from paddock.types import SlotAction, SlotPrefix
 from paddock.wire.messages import ActOnSlot, Problem, Refused, SlotDone
 from paddock.worker import slot_files
 from paddock.worker.commands import Visit
@@ -38,18 +37,21 @@ class SlotActions:
 
     def begin(self, message: ActOnSlot) -> None:
         try:
-            self._check(message)
+            self._check(message.action)
         except PaddockError as error:
-            self._send(Refused(message.id, Problem.of(error)))
+            self._refuse(message, error)
             return
         run = {"save": self._save, "restore": self._restore, "erase": self._erase}[message.action.action]
-        self._visit(Visit(message.action.slot, lambda engine, scheduler: run(message, engine, scheduler)))
+        self._visit(Visit(message.action.slot, lambda scheduler: run(message, scheduler)))
 
-    def _check(self, message: ActOnSlot) -> None:
+    def _refuse(self, message: ActOnSlot, error: PaddockError) -> None:
+        self._send(Refused(message.id, Problem.of(error)))
+
+    def _check(self, action: SlotAction) -> None:
         count = self._engine.info.n_slots
-        if message.action.slot >= count:
+        if action.slot >= count:
             raise InvalidRequest(f"id_slot must be 0 to {count - 1}: this model has {count} slots", param="id_slot")
-        if message.action.action == "erase":
+        if action.action == "erase":
             return
         if self._engine.shape.reuse != "prefix":
             raise NotSupported("slots of this model cannot be saved or restored: its memory cannot be split by token")
@@ -61,25 +63,17 @@ class SlotActions:
 
     # ── on the engine thread ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _erase(self, message: ActOnSlot, _engine: Engine, scheduler: Scheduler) -> None:
+    def _erase(self, message: ActOnSlot, scheduler: Scheduler) -> None:
         self._send(SlotDone(message.id, scheduler.slots.erase(message.action.slot)))
 
-    def _save(self, message: ActOnSlot, engine: Engine, scheduler: Scheduler) -> None:
+    def _save(self, message: ActOnSlot, scheduler: Scheduler) -> None:
         begun = time.perf_counter()
         prefix, pieces = scheduler.slots.recall(message.action.slot)
-        views = engine.view_pieces(pieces)
+        views = self._engine.view_pieces(pieces)
         self._with_files(message, lambda: self._write(message, prefix, views, begun))
 
-    def _restore(self, message: ActOnSlot, _engine: Engine, _scheduler: Scheduler) -> None:
+    def _restore(self, message: ActOnSlot, _scheduler: Scheduler) -> None:
         self._with_files(message, lambda: self._read(message))
-
-    def _adopt(self, message: ActOnSlot, file: _File, scheduler: Scheduler) -> None:
-        known = scheduler.slots.adopt(message.action.slot, file.prefix, file.state)
-        if known:
-            self._send(SlotDone(message.id, known, file.size, time.perf_counter() - file.begun))
-        else:
-            error = Unavailable("all host memory for prefixes is in use by running requests", retry_after=1)
-            self._send(Refused(message.id, Problem.of(error)))
 
     # ── on the file thread ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -88,11 +82,11 @@ class SlotActions:
             try:
                 work()
             except PaddockError as error:
-                self._send(Refused(message.id, Problem.of(error)))
+                self._refuse(message, error)
             except Exception as error:
                 traceback.print_exc()
-                failed = PaddockError(f"cannot read or write the file of the slot: {type(error).__name__}: {error}")
-                self._send(Refused(message.id, Problem.of(failed)))
+                reason = f"cannot read or write the file of the slot: {type(error).__name__}: {error}"
+                self._refuse(message, PaddockError(reason))
 
         self._files.submit(run)
 
@@ -104,32 +98,25 @@ class SlotActions:
         self._send(SlotDone(message.id, len(prefix.tokens), size, time.perf_counter() - begun))
 
     def _read(self, message: ActOnSlot) -> None:
-        begun = time.perf_counter()
-        limit = self.ram_bytes
+        begun, action = time.perf_counter(), message.action
         prefix, packed, size = slot_files.read(
-            message.action.folder, message.action.filename, self._engine.origin, limit=limit
+            action.folder, action.filename, self._engine.origin, limit=self.ram_bytes
         )
         try:
             state = self._engine.unpack(packed, len(prefix.tokens))
         except ValueError as error:
-            raise InvalidRequest(f"{message.action.filename!r} is damaged: {error}", param="filename") from None
-        file = _File(prefix, state, size, begun)
-        taken = threading.Event()
+            raise InvalidRequest(f"{action.filename!r} is damaged: {error}", param="filename") from None
+        is_done = threading.Event()
 
-        def take(_engine: Engine, scheduler: Scheduler) -> None:
-            self._adopt(message, file, scheduler)
-            taken.set()
+        def adopt(scheduler: Scheduler) -> None:
+            known = scheduler.slots.adopt(action.slot, prefix, state)
+            if known:
+                self._send(SlotDone(message.id, known, size, time.perf_counter() - begun))
+            else:
+                reason = "all host memory for prefixes is in use by running requests"
+                self._refuse(message, Unavailable(reason, retry_after=1))
+            is_done.set()
 
         # Before the next step, even if the slot is in use by now. The next file is not read before.
-        self._visit(Visit(None, take))
-        taken.wait()
-
-
-@dataclass(slots=True, frozen=True)
-class _File:
-    """A file that was read. `begun` is when reading started."""
-
-    prefix: SlotPrefix
-    state: Any
-    size: int
-    begun: float
+        self._visit(Visit(None, adopt))
+        is_done.wait()
