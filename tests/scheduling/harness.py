@@ -54,7 +54,7 @@ class Harness:
             return None
         self.engine.apply(plan.operations)
         cache = self.scheduler.cache
-        assert cache.running + cache.parked_cells == self.engine.used_cells, "the accounts agree with the cells"
+        assert cache.running + cache.parked_cells == self.engine.used_cells, "the counters agree with the cells"
         assert cache.free + cache.running + cache.parked_cells == self.engine.shape.cells
         assert cache.stored == self.engine.stored_tokens, "and with host memory"
         if plan.spans:

@@ -1,4 +1,4 @@
-"""What is shown of the tree: never too much, always with what leads to it, and nothing but the truth."""
+"""The bounded copy of the tree for display."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from paddock.scheduling.prefix_tree import PrefixTree
 from paddock.scheduling.snapshot_cache import SnapshotCache
 from paddock.types import CacheShape, SnapshotSize
 
-# Few different tokens, so that prefixes meet and part in the middle of edges.
+# Few different tokens, so that prefixes branch in the middle of edges.
 Tokens = st.lists(st.integers(0, 2), min_size=1, max_size=24)
-# Everything is allowed to be shown.
+# No limit.
 ALL = 10_000
 
 
 @st.composite
 def _forests(draw: st.DrawFn) -> list[int | None]:
-    """For each node the one above it, which comes before it."""
+    """For each node its parent, which has a lower number."""
     size = draw(st.integers(0, 30))
     return [draw(st.none() | st.integers(0, node - 1)) if node else None for node in range(size)]
 
@@ -69,7 +69,7 @@ def test_shown_and_omitted_spans_add_up_to_the_tree(
         node.id: (node.start, node.tokens, node.stored is not None, node.holders | node.duplicates) for node in nodes
     }
     assert shown.spans == whole.spans[:limit]
-    # What is in cells comes before what is only stored.
+    # Spans in cells come before those that are only stored.
     tiers = [bool(span.holders) for span in whole.spans]
     assert tiers == sorted(tiers, reverse=True)
 
@@ -90,7 +90,7 @@ def test_a_hit_is_counted_on_the_matched_path_only() -> None:
     _run(cache, [1, 2, 8, 9])
     _run(cache, [1, 2, 8, 9])
     hits = {tuple(span.tokens): span.hits for span in cache.view(ALL).spans}
-    assert hits == {(1, 2): 2, (3, 4): 0, (8,): 1, (9,): 0}, "the last one is always computed"
+    assert hits == {(1, 2): 2, (3, 4): 0, (8,): 1, (9,): 0}, "the last token is always computed"
 
 
 def test_namespaces_have_separate_spans() -> None:
@@ -153,7 +153,7 @@ def test_merge_spans_keeps_all_tokens_and_is_complete(above: list[int | None], d
 
 
 def _ways(spans: list[CacheSpan]) -> list[list[int]]:
-    """All the tokens that lead to each end."""
+    """All tokens from the root to each leaf."""
     by_id = {span.id: span for span in spans}
     parents = {span.parent for span in spans}
     ways = []

@@ -31,7 +31,7 @@ def test_deterministic_requests_always_use_batches_of_the_same_shape(unified: bo
 
     cold = shapes([], [])
     warm = shapes(["a" * 300 + "b"], ["a" * 200, "c" * 100, "a" * 301])
-    assert len(warm) == len(cold) - 2, "what is on the grid was reused"
+    assert len(warm) == len(cold) - 2, "the prefix on the grid was reused"
     assert cold[: len(cold) - len(warm)] == [(0, 128), (128, 128)][: len(cold) - len(warm)]
     assert cold[len(cold) - len(warm) :] == warm
 
@@ -49,7 +49,7 @@ def test_a_deterministic_chunk_fits_the_batch_and_ends_on_the_grid(n_batch: int)
     harness = Harness(n_ctx=1024, batch=n_batch)
     cold = starts("a" * 300)
     assert {0, 128, 256} <= set(cold)
-    assert starts("a" * 300) == [start for start in cold if start >= 256], "reused on the grid, then cut as before"
+    assert starts("a" * 300) == [start for start in cold if start >= 256], "reused up to the grid, then the same chunks"
 
 
 def test_deterministic_answers_share_steps_up_to_the_exact_batch() -> None:
@@ -60,4 +60,4 @@ def test_deterministic_answers_share_steps_up_to_the_exact_batch() -> None:
     while (plan := harness.step()) is not None:
         sequences.append([span.sequence for span in plan.spans])
     assert max(map(len, sequences)) == harness.engine.info.exact_batch == 3
-    assert sum(ids == list(range(ids[0], ids[0] + 3)) for ids in sequences if len(ids) == 3) >= 15, "side by side"
+    assert sum(ids == list(range(ids[0], ids[0] + 3)) for ids in sequences if len(ids) == 3) >= 15, "adjacent sequences"

@@ -1,4 +1,4 @@
-"""Answers that are guessed ahead are the answers that they would be without, and come in fewer steps."""
+"""Speculative decoding: the same answers in fewer steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.options import draft_params
 from tests.scheduling.harness import Harness, Texts, answer_alone
 
 RIGHT = 1000
-"""So seldom wrong that no answer here has a wrong guess."""
+"""So rarely wrong that no draft in these tests is wrong."""
 FOUR = draft_params(n_max=4)
 
 Drafts = st.one_of(st.none(), st.builds(DraftParams, n_max=st.integers(0, 9), n_min=st.integers(0, 3)))
@@ -41,8 +41,8 @@ def test_drafting_changes_no_answer(
     parallel: int,
     unified: bool,
 ) -> None:
-    """Whatever is guessed, right or wrong, and however crowded it is: the harness checks after each step that cells and
-    accounts agree, and the engine that no more cells are used than there are.
+    """With right and wrong drafts and few cells. After each step the harness compares the counters with the cells, and
+    the engine checks that no more cells are used than there are.
     """
     harness = Harness(draft=wrong, n_ctx=n_ctx, batch=batch, parallel=parallel, kv_unified=unified)
     asked = []
@@ -69,7 +69,7 @@ def test_accepted_drafts_save_steps(unified: bool) -> None:
         steps += bool(plan.spans)
     assert harness.text(1) == answer_alone("a" * 10)[0]
     assert len(harness.text(1)) == 64 - 11
-    assert steps == 1 + 11, "the prompt and a letter, then five at a time, and at last its end"
+    assert steps == 1 + 11, "the prompt and a letter, then five letters in each step, then the end"
     assert request.accepted == request.drafted
 
 
@@ -80,14 +80,14 @@ def test_drafted_tokens_are_cached() -> None:
     again = harness.ask(2, "a" * 10 + harness.text(1), max_tokens=1)
     harness.run()
     assert first.accepted > 0
-    assert again.cached == first.prompt_size + 19, "but for its last token, which was never computed"
+    assert again.cached == first.prompt_size + 19, "all but its last token, which was never computed"
 
 
 def test_drafts_do_not_pass_the_end_of_the_answer() -> None:
     harness = Harness(draft=RIGHT, n_ctx=60)
     harness.ask(1, "a" * 10, max_tokens=4, draft=draft_params(n_max=20))
     while (plan := harness.step()) is not None:
-        assert all(len(span.draft) <= 2 for span in plan.spans), "a first, and one after each guess"
+        assert all(len(span.draft) <= 2 for span in plan.spans), "a token and one after each draft"
     assert len(harness.text(1)) == 4
     harness.ask(2, "b" * 50, draft=draft_params(n_max=20))
     harness.run()
@@ -95,7 +95,7 @@ def test_drafts_do_not_pass_the_end_of_the_answer() -> None:
 
 
 def _drafting(harness: Harness, **fields: Any) -> list[Request]:
-    """Of three answers under way, those that are guessed ahead in some step."""
+    """The requests among three running ones that get drafts in some step."""
     requests = [harness.ask(id, f"{id}", max_tokens=30, draft=FOUR, **fields) for id in range(3)]
     found: dict[int, Request] = {}
     while (plan := harness.step()) is not None:
@@ -106,8 +106,8 @@ def _drafting(harness: Harness, **fields: Any) -> list[Request]:
 def test_requests_that_must_not_be_drafted_are_not() -> None:
     assert len(_drafting(Harness(draft=RIGHT))) == 3
     assert not _drafting(Harness(draft=RIGHT), deterministic=True)
-    assert not _drafting(Harness(draft=0)), "nobody is there to guess"
-    assert not _drafting(Harness(draft=RIGHT, whole=True)), "no part of such a memory can be forgotten"
+    assert not _drafting(Harness(draft=0)), "no draft model"
+    assert not _drafting(Harness(draft=RIGHT, whole=True)), "this memory cannot be cut"
 
 
 def test_no_drafts_with_many_answers_or_beside_a_prompt() -> None:
@@ -120,7 +120,7 @@ def test_no_drafts_with_many_answers_or_beside_a_prompt() -> None:
         drafting = any(span.drafting is not None for span in plan.spans)
         drafted = drafted or drafting
         assert not drafting or (len(plan.spans) == plan.decodes <= harness.engine.info.draft_slots)
-    assert drafted, "when few are left"
+    assert drafted, "when few requests are left"
 
 
 @pytest.mark.parametrize("wrong", [2, 5, RIGHT])

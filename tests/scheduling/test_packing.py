@@ -25,7 +25,7 @@ def test_every_input_is_scheduled_once_in_order_and_every_step_fits(jobs: list[l
         for _ in range(data.draw(st.integers(0, len(waiting)))):
             packer.add(waiting.pop(0))
         if data.draw(st.integers(0, 9)) == 0:
-            gone = data.draw(st.integers(0, len(jobs)))  # perhaps one that is done, or that never was
+            gone = data.draw(st.integers(0, len(jobs)))  # it may be done or unknown
             packer.remove(gone)
             waiting = [job for job in waiting if job.id != gone]
             removed.add(gone)
@@ -54,7 +54,7 @@ def test_a_small_request_does_not_wait_for_a_large_one(library: list[int], other
     for number in range(1, len(others) + 2):
         for job, _ in packer.take():
             steps.setdefault(job.id, number)
-    # In the worst case every step has room for one of those who came before, the library's first input among them.
+    # In the worst case every step has room for one earlier request, or for the first input of the large one.
     assert all(steps[id] <= id + 1 for id in range(1, len(others) + 1))
 
 
@@ -66,7 +66,7 @@ def test_a_small_request_does_not_wait_for_a_large_one(library: list[int], other
 def test_a_key_does_not_wait_for_the_backlog_of_another(
     libraries: list[list[int]], asked: list[int], late: bool
 ) -> None:
-    """It gets as much as the other, and one input more or less: however many requests that one sends."""
+    """It gets as much as the other key, plus or minus one input, however many requests the other sends."""
     packer = Packer(tokens=TOKENS, inputs=INPUTS)
     for id, library in enumerate(libraries):
         packer.add(Job(id, [[id] * size for size in library], key="library"))

@@ -56,7 +56,7 @@ def test_a_long_finished_prompt_is_flushed_in_parts_while_others_generate() -> N
     most, parts = harness.engine.shape.max_copied, 0
     while (1, 0) not in harness.finished:
         plan = harness.step()
-        assert plan is not None and plan.spans, "nobody waits for a step that only copies"
+        assert plan is not None and plan.spans, "no step only copies"
         copied = sum(op.end - op.start for op in plan.operations if isinstance(op, Save))
         assert copied <= most
         parts += copied > 0

@@ -10,7 +10,7 @@ from paddock.scheduling.prefix_tree import PrefixTree
 from paddock.scheduling.radix_tree import common_prefix
 from paddock.types import CacheShape, Drop, Forget, Fork, Restore, Save
 
-# Few different tokens, so that prefixes meet and part in the middle of edges.
+# Few different tokens, so that prefixes branch in the middle of edges.
 Tokens = st.lists(st.integers(0, 2), min_size=1, max_size=24)
 
 

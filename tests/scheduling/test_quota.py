@@ -1,4 +1,4 @@
-"""Host memory for prefixes is shared between tenants: nobody's share is evicted for another."""
+"""Host memory for prefixes is shared between tenants: the share of one is not evicted for another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SMALL = 40
 
 
 def _run(cache: Cache, namespace: str, tokens: list[int]) -> int:
-    """Returns how many of them were known."""
+    """Returns how many tokens were cached."""
     known = cache.enter(0, namespace, tokens, len(tokens) - 1)
     cache.advance(0, tokens[known:])
     cache.leave(0, tokens)

@@ -14,9 +14,7 @@ from tests.tiers import examples
 
 
 class Arrivals(RuleBasedStateMachine):
-    """Requests of several keys come, run, are cancelled, crowd each other out and make way for each other, and slots
-    are saved, restored and erased.
-    """
+    """Requests of several keys arrive, run, are preempted and cancelled, and slots are saved, restored and erased."""
 
     whole = False
     ids = Bundle("ids")
@@ -78,7 +76,7 @@ class Arrivals(RuleBasedStateMachine):
 
 
 class ArrivalsInOnePiece(Arrivals):
-    """The same where nothing can be cut."""
+    """The same with memory that cannot be cut."""
 
     whole = True
 

@@ -24,7 +24,7 @@ def test_every_request_gets_the_answer_it_would_get_alone(
 
 @given(st.lists(Texts, min_size=2, max_size=8), st.booleans())
 def test_preempted_requests_get_their_full_answer(texts: list[str], whole: bool) -> None:
-    """With room for one long request and a half, the youngest step back and everybody still gets their answer."""
+    """With cells for one and a half long requests the youngest are preempted, and all are answered."""
     harness = Harness(n_ctx=160, whole=whole)
     for id, text in enumerate(texts):
         harness.ask(id, text)

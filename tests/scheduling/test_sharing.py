@@ -1,4 +1,4 @@
-"""Several keys on one model: who floods it waits for itself, and prefixes are known to their own tenant only."""
+"""Several keys on one model: a flooding key delays only itself, and prefixes are shared within a tenant only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_request_of_a_flooding_key_is_preempted_for_another_key(unified: bool,
     other = harness.ask(10, "a question", max_tokens=5, key="other")
     harness.step()
     assert other.slot >= 0
-    assert [request.preempted for request in flood] == [0, 0, 1, 0, 0, 0], "the youngest that ran"
+    assert [request.preempted for request in flood] == [0, 0, 1, 0, 0, 0], "the youngest running request"
     harness.run()
     assert next(iter(harness.finished)) == (10, 0)
     for id in range(6):
@@ -65,7 +65,7 @@ def test_the_flooding_key_is_preempted_when_cells_run_out() -> None:
     other = harness.ask(10, "z" * 66, key="other")
     harness.run()
     assert harness.scheduler.preemptions > 0
-    assert other.preempted == 0, "though it was the youngest"
+    assert other.preempted == 0, "although it was the youngest"
 
 
 @given(
@@ -102,7 +102,7 @@ def test_batch_requests_are_answered_last() -> None:
 
 
 class Clocked:
-    """A scheduler whose steps take what they take on two cores with a small model, on a clock of its own."""
+    """A scheduler with a simulated clock. Steps take as long as with a small model on two cores."""
 
     def __init__(self, *, unified: bool) -> None:
         shape = CacheShape(cells=16384, unified=unified, bytes_per_token=1000, ram_bytes=1 << 30)
@@ -145,7 +145,7 @@ def _short_ones(clocked: Clocked, count: int) -> float:
     times = []
     for number in range(count):
         clocked.run_until(clocked.now + 1)
-        came = clocked.now - 0.013 * (number % 5)  # while a step was under way
+        came = clocked.now - 0.013 * (number % 5)  # during a step
         request = clocked.ask("short", 24, 8)
         while request not in clocked.first:
             clocked.run_until(clocked.now + 0.001)
@@ -159,7 +159,7 @@ def test_a_flood_at_most_doubles_another_keys_time_to_first_token(unified: bool)
     clocked = Clocked(unified=unified)
     flood = [clocked.ask("flood", 1000, 256) for _ in range(50)]
     assert _short_ones(clocked, 40) <= 2 * alone
-    assert sum(request in clocked.first for request in flood) > 4, "which comes on nevertheless"
+    assert sum(request in clocked.first for request in flood) > 4, "the flooding key makes progress too"
 
 
 # ── prompts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -190,11 +190,11 @@ def test_the_only_request_of_a_key_skips_other_keys_decodes(unified: bool) -> No
     request = clocked.ask("other", 40, 4, beginning)
     plan = clocked.scheduler.schedule()
     assert plan is not None
-    assert plan.requests == [request] and len(plan.spans[0].tokens) == 24, "the rest was known"
+    assert plan.requests == [request] and len(plan.spans[0].tokens) == 24, "the rest was cached"
     clocked.scheduler.commit(plan, [Sampled(1)], 0.05)
     plan = clocked.scheduler.schedule()
     assert plan is not None
-    assert plan.decodes == 8, "and then all go on"
+    assert plan.decodes == 8, "then all requests continue"
 
 
 @pytest.mark.parametrize("unified", [True, False])
@@ -206,9 +206,9 @@ def test_the_last_slot_is_reserved_for_a_recent_key(unified: bool) -> None:
     for _ in range(5):
         clocked.ask("other", 40, 4)
         clocked.run_until(clocked.now + 1)
-    assert clocked.scheduler.preemptions == 1, "somebody steps back for the first one only"
+    assert clocked.scheduler.preemptions == 1, "a request is preempted for the first one only"
     clocked.run_until(clocked.now + 12)
-    assert clocked.scheduler.running == 8, "but it is not kept for ever"
+    assert clocked.scheduler.running == 8, "the reservation expires"
 
 
 def test_a_long_prompt_is_not_starved_by_short_ones_of_other_keys() -> None:
@@ -237,7 +237,7 @@ def test_a_leader_inherits_the_rank_of_its_followers() -> None:
 @Layouts
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_a_prefix_is_shared_within_its_tenant_only(unified: bool, whole: bool, deterministic: bool) -> None:
-    """From cells that run, from host memory, and from one who is just computing it."""
+    """From cells, from host memory, and from a request that is computing it."""
 
     def ask(id: int, tenant: str) -> Request:
         return harness.ask(id, "p" * 300, max_tokens=3, namespace=tenant, deterministic=deterministic)
@@ -272,7 +272,7 @@ def test_a_saved_slot_is_shared_within_its_tenant_only(text: str, unified: bool)
 
 @pytest.mark.parametrize("unified", [True, False])
 def test_prefill_time_reveals_nothing_of_another_tenant(unified: bool) -> None:
-    """What two tenants have in common is computed for each of them, so that no time tells of the other."""
+    """A prefix that two tenants have in common is computed for each, so that timing reveals nothing."""
     harness = Harness(kv_unified=unified)
     computed: list[Any] = []
     for tenant in ("anna", "ben"):

@@ -73,4 +73,4 @@ def test_a_slot_shows_its_current_request_and_then_its_last() -> None:
     assert (slot.busy, slot.request, len(slot.prefix.tokens)) == (False, request, request.computed)
     harness.ask(2, "a", wanted_slot=1, namespace=None)
     harness.run()
-    assert harness.save(1)[0].tokens == [], "what it must not leave cannot be saved"
+    assert harness.save(1)[0].tokens == [], "a prefix that must not be stored cannot be saved"

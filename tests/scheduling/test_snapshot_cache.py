@@ -13,7 +13,7 @@ from paddock.scheduling.snapshot_cache import SnapshotCache, snapshot_bytes
 from paddock.scheduling.snapshot_tree import SnapshotTree
 from paddock.types import CacheShape, Drop, Forget, Fork, Operation, Piece, Restore, Save, SnapshotSize
 
-# Few different tokens, so that sequences meet and part in the middle of edges.
+# Few different tokens, so that sequences branch in the middle of edges.
 Tokens = st.lists(st.integers(0, 2), min_size=1, max_size=24)
 SIZE = SnapshotSize(fixed=100, per_token=3, per_window_token=5, window=8)
 
@@ -81,7 +81,7 @@ def test_a_unified_sequence_is_forked_only_at_its_current_position() -> None:
     cache = _cache()
     cache.enter(0, "", [1, 2, 3, 4], 3)
     cache.advance(0, [1, 2, 3])
-    assert cache.enter(1, "", [1, 2, 9], 2) == 0, "two of three tokens cannot be had"
+    assert cache.enter(1, "", [1, 2, 9], 2) == 0, "a state cannot be cut to two of three tokens"
     assert cache.enter(2, "", [1, 2, 3, 9], 3) == 3
     cache.advance(0, [4])
     cache.advance(2, [9])
@@ -157,7 +157,7 @@ def test_erase_keeps_snapshots_that_others_share() -> None:
 
 
 class Running(RuleBasedStateMachine):
-    """Sequences begin, go on, are kept, move and end. What they hold never changes but by their own steps."""
+    """Sequences start, advance, are stored, move and end. Only their own steps change their tokens."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Requests that cannot share a step: who goes together, that nobody starves, and that they share nothing."""
+"""Requests that cannot share a step: their groups, no starvation, and no shared prefixes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Kinds = st.tuples(Sets, st.booleans(), st.booleans())
 def test_a_group_has_one_kind_and_no_request_starves(
     coming: list[tuple[list[tuple[Adapters, bool, bool]], int]],
 ) -> None:
-    """Whoever comes and goes meanwhile: a turn comes at the latest when all others who are there have had theirs."""
+    """A request runs at the latest after all other ready requests, whatever arrives and ends meanwhile."""
     lanes = StepGroups(TOGETHER)
     running: list[Request] = []
     waited: dict[Request, int] = {}
@@ -76,7 +76,7 @@ def test_requests_with_the_same_adapters_form_one_group(generating: list[bool], 
 def test_every_request_gets_the_answer_of_its_own_adapters(
     asked: list[tuple[str, Adapters, bool]], n_ctx: int, unified: bool, whole: bool
 ) -> None:
-    """The fake engine refuses to go on under other adapters than a sequence, or a copy of it, was begun under."""
+    """The fake engine refuses to continue a sequence, or a copy of it, with other adapters."""
     harness = Harness(n_ctx=n_ctx, kv_unified=unified, whole=whole)
     for id, (text, adapters, deterministic) in enumerate(asked):
         harness.ask(id, text, adapters=adapters, deterministic=deterministic)
@@ -147,7 +147,7 @@ def test_a_prefix_is_shared_under_the_same_adapters_only(unified: bool, whole: b
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_unused_adapter_namespaces_are_removed(whole: bool) -> None:
-    """Whoever sends another scale each time fills no memory but the one that has a limit."""
+    """A client that sends another scale each time fills only memory that is limited."""
     harness = Harness(whole=whole, cache_ram_bytes=200 * 1024)
     for id in range(200):
         harness.ask(id, "a" * 40, max_tokens=2, adapters=((0, 1 + id / 1000),))
