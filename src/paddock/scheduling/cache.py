@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
+from itertools import count
 from typing import Any
 
 from paddock.scheduling.cache_view import CacheView
@@ -20,7 +21,7 @@ class Cache(ABC):
         self._shape = shape
         self._operations: list[Operation] = []
         self._quota = Quota(self._budget_of(shape.ram_bytes))
-        self._next_span = 1
+        self._span_ids = count(1)
         self.evicted = 0
 
     # ── cells ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -145,10 +146,6 @@ class Cache(ABC):
             else:
                 self.evicted += 1
         return True
-
-    def _new_span(self) -> int:
-        span, self._next_span = self._next_span, self._next_span + 1
-        return span
 
     # ── operations ───────────────────────────────────────────────────────────────────────────────────────────────────
 

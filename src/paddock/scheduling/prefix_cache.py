@@ -228,7 +228,7 @@ class PrefixCache(Cache):
                     self._tree.discard(left)
                 del path[index:]
                 break
-            span = self._new_span()
+            span = next(self._span_ids)
             self._operations.append(copy(node.start, node.end, span))
             self._tree.store(node, span)
             self._spans[span] = tenant, len(node.tokens)

@@ -208,7 +208,7 @@ class SnapshotCache(Cache):
         tenant = tenant_of(namespace)
         if not self._make_room(tenant, size):
             return
-        snapshot = self._new_span()
+        snapshot = next(self._span_ids)
         self._kept[snapshot] = self._tree.add(namespace, tokens, snapshot)
         self._operations.append(Save(sequence, 0, len(tokens), snapshot))
         self._stored += len(tokens)

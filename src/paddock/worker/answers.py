@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import string
+from dataclasses import dataclass
 
 import msgspec
 
@@ -14,7 +15,6 @@ from paddock.types import (
     FinishReason,
     GenerateRequest,
     PromptProgress,
-    SamplingParams,
     TextLogprobs,
     Timings,
     TokenLogprobs,
@@ -26,41 +26,37 @@ from paddock.worker.prompts import Reply
 _ID_LETTERS = string.ascii_letters + string.digits
 
 
+@dataclass(slots=True)
 class Clock:
     """The times of a request: when it was accepted, when its first prefill step began, and when its tokens came."""
 
-    def __init__(self, accepted: float = 0.0) -> None:
-        self._accepted = accepted
-        self._begun: float | None = None
-        self._first: float | None = None
-        self._newest = 0.0
+    accepted: float = 0.0
+    begun: float | None = None
+    first: float | None = None
+    newest: float | None = None
+    """When the newest token came. None during prefill."""
 
     def begin(self, now: float) -> float | None:
         """Call this when a prefill step begins. The first call returns how long the request was queued."""
-        if self._begun is not None:
+        if self.begun is not None:
             return None
-        self._begun = now
-        return max(now - self._accepted, 0.0)
+        self.begun = now
+        return max(now - self.accepted, 0.0)
 
     def tick(self, now: float) -> None:
         """Call this for each new token."""
-        if self._first is None:
-            self._first = now
-        self._newest = now
-
-    @property
-    def newest(self) -> float | None:
-        """When the newest token came. None during prefill."""
-        return None if self._first is None else self._newest
+        if self.first is None:
+            self.first = now
+        self.newest = now
 
     @property
     def generating(self) -> float:
-        """Seconds since the first token."""
-        return 0.0 if self._first is None else self._newest - self._first
+        """Seconds from the first to the newest token."""
+        return 0.0 if self.first is None or self.newest is None else self.newest - self.first
 
     def timings(self, now: float) -> Timings:
         """During prefill the prompt time runs until `now`."""
-        prompt = 0.0 if self._begun is None else (now if self._first is None else self._first) - self._begun
+        prompt = 0.0 if self.begun is None else (now if self.first is None else self.first) - self.begun
         return Timings(prompt=prompt, generation=self.generating)
 
 
@@ -80,7 +76,7 @@ class Answer:
         """`stops` are the request's stop strings, which all its answers share; `call_ids` is the seed for the ids of
         tool calls; `accepted` is when the request was accepted.
         """
-        self._request = request
+        self.request = request
         self._shown = reply.shown if reply is not None else frozenset()
         self._parser: ReplyParser | None = None
         if reply is not None:
@@ -107,14 +103,6 @@ class Answer:
         self._has_failed = False
 
     @property
-    def sampling(self) -> SamplingParams:
-        return self._request.sampling
-
-    @property
-    def max_tokens(self) -> int | None:
-        return self._request.max_tokens
-
-    @property
     def is_stopped(self) -> bool:
         """Whether a stop string, a limit or an error has ended the answer. The scheduler does not know of them."""
         return self._has_failed or self._stream.stopped or self._is_overdue or self._is_outdented
@@ -139,7 +127,7 @@ class Answer:
 
     def prompt_progress(self, request: Request, now: float) -> Delta | None:
         """How much of the prompt is computed. None unless the request asks for it and is in prefill."""
-        if not self._request.return_progress or self.clock.newest is not None:
+        if not self.request.return_progress or self.clock.newest is not None:
             return None
         done = min(request.computed, request.prompt_size)
         progress = PromptProgress(request.prompt_size, request.cached, done, self.clock.timings(now).prompt)
@@ -156,11 +144,11 @@ class Answer:
         text = "" if token is None else self._outdent(self._stream.feed(self._piece(token)))
         if token is not None and progress.logprobs is not None:
             self._logprobs.append(self._text_logprobs(token, progress.logprobs))
-        if token is not None and self._request.return_tokens:
+        if token is not None and self.request.return_tokens:
             self._tokens.append(token)
-        if self._request.max_seconds:
+        if self.request.max_seconds:
             self._has_line = self._has_line or "\n" in text
-            self._is_overdue = self._has_line and self.clock.generating > self._request.max_seconds
+            self._is_overdue = self._has_line and self.clock.generating > self.request.max_seconds
         finish = self._finish(progress)
         if finish is not None:
             text += self._outdent(self._stream.finish())
@@ -193,7 +181,7 @@ class Answer:
     def _delta(self, progress: Progress, parsed: Parsed, finish: FinishReason | None, now: float) -> Delta:
         request = progress.request
         usage = timings = None
-        if finish is not None or self._request.timings_per_token:
+        if finish is not None or self.request.timings_per_token:
             # An end token was generated too, although it has no text.
             hidden = progress.token is None and finish == "stop"
             usage = Usage(request.prompt_size, progress.produced + hidden, request.cached, self._reasoning_tokens)

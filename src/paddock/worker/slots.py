@@ -37,8 +37,8 @@ def slot_state(slot: Slot, *, n_ctx: int, now: float) -> SlotState:
         n_cached_tokens=request.cached,
         n_computed_tokens=max(min(request.computed, request.prompt_size) - request.cached, 0),
         n_decoded=request.produced,
-        max_tokens=request.answer.max_tokens,
-        sampling=request.answer.sampling,
+        max_tokens=request.answer.request.max_tokens,
+        sampling=request.answer.request.sampling,
         adapters=request.adapters,
         timings=request.answer.timings(request, now),
     )
