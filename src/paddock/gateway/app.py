@@ -62,10 +62,9 @@ def create_app(
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
         await fleet.close()
-        if tracing is not None:
-            await asyncio.to_thread(tracing.close)
-        if audit is not None:
-            await asyncio.to_thread(audit.close)
+        for part in (tracing, audit):
+            if part is not None:
+                await asyncio.to_thread(part.close)
 
     app = FastAPI(
         title="Paddock", version=__version__, lifespan=lifespan, dependencies=[Depends(gate)], openapi_url=None

@@ -25,7 +25,6 @@ from paddock.gateway.http.connection import bounded_protocol
 from paddock.gateway.http.connection_slots import ConnectionLimits
 from paddock.gateway.http.handshakes import TLSListener
 from paddock.gateway.http.tls import Certificate
-from paddock.gateway.ops.folder_watch import FolderWatch
 from paddock.gateway.ops.reload import Reloader
 from paddock.gateway.ops.systemd import Notifier
 
@@ -69,7 +68,7 @@ def serve(
         notifier.ready(listening_on=url)
 
     with sock:
-        server = _Server(settings, app, fleet, notifier, certificate, listening)
+        server = _Server(settings.server, app, fleet, notifier, certificate, listening)
         server.run(sockets=[sock])
     if server.failure is not None:
         raise server.failure
@@ -80,27 +79,21 @@ class _Server(uvicorn.Server):
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ServerSettings,
         app: FastAPI,
         fleet: Fleet,
         notifier: Notifier,
         certificate: Certificate | None,
         on_listening: Callable[[], None],
     ) -> None:
-        super().__init__(_uvicorn_config(settings.server, app))
-        self._settings = settings.server
+        super().__init__(_uvicorn_config(settings, app))
+        self._settings = settings
         self._app = app
         self._fleet = fleet
         self._reloader: Reloader = app.state.reloader
         self._notifier = notifier
         self._certificate = certificate
         self._on_listening = on_listening
-        self._watches = [] if certificate is None else [certificate.watch]
-        manager = settings.model_manager
-        if manager.model is None and manager.models_directory is not None and manager.watch_interval:
-            self._watches.append(
-                FolderWatch(manager.models_directory, manager.watch_interval, self._reloader.rescan).run
-            )
         self._watching: list[asyncio.Task[None]] = []
         self._reloading: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
@@ -123,7 +116,9 @@ class _Server(uvicorn.Server):
             with contextlib.suppress(NotImplementedError):  # not on every system
                 asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_hangup)
             self._beating = asyncio.ensure_future(self._notifier.keep_alive())
-            self._watching = [asyncio.ensure_future(watch()) for watch in self._watches]
+            self._watching = [asyncio.ensure_future(self._reloader.watch())]
+            if self._certificate is not None:
+                self._watching.append(asyncio.ensure_future(self._certificate.watch()))
             self._on_listening()
 
     def _on_load_failure(self, model: Model, error: PaddockError) -> None:

@@ -11,7 +11,7 @@ import structlog
 from paddock import logs
 from paddock.config import ModelManagerSettings, ServerSettings, Settings
 from paddock.errors import InvalidRequest, StartupError
-from paddock.fleet import Catalogue, Fleet, Rules, open_catalogue
+from paddock.fleet import Catalogue, Fleet, Rules, open_catalogue, scan_files
 from paddock.gateway.auth.gate import Gate
 from paddock.gateway.auth.keys import Key, read_keys
 
@@ -82,6 +82,29 @@ class Reloader:
             except StartupError as error:
                 raise _nothing_changed(error) from None
             return self._fleet.reload(catalogue, Rules.of(self._manager), keep_templates=True)
+
+    async def watch(self) -> None:
+        """Check the models directory periodically, so that new files are served without a reload.
+
+        A check compares names, sizes and times. A file that is still being written changes from check to check, so the
+        directory is read again only when two checks in a row find the same, and it differs from what is served.
+        """
+        directory, interval = self._manager.models_directory, self._manager.watch_interval
+        if self._manager.model is not None or directory is None or not interval:
+            return
+        served = seen = await asyncio.to_thread(scan_files, directory)
+        while True:
+            await asyncio.sleep(interval)
+            before, seen = seen, await asyncio.to_thread(scan_files, directory)
+            if seen == before != served:
+                served = seen
+                if not seen:
+                    _log.warning("the models directory is empty: nothing was changed", directory=str(directory))
+                    continue
+                try:
+                    _log.info("the models directory has changed", changed=await self.rescan())
+                except InvalidRequest as error:
+                    _log.error("the changed models directory cannot be served", error=error.message)
 
     async def _open_catalogue(self, manager: ModelManagerSettings) -> Catalogue:
         """With the log level and the folder of the start. libllama's log level is set when a worker starts: a changed
