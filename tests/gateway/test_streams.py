@@ -30,12 +30,18 @@ def _stream(server: Server, path: str, **body: Any) -> list[dict[str, Any]]:
         return [json.loads(data) for _, data in events(response) if data != "[DONE]"]
 
 
+def _wait_for_load(server: Server) -> None:
+    """A stream that waits for a load starts with comments about the load."""
+    wait_for(lambda: server.client.get("/health").status_code == 200, 60, "the model to load")
+
+
 # ── keep-alive ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture(scope="module")
 def slow_server() -> Iterator[Server]:
     with Server("-m", "fake:delay=3") as server:
+        _wait_for_load(server)
         yield server
 
 
@@ -58,6 +64,7 @@ def test_comments_keep_a_silent_stream_alive(slow_server: Server, path: str, bod
 def test_a_client_that_does_not_read_ends_its_own_answer() -> None:
     """The server buffers deltas up to a limit. Then it ends the generation with an error."""
     with Server("-m", "fake:", "-np", "64") as server:
+        _wait_for_load(server)
         body = {"prompt": "x", "n_predict": 60, "n_cmpl": 64, "n_probs": 200, "stream": True}
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
@@ -209,6 +216,6 @@ def test_a_failure_after_the_start_of_a_stream_is_an_event() -> None:
 
 def test_an_early_refusal_has_a_status() -> None:
     with Server("-m", "fake:") as server:
-        server.chat("say: x")  # so that the refusal does not wait for the load
+        _wait_for_load(server)
         response = server.client.post("/v1/chat/completions", json=chat_body("word " * 9000, stream=True))
         assert response.status_code == 400
