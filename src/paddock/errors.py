@@ -304,6 +304,8 @@ class WorkerCrashed(Unavailable):
     """The worker process ended while it served the request."""
 
     code = "worker_crashed"
+    requests: int = 0
+    """How many requests the worker had; 0 if unknown."""
 
 
 class ReplicaLost(WorkerCrashed):

@@ -171,7 +171,7 @@ class Lifecycle:
         for state in self._models.values():
             state.refuse_waiting(_server_stopping())
             if state.worker is not None:
-                state.worker.fail_all(_server_stopping())
+                state.worker.requests.fail_all(_server_stopping())
             if state.task is not None and state.phase == "loading":
                 state.task.cancel()
 
@@ -208,7 +208,7 @@ class Lifecycle:
         state = self._models.get(worker.model)
         if state is None or state.worker is not worker or state.phase != "loaded":
             return
-        if worker.completed:
+        if worker.requests.completed:
             state.failures.succeeded()
         self.records.of(worker.model).crashes[worker.exit_cause] += 1
         state.failures.failed(worker.exit_reason, time.monotonic())
@@ -296,12 +296,12 @@ class Lifecycle:
         self._prepare_spare(state)
 
     async def _unload(self, state: ModelState, worker: WorkerProcess) -> None:
-        await worker.wait_idle()
+        await worker.requests.wait_idle()
         await worker.stop()
         record = self.records.of(worker.model)
         if worker.exit_reason:
             record.crashes[worker.exit_cause] += 1
-        elif worker.completed:
+        elif worker.requests.completed:
             state.failures.succeeded()
         record.unloads += 1
         _log.info("unloaded", model=state.model.name)

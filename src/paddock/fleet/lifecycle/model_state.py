@@ -121,7 +121,7 @@ class ModelState:
 
     @property
     def busy(self) -> bool:
-        return bool(self.waiting) or (self.worker is not None and self.worker.busy)
+        return bool(self.waiting) or (self.worker is not None and self.worker.requests.busy)
 
     @property
     def takes(self) -> dict[str, int]:
@@ -156,7 +156,7 @@ class ModelState:
         return ModelStatus(
             self.model,
             self.phase,
-            running=worker.running if worker is not None else 0,
+            running=worker.requests.running if worker is not None else 0,
             waiting=len(self.waiting),
             slots=worker.info.n_slots if worker is not None and worker.info is not None else 0,
             pid=worker.pid if worker is not None else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 from paddock.errors import PaddockError, ReadTooSlowly
 from paddock.fleet.catalogue.adapters import fingerprint
@@ -14,35 +14,23 @@ _MOST_UNREAD = 65536
 """Unread tokens of a request, including reported alternatives: ten or twenty megabytes."""
 
 
-class Worker(Protocol):
-    @property
-    def info(self) -> ModelInfo | None: ...
-    def abort(self, id: int) -> None:
-        """Cancel this request."""
-
-
 class Attempt(Deltas):
     """Buffers unread deltas up to a limit; then the request ends with `ReadTooSlowly`, after those deltas."""
 
-    def __init__(self, worker: Worker, id: int, answers: int = 1, adapters: Adapters = ()) -> None:
+    def __init__(
+        self, abort: Callable[[], None], info: ModelInfo | None, answers: int = 1, adapters: Adapters = ()
+    ) -> None:
         super().__init__(answers)
-        self._worker = worker
-        self._id = id
+        self._abort = abort
         self.unfinished = answers
         self._behind = 0
         self.adapters = adapters
         """The active adapters."""
+        self.fingerprint = fingerprint(info, adapters) if info is not None else ""
+        self.n_ctx = info.n_ctx if info is not None else 0
         self.prompt_tokens = 0
         self.prompt: list[tuple[int, bytes]] = []
         """The prompt's tokens and their texts, if requested."""
-
-    @property
-    def fingerprint(self) -> str:
-        return fingerprint(self._worker.info, self.adapters) if self._worker.info is not None else ""
-
-    @property
-    def n_ctx(self) -> int:
-        return self._worker.info.n_ctx if self._worker.info is not None else 0
 
     def _read(self, delta: Delta) -> Delta:
         self._behind -= _weight(delta)
@@ -50,7 +38,7 @@ class Attempt(Deltas):
 
     def close(self) -> None:
         super().close()
-        self._worker.abort(self._id)
+        self._abort()
 
     def put(self, event: Accepted | Delta | PaddockError) -> None:
         match event:
@@ -60,7 +48,7 @@ class Attempt(Deltas):
                 self._behind += _weight(event)
                 if self._behind > _MOST_UNREAD and not self._over:
                     self._end(ReadTooSlowly("the client reads the stream too slowly"))
-                    self._worker.abort(self._id)
+                    self._abort()
             case Accepted():
                 self.prompt_tokens = event.prompt_tokens
                 self.prompt = event.prompt or []

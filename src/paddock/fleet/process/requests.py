@@ -4,43 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from paddock.errors import PaddockError
+from paddock.errors import PaddockError, WorkerCrashed
 from paddock.fleet.process.attempt import Attempt
-from paddock.wire.messages import (
-    Abort,
-    Accepted,
-    ActOnSlot,
-    Ask,
-    Look,
-    Pool,
-    Pooled,
-    Pooling,
-    Refused,
-    SlotDone,
-    Slots,
-    Step,
-    Text,
-    ToGateway,
-    Tokens,
-    TokensPart,
-    ToWorker,
-)
+from paddock.wire import messages as wire
 
-Call = Look | ActOnSlot | Pool | Ask
+Call = wire.Look | wire.ActOnSlot | wire.Pool | wire.Ask
 
 
 class Requests:
-    def __init__(self, send: Callable[[ToWorker], None], on_idle: Callable[[], None]) -> None:
+    def __init__(self, send: Callable[[wire.ToWorker], None], on_idle: Callable[[], None]) -> None:
         """`on_idle` is called when the last request has ended."""
         self._send = send
         self._on_idle = on_idle
         self.completed = 0
+        """The number of completed requests."""
         self._ids = itertools.count(1)
         self._attempts: dict[int, Attempt] = {}
         self._calls: dict[int, asyncio.Future[Any]] = {}
@@ -73,48 +55,43 @@ class Requests:
         self._attempts[id] = attempt
         self._idle.clear()
 
-    async def call(self, message: Call) -> Any:
-        """Send a message and wait for its reply. Cancelling it aborts the work."""
-        reply = self._calls[message.id] = asyncio.get_running_loop().create_future()
+    async def call(self, message: Call, on_progress: Callable[[int], None] | None = None) -> Any:
+        """Send a message and wait for its reply. Cancelling it aborts the work.
+
+        `on_progress` gets the number of tokens computed so far for an embedding request.
+        """
+        id, is_use = message.id, not isinstance(message, wire.Look)
+        reply = self._calls[id] = asyncio.get_running_loop().create_future()
+        if on_progress is not None:
+            self._progress[id] = on_progress
+        if is_use:
+            self._using_calls += 1
+            self._idle.clear()
         self._send(message)
         try:
-            return await reply
+            answer = await reply
+            self.completed += is_use
+            return answer
         except asyncio.CancelledError:
-            self._send(Abort(message.id))
+            self._send(wire.Abort(id))
             raise
         finally:
-            del self._calls[message.id]
-            self._parts.pop(message.id, None)
-
-    @contextmanager
-    def use(self) -> Iterator[None]:
-        """A call in here counts as use of the worker."""
-        self._using_calls += 1
-        self._idle.clear()
-        try:
-            yield
-            self.completed += 1
-        finally:
-            self._using_calls -= 1
+            del self._calls[id]
+            self._progress.pop(id, None)
+            self._parts.pop(id, None)
+            self._using_calls -= is_use
             self._check_idle()
-
-    @contextmanager
-    def progress(self, id: int, on_progress: Callable[[int], None]) -> Iterator[None]:
-        """Report the tokens computed so far for this embedding request."""
-        self._progress[id] = on_progress
-        try:
-            yield
-        finally:
-            del self._progress[id]
 
     async def wait_idle(self) -> None:
         await self._idle.wait()
 
     def abort(self, id: int) -> None:
         if self._remove(id) is not None:
-            self._send(Abort(id))
+            self._send(wire.Abort(id))
 
     def fail_all(self, error: PaddockError) -> None:
+        if isinstance(error, WorkerCrashed) and self.pending:
+            error.requests = len(self._attempts) + len(self._calls)
         for id, attempt in list(self._attempts.items()):
             attempt.put(error)
             self.abort(id)
@@ -122,10 +99,10 @@ class Requests:
             if not reply.done():
                 reply.set_exception(error)
 
-    def on_message(self, message: ToGateway) -> None:
+    def on_message(self, message: wire.ToGateway) -> None:
         """Deliver a reply. Replies to aborted requests are ignored."""
         match message:
-            case Step(deltas):
+            case wire.Step(deltas):
                 for delta in deltas:
                     if (attempt := self._attempts.get(delta.id)) is not None:
                         attempt.put(delta)
@@ -134,26 +111,26 @@ class Requests:
                             if not attempt.unfinished:
                                 self.completed += 1
                                 self._remove(delta.id)
-            case Accepted(id):
+            case wire.Accepted(id):
                 if (attempt := self._attempts.get(id)) is not None:
                     attempt.put(message)
-            case Refused(id, problem):
+            case wire.Refused(id, problem):
                 if (attempt := self._remove(id)) is not None:
                     attempt.put(problem.error())
                 elif (reply := self._open_call(id)) is not None:
                     reply.set_exception(problem.error())
-            case TokensPart(id, listed):
+            case wire.TokensPart(id, listed):
                 if id in self._calls:
                     self._parts.setdefault(id, bytearray()).extend(listed)
-            case Tokens(id) if id in self._parts:
+            case wire.Tokens(id) if id in self._parts:
                 if (reply := self._open_call(id)) is not None:
                     listed = bytes(self._parts.pop(id) + message.listed)
                     reply.set_result(msgspec.structs.replace(message, listed=listed))
-            case Pooling(tokens):
+            case wire.Pooling(tokens):
                 for id, count in tokens:
                     if (on_progress := self._progress.get(id)) is not None:
                         on_progress(count)
-            case Pooled(id) | Slots(id) | SlotDone(id) | Tokens(id) | Text(id):
+            case wire.Pooled(id) | wire.Slots(id) | wire.SlotDone(id) | wire.Tokens(id) | wire.Text(id):
                 if (reply := self._open_call(id)) is not None:
                     reply.set_result(message)
 

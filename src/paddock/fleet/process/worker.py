@@ -36,32 +36,8 @@ from paddock.types import (
     TextQuestion,
     TreeView,
 )
+from paddock.wire import messages as wire
 from paddock.wire.frames import FrameError
-from paddock.wire.messages import (
-    PROTOCOL_VERSION,
-    ActOnSlot,
-    Ask,
-    Beat,
-    Generate,
-    LimitCache,
-    Load,
-    LoadFailed,
-    Loading,
-    Look,
-    Ping,
-    Pool,
-    Pooled,
-    Ready,
-    SlotDone,
-    Slots,
-    Stats,
-    Stop,
-    Text,
-    ToGateway,
-    Tokens,
-    View,
-    Watch,
-)
 
 _log = structlog.get_logger(__name__)
 _SLOTS_TIMEOUT = 10.0
@@ -100,15 +76,15 @@ class WorkerProcess:
         """The same as a label: a signal's name, `exit`, `protocol` or `hang`."""
         self.levels: Levels | None = None
         """Its gauges, as last reported."""
-        self.view: View | None = None
+        self.view: wire.View | None = None
         """Its last view, while it is watched."""
         self.tree: TreeView | None = None
         """Its last prefix tree."""
         self._watched = False
         self._first_view = asyncio.Event()
         self._connection = Connection(cpu_lock_file, self)
-        self._requests = Requests(self._connection.send, lambda: owner.worker_idle(self))
-        self._health = HealthCheck(lambda: self._connection.send(Ping()), self._has_work, self._on_hang)
+        self.requests = Requests(self._connection.send, lambda: owner.worker_idle(self))
+        self._health = HealthCheck(lambda: self._connection.send(wire.Ping()), self._has_work, self._on_hang)
         self._ready: asyncio.Future[ModelInfo] = asyncio.get_running_loop().create_future()
         self._problem: PaddockError | None = None
         self._stopping = False
@@ -121,20 +97,6 @@ class WorkerProcess:
     def alive(self) -> bool:
         return self._connection.is_open and not self._stopping
 
-    @property
-    def running(self) -> int:
-        return self._requests.running
-
-    @property
-    def busy(self) -> bool:
-        """Whether it is in use. Reading its slots is not use."""
-        return self._requests.busy
-
-    @property
-    def completed(self) -> int:
-        """The number of completed requests."""
-        return self._requests.completed
-
     async def spawn(self, options: EngineOptions, *, ahead: bool = False) -> None:
         """Start the process; `ahead`: before its model is known."""
         await self._connection.spawn(options, ahead=ahead)
@@ -143,7 +105,7 @@ class WorkerProcess:
         """Load this model. Raises `ModelLoadFailed`; the worker is unusable then."""
         self.model = self._connection.model = model.name
         self._health.watchdog = Watchdog(model.silence_timeout, model.hang_timeout)
-        self._connection.send(Load(PROTOCOL_VERSION, model.path, options, _sandbox(model)))
+        self._connection.send(wire.Load(wire.PROTOCOL_VERSION, model.path, options, _sandbox(model)))
         self._health.start()
         timeout = model.load_timeout
         try:
@@ -156,56 +118,42 @@ class WorkerProcess:
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def generate(self, request: GenerateRequest) -> Attempt:
-        id = self._requests.next_id()
-        attempt = Attempt(self, id, request.n, request.adapters)
+        id = self.requests.next_id()
+        attempt = Attempt(lambda: self.requests.abort(id), self.info, request.n, request.adapters)
         if not self.alive:
             attempt.put(self._gone())
             return attempt
-        self._requests.add(id, attempt)
+        self.requests.add(id, attempt)
         self._health.start()
-        self._connection.send(Generate(id, request))
+        self._connection.send(wire.Generate(id, request))
         return attempt
 
-    async def pool(self, request: PoolRequest, on_progress: Callable[[int], None]) -> Pooled:
+    async def pool(self, request: PoolRequest, on_progress: Callable[[int], None]) -> wire.Pooled:
         """Compute embeddings or scores. `on_progress` gets the number of tokens computed so far."""
-        id = self._requests.next_id()
-        with self._requests.progress(id, on_progress), self._requests.use():
-            return cast(Pooled, await self._call(Pool(id, request)))
+        return cast(wire.Pooled, await self._call(wire.Pool(self.requests.next_id(), request), on_progress))
 
-    async def ask(self, question: TextQuestion) -> Tokens | Text:
-        with self._requests.use():
-            return cast(Tokens | Text, await self._call(Ask(self._requests.next_id(), question)))
+    async def ask(self, question: TextQuestion) -> wire.Tokens | wire.Text:
+        return cast(wire.Tokens | wire.Text, await self._call(wire.Ask(self.requests.next_id(), question)))
 
-    async def act_on_slot(self, action: SlotAction) -> SlotDone:
+    async def act_on_slot(self, action: SlotAction) -> wire.SlotDone:
         """Save, restore or erase a slot, once it is free."""
-        with self._requests.use():
-            return cast(SlotDone, await self._call(ActOnSlot(self._requests.next_id(), action)))
+        return cast(wire.SlotDone, await self._call(wire.ActOnSlot(self.requests.next_id(), action)))
 
     async def slots(self) -> list[SlotState]:
         """The slots between two steps of the engine."""
-        call = self._call(Look(self._requests.next_id()))
+        call = self._call(wire.Look(self.requests.next_id()))
         try:
-            return cast(Slots, await asyncio.wait_for(call, _SLOTS_TIMEOUT)).slots
+            return cast(wire.Slots, await asyncio.wait_for(call, _SLOTS_TIMEOUT)).slots
         except TimeoutError:
             raise Unavailable(
                 f"the worker of {self.model} did not return its slots within {_SLOTS_TIMEOUT:g} s", retry_after=1
             ) from None
 
-    def abort(self, id: int) -> None:
-        self._requests.abort(id)
-
-    def fail_all(self, error: PaddockError) -> None:
-        """End all requests with this error."""
-        self._requests.fail_all(error)
-
-    async def wait_idle(self) -> None:
-        await self._requests.wait_idle()
-
-    async def _call(self, message: Call) -> object:
+    async def _call(self, message: Call, on_progress: Callable[[int], None] | None = None) -> object:
         if not self.alive:
             raise self._gone()
         self._health.start()
-        return await self._requests.call(message)
+        return await self.requests.call(message, on_progress)
 
     # ── control, which does not count as use ─────────────────────────────────────────────────────────────────────────
 
@@ -214,26 +162,26 @@ class WorkerProcess:
         self._watched = on
         self.view = self.tree = None
         self._first_view.clear()
-        self._connection.send(Watch(on))
+        self._connection.send(wire.Watch(on))
 
     async def wait_first_view(self) -> None:
         await self._first_view.wait()
 
     def limit_cache(self, ram_bytes: int) -> None:
         """Limit the host memory of its prefix cache."""
-        self._connection.send(LimitCache(ram_bytes))
+        self._connection.send(wire.LimitCache(ram_bytes))
 
     async def stop(self) -> None:
         """End the process, by force if necessary, and wait for its exit."""
         self._stopping = True
         self._health.stop()
-        self._connection.send(Stop())
+        self._connection.send(wire.Stop())
         await self._connection.close()
 
     # ── events of the connection ─────────────────────────────────────────────────────────────────────────────────────
 
-    def on_messages(self, messages: list[ToGateway]) -> None:
-        if not messages or not all(isinstance(message, View) for message in messages):
+    def on_messages(self, messages: list[wire.ToGateway]) -> None:
+        if not messages or not all(isinstance(message, wire.View) for message in messages):
             self._health.watchdog.message_received()  # views come from a thread of their own and prove nothing
         for message in messages:
             self._on_message(message)
@@ -260,24 +208,24 @@ class WorkerProcess:
             self.exit_reason = error.message
             self.exit_cause = self.exit_cause or ("exit" if status >= 0 else describe_exit(status))
         self._stopping = True
-        self.fail_all(error)
+        self.requests.fail_all(error)
         self._owner.worker_exited(self)
 
-    def _on_message(self, message: ToGateway) -> None:
+    def _on_message(self, message: wire.ToGateway) -> None:
         match message:
-            case View():
+            case wire.View():
                 if self._watched:
                     self.view, self.tree = message, message.tree or self.tree
                     self._first_view.set()
-            case Beat(in_step):
+            case wire.Beat(in_step):
                 self._health.watchdog.step_reported(in_step)
-            case Stats(tally, levels):
+            case wire.Stats(tally, levels):
                 self.levels = levels
                 self._owner.worker_counted(self, tally)
-            case Loading(progress):
+            case wire.Loading(progress):
                 self.progress = progress
                 self._owner.worker_progressed(self)
-            case Ready(_, info, sandbox):
+            case wire.Ready(_, info, sandbox):
                 self.sandbox = sandbox
                 if sandbox.missing:
                     _log.warning(
@@ -286,15 +234,15 @@ class WorkerProcess:
                     )  # fmt: skip
                 if not self._ready.done():
                     self._ready.set_result(info)
-            case LoadFailed(problem) if self.info is None:
+            case wire.LoadFailed(problem) if self.info is None:
                 self._problem = problem.error()
-            case LoadFailed(problem):  # after the load it is a crash
+            case wire.LoadFailed(problem):  # after the load it is a crash
                 self._problem = WorkerCrashed(f"the worker of {self.model} ended: {problem.message}", retry_after=1)
             case _:
-                self._requests.on_message(message)
+                self.requests.on_message(message)
 
     def _has_work(self) -> bool:
-        return self.info is None or self._requests.pending
+        return self.info is None or self.requests.pending
 
     def _on_hang(self, reason: str) -> None:
         """Fail its requests now: a process that is stuck in a driver may survive SIGKILL for a while."""
@@ -305,11 +253,13 @@ class WorkerProcess:
         )
         self._stopping = True
         self.exit_reason, self.exit_cause = self._problem.message, "hang"
-        self.fail_all(self._problem)
+        self.requests.fail_all(self._problem)
         self._connection.kill()
 
-    def _gone(self) -> PaddockError:
-        return self._problem or WorkerCrashed(f"the worker of {self.model} has ended", retry_after=1)
+    def _gone(self) -> WorkerCrashed:
+        """For a request that did not reach it: a new error, because that request cannot be the cause."""
+        message = self._problem.message if self._problem else f"the worker of {self.model} has ended"
+        return WorkerCrashed(message, retry_after=1)
 
     def _load_error(self, status: int) -> ModelLoadFailed:
         prefix = f"cannot load {self.model}: its worker "
