@@ -6,29 +6,47 @@ from paddock.errors import QueueFull, WorkerCrashed
 from paddock.fleet.requests.quarantine import Quarantine
 
 
+def _crash(requests: int) -> WorkerCrashed:
+    error = WorkerCrashed("ended")
+    error.requests = requests
+    return error
+
+
 def test_suspects_are_retried_one_at_a_time() -> None:
     async def run() -> None:
         lock = asyncio.Lock()
         one, other, later = (Quarantine(lock) for _ in range(3))
         for request in (one, other, later):
-            await request.begin_attempt()  # nobody is a suspect yet, so nobody waits
+            await request.begin_attempt()  # no request is a suspect, so none waits
         one.delta_received()
-        assert not one.failed(WorkerCrashed("gone")), "nobody knows yet whose doing it was"
-        assert not other.failed(WorkerCrashed("gone"))
+        assert not one.failed(_crash(3)), "any of the three may be the cause"
+        assert not other.failed(_crash(3))
         assert not later.failed(QueueFull("full"))
         await later.begin_attempt()
         await one.begin_attempt()
         waiting = asyncio.ensure_future(other.begin_attempt())
         one.delta_received()
         await asyncio.sleep(0)
-        assert not waiting.done(), "as far as it had come before"
+        assert not waiting.done(), "the retry has not got further than the first attempt"
         one.delta_received()
         await waiting
-        assert not one.failed(WorkerCrashed("gone")), "another one was being tried"
-        assert other.failed(WorkerCrashed("gone"))
+        assert not one.failed(_crash(1)), "another request was in quarantine"
+        assert other.failed(_crash(1))
         await one.begin_attempt()
         one.release()
         one.release()
         assert not lock.locked()
+
+    asyncio.run(run())
+
+
+def test_a_crash_beside_other_requests_is_retried_once_more() -> None:
+    async def run() -> None:
+        request = Quarantine(asyncio.Lock())
+        outcomes = []
+        for _ in range(3):
+            await request.begin_attempt()
+            outcomes.append(request.failed(_crash(2)))
+        assert outcomes == [False, False, True]
 
     asyncio.run(run())

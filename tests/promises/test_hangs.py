@@ -56,7 +56,7 @@ def test_a_step_that_does_not_end_is_ended_and_the_worker_comes_back(tmp_path: P
     vectors = kind == "embedding"
     config = _settings(tmp_path, model="fake:hang=1", silence_timeout=5, hang_timeout=3, embedding=vectors)
     path = "/v1/embeddings" if vectors else CHAT
-    with Server("--config", config) as server:
+    with Server("--config", config, "--metrics") as server:
 
         def body(text: str) -> dict[str, object]:
             return {"input": text} if vectors else chat_body(text)
@@ -69,9 +69,12 @@ def test_a_step_that_does_not_end_is_ended_and_the_worker_comes_back(tmp_path: P
         error = response.json()["error"]
         assert error["code"] == "worker_crashed"
         assert "hung" in error["message"] and "hang_timeout" in error["message"]
-        # The request is retried; after that many hangs in a row the model may back off for some seconds.
-        wait_for(lambda: server.client.post(path, json=body("hello")).status_code == 200, 60, "the worker to come back")
+        response = server.client.post(path, json=body("hello"))
+        assert response.status_code == 200, response.text
         assert server.workers() != [pid]
+        metrics = server.client.get("/metrics").text.splitlines()
+        (hangs,) = [line for line in metrics if line.startswith("paddock_model_crashes_total{") and '"hang"' in line]
+        assert hangs.endswith(" 2.0"), "the request is tried twice"
 
 
 def test_a_step_that_is_only_long_is_left_alone(tmp_path: Path) -> None:

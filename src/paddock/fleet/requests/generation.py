@@ -80,31 +80,40 @@ class Generation:
         self._record.mark_accepted(self._attempt.prompt_tokens, self._attempt.answers, self._dispatch.replica)
         return True
 
-    async def restart(self, error: PaddockError) -> bool:
-        """Start again after this failure, if no delta was shown to the client. False: no more retries."""
-        if not self._may_retry(error):
-            return False
-        self._has_delta = False
-        await self.begin()
-        return True
-
     def __aiter__(self) -> Generation:
         return self
 
     async def __anext__(self) -> Delta:
         while True:
             try:
-                delta = await anext(self.attempt)
+                return self._received(await anext(self.attempt))
             except PaddockError as error:
-                if self._has_delta or not self._may_retry(error):
-                    self._outcome = error.code
-                    raise
-                await self.begin()
-            else:
-                self._has_delta = True
-                self._quarantine.delta_received()
-                self._record.count_delta(delta)
-                return delta
+                await self._retry(error, may_restart=not self._has_delta)
+
+    async def all_deltas(self) -> list[Delta]:
+        """Every delta, at the end. The client has seen none of them, so a failure after some is retried too."""
+        deltas: list[Delta] = []
+        while True:
+            try:
+                async for delta in self.attempt:
+                    deltas.append(self._received(delta))
+                return deltas
+            except PaddockError as error:
+                await self._retry(error)
+                deltas.clear()
+
+    def _received(self, delta: Delta) -> Delta:
+        self._has_delta = True
+        self._quarantine.delta_received()
+        self._record.count_delta(delta)
+        return delta
+
+    async def _retry(self, error: PaddockError, *, may_restart: bool = True) -> None:
+        """Start again after this failure, or raise it. Called once for each failure."""
+        if not (may_restart and self._may_retry(error)):
+            self._outcome = error.code
+            raise error
+        await self.begin()
 
     def close(self) -> None:
         """End the request and free its slot."""

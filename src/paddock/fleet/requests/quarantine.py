@@ -17,6 +17,7 @@ class Quarantine:
         self._lock = lock
         self._is_held = False
         self._is_suspect = False
+        self._has_crashed_held = False
         self._deltas = 0
         self._reached = 0
         """The deltas received before the crash. Once it gets further, it is not the cause."""
@@ -34,11 +35,16 @@ class Quarantine:
             self.release()
 
     def failed(self, error: PaddockError) -> bool:
-        """Record a failed attempt. Returns whether this request caused the crash: it was the one being retried."""
+        """Record a failed attempt. Returns whether this request caused the crash.
+
+        It did if it was retried and the worker had no other request. If there were others, a new one may be the cause,
+        so this one is retried once more.
+        """
         # A lost remote server was more often restarted than crashed by a request.
-        has_crashed = isinstance(error, WorkerCrashed) and not isinstance(error, ReplicaLost)
-        is_cause = has_crashed and self._is_held
-        if has_crashed:
+        is_cause = False
+        if isinstance(error, WorkerCrashed) and not isinstance(error, ReplicaLost):
+            is_cause = self._is_held and (self._has_crashed_held or error.requests == 1)
+            self._has_crashed_held |= self._is_held
             self._is_suspect = True
             self._reached = max(self._reached, self._deltas)
         self.release()

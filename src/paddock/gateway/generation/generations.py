@@ -81,14 +81,9 @@ async def start_all(fleet: Fleet, model: Model, requests: Sequence[GenerateReque
 
 
 async def whole(generation: Generation) -> list[Delta]:
-    """All deltas, when the generation is complete. Nothing has been sent to the client, so a failure can be retried."""
+    """All deltas, when the generation is complete."""
     with closing(generation):
-        while True:
-            try:
-                return [delta async for delta in generation]
-            except PaddockError as error:
-                if not await generation.restart(error):
-                    raise
+        return await generation.all_deltas()
 
 
 async def collect(generation: Generation, answers: int) -> list[FinishedAnswer]:
