@@ -28,12 +28,12 @@ def test_down_after_two_misses_or_a_refused_connection() -> None:
 def test_recovery_resets_the_failures() -> None:
     condition = Condition(health="ready")
     for _ in range(5):
-        condition.failed("no", now=0)
+        condition.failures.failed("no", now=0)
     condition.unreachable()
     condition.checked(503)
     condition.checked(200)
     assert (condition.epoch, condition.health) == (1, "ready")
-    assert not condition.in_backoff(now=0)
+    assert condition.failures.pause(now=0) == 0
 
 
 @given(st.lists(st.sampled_from([0, 200, 500, 503, "failed", "succeeded"]), max_size=40))
@@ -42,10 +42,10 @@ def test_ready_only_after_a_passed_check(happened: list[int | str]) -> None:
     for what in happened:
         match what:
             case "failed":
-                condition.failed("no", now=0)
+                condition.failures.failed("no", now=0)
             case "succeeded":
-                condition.succeeded()
-                assert not condition.in_backoff(now=0)
+                condition.failures.succeeded()
+                assert condition.failures.pause(now=0) == 0
             case int():
                 condition.checked(what)
                 missed = 0 if what in (200, 503) else missed + 1

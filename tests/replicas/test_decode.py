@@ -8,12 +8,16 @@ from typing import Any
 import pytest
 
 from paddock.replicas.decode import ChatReader, CompletionReader, InvalidEvent, UpstreamError
-from paddock.types import CallDelta, PromptProgress, Usage
+from paddock.types import CallDelta, GenerateRequest, PromptProgress, SamplingParams, TextPrompt, Usage
 from paddock.wire.messages import Delta
 
 
+def _request(**options: Any) -> GenerateRequest:
+    return GenerateRequest(TextPrompt("hello"), **options)
+
+
 def chat(*chunks: Any, **options: Any) -> list[Delta]:
-    reader = ChatReader(**{"probs": -1, "progress": False, "timings": False, **options})
+    reader = ChatReader(_request(**options))
     return [delta for chunk in chunks for delta in reader.feed(json.dumps(chunk).encode())]
 
 
@@ -67,7 +71,7 @@ def test_logprobs() -> None:
     one = {"token": "é", "bytes": [195, 169], "logprob": -0.5, "top_logprobs": [{"token": "e", "logprob": -1.0}]}
     chunk = choice({"content": "é"})
     chunk["choices"][0]["logprobs"] = {"content": [one]}
-    (delta,) = chat(chunk, probs=1)
+    (delta,) = chat(chunk, sampling=SamplingParams(n_probs=1))
     assert delta.logprobs is not None
     assert (delta.logprobs[0].piece, delta.logprobs[0].logprob) == ("é".encode(), -0.5)
     assert delta.logprobs[0].top == [(-1, b"e", -1.0)]
@@ -75,15 +79,15 @@ def test_logprobs() -> None:
 
 def test_prompt_progress() -> None:
     chunk = choice({}, prompt_progress={"total": 9, "cache": 1, "processed": 4, "time_ms": 500})
-    (delta,) = chat(chunk, progress=True)
+    (delta,) = chat(chunk, return_progress=True)
     assert delta.progress == PromptProgress(9, 1, 4, 0.5)
-    reader = ChatReader(probs=-1, progress=False, timings=False)
+    reader = ChatReader(_request())
     assert reader.feed(json.dumps(chunk).encode()) == []
     assert reader.prompt_tokens == 9
 
 
 def test_completion() -> None:
-    reader = CompletionReader(probs=-1, progress=False, timings=False, tokens=True)
+    reader = CompletionReader(_request(return_tokens=True))
     part = {"index": 0, "content": "Hi", "tokens": [7], "stop": False, "id_slot": 1, "tokens_evaluated": 3}
     (delta,) = reader.feed(json.dumps(part).encode())
     assert (delta.text, delta.tokens, delta.slot, delta.finish) == ("Hi", [7], 1, None)
@@ -107,7 +111,7 @@ def test_completion() -> None:
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"choices": 3}', b'"\xff"'])
 def test_invalid_events(data: bytes) -> None:
     with pytest.raises(InvalidEvent):
-        ChatReader(probs=-1, progress=False, timings=False).feed(data)
+        ChatReader(_request()).feed(data)
 
 
 def test_error_event() -> None:

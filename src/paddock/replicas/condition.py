@@ -20,9 +20,10 @@ class Condition:
     epoch: int = 0
     """How often it has recovered."""
     failures: Failures = field(default_factory=Failures)
+    """Requests that failed because of the server."""
 
     def checked(self, status: int) -> None:
-        """Record a health check's HTTP status; 0: no answer."""
+        """Record a health check's HTTP status; 0: no answer. An answered request counts as a passed check."""
         if status in (200, 503):
             self.missed = 0
             if self.health == "down":
@@ -34,21 +35,6 @@ class Condition:
         if self.missed >= _MOST_MISSED:
             self.health = "down"
 
-    def answered(self) -> None:
-        """Record that it answered a request, which counts as a passed health check."""
-        self.checked(200)
-
     def unreachable(self) -> None:
         """Record a refused connection: it is down at once."""
         self.health = "down"
-
-    def failed(self, reason: str, now: float) -> None:
-        """Record a request that failed because of the server."""
-        self.failures.failed(reason, now)
-
-    def succeeded(self) -> None:
-        self.failures.succeeded()
-
-    def in_backoff(self, now: float) -> bool:
-        """Whether it gets no requests after repeated failures."""
-        return self.failures.pause(now) > 0

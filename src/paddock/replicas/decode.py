@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from collections import Counter
+from typing import Any
 
 import msgspec
 
-from paddock.types import CallDelta, FinishReason, PromptProgress, TextLogprobs, Timings, Usage
+from paddock.types import (
+    CallDelta,
+    ChatPrompt,
+    FinishReason,
+    GenerateRequest,
+    PromptProgress,
+    TextLogprobs,
+    Timings,
+    Usage,
+)
 from paddock.wire.messages import Delta
-
-
-class Reader(Protocol):
-    """Takes the data of each event in order."""
-
-    prompt_tokens: int
-    """0 until the server reports it."""
-
-    def feed(self, data: bytes) -> list[Delta]:
-        """Raises `InvalidEvent` for data that is not valid, and `UpstreamError` for an error event."""
 
 
 class InvalidEvent(Exception):
@@ -87,6 +87,21 @@ class _TokenLogprob(msgspec.Struct):
         return TextLogprobs(self.id, self.piece, self.value, top)
 
 
+class _Reader:
+    """Takes the data of each event in order."""
+
+    def __init__(self, request: GenerateRequest) -> None:
+        self._request = request
+        self.prompt_tokens = 0
+        """0 until the server reports it."""
+        self.prompt = ""
+        """The prompt as the server read it, if it reports one at the end."""
+
+    def feed(self, data: bytes) -> list[Delta]:
+        """Raises `InvalidEvent` for data that is not valid, and `UpstreamError` for an error event."""
+        raise NotImplementedError
+
+
 # ── chat ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -123,19 +138,16 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _CachedTokens(msgspec.Struct):
+class _Details(msgspec.Struct):
     cached_tokens: int = 0
-
-
-class _ReasoningTokens(msgspec.Struct):
     reasoning_tokens: int = 0
 
 
 class _Usage(msgspec.Struct):
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    prompt_tokens_details: _CachedTokens | None = None
-    completion_tokens_details: _ReasoningTokens | None = None
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
 
 
 class _Chunk(msgspec.Struct):
@@ -146,25 +158,25 @@ class _Chunk(msgspec.Struct):
     error: Any = None
 
 
-class ChatReader:
+_decode_chunk = msgspec.json.Decoder(_Chunk).decode
+
+
+class ChatReader(_Reader):
     """Holds back the last delta of a completion until the usage arrives, which comes after it."""
 
-    def __init__(self, *, probs: int, progress: bool, timings: bool) -> None:
-        self.prompt_tokens = 0
-        self._probs = probs
-        self._progress = progress
-        self._timings = timings
-        self._decode = msgspec.json.Decoder(_Chunk).decode
-        self._received: dict[int, int] = {}
-        self._calls: dict[int, dict[int, str]] = {}
+    def __init__(self, request: GenerateRequest) -> None:
+        super().__init__(request)
+        self._received: Counter[int] = Counter()
+        self._calls: dict[int, dict[int, None]] = {}
+        """The indices of each completion's tool calls."""
         self._ending: list[Delta] = []
 
     def feed(self, data: bytes) -> list[Delta]:
-        chunk = _decode_event(self._decode, data)
+        chunk = _decode_event(_decode_chunk, data)
         deltas: list[Delta] = []
         if chunk.prompt_progress is not None:
             self.prompt_tokens = chunk.prompt_progress.total
-            if self._progress:
+            if self._request.return_progress:
                 deltas.append(Delta(0, "", progress=chunk.prompt_progress.decoded()))
         for choice in chunk.choices:
             deltas += self._choice(choice, chunk.timings)
@@ -173,47 +185,35 @@ class ChatReader:
         return deltas
 
     def _choice(self, choice: _Choice, timings: _Timings | None) -> list[Delta]:
-        index, message = choice.index, choice.delta or _ChatDelta()
+        index, message, finish = choice.index, choice.delta or _ChatDelta(), choice.finish_reason
         calls = [call.decoded() for call in message.tool_calls or ()]
-        for call in calls:
-            arguments = self._calls.setdefault(index, {})
-            arguments[call.index] = arguments.get(call.index, "") + call.arguments
-        logprobs = [item.decoded(self._probs) for item in (choice.logprobs.content if choice.logprobs else None) or ()]
-        if choice.finish_reason is not None:
-            self._ending.append(
-                Delta(
-                    0,
-                    message.content or "",
-                    index=index,
-                    finish=_FINISHES.get(choice.finish_reason, "stop"),
-                    reasoning=message.reasoning_content or "",
-                    calls=[*calls, *self._withdrawn(index, choice.finish_reason)] or None,
-                    malformed=message.malformed_tool_call,
-                    logprobs=logprobs or None,
-                )
-            )
-            return []
-        if not (message.content or message.reasoning_content or calls or logprobs):
-            return []
-        self._received[index] = self._received.get(index, 0) + 1
-        shown = timings if self._timings else None
-        return [
-            Delta(
-                0,
-                message.content or "",
-                index=index,
-                reasoning=message.reasoning_content or "",
-                calls=calls or None,
-                logprobs=logprobs or None,
-                usage=shown.usage() if shown is not None else None,
-                timings=shown.decoded() if shown is not None else None,
-            )
+        self._calls.setdefault(index, {}).update(dict.fromkeys(call.index for call in calls))
+        logprobs = [
+            item.decoded(self._request.sampling.n_probs)
+            for item in (choice.logprobs.content if choice.logprobs else None) or ()
         ]
-
-    def _withdrawn(self, index: int, finish: str) -> list[CallDelta]:
-        """Tool calls that turned out to be text: a completion that ends with `stop` has no calls."""
-        calls = self._calls.get(index, {})
-        return [CallDelta(number, withdrawn=True) for number in calls] if finish == "stop" else []
+        if finish is None and not (message.content or message.reasoning_content or calls or logprobs):
+            return []
+        if finish == "stop":  # then its tool calls turned out to be text
+            calls += [CallDelta(number, withdrawn=True) for number in self._calls[index]]
+        shown = timings if self._request.timings_per_token and finish is None else None
+        delta = Delta(
+            0,
+            message.content or "",
+            index=index,
+            finish=None if finish is None else _FINISHES.get(finish, "stop"),
+            reasoning=message.reasoning_content or "",
+            calls=calls or None,
+            malformed=message.malformed_tool_call,
+            logprobs=logprobs or None,
+            usage=shown.usage() if shown is not None else None,
+            timings=shown.decoded() if shown is not None else None,
+        )
+        if finish is not None:
+            self._ending.append(delta)
+            return []
+        self._received[index] += 1
+        return [delta]
 
     def _end(self, usage: _Usage, timings: _Timings | None) -> list[Delta]:
         """Some servers report the usage of each completion, others the sum. Each completion gets its received tokens,
@@ -221,17 +221,14 @@ class ChatReader:
         """
         ending, self._ending = self._ending, []
         self.prompt_tokens = usage.prompt_tokens
-        cached = usage.prompt_tokens_details.cached_tokens if usage.prompt_tokens_details is not None else 0
-        reasoning = usage.completion_tokens_details
-        left = usage.completion_tokens
-        ended = []
+        cached = (usage.prompt_tokens_details or _Details()).cached_tokens
+        left, ended = usage.completion_tokens, []
         for number, delta in enumerate(ending, 1):
             last = number == len(ending)
-            count = left if last else min(left, self._received.get(delta.index, 0))
+            count = left if last else min(left, self._received[delta.index])
             left -= count
-            own = Usage(
-                usage.prompt_tokens, count, cached, reasoning.reasoning_tokens if last and reasoning is not None else 0
-            )
+            reasoning = (usage.completion_tokens_details or _Details()).reasoning_tokens if last else 0
+            own = Usage(usage.prompt_tokens, count, cached, reasoning)
             decoded = timings.decoded() if timings is not None else None
             ended.append(msgspec.structs.replace(delta, usage=own, timings=decoded))
         return ended
@@ -260,27 +257,24 @@ class _Part(msgspec.Struct):
     error: Any = None
 
 
-class CompletionReader:
-    def __init__(self, *, probs: int, progress: bool, timings: bool, tokens: bool) -> None:
-        self.prompt_tokens = 0
-        self.prompt = ""
-        """The prompt as the server read it, known when a completion has ended."""
-        self._probs = probs
-        self._progress = progress
-        self._timings = timings
-        self._tokens = tokens
-        self._decode = msgspec.json.Decoder(_Part).decode
+_decode_part = msgspec.json.Decoder(_Part).decode
 
+
+class CompletionReader(_Reader):
     def feed(self, data: bytes) -> list[Delta]:
-        part = _decode_event(self._decode, data)
+        part = _decode_event(_decode_part, data)
         self.prompt_tokens = part.tokens_evaluated or self.prompt_tokens
         if part.prompt_progress is not None:
             self.prompt_tokens = part.prompt_progress.total
             progress = part.prompt_progress.decoded()
-            return [Delta(0, "", index=part.index, slot=part.id_slot, progress=progress)] if self._progress else []
-        logprobs = [item.decoded(self._probs) for item in part.completion_probabilities or ()]
+            return (
+                [Delta(0, "", index=part.index, slot=part.id_slot, progress=progress)]
+                if self._request.return_progress
+                else []
+            )
+        logprobs = [item.decoded(self._request.sampling.n_probs) for item in part.completion_probabilities or ()]
         finish: FinishReason | None = None
-        timings = part.timings if part.stop or self._timings else None
+        timings = part.timings if part.stop or self._request.timings_per_token else None
         usage = None
         if part.stop:
             self.prompt = part.prompt or self.prompt
@@ -297,12 +291,16 @@ class CompletionReader:
                 finish=finish,
                 usage=usage,
                 logprobs=logprobs or None,
-                tokens=part.tokens if self._tokens else None,
+                tokens=part.tokens if self._request.return_tokens else None,
                 timings=timings.decoded() if timings is not None else None,
                 slot=part.id_slot,
                 stop_string=part.stopping_word,
             )
         ]
+
+
+def reader_of(request: GenerateRequest) -> _Reader:
+    return ChatReader(request) if isinstance(request.prompt, ChatPrompt) else CompletionReader(request)
 
 
 def _decode_event(decode: Any, data: bytes) -> Any:

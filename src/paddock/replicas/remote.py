@@ -104,7 +104,7 @@ class RemoteReplica:
             return True
         health = self.condition.health
         is_up = self.info is not None and (health == "ready" or (health == "unready" and self.is_paddock))
-        return is_up and not self.condition.in_backoff(time.monotonic())
+        return is_up and not self.condition.failures.pause(time.monotonic())
 
     @property
     def is_loaded(self) -> bool:
@@ -267,9 +267,9 @@ class RemoteReplica:
         if not self._attempts:
             self._idle.set()
         if outcome == "ok":
-            self.condition.succeeded()
+            self.condition.failures.succeeded()
         elif isinstance(error, ReplicaFailed | ReplicaLost):
-            self.condition.failed(error.message, time.monotonic())
+            self.condition.failures.failed(error.message, time.monotonic())
             if isinstance(error, ReplicaUnreachable):
                 self.condition.unreachable()
 

@@ -10,10 +10,10 @@ import structlog
 
 from paddock.errors import PaddockError
 from paddock.replicas.condition import Condition
-from paddock.replicas.decode import ChatReader, CompletionReader, InvalidEvent, UpstreamError
+from paddock.replicas.decode import InvalidEvent, UpstreamError, reader_of
 from paddock.replicas.deltas import Deltas
 from paddock.replicas.upstream import Upstream
-from paddock.types import Adapters, ChatPrompt, GenerateRequest, ModelInfo
+from paddock.types import Adapters, GenerateRequest, ModelInfo
 from paddock.wire.messages import Delta
 
 _log = structlog.get_logger(__name__)
@@ -46,7 +46,9 @@ class RemoteAttempt(Deltas):
         self._unfinished = request.n
         self.adapters: Adapters = ()
         self.prompt: list[tuple[int, bytes]] = []
-        self._reader = _reader(request)
+        self.fingerprint = replica.info.fingerprint if replica.info is not None else ""
+        self.n_ctx = replica.info.n_ctx if replica.info is not None else 0
+        self._reader = reader_of(request)
         self._outcome = "left"
         self._failure: PaddockError | None = None
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -56,14 +58,6 @@ class RemoteAttempt(Deltas):
     @property
     def prompt_tokens(self) -> int:
         return self._reader.prompt_tokens
-
-    @property
-    def fingerprint(self) -> str:
-        return self._replica.info.fingerprint if self._replica.info is not None else ""
-
-    @property
-    def n_ctx(self) -> int:
-        return self._replica.info.n_ctx if self._replica.info is not None else 0
 
     def close(self) -> None:
         super().close()
@@ -99,7 +93,7 @@ class RemoteAttempt(Deltas):
                 except InvalidEvent as invalid:
                     raise upstream.failed(f"sent an invalid event: {invalid}") from None
                 if not self._accepted.done():
-                    self._replica.condition.answered()
+                    self._replica.condition.checked(200)
                     self._accept()
                 for delta in deltas:
                     await self._put(delta)
@@ -121,8 +115,7 @@ class RemoteAttempt(Deltas):
         """The prompt as the server reports it, as one text: it does not report single tokens."""
         if not self._request.echo:
             return []
-        text = self._reader.prompt if isinstance(self._reader, CompletionReader) else ""
-        return [(-1, text.encode("utf-8", "replace"))]
+        return [(-1, self._reader.prompt.encode("utf-8", "replace"))]
 
     def _with_client_param(self, error: PaddockError) -> PaddockError:
         """Name the client's field: the schema may have been sent under another name."""
@@ -130,13 +123,6 @@ class RemoteAttempt(Deltas):
         if constraint is not None and error.param in ("json_schema", "grammar", "regex"):
             error.param = constraint.param
         return error
-
-
-def _reader(request: GenerateRequest) -> ChatReader | CompletionReader:
-    probs, progress, timings = request.sampling.n_probs, request.return_progress, request.timings_per_token
-    if isinstance(request.prompt, ChatPrompt):
-        return ChatReader(probs=probs, progress=progress, timings=timings)
-    return CompletionReader(probs=probs, progress=progress, timings=timings, tokens=request.return_tokens)
 
 
 def _status(error: Any) -> int:

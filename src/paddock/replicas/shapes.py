@@ -104,10 +104,4 @@ class Slot(msgspec.Struct):
     n_prompt_tokens: int = 0
 
     def state(self) -> SlotState:
-        return SlotState(
-            self.id,
-            self.n_ctx,
-            is_processing=self.is_processing,
-            id_task=self.id_task,
-            n_prompt_tokens=self.n_prompt_tokens,
-        )
+        return msgspec.convert(self, SlotState, from_attributes=True)
