@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from paddock.config import ModelSettings
+from paddock.config import ModelSettings, NamedModel
 from paddock.fleet.catalogue import options
 from paddock.fleet.catalogue.model import Model
 from paddock.types import DraftParams, EngineOptions
@@ -28,8 +28,10 @@ def draft_params(**changes: Any) -> DraftParams:
     return msgspec.structs.replace(_default_options().draft, **changes)
 
 
+_SETTINGS = ("load_timeout", "silence_timeout", "hang_timeout", "idle_timeout", "sandbox", "pinned")
+
+
 def new_model(name: str, path: str, **changes: Any) -> Model:
-    settings = ModelSettings()
-    timeouts = ("load_timeout", "silence_timeout", "hang_timeout", "idle_timeout", "sandbox")
-    given = {"options": engine_options(), **{name: getattr(settings, name) for name in timeouts}}
-    return Model(name, path, **given | changes)
+    """Changes are fields of the model, or of its settings."""
+    settings = NamedModel(**{key: changes.pop(key) for key in _SETTINGS if key in changes})
+    return Model(name, path, **{"options": engine_options(), "settings": settings} | changes)

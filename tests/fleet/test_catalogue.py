@@ -224,8 +224,8 @@ def test_settings_of_one_model(tmp_path: Path) -> None:
     )
     a, b, c = (catalogue.find(name) for name in "abc")
     assert (a.options.n_ctx, a.options.n_threads, a.options.parallel, a.options.kv_unified) == (512, 3, 2, False)
-    assert (a.options.chat_template, a.idle_timeout, a.requested.pooling) == ("{{ bos_token }}", 5, "mean")
-    assert (b.options.chat_template, b.options.kv_unified, b.idle_timeout) == ("", False, 300)
+    assert (a.options.chat_template, a.settings.idle_timeout, a.requested.pooling) == ("{{ bos_token }}", 5, "mean")
+    assert (b.options.chat_template, b.options.kv_unified, b.settings.idle_timeout) == ("", False, 300)
     assert (c.options.n_ctx, c.options.chat_template, c.options.kv_unified) == (2048, "{{ messages }}", True)
     assert (b.requested.pooling, c.requested.pooling) == ("rank", "rank")
 

@@ -49,7 +49,7 @@ class Engine:
         )
         manager = configured.model_manager
         model = open_catalogue(manager).named(name)
-        self._model = replace(model, pinned=True, replicas=(), idle_timeout=0)
+        self._model = replace(model, replicas=(), settings=model.settings.model_copy(update={"pinned": True}))
         self._lifecycle = Lifecycle([self._model], Rules.of(manager), Machine(), gpu=has_gpu())
         worker = await self._worker()
         if worker.info is None:

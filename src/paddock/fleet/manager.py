@@ -233,7 +233,7 @@ class Fleet:
         """Start to load the preloaded models, and to check remote replicas. `on_failure` gets each failed load."""
         self._replica_sets.start()
         for model in self.catalogue:
-            if (model.preload or model.pinned) and not model.clustered:
+            if (model.preload or model.settings.pinned) and not model.clustered:
                 task = asyncio.get_running_loop().create_task(self._preload(model, on_failure))
                 self._preloading[model.name] = task
 

@@ -215,5 +215,5 @@ def _need(model: Model, *, gpu: bool) -> Need | None:
         0 if model.auto_layers else found.device.total,
         weights=found.host.weights + found.device.weights,
         cache=found.host.cache + found.device.cache,
-        stays=model.pinned,
+        stays=model.settings.pinned,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from paddock.config import ReplicaSettings
+from paddock.config import NamedModel, ReplicaSettings
 from paddock.errors import ModelLoadFailed
 from paddock.fleet.catalogue.adapters import Adapter, read_adapter
 from paddock.fleet.catalogue.description import Description, describe
@@ -17,7 +17,7 @@ from paddock.fleet.catalogue.gguf import BrokenGGUF, Header
 from paddock.fleet.catalogue.headers import read_headers
 from paddock.fleet.catalogue.kinds import RequestedKind, kind_of, pooling_of, why_not_a_model
 from paddock.fleet.memory.estimate import Estimate, Footprint, estimate, estimate_draft
-from paddock.types import EngineOptions, ModelKind, Pooling, SandboxMode
+from paddock.types import EngineOptions, ModelKind, Pooling
 
 FAKE = "fake:"
 
@@ -30,11 +30,6 @@ class Model:
     path: str
     """Its first file."""
     options: EngineOptions
-    load_timeout: float
-    silence_timeout: float
-    hang_timeout: float
-    idle_timeout: float
-    sandbox: SandboxMode
     created: int = 0
     aliases: tuple[str, ...] = field(default=())
     requested: RequestedKind = field(default=RequestedKind())
@@ -48,9 +43,10 @@ class Model:
     """The files of its draft model."""
     known_problem: str = ""
     """A problem that is known before any file is read."""
+    settings: NamedModel = field(default_factory=NamedModel)
+    """Its timeouts, its sandbox and whether it is pinned. The other settings are parts of the fields here."""
     slot_save_path: str = ""
     """The folder for saved slots; empty if saving is off."""
-    pinned: bool = False
     preload: bool = False
     replicas: tuple[tuple[str, ReplicaSettings], ...] = field(default=())
     """Its replicas by name; empty if one worker serves it."""

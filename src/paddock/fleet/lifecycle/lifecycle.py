@@ -336,7 +336,7 @@ class Lifecycle:
             idle = [
                 other.model.name
                 for other in self._models.values()
-                if other.phase == "loaded" and not other.busy and not other.model.pinned
+                if other.phase == "loaded" and not other.busy and not other.model.settings.pinned
             ]
             if not idle:
                 raise

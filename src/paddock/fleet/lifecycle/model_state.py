@@ -141,8 +141,8 @@ class ModelState:
             busy=self.busy,
             resident_until=self.resident_until,
             last_used=self.last_used,
-            idle_timeout=self.model.idle_timeout,
-            pinned=self.model.pinned,
+            idle_timeout=self.model.settings.idle_timeout,
+            pinned=self.model.settings.pinned,
             waiting_since=self.waiting_since,
         )
 

@@ -78,7 +78,7 @@ class ReplicaSets:
                         settings,
                         model.name,
                         deterministic=model.options.deterministic,
-                        silence_timeout=model.hang_timeout,
+                        silence_timeout=model.settings.hang_timeout,
                     )
                 )
         return ReplicaSet(model.name, replicas, deterministic=model.options.deterministic)

@@ -104,10 +104,10 @@ class WorkerProcess:
     async def load(self, model: Model, options: EngineOptions) -> None:
         """Load this model. Raises `ModelLoadFailed`; the worker is unusable then."""
         self.model = self._connection.model = model.name
-        self._health.watchdog = Watchdog(model.silence_timeout, model.hang_timeout)
+        self._health.watchdog = Watchdog(model.settings.silence_timeout, model.settings.hang_timeout)
         self._connection.send(wire.Load(wire.PROTOCOL_VERSION, model.path, options, _sandbox(model)))
         self._health.start()
-        timeout = model.load_timeout
+        timeout = model.settings.load_timeout
         try:
             self.info = await asyncio.wait_for(asyncio.shield(self._ready), timeout)
         except TimeoutError:
@@ -274,4 +274,4 @@ def _sandbox(model: Model) -> Sandbox:
     """The files that the worker may open: those of its model, and the folder of saved slots."""
     files = (*(file.path for file in (*model.files, *model.draft)), *(adapter.path for adapter in model.adapters))
     writable = (model.slot_save_path,) if model.slot_save_path else ()
-    return Sandbox(model.sandbox, () if model.is_fake else (model.path, *files), writable, gpu=has_gpu())
+    return Sandbox(model.settings.sandbox, () if model.is_fake else (model.path, *files), writable, gpu=has_gpu())

@@ -208,7 +208,7 @@ def _model(model: ModelSnapshot, caller: Caller) -> LiveModel:
         state="failed" if reason else "loaded" if status.state == "unloading" else status.state,
         progress=status.progress if status.state == "loading" else None,
         reason=reason,
-        pinned=status.model.pinned,
+        pinned=status.model.settings.pinned,
         context=model.info.n_ctx if model.info is not None else None,
         memory=needs.get("host"),
         gpu_memory=needs.get("gpu"),
@@ -223,10 +223,10 @@ def _model(model: ModelSnapshot, caller: Caller) -> LiveModel:
 
 def _leaves_in(status: ModelStatus) -> float | None:
     """None for a model that is pinned or in use."""
-    model = status.model
-    if status.state != "loaded" or model.pinned or not model.idle_timeout or not status.idle_for:
+    settings = status.model.settings
+    if status.state != "loaded" or settings.pinned or not settings.idle_timeout or not status.idle_for:
         return None
-    return round(max(model.idle_timeout - status.idle_for, 0), 1)
+    return round(max(settings.idle_timeout - status.idle_for, 0), 1)
 
 
 def _slot(slot: SlotView, caller: Caller) -> LiveSlot:
