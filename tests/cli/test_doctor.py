@@ -57,7 +57,7 @@ from paddock.cli.doctor.server import (
 )
 from paddock.config import ModelManagerSettings
 from paddock.fleet import open_catalogue
-from paddock.fleet.process.build import Build, Gpu, ask_build
+from paddock.fleet.process.native import Build, Gpu, ask_build
 from paddock.types import SandboxMode, SandboxState
 from tests.certificates import make_certificate
 

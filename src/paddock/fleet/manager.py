@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeVar
@@ -20,8 +20,6 @@ from paddock.fleet.catalogue.model import Model
 from paddock.fleet.lifecycle.lifecycle import Lifecycle
 from paddock.fleet.lifecycle.live_feed import LiveFeed
 from paddock.fleet.lifecycle.model_state import ModelStatus, combined_status
-from paddock.fleet.lifecycle.policy import Bytes
-from paddock.fleet.lifecycle.records import Records
 from paddock.fleet.lifecycle.replica_sets import ReplicaSets
 from paddock.fleet.lifecycle.rules import Rules
 from paddock.fleet.memory.accounts import Memory
@@ -61,8 +59,10 @@ class Fleet:
     ) -> None:
         """`connect` returns the replicas of a model on a cluster."""
         self.catalogue = catalogue
-        rules = self._rules = rules or Rules()
-        self._lifecycle = Lifecycle(_worker_models(catalogue), rules, memory or Machine(), gpu=has_gpu())
+        self.rules = rules or Rules()
+        self._lifecycle = Lifecycle(_worker_models(catalogue), self.rules, memory or Machine(), gpu=has_gpu())
+        self.records = self._lifecycle.records
+        """The counters of the models."""
         self._replica_sets = ReplicaSets(catalogue, self._lifecycle, connect or _no_cluster)
         self.live_feed = LiveFeed(self._lifecycle, lambda: self.catalogue, self._status)
         self._adapters: dict[str, Adapters] = {}
@@ -86,21 +86,6 @@ class Fleet:
         """Its replicas; empty if one worker serves it."""
         replicas = self._replica_sets.of(model)
         return [] if replicas is None else replicas.status()
-
-    @property
-    def records(self) -> Records:
-        """The counters of the models."""
-        return self._lifecycle.records
-
-    @property
-    def memory_limit(self) -> Bytes:
-        """The configured memory limits."""
-        return self._rules.memory_limit
-
-    @property
-    def cache_ram(self) -> int:
-        """Bytes of host memory for the prefix caches of all models."""
-        return self._rules.cache_ram
 
     def observe(self, observer: Callable[[RequestRecord], None]) -> None:
         """Call `observer` at the end of every request, in the context of its caller."""
@@ -143,9 +128,9 @@ class Fleet:
         request: PoolRequest,
         on_progress: Callable[[int], None] = lambda _: None,
     ) -> Pooled:
-        """Have vectors made, or scores given, by a model of that kind. Who stops waiting is not computed for.
+        """Compute embeddings or scores with a model of that kind. Cancelling it stops the computation.
 
-        `begun` is told how many tokens are computed so far.
+        `on_progress` gets the number of tokens computed so far.
         """
         if (served := kind_of(await self.pooling(model))) != kind:
             raise NotSupported(
@@ -255,13 +240,12 @@ class Fleet:
         names = [worker.name for worker in model.worker_models().values()]
         return any(await asyncio.gather(*map(self._lifecycle.unload, names)))
 
-    def drain_replica(self, model: Model, replica: str) -> Coroutine[None, None, None]:
-        """Send it no new requests, and wait for its running ones. Raises `InvalidRequest` at once."""
-        return self._replicas_of(model).drain(replica)
-
-    def undrain_replica(self, model: Model, replica: str) -> bool:
-        """Use it again. False if it was not drained. Raises `InvalidRequest`."""
-        return self._replicas_of(model).undrain(replica)
+    def replica_set(self, model: Model) -> Replicas:
+        """Its replicas, to drain one. Raises `InvalidRequest` if one worker serves it."""
+        replicas = self._replica_sets.of(model)
+        if replicas is None:
+            raise InvalidRequest(f"{model.name} has no replicas", param="replica")
+        return replicas
 
     def reload(self, catalogue: Catalogue, rules: Rules, *, keep_templates: bool = False) -> list[str]:
         """Serve the models of this catalogue. Returns the names of new, changed and removed models.
@@ -273,7 +257,7 @@ class Fleet:
         catalogue = self._with_templates(catalogue)
         before = {model.name: model for model in self.catalogue}
         after = {model.name: model for model in catalogue}
-        self._rules = rules
+        self.rules = rules
         self._replace(catalogue)
         changed = [name for name in before | after if before.get(name) != after.get(name)]
         for name in changed:
@@ -302,7 +286,7 @@ class Fleet:
 
     def _replace(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
-        self._lifecycle.replace(_worker_models(catalogue), self._rules)
+        self._lifecycle.replace(_worker_models(catalogue), self.rules)
         self._replica_sets.replace(catalogue)
 
     async def watch(self) -> AsyncGenerator[ModelStatus]:
@@ -351,12 +335,6 @@ class Fleet:
             restarts = 1 if request is None else MOST_RESTARTS
             return WorkerDispatch(lambda: self._lifecycle.ensure_loaded(model.name), restarts=restarts)
         return replicas.dispatch(request)
-
-    def _replicas_of(self, model: Model) -> Replicas:
-        replicas = self._replica_sets.of(model)
-        if replicas is None:
-            raise InvalidRequest(f"{model.name} has no replicas", param="replica")
-        return replicas
 
     async def _ask_with_retries(self, model: Model, ask: Callable[[Backend], Awaitable[T]]) -> T:
         """Call `ask` with a backend; retry after a crash."""

@@ -46,7 +46,7 @@ def _examine(file: Path | None, service: str) -> Iterator[Finding]:
     from paddock.cli.doctor.server import examine_server, examine_service
     from paddock.config import load_settings
     from paddock.errors import SettingsError
-    from paddock.fleet.process.build import ask_build
+    from paddock.fleet.process.native import ask_build
 
     yield from examine_installation()
     build = ask_build()

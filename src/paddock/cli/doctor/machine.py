@@ -17,12 +17,12 @@ from paddock import __version__
 from paddock.cli.common import size
 from paddock.cli.doctor.finding import Finding
 from paddock.fleet import has_gpu
-from paddock.fleet.process.confinement import ask_sandbox
+from paddock.fleet.process.native import ask_sandbox
 from paddock.types import SandboxMode, SandboxState
 
 if TYPE_CHECKING:
     from paddock.config import Settings
-    from paddock.fleet.process.build import Build
+    from paddock.fleet.process.native import Build
 
 GpuKind = Literal["nvidia", "amd"]
 

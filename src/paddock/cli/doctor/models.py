@@ -20,7 +20,7 @@ from paddock.fleet.memory.machine import room_in_control_group
 if TYPE_CHECKING:
     from paddock.config import ModelManagerSettings
     from paddock.fleet import Catalogue, Model
-    from paddock.fleet.process.build import Build
+    from paddock.fleet.process.native import Build
 
 _LARGE_CACHE = 1 << 30
 _SMALLER = (

@@ -10,13 +10,7 @@ from collections.abc import AsyncGenerator, Coroutine, Iterable
 
 import structlog
 
-from paddock.errors import (
-    ModelLoading,
-    ModelUnloaded,
-    OutOfMemory,
-    PaddockError,
-    ServerStopping,
-)
+from paddock.errors import ModelLoading, ModelUnloaded, OutOfMemory, PaddockError, ServerStopping
 from paddock.failures import Failures
 from paddock.fleet.catalogue.model import Model
 from paddock.fleet.lifecycle.changes import Changes
@@ -25,6 +19,7 @@ from paddock.fleet.lifecycle.policy import Bytes, Limits, Phase, decide
 from paddock.fleet.lifecycle.preconditions import check_loadable, wait_for_backoff
 from paddock.fleet.lifecycle.records import Records
 from paddock.fleet.lifecycle.rules import Rules
+from paddock.fleet.lifecycle.spare import Spare
 from paddock.fleet.lifecycle.starter import Starter
 from paddock.fleet.memory.accounts import Accounts, Memory, insufficient, sizes_for_log
 from paddock.fleet.process.worker import WorkerProcess
@@ -52,7 +47,8 @@ class Lifecycle:
         # The workers lock ranges of this file to share the CPU.
         self._cpu_lock_file = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         self._accounts = Accounts(memory, gpu=gpu)
-        self._starter = Starter(self._cpu_lock_file, self, self._accounts, self._cache_share)
+        self._spare = Spare(self._cpu_lock_file, self)
+        self._starter = Starter(self._spare, self._accounts, self._cache_share)
 
     @property
     def stopping(self) -> bool:
@@ -182,7 +178,7 @@ class Lifecycle:
         tasks = [state.task for state in self._models.values() if state.task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(state.worker.stop() for state in self._models.values() if state.worker is not None))
-        await self._starter.close()
+        await self._spare.close()
         self._cpu_lock_file.close()
 
     # ── events of workers ────────────────────────────────────────────────────────────────────────────────────────────
@@ -370,8 +366,8 @@ class Lifecycle:
     def _prepare_spare(self, state: ModelState) -> None:
         """Keep a process ready while another model may be loaded next."""
         others = any(one.phase in ("unloaded", "unloading") and one.next is not None for one in self._models.values())
-        if self._rules.spare_worker and others:
-            self._starter.prepare(state, at_once=state.phase == "unloading")
+        if self._rules.spare_worker and others and not state.model.is_fake:
+            self._spare.prepare(state.model.options, at_once=state.phase == "unloading")
 
     def _mark_unloaded(self, state: ModelState) -> None:
         name = state.model.name

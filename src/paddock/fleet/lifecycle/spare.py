@@ -30,11 +30,11 @@ class Spare:
             grace = 0.0 if at_once else _GRACE
             self._preparing = asyncio.get_running_loop().create_task(self._prepare(options, grace))
 
-    def take(self, options: EngineOptions) -> WorkerProcess | None:
-        """The spare worker, if its environment suits these options."""
+    def take(self, options: EngineOptions) -> WorkerProcess:
+        """The spare worker, if its environment suits these options; else a new one that is not started yet."""
         worker = self._worker
         if worker is None or not worker.alive or self._environment != environment(options.n_threads, options.devices):
-            return None
+            return WorkerProcess(self._cpu_lock_file, self._owner)
         self._worker = None
         return worker
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import IO
 
 import msgspec
 import structlog
@@ -14,21 +13,17 @@ from paddock.fleet.lifecycle.model_state import ModelState
 from paddock.fleet.lifecycle.spare import Spare
 from paddock.fleet.memory.accounts import Accounts, gib
 from paddock.fleet.memory.offload import fitting_layers
-from paddock.fleet.process.worker import Owner, WorkerProcess
+from paddock.fleet.process.worker import WorkerProcess
 
 _log = structlog.get_logger(__name__)
 
 
 class Starter:
-    def __init__(
-        self, cpu_lock_file: IO[bytes], owner: Owner, accounts: Accounts, cache_share: Callable[[ModelState], int]
-    ) -> None:
+    def __init__(self, spare: Spare, accounts: Accounts, cache_share: Callable[[ModelState], int]) -> None:
         """`cache_share` returns the host memory for the prefix cache of a model that is about to load."""
-        self._cache_share = cache_share
-        self._cpu_lock_file = cpu_lock_file
-        self._owner = owner
+        self._spare = spare
         self._accounts = accounts
-        self._spare = Spare(cpu_lock_file, owner)
+        self._cache_share = cache_share
         self._repack = True
 
     async def start(self, state: ModelState) -> WorkerProcess:
@@ -57,7 +52,7 @@ class Starter:
                 state.granted = {"gpu": found.device.total}
         state.cache_limit = 0 if pooling is not None else options.cache_ram_bytes
         options = msgspec.structs.replace(options, cache_ram_bytes=self._cache_share(state))
-        worker = state.worker = self._spare.take(options) or WorkerProcess(self._cpu_lock_file, self._owner)
+        worker = state.worker = self._spare.take(options)
         try:
             if worker.pid is None:
                 await worker.spawn(options)
@@ -67,11 +62,3 @@ class Starter:
             raise
         self._accounts.changed()
         return worker
-
-    def prepare(self, state: ModelState, *, at_once: bool = False) -> None:
-        """Keep a process ready for a load with similar options."""
-        if not state.model.is_fake:
-            self._spare.prepare(state.model.options, at_once=at_once)
-
-    async def close(self) -> None:
-        await self._spare.close()

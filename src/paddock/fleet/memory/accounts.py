@@ -67,20 +67,12 @@ class Accounts:
                 memory[device] = min(memory.get(device, most), most)
         return Limits(memory, rules.models_max)
 
-    def cache_room(self, rules: Rules, states: Iterable[ModelState]) -> int:
-        """Bytes for the prefix caches of all models, under the memory limit."""
-        limit = rules.memory_limit.get("host")
-        if limit is None:
-            return rules.cache_ram
-        taken = 0
-        for state in states:
-            own = self.measure(state).get("host", 0) - state.stored
-            taken += max(state.takes.get("host", 0), own)
-        return cache_room(rules.cache_ram, limit, taken)
-
     def share_cache(self, rules: Rules, states: Sequence[ModelState]) -> None:
         """Divide the memory for prefixes between these workers, and tell each whose share has changed."""
-        room = self.cache_room(rules, states)
+        limit = rules.memory_limit.get("host")
+        # Measuring takes time, and without a limit nothing depends on it.
+        taken = 0 if limit is None else sum(map(self._host_bytes, states))
+        room = cache_room(rules.cache_ram, limit, taken)
         shares = cache_shares(room, {state.model.name: state.cache_limit for state in states if state.cache_limit})
         for state in states:
             share = shares.get(state.model.name, 0)
@@ -92,6 +84,10 @@ class Accounts:
             elif state.worker is not None and state.worker.alive:
                 state.cache_share = share
                 state.worker.limit_cache(share)
+
+    def _host_bytes(self, state: ModelState) -> int:
+        """What a model takes without its prefixes: as estimated or, if that is more, as measured."""
+        return max(state.takes.get("host", 0), self.measure(state).get("host", 0) - state.stored)
 
     async def allowed(self, rules: Rules, states: Iterable[ModelState]) -> Bytes:
         """The current limits for the live view. With GPUs, which are slow to query, the configured ones."""

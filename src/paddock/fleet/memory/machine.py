@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import psutil
 import structlog
 
-from paddock.fleet.process.environment import ask_native, has_gpu
+from paddock.fleet.process.environment import has_gpu
+from paddock.fleet.process.native import Gpu, NativeQueryFailed, ask_native
 
 _log = structlog.get_logger(__name__)
 _GPU_CACHE_SECONDS = 5.0
@@ -94,13 +93,8 @@ def host_memory_total() -> int:
 
 def room_in_control_group(root: Path = Path("/")) -> int | None:
     """Bytes left in the tightest control group of this process; None without a limit."""
-    return min(_rooms(root), default=None)
-
-
-def _rooms(root: Path) -> Iterator[int]:
-    for folder, names in _control_groups(root):
-        if (room := _room(folder, *names)) is not None:
-            yield room
+    rooms = (_room(folder, *names) for folder, names in _control_groups(root))
+    return min((room for room in rooms if room is not None), default=None)
 
 
 def _limits_of_control_groups(root: Path) -> Iterator[int]:
@@ -146,17 +140,11 @@ def _room(folder: Path, limit: str, used: str, reclaimable: str) -> int | None:
     return max(left, 0)
 
 
-class _Gpu(msgspec.Struct):
-    free: int
-
-
 def _ask_gpus() -> int | None:
     """Free bytes of all GPUs; None if there are none or they cannot be queried."""
     try:
-        done = ask_native("devices", within=_ANSWER_WAIT)
-        done.check_returncode()
-        found = msgspec.json.decode(done.stdout, type=list[_Gpu])
-    except (OSError, subprocess.SubprocessError, msgspec.MsgspecError) as error:
+        found = ask_native("devices", list[Gpu], within=_ANSWER_WAIT)
+    except NativeQueryFailed as error:
         _log.warning("cannot query the memory of the GPUs", error=str(error))
         return None
     return sum(gpu.free for gpu in found) if found else None

@@ -1,12 +1,10 @@
-"""The environment variables of a worker, and short queries of native code in a process of their own."""
+"""The environment variables of a worker."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -65,11 +63,3 @@ def _built_for(*backends: str) -> bool:
     if spec is not None and spec.origin is not None:
         folders.append(Path(spec.origin).parent / "lib")
     return any(list(folder.glob(f"libggml-{backend}.*")) for folder in folders for backend in backends)
-
-
-def ask_native(question: str, *, within: float) -> subprocess.CompletedProcess[bytes]:
-    """Run a module of the worker that prints its answer, in a worker's environment."""
-    return subprocess.run(
-        [sys.executable, "-P", "-m", f"paddock.worker.{question}"], env=environment(),
-        stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=within,
-    )  # fmt: skip

@@ -57,8 +57,8 @@ def admin_routes(services: Services) -> APIRouter:
         return JSON(
             schema.FleetState(
                 uptime=round(time.monotonic() - fleet.started, 3),
-                memory_limit=dict(fleet.memory_limit),
-                cache_ram=fleet.cache_ram,
+                memory_limit=dict(fleet.rules.memory_limit),
+                cache_ram=fleet.rules.cache_ram,
                 models=states,
             )
         )
@@ -98,7 +98,7 @@ def admin_routes(services: Services) -> APIRouter:
         """Stop sending requests to a replica; it finishes its running ones. A local worker then exits."""
         body = await read_body(request, schema.DrainRequest, limit=max_body)
         model = fleet.catalogue.named(body.model)
-        draining = fleet.drain_replica(model, body.replica)
+        draining = fleet.replica_set(model).drain(body.replica)
         if body.wait:
             await draining
         else:
@@ -111,7 +111,7 @@ def admin_routes(services: Services) -> APIRouter:
         """Use a drained replica again."""
         body = await read_body(request, schema.NamedReplica, limit=max_body)
         model = fleet.catalogue.named(body.model)
-        fleet.undrain_replica(model, body.replica)
+        fleet.replica_set(model).undrain(body.replica)
         return JSON(_replica_done(fleet, model, body.replica))
 
     # ── llama-server's router ────────────────────────────────────────────────────────────────────────────────────────

@@ -80,7 +80,7 @@ def collect(fleet: Fleet, http: HTTPCounts, processes: Processes, gpus: Sequence
     for name, count in http.jobs.items():
         points.put("paddock_jobs_total", count, name)
     _add_processes(points, processes, statuses.values(), workers)
-    for device, limit in fleet.memory_limit.items():
+    for device, limit in fleet.rules.memory_limit.items():
         points.put("paddock_memory_limit_bytes", limit, device)
     add_gpus(points, gpus)
     _add_http(points, http)
