@@ -28,8 +28,13 @@ _DEPTH = 4
 """Requests per slot that a replica may have: enough for its queue to be fair between keys, and few enough that waiting
 requests can go to a new replica.
 """
-_FINISH = 600.0
-"""Seconds that a stopping replica has to finish its requests."""
+_DEPLOYMENT: dict[str, Any] = {
+    "graceful_shutdown_wait_loop_s": 0.5,
+    "graceful_shutdown_timeout_s": 600.0,
+    "health_check_period_s": 5,
+    "health_check_timeout_s": 30,
+}
+"""A stopping replica has ten minutes to finish its requests."""
 
 
 def model_application(args: dict[str, Any]) -> Application:
@@ -51,10 +56,7 @@ def model_application(args: dict[str, Any]) -> Application:
         ray_actor_options=place.actor_options,
         max_ongoing_requests=_DEPTH * model.options.parallel,
         max_queued_requests=model.options.max_queue,
-        graceful_shutdown_wait_loop_s=0.5,
-        graceful_shutdown_timeout_s=_FINISH,
-        health_check_period_s=5,
-        health_check_timeout_s=30,
+        **_DEPLOYMENT,
         rolling_update_percentage=settings.cluster.upgrade_percent / 100,
         request_router_config={
             "request_router_class": _ROUTER,
@@ -76,10 +78,7 @@ def gateway_application(args: dict[str, Any]) -> Application:
         max_ongoing_requests=settings.server.max_connections,
         # Gateways mostly wait, and must be placed even if replicas have reserved every CPU.
         ray_actor_options={"num_cpus": 0},
-        graceful_shutdown_wait_loop_s=0.5,
-        graceful_shutdown_timeout_s=_FINISH,
-        health_check_period_s=5,
-        health_check_timeout_s=30,
+        **_DEPLOYMENT,
     )(serve.ingress()(ClusterGateway))
     return deployment.bind(portable(settings), digest_of(settings))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -95,16 +95,14 @@ class Engine:
             self._streams -= 1
 
     async def ask(self, question: bytes) -> bytes:
-        try:
-            worker = await self._worker()
-            return encode(await worker.ask(_question.decode(question)))
-        except PaddockError as error:
-            return encode(Failed(Problem.of(error)))
+        return await self._reply(lambda worker: worker.ask(_question.decode(question)))
 
     async def pool(self, request: bytes) -> bytes:
+        return await self._reply(lambda worker: worker.pool(_pool_request.decode(request), lambda _: None))
+
+    async def _reply(self, ask: Callable[[WorkerProcess], Awaitable[Answer]]) -> bytes:
         try:
-            worker = await self._worker()
-            return encode(await worker.pool(_pool_request.decode(request), lambda _: None))
+            return encode(await ask(await self._worker()))
         except PaddockError as error:
             return encode(Failed(Problem.of(error)))
 

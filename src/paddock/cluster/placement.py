@@ -17,41 +17,37 @@ _PROCESSES = 256 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Placement:
+    settings: PlacementSettings
     cpus: float
     gpus: float
     memory: int
-    resources: dict[str, float]
-    least: int
-    most: int
     target_requests: float
-    upscale_delay: float
-    downscale_delay: float
 
     @property
     def actor_options(self) -> dict[str, Any]:
         """As Ray's actor options."""
         options = {"num_cpus": self.cpus, "num_gpus": self.gpus, "memory": self.memory}
-        return options | ({"resources": self.resources} if self.resources else {})
+        return options | ({"resources": self.settings.resources} if self.settings.resources else {})
 
     @property
     def replicas(self) -> dict[str, Any]:
-        if self.least == self.most:
-            return {"num_replicas": self.least}
+        if self.settings.min_replicas == self.settings.most:
+            return {"num_replicas": self.settings.min_replicas}
         scaling = {
-            "min_replicas": self.least,
-            "initial_replicas": self.least,
-            "max_replicas": self.most,
+            "min_replicas": self.settings.min_replicas,
+            "initial_replicas": self.settings.min_replicas,
+            "max_replicas": self.settings.most,
             "target_ongoing_requests": self.target_requests,
-            "upscale_delay_s": self.upscale_delay,
-            "downscale_delay_s": self.downscale_delay,
+            "upscale_delay_s": self.settings.upscale_delay,
+            "downscale_delay_s": self.settings.downscale_delay,
             # Not longer than the upscale delay, as far as Ray allows: it gets loads every ten seconds.
-            "look_back_period_s": min(30.0, max(10.5, self.upscale_delay)),
+            "look_back_period_s": min(30.0, max(10.5, self.settings.upscale_delay)),
         }
         return {"autoscaling_config": scaling}
 
     def missing_resources(self, nodes: Sequence[Mapping[str, float]]) -> str:
         """The resources that no node has enough of, as text; empty if a replica fits on some node."""
-        wanted = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory, **self.resources}
+        wanted = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory, **self.settings.resources}
         lacking = [{name for name, amount in wanted.items() if amount > node.get(name, 0)} for node in nodes]
         if not all(lacking):
             return ""
@@ -75,13 +71,9 @@ def placement(model: Model, settings: PlacementSettings, *, has_gpus: bool) -> P
             )
         memory = _PROCESSES + (estimate.host.total + estimate.prefixes if estimate is not None else 0)
     return Placement(
+        settings,
         cpus=settings.cpus if settings.cpus is not None else options.n_threads,
         gpus=gpus,
         memory=memory,
-        resources=dict(settings.resources),
-        least=settings.min_replicas,
-        most=settings.most,
         target_requests=settings.target_requests or options.parallel,
-        upscale_delay=settings.upscale_delay,
-        downscale_delay=settings.downscale_delay,
     )
