@@ -21,12 +21,12 @@ from tests.server import wait_for
 
 TOKEN = "0123456789abcdef" * 4
 _ENVIRONMENT = {
-    # As deploy/kuberay does: without it whoever reaches a node's ports may run anything there.
+    # As in deploy/kuberay: without it anyone who reaches a node's ports can run code there.
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": TOKEN,
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # as two_nodes.py explains
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # see two_nodes.py
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Loads are told each second instead of every ten.
+    # Report loads every second instead of every ten.
     "RAY_SERVE_REPLICA_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",
     "RAY_SERVE_HANDLE_AUTOSCALING_METRIC_PUSH_INTERVAL_S": "1",
 }
@@ -34,13 +34,13 @@ _ADDRESS = re.compile(r"^address: (\S+)$", re.MULTILINE)
 
 
 class Cluster:
-    """Two nodes with two CPUs each. Nothing is left of them afterwards."""
+    """Two nodes with two CPUs each. All their processes end on exit."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = free_port()
         self.address = ""
-        # Ray's sockets lie below it, and their paths must not be long.
+        # Ray's sockets are below it, and the length of their paths is limited.
         self._temp = tempfile.TemporaryDirectory(prefix="ray-")
 
     def __enter__(self) -> Cluster:
@@ -50,9 +50,9 @@ class Cluster:
                 stdin=subprocess.PIPE, stdout=log, stderr=log, env=os.environ | _ENVIRONMENT,
             )  # fmt: skip
         try:
-            wait_for(lambda: self._nodes.poll() is not None or _ADDRESS.search(self._said()), 90, "two nodes")
-            found = _ADDRESS.search(self._said())
-            assert found is not None, self._said()
+            wait_for(lambda: self._nodes.poll() is not None or _ADDRESS.search(self._output()), 90, "two nodes")
+            found = _ADDRESS.search(self._output())
+            assert found is not None, self._output()
             self.address = found[1]
         except BaseException:
             self.__exit__(None, None, None)
@@ -105,7 +105,7 @@ class Cluster:
         return httpx.Client(base_url=self.url, timeout=200)
 
     def replicas(self, model: str) -> list[dict[str, Any]]:
-        """As a gateway sees them."""
+        """As reported by a gateway."""
         models = httpx.get(f"{self.url}/admin/status", timeout=200).json()["models"]
         (found,) = [one for one in models if one["name"] == model]
         replicas: list[dict[str, Any]] = found["replicas"]
@@ -115,7 +115,7 @@ class Cluster:
     def _log(self) -> Path:
         return self.folder / "nodes.log"
 
-    def _said(self) -> str:
+    def _output(self) -> str:
         return self._log.read_text("utf-8", "replace")
 
 

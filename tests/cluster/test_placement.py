@@ -23,8 +23,8 @@ from tests.tiny_models import llama
 FAKE = new_model("m", "fake:memory=100", options=engine_options(n_threads=3, parallel=5))
 
 
-def _placed(*, has_gpus: bool = False, model: Model = FAKE, **said: Any) -> Any:
-    return placement(model, PlacementSettings(**said), has_gpus=has_gpus)
+def _placed(*, has_gpus: bool = False, model: Model = FAKE, **settings: Any) -> Any:
+    return placement(model, PlacementSettings(**settings), has_gpus=has_gpus)
 
 
 def test_defaults() -> None:
@@ -128,7 +128,7 @@ def test_portable_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     llama(tmp_path / "tiny.gguf")
     settings = _settings(tiny={"path": "tiny.gguf", "lora_scaled": []}, fake={"path": "fake:delay=1"})
     said = portable(settings)
-    json.dumps(said)  # or Ray's own configuration could not have it
+    json.dumps(said)  # Ray's configuration file must be JSON
     assert said["model_manager"]["models"]["tiny"]["path"] == str(tmp_path / "tiny.gguf")
     assert said["model_manager"]["models"]["fake"]["path"] == "fake:delay=1"
     again = Settings.model_validate(said)
@@ -160,7 +160,7 @@ def test_digests_change_per_model() -> None:
     ]
     assert digests[0]["one"] == digests[1]["one"]
     assert digests[0]["two"] != digests[1]["two"]
-    assert digest_of(before) != digest_of(after), "the gateways tell of it"
+    assert digest_of(before) != digest_of(after), "the gateways list the models"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ pytestmark = full
 
 CHAT = "/v1/chat/completions"
 MODELS: dict[str, Any] = {
-    # One replica, or up to three while there is much to do.
+    # One replica, up to three under load.
     "chat": {
         "path": "fake:delay=0.01",
         "n_threads": 1,
@@ -29,7 +29,7 @@ MODELS: dict[str, Any] = {
             "max_replicas": 3, "cpus": 0.2, "memory": "256M", "upscale_delay": 1, "downscale_delay": 3,
         },
     },
-    # One on each node, because two would not fit.
+    # One on each node: two do not fit on one.
     "pair": {
         "path": "fake:delay=0.002",
         "n_threads": 1,
@@ -51,8 +51,8 @@ MODELS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        told = cluster.deploy(MODELS, gateways=2)
-        assert f"Serving on {cluster.url}" in told
+        output = cluster.deploy(MODELS, gateways=2)
+        assert f"Serving on {cluster.url}" in output
         wait_for(lambda: len(cluster.replicas("pair")) == 2, 60, "a replica on each node")
         yield cluster
 
@@ -113,14 +113,14 @@ def test_deterministic_on_both_nodes(cluster: Cluster) -> None:
 
 
 def test_prefix_routing(cluster: Cluster) -> None:
-    """Whoever else asks meanwhile: with one gateway's memory of prefixes nearly all of each prompt is found again."""
+    """Most of each prompt is cached, although each gateway remembers prefixes on its own."""
     cached = prompt = 0
     with cluster.client() as client:
         for turn in range(6):
             for user in range(4):
-                said = f"say: {user} " + "".join(f"{user}{number:03}" for number in range(60 * (turn + 1)))
-                usage = client.post(CHAT, json=chat_body(said, model="pair", max_tokens=1)).json()["usage"]
-                if turn > 1:  # by then both gateways have seen every conversation
+                text = f"say: {user} " + "".join(f"{user}{number:03}" for number in range(60 * (turn + 1)))
+                usage = client.post(CHAT, json=chat_body(text, model="pair", max_tokens=1)).json()["usage"]
+                if turn > 1:  # both gateways have seen every conversation
                     cached += usage["prompt_tokens_details"]["cached_tokens"]
                     prompt += 240 * turn
     assert cached > 0.7 * prompt
@@ -140,7 +140,7 @@ def test_replica_metrics(cluster: Cluster) -> None:
                 for line in page().splitlines()
             ),
             30,
-            "what it has counted",
+            "its counters",
         )
 
 
@@ -154,12 +154,12 @@ def test_a_disconnect_frees_the_slot(cluster: Cluster) -> None:
         with client.stream("POST", CHAT, json=body) as response:
             stream = events(response)
             next(stream)
-            wait_for(lambda: busy() == 1, 20, "the slot to be taken")
-        wait_for(lambda: busy() == 0, 20, "the slot to be free again")
+            wait_for(lambda: busy() == 1, 20, "a busy slot")
+        wait_for(lambda: busy() == 0, 20, "the slot to be idle")
 
 
 def test_full_queue_is_429(cluster: Cluster) -> None:
-    """Whether a replica refuses, or the gateway has too many that wait for one."""
+    """The queue of the replica or of the gateway is full."""
 
     def ask(number: int) -> httpx.Response:
         with cluster.client() as client:
@@ -177,7 +177,7 @@ def test_full_queue_is_429(cluster: Cluster) -> None:
 
 
 class Load:
-    """So many clients that ask again and again; what became of it."""
+    """Clients that send requests in a loop; counts answers and failures."""
 
     def __init__(self, cluster: Cluster, model: str, clients: int) -> None:
         self._cluster, self._model, self._clients = cluster, model, clients
@@ -204,19 +204,19 @@ class Load:
                     self.answered += 1
                 else:
                     self.failed.append(failure)
-                    self._over.wait(0.2)  # as a client does before it tries again
+                    self._over.wait(0.2)  # a client waits before it retries
 
     def _failure(self, client: httpx.Client, body: dict[str, Any]) -> str | None:
         try:
             with client.stream("POST", CHAT, json=body) as response:
                 if response.status_code >= 500 and not response.headers["content-type"].startswith("application/json"):
-                    return f"broken off by the proxy: {response.status_code}"
+                    return f"disconnected by the proxy: {response.status_code}"
                 if response.status_code != 200:
                     return response.read().decode()
                 last = list(events(response))[-1][1]
                 return None if last == "[DONE]" else last
         except httpx.TransportError as error:
-            return f"broken off: {error!r}"
+            return f"disconnected: {error!r}"
 
 
 def test_autoscaling(cluster: Cluster) -> None:
@@ -224,14 +224,14 @@ def test_autoscaling(cluster: Cluster) -> None:
     with Load(cluster, "chat", 12) as load:
         wait_for(lambda: len(cluster.replicas("chat")) == 3, 90, "three replicas")
         before = load.answered
-        wait_for(lambda: load.answered > before + 30, 60, "answers of all three")
+        wait_for(lambda: load.answered > before + 30, 60, "answers from all three")
         with cluster.client() as client:
             page = client.get("/metrics").text
         assert page.count('paddock_replica_health{health="ready",model_id="chat"') == 3
     assert load.failed == []
     with Load(cluster, "chat", 1) as load:
         wait_for(lambda: len(cluster.replicas("chat")) == 1, 90, "one replica again")
-    assert load.failed == [], "those that left had finished"
+    assert load.failed == [], "removed replicas finish their requests"
 
 
 def test_upgrade_under_load(cluster: Cluster) -> None:
@@ -240,10 +240,10 @@ def test_upgrade_under_load(cluster: Cluster) -> None:
     changed = json.loads(json.dumps(MODELS))
     changed["chat"]["n_ctx"] = 4096
     with Load(cluster, "chat", 2) as load:
-        told = cluster.deploy(changed, gateways=2)
+        output = cluster.deploy(changed, gateways=2)
         wait_for(lambda: not before & {replica["name"] for replica in cluster.replicas("chat")}, 60, "new replicas")
-    assert "paddock-chat: deployed" in told
-    assert "paddock-pair: unchanged" in told
+    assert "paddock-chat: deployed" in output
+    assert "paddock-pair: unchanged" in output
     assert load.failed == []
     assert load.answered > 0
     assert {replica["name"] for replica in cluster.replicas("pair")} == pair
@@ -254,16 +254,16 @@ def test_upgrade_under_load(cluster: Cluster) -> None:
 
 
 def test_lost_node(cluster: Cluster) -> None:
-    """The last of these: the cluster has one node afterwards."""
+    """Runs last: the cluster has one node afterwards."""
     with Load(cluster, "pair", 4) as load:
-        wait_for(lambda: load.answered > 20, 60, "answers of both")
+        wait_for(lambda: load.answered > 20, 60, "answers from both")
         cluster.lose_second_node()
-        wait_for(lambda: len(cluster.replicas("pair")) == 1, 60, "the loss to be noticed")
+        wait_for(lambda: len(cluster.replicas("pair")) == 1, 60, "the lost node to be detected")
         before = load.answered
-        wait_for(lambda: load.answered > before + 20, 60, "answers of the other")
-    # Streams that had begun there failed, and said so; those that went through a gateway there broke off.
+        wait_for(lambda: load.answered > before + 20, 60, "answers from the other")
+    # Streams on the lost node end with an error; streams through its gateway end without one.
     for failure in load.failed:
-        assert '"code":"replica_lost"' in failure or failure.startswith("broken off"), failure
+        assert '"code":"replica_lost"' in failure or failure.startswith("disconnected"), failure
     question: Any = [{"role": "user", "content": "say: still here"}]
     with openai.OpenAI(base_url=f"{cluster.url}/v1", api_key="none", max_retries=5) as client:
         for model in ("pair", "chat"):

@@ -1,4 +1,4 @@
-"""The way to replicas on a cluster, with a link that is as the test says."""
+"""Requests to replicas on a cluster, over a fake link."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from paddock.replicas.routing import Load
 from paddock.types import GenerateRequest, ModelInfo, Origin, TextPrompt, Usage
 from paddock.wire.messages import Delta, Problem
 
-_TAKEN = AcceptedBy("one", "fp", 512, prompt_tokens=3)
+_ACCEPTED = AcceptedBy("one", "fp", 512, prompt_tokens=3)
 _HELLO = [Delta(0, "Hel"), Delta(0, "lo", finish="stop", usage=Usage(3, 2, 0))]
 Script = list[Any]
-"""What is heard of one request, one after the other; an error is raised; None: nothing comes any more."""
+"""The messages of one response in order. An error is raised; after None nothing arrives."""
 
 
-class Line:
-    """A link over which each request hears the next of the scripts."""
+class FakeLink:
+    """A link that answers each request with the next script."""
 
     def __init__(self, *scripts: Script) -> None:
         self.scripts = list(scripts)
         self.cancelled = 0
         self.chains: list[tuple[int, ...]] = []
 
-    def generate(self, chain: tuple[int, ...], request: bytes) -> Heard:
+    def generate(self, chain: tuple[int, ...], request: bytes) -> FakeStream:
         self.chains.append(chain)
-        return Heard(self, self.scripts.pop(0))
+        return FakeStream(self, self.scripts.pop(0))
 
     async def call(self, method: str, *arguments: Any) -> bytes:
         if method == "describe":
@@ -56,9 +56,9 @@ class Line:
         return [ReplicaStatus(name, "ray", "ready", "llama.cpp", "1", Load(0, 0, 4)) for name in ("one", "two")]
 
 
-class Heard:
-    def __init__(self, line: Line, script: Script) -> None:
-        self._line, self._script = line, script
+class FakeStream:
+    def __init__(self, link: FakeLink, script: Script) -> None:
+        self._link, self._script = link, script
         self._cancelled = asyncio.Event()
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -67,30 +67,32 @@ class Heard:
     async def __anext__(self) -> bytes:
         if not self._script:
             raise StopAsyncIteration
-        heard = self._script.pop(0)
-        if heard is None:
+        message = self._script.pop(0)
+        if message is None:
             await self._cancelled.wait()
             raise ReplicaLost("cancelled")
-        if isinstance(heard, PaddockError):
-            raise heard
-        return encode(heard)
+        if isinstance(message, PaddockError):
+            raise message
+        return encode(message)
 
     def cancel(self) -> None:
-        self._line.cancelled += 1
+        self._link.cancelled += 1
         self._cancelled.set()
 
 
 REQUEST = GenerateRequest(TextPrompt("Say hello"), max_tokens=8)
 
 
-def _generation(replicas: ClusterReplicas, told: list[RequestRecord]) -> Generation:
-    journey = RequestRecord("m", "generation", Origin(), told.append)
-    return Generation(REQUEST, replicas.dispatch(REQUEST), journey)
+def _generation(replicas: ClusterReplicas, records: list[RequestRecord]) -> Generation:
+    record = RequestRecord("m", "generation", Origin(), records.append)
+    return Generation(REQUEST, replicas.dispatch(REQUEST), record)
 
 
-def _run(check: Callable[[ClusterReplicas, list[RequestRecord]], Any], line: Line, wait_timeout: float = 60) -> None:
+def _run(
+    check: Callable[[ClusterReplicas, list[RequestRecord]], Any], link: FakeLink, wait_timeout: float = 60
+) -> None:
     async def run() -> None:
-        replicas = ClusterReplicas("m", line, wait_timeout=wait_timeout)
+        replicas = ClusterReplicas("m", link, wait_timeout=wait_timeout)
         try:
             await check(replicas, [])
         finally:
@@ -100,91 +102,94 @@ def _run(check: Callable[[ClusterReplicas, list[RequestRecord]], Any], line: Lin
 
 
 def test_a_response_is_counted_for_its_replica() -> None:
-    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
-        generation = _generation(replicas, told)
+    async def check(replicas: ClusterReplicas, records: list[RequestRecord]) -> None:
+        generation = _generation(replicas, records)
         await generation.begin()
         assert (generation.replica, generation.prompt_tokens, generation.fingerprint) == ("one", 3, "fp")
         assert "".join([delta.text async for delta in generation]) == "Hello"
         generation.close()
         (status, other) = replicas.status()
         assert (status.tokens, dict(status.outcomes), other.tokens) == (2, {"ok": 1}, 0)
-        assert told[0].replica == "one"
+        assert records[0].replica == "one"
 
-    line = Line([_TAKEN, Deltas(_HELLO)])
-    _run(check, line)
-    assert line.chains[0], "by which the router chooses"
+    link = FakeLink([_ACCEPTED, Deltas(_HELLO)])
+    _run(check, link)
+    assert link.chains[0], "the router needs it"
 
 
 def test_a_replica_lost_before_the_first_token_is_replaced() -> None:
-    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
-        generation = _generation(replicas, told)
+    async def check(replicas: ClusterReplicas, records: list[RequestRecord]) -> None:
+        generation = _generation(replicas, records)
         await generation.begin()
         assert [delta.text async for delta in generation] == ["Hel", "lo"]
         assert generation.replica == "two"
         assert replicas.retried["one"] == 1
 
-    _run(check, Line([_TAKEN, ReplicaLost("gone")], [msgspec.structs.replace(_TAKEN, replica="two"), Deltas(_HELLO)]))
+    _run(
+        check,
+        FakeLink([_ACCEPTED, ReplicaLost("gone")], [msgspec.structs.replace(_ACCEPTED, replica="two"), Deltas(_HELLO)]),
+    )
 
 
 def test_a_replica_lost_after_the_first_token_is_an_error() -> None:
-    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
-        generation = _generation(replicas, told)
+    async def check(replicas: ClusterReplicas, records: list[RequestRecord]) -> None:
+        generation = _generation(replicas, records)
         await generation.begin()
         assert (await anext(generation)).text == "Hel"
         with pytest.raises(ReplicaLost):
             await anext(generation)
 
-    _run(check, Line([_TAKEN, Deltas(_HELLO[:1]), ReplicaLost("gone")]))
+    _run(check, FakeLink([_ACCEPTED, Deltas(_HELLO[:1]), ReplicaLost("gone")]))
 
 
 def test_two_lost_replicas_end_the_request() -> None:
-    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
+    async def check(replicas: ClusterReplicas, records: list[RequestRecord]) -> None:
         with pytest.raises(ReplicaLost):
-            await _generation(replicas, told).begin()
+            await _generation(replicas, records).begin()
 
-    line = Line([ReplicaLost("gone")], [ReplicaLost("gone")], [_TAKEN])
-    _run(check, line)
-    assert len(line.scripts) == 1
+    link = FakeLink([ReplicaLost("gone")], [ReplicaLost("gone")], [_ACCEPTED])
+    _run(check, link)
+    assert len(link.scripts) == 1
 
 
 def test_retries() -> None:
-    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
-        generation = _generation(replicas, told)
+    async def check(replicas: ClusterReplicas, records: list[RequestRecord]) -> None:
+        generation = _generation(replicas, records)
         await generation.begin()
         with pytest.raises(ContextLengthExceeded) as refused:
-            await _generation(replicas, told).begin()
+            await _generation(replicas, records).begin()
         assert refused.value.param == "prompt"
 
     wrong = Failed(Problem.of(ContextLengthExceeded("too long", param="prompt")))
-    line = Line([QueueFull("full")], [_TAKEN, Deltas(_HELLO)], [wrong], [_TAKEN])
-    _run(check, line)
-    assert len(line.scripts) == 1
+    link = FakeLink([QueueFull("full")], [_ACCEPTED, Deltas(_HELLO)], [wrong], [_ACCEPTED])
+    _run(check, link)
+    assert len(link.scripts) == 1
 
 
 def test_wait_timeout() -> None:
-    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
+    async def check(replicas: ClusterReplicas, records: list[RequestRecord]) -> None:
         with pytest.raises(NoReplica, match="none of the 2 replicas of m accepted the request"):
-            await _generation(replicas, told).begin()
+            await _generation(replicas, records).begin()
 
-    _run(check, Line([None], [None], [None]), wait_timeout=0.01)
+    _run(check, FakeLink([None], [None], [None]), wait_timeout=0.01)
 
 
 def test_close_cancels_the_request() -> None:
-    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
-        generation = _generation(replicas, told)
+    async def check(replicas: ClusterReplicas, records: list[RequestRecord]) -> None:
+        generation = _generation(replicas, records)
         await generation.begin()
         generation.close()
         generation.close()
         assert replicas.status()[0].outcomes == {"left": 1}
 
-    line = Line([_TAKEN, None])
-    _run(check, line)
-    assert line.cancelled == 1
+    link = FakeLink([_ACCEPTED, None])
+    _run(check, link)
+    assert link.cancelled == 1
 
 
 def test_stop_fails_unfinished_requests() -> None:
-    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
-        generation = _generation(replicas, told)
+    async def check(replicas: ClusterReplicas, records: list[RequestRecord]) -> None:
+        generation = _generation(replicas, records)
         await generation.begin()
         reading = asyncio.ensure_future(anext(generation))
         await asyncio.sleep(0)
@@ -192,31 +197,31 @@ def test_stop_fails_unfinished_requests() -> None:
         with pytest.raises(ServerStopping):
             await reading
         with pytest.raises(ServerStopping):
-            await _generation(replicas, told).begin()
+            await _generation(replicas, records).begin()
 
-    _run(check, Line([_TAKEN, None]))
+    _run(check, FakeLink([_ACCEPTED, None]))
 
 
 def test_an_incomplete_response_is_an_error() -> None:
-    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
-        generation = _generation(replicas, told)
+    async def check(replicas: ClusterReplicas, records: list[RequestRecord]) -> None:
+        generation = _generation(replicas, records)
         await generation.begin()
         with pytest.raises(PaddockError, match="without a finish reason"):
             [delta async for delta in generation]
 
-    _run(check, Line([_TAKEN, Deltas(_HELLO[:1])]))
+    _run(check, FakeLink([_ACCEPTED, Deltas(_HELLO[:1])]))
 
 
 def test_drain_is_not_supported() -> None:
-    async def check(replicas: ClusterReplicas, told: list[RequestRecord]) -> None:
+    async def check(replicas: ClusterReplicas, records: list[RequestRecord]) -> None:
         with pytest.raises(NotSupported):
             await replicas.drain("one")
         with pytest.raises(NotSupported):
             replicas.undrain("one")
         replicas.start()
-        for _ in range(3):  # until the one task that was started has had its turn
+        for _ in range(3):  # let the started task run
             await asyncio.sleep(0)
         assert replicas.info is not None
         assert replicas.info.n_slots == 8
 
-    _run(check, Line())
+    _run(check, FakeLink())

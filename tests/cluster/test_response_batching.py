@@ -13,7 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 from paddock.cluster.response_batching import BatchedResponses
 
 parts = st.lists(st.tuples(st.binary(max_size=9), st.booleans()), max_size=20)
-"""Each with whether the writer lets others have a turn after it."""
+"""Each part, and whether the writer yields to the event loop after it."""
 
 
 async def _nothing() -> Message:

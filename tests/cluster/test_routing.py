@@ -13,8 +13,8 @@ told = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["first", "late
 
 
 @given(told)
-def test_events_in_any_order_leave_nothing_over(requests: list[tuple[str, str]]) -> None:
-    """Of each request the end may be told before the beginning; of one that a replica would not have, only the end."""
+def test_events_in_any_order_leave_no_request(requests: list[tuple[str, str]]) -> None:
+    """The end of a request may be reported before its start. A rejected request has only an end."""
     in_flight = InFlight()
     running: Counter[str] = Counter()
     for number, (replica, how) in enumerate(requests):

@@ -1,7 +1,7 @@
-"""Started as a process of its own: two Ray nodes that listen on the loopback address only, until its input ends.
+"""Runs two Ray nodes that listen on the loopback address only, until standard input ends.
 
-`ray start` will not have a second node there, so this is done by what Ray tests itself with. A line of input is the end
-of the second node: every process at once, without a word.
+`ray start` refuses a second node on one address, so this uses Ray's own test utilities. A line of input kills all
+processes of the second node at once.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 
 def main() -> None:
-    # Or Ray replaces 127.0.0.1 by the machine's own address, and would have to listen to everybody.
+    # Else Ray replaces 127.0.0.1 by the machine's address and listens on it.
     os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    # Ray writes the address of the newest cluster there, and does not make the folder.
+    # Ray writes the address of the newest cluster there, but does not create the folder.
     os.environ["RAY_TMPDIR"] = sys.argv[1]
     os.makedirs(os.path.join(sys.argv[1], "ray"), exist_ok=True)
     from ray.cluster_utils import Cluster

@@ -36,7 +36,7 @@ def test_invalid_adapter_is_refused(tmp_path: Path) -> None:
     file.mkdir()
     assert "directory" in refusal()
     file.rmdir()
-    file.write_bytes(b"nonsense, but long enough to be looked at")
+    file.write_bytes(b"nonsense, but long enough to parse")
     assert "not with 'GGUF'" in refusal()
     tiny_models.llama(file)
     assert "general.type is None" in refusal()

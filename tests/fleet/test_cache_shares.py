@@ -25,10 +25,10 @@ def test_shares_are_equal_up_to_the_limits(room: int, most: dict[str, int]) -> N
     assert shares.keys() == most.keys()
     assert sum(shares.values()) <= room
     assert all(share <= most[name] for name, share in shares.items())
-    wanting = [share for name, share in shares.items() if share < most[name]]
-    if wanting:
-        assert max(shares.values()) - min(wanting) <= len(most), "nobody has more than one who wants more"
-        assert room - sum(shares.values()) <= len(most), "and nothing is left over"
+    below = [share for name, share in shares.items() if share < most[name]]
+    if below:
+        assert max(shares.values()) - min(below) <= len(most), "no share exceeds one that is below its limit"
+        assert room - sum(shares.values()) <= len(most), "the rest is divided too"
 
 
 def test_a_single_model_gets_everything() -> None:

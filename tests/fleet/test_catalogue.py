@@ -67,7 +67,7 @@ def test_the_demo_model_is_the_default(demo_model: Path) -> None:
 
 
 def test_startup_errors(tmp_path: Path) -> None:
-    (tmp_path / "broken.gguf").write_bytes(b"nonsense, but long enough to be looked at")
+    (tmp_path / "broken.gguf").write_bytes(b"nonsense, but long enough to parse")
     for settings, why in (
         (ModelManagerSettings(model=tmp_path / "none.gguf"), "does not exist"),
         (ModelManagerSettings(model=tmp_path / "broken.gguf"), "not with 'GGUF'"),
@@ -134,7 +134,7 @@ def test_files_that_are_not_models(tmp_path: Path) -> None:
     _write(tmp_path / "lora.gguf", kind="adapter")
     _write(tmp_path / "projector.gguf", "clip")
     _write(tmp_path / "matrix.gguf", kind="imatrix")
-    (tmp_path / "broken.gguf").write_bytes(b"nonsense, but long enough to be looked at")
+    (tmp_path / "broken.gguf").write_bytes(b"nonsense, but long enough to parse")
     problems = _problems(_open(tmp_path))
     for name, why in {
         "words": "no weights",
@@ -165,13 +165,13 @@ def test_names_in_the_settings_win(tmp_path: Path) -> None:
     _write(tmp_path / "models" / "x.gguf")
     _write(tmp_path / "models" / "deep" / "chat.gguf")
     _write(tmp_path / "elsewhere.gguf")
-    said = {
+    models = {
         "x": {"path": tmp_path / "elsewhere.gguf"},
         "big": {"path": "deep/chat.gguf", "aliases": ["chat", "gpt-4"]},
         "small": {"path": "deep/chat.gguf", "n_ctx": 512},
         "y": {},
     }
-    catalogue = _open(tmp_path / "models", models=said)
+    catalogue = _open(tmp_path / "models", models=models)
     assert sorted(model.name for model in catalogue) == ["big", "small", "x", "y"]
     assert catalogue.find("x").path == str(tmp_path / "elsewhere.gguf")
     assert catalogue.find("gpt-4") is catalogue.find("big")
@@ -185,8 +185,8 @@ def test_names_in_the_settings_win(tmp_path: Path) -> None:
 
 def test_settings_of_a_single_model(tmp_path: Path) -> None:
     _write(tmp_path / "a.gguf")
-    said = {"a.gguf": {"aliases": ["b"], "n_ctx": 512}, "c": {"n_ctx": 1}}
-    (model,) = open_catalogue(ModelManagerSettings(model=tmp_path / "a.gguf", alias=["d"], models=said))
+    models = {"a.gguf": {"aliases": ["b"], "n_ctx": 512}, "c": {"n_ctx": 1}}
+    (model,) = open_catalogue(ModelManagerSettings(model=tmp_path / "a.gguf", alias=["d"], models=models))
     assert (model.name, model.aliases, model.options.n_ctx) == ("d", ("b", "a"), 512)
 
 
@@ -238,7 +238,7 @@ def test_unreadable_chat_template(tmp_path: Path) -> None:
         _open(tmp_path, models={"a": {"chat_template_file": tmp_path / "t", "chat_template": "{{ x }}"}})
 
 
-# ── looking again ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── rescan ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_catalogues_are_equal_until_a_file_changes(tmp_path: Path) -> None:
@@ -274,9 +274,9 @@ def test_every_file_is_found_once(tmp_path_factory: pytest.TempPathFactory, data
         (data.draw(st.sampled_from(folders)) / f"link{number}{suffix}").symlink_to(target)
     found, _ = find_models(top)
     assert sorted(one.files[0].path for one in found) == sorted(real)
-    door = tmp_path_factory.mktemp("door") / "link"
-    door.symlink_to(top)
-    assert [one.relative_path for one in find_models(door)[0]] == [one.relative_path for one in found]
+    link = tmp_path_factory.mktemp("other") / "link"
+    link.symlink_to(top)
+    assert [one.relative_path for one in find_models(link)[0]] == [one.relative_path for one in found]
     catalogue = _open(top)
     assert len(catalogue) == len(real)
     assert {model.path for model in catalogue} == real
@@ -316,16 +316,18 @@ def test_a_changed_draft_model_changes_the_model(tmp_path: Path, demo_model: Pat
 
 
 def test_preload(tmp_path: Path) -> None:
-    def at_start(**settings: Any) -> list[str]:
+    def preloaded(**settings: Any) -> list[str]:
         catalogue = open_catalogue(ModelManagerSettings(**settings))
         return [model.name for model in catalogue if model.preload]
 
     fakes = {"a": {"path": "fake:"}, "b": {"path": "fake:"}}
-    assert at_start(model="fake:") == ["fake"]
-    assert at_start(model="fake:", lazy=True) == []
-    assert at_start(models=fakes) == []
-    assert at_start(models=fakes, default_model="b") == []
-    assert at_start(models=fakes, default_model="b", lazy=False) == ["b"]
-    assert at_start(models={"a": {"path": "fake:", "preload": True}}, lazy=True) == ["a"], "what is said of one counts"
+    assert preloaded(model="fake:") == ["fake"]
+    assert preloaded(model="fake:", lazy=True) == []
+    assert preloaded(models=fakes) == []
+    assert preloaded(models=fakes, default_model="b") == []
+    assert preloaded(models=fakes, default_model="b", lazy=False) == ["b"]
+    assert preloaded(models={"a": {"path": "fake:", "preload": True}}, lazy=True) == ["a"], (
+        "the setting of a model wins"
+    )
     with pytest.raises(StartupError, match="default_model"):
-        at_start(models=fakes, lazy=False)
+        preloaded(models=fakes, lazy=False)

@@ -20,23 +20,27 @@ from tests.options import engine_options
 
 _BUFFER = re.compile(r"(KV|RS|compute|output) buffer size =\s*([\d.]+) MiB")
 _MIB = 1 << 20
-# libllama tells its buffers to a hundredth of a MiB.
+# libllama reports its buffers with two decimals of a MiB.
 _ROUNDING = 0.01 * _MIB
 
 
 def _compare(path: Path, capsys: pytest.CaptureFixture[str], **options: Any) -> tuple[Estimate, float, float]:
-    """Opens the model; asserts weights and cache; returns the estimate and what the computation takes both ways."""
+    """Open the model and compare weights and cache. Returns the estimate, and the compute buffers as estimated and as
+    reported.
+    """
     opened = engine_options(n_threads=2, n_gpu_layers=0, verbose=True, **options)
     capsys.readouterr()
     engine = (open_pooled_engine if opened.pooling else open_engine)(str(path), opened, lambda _: None)
     size = engine.info.size_bytes
-    said = [(kind, float(mebibytes) * _MIB) for kind, mebibytes in _BUFFER.findall(capsys.readouterr().err)]
+    reported = [(kind, float(mebibytes) * _MIB) for kind, mebibytes in _BUFFER.findall(capsys.readouterr().err)]
     engine.close()
-    guess = estimate(read_header(path), opened, gpu=False)
-    assert guess.host.weights == pytest.approx(size, rel=0.01)
-    assert guess.host.cache == pytest.approx(sum(size for kind, size in said if kind in ("KV", "RS")), abs=_ROUNDING)
-    assert guess.device.total == 0
-    return guess, guess.host.compute, sum(size for kind, size in said if kind in ("compute", "output"))
+    estimated = estimate(read_header(path), opened, gpu=False)
+    assert estimated.host.weights == pytest.approx(size, rel=0.01)
+    assert estimated.host.cache == pytest.approx(
+        sum(size for kind, size in reported if kind in ("KV", "RS")), abs=_ROUNDING
+    )
+    assert estimated.device.total == 0
+    return estimated, estimated.host.compute, sum(size for kind, size in reported if kind in ("compute", "output"))
 
 
 @pytest.mark.parametrize(
@@ -52,8 +56,8 @@ def _compare(path: Path, capsys: pytest.CaptureFixture[str], **options: Any) -> 
     ids=str,
 )
 def test_the_demo_model(demo_model: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any]) -> None:
-    _, guessed, measured = _compare(demo_model, capsys, **options)
-    assert guessed == pytest.approx(measured, rel=0.05)
+    _, compute, measured = _compare(demo_model, capsys, **options)
+    assert compute == pytest.approx(measured, rel=0.05)
 
 
 @pytest.mark.parametrize("options", [{}, {"n_ctx": 0}, {"n_ctx": 4096, "kv_unified": False}], ids=str)
@@ -62,13 +66,15 @@ def test_draft_model(tiny_models: dict[str, Path], capsys: pytest.CaptureFixture
     opened = engine_options(n_threads=2, n_gpu_layers=0, verbose=True, model_draft=str(draft), **options)
     capsys.readouterr()
     open_engine(str(target), opened, lambda _: None).close()
-    said = [(kind, float(mebibytes) * _MIB) for kind, mebibytes in _BUFFER.findall(capsys.readouterr().err)]
+    reported = [(kind, float(mebibytes) * _MIB) for kind, mebibytes in _BUFFER.findall(capsys.readouterr().err)]
     headers = read_header(draft), read_header(target)
-    guess = estimate(headers[1], opened, gpu=False) + estimate_draft(*headers, opened, gpu=False)
-    assert guess.host.weights == sum(tensor.size for header in headers for tensor in header.tensors)
-    assert guess.host.cache == pytest.approx(sum(size for kind, size in said if kind == "KV"), abs=2 * _ROUNDING)
-    computed = sum(size for kind, size in said if kind in ("compute", "output"))
-    assert guess.host.compute == pytest.approx(computed, rel=0.3)
+    estimated = estimate(headers[1], opened, gpu=False) + estimate_draft(*headers, opened, gpu=False)
+    assert estimated.host.weights == sum(tensor.size for header in headers for tensor in header.tensors)
+    assert estimated.host.cache == pytest.approx(
+        sum(size for kind, size in reported if kind == "KV"), abs=2 * _ROUNDING
+    )
+    computed = sum(size for kind, size in reported if kind in ("compute", "output"))
+    assert estimated.host.compute == pytest.approx(computed, rel=0.3)
 
 
 @pytest.mark.parametrize("kind", ["llama", "sliding_window", "recurrent", "hybrid"])
@@ -83,25 +89,25 @@ def test_architectures(
 def test_pooling_models(
     tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str], kind: str, pooling: Any
 ) -> None:
-    _, guessed, measured = _compare(tiny_models[kind], capsys, pooling=pooling)
-    assert guessed == pytest.approx(measured, rel=0.1)
+    _, compute, measured = _compare(tiny_models[kind], capsys, pooling=pooling)
+    assert compute == pytest.approx(measured, rel=0.1)
 
 
 def test_further_models(real_models: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _compare(real_models / "stories260K.gguf", capsys)
-    _, guessed, measured = _compare(real_models / "all-MiniLM-L6-v2.Q3_K_S.gguf", capsys, pooling="mean")
-    assert guessed == pytest.approx(measured, rel=0.15)
+    _, compute, measured = _compare(real_models / "all-MiniLM-L6-v2.Q3_K_S.gguf", capsys, pooling="mean")
+    assert compute == pytest.approx(measured, rel=0.15)
     _compare(real_models / "bert-mini-reranker.F16.gguf", capsys, pooling="rank")
 
 
-# ── on paper ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── made-up headers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _header(layers: int, more: dict[str, Any] | None = None, *, tied: bool = False) -> Header:
-    """Layers of a thousand bytes, an input of ten thousand and an output of as much."""
+    """Layers of 1,000 bytes, an input and an output of 10,000 bytes each."""
     parts = [Tensor(f"blk.{layer}.attn_k.weight", (64, 64), 1000) for layer in range(layers)]
     ends = [Tensor("token_embd.weight", (64, 100), 10_000)] + [Tensor("output.weight", (64, 100), 10_000)] * (not tied)
-    said = {
+    reported = {
         "general.architecture": "llama",
         "llama.block_count": layers,
         "llama.embedding_length": 64,
@@ -111,7 +117,7 @@ def _header(layers: int, more: dict[str, Any] | None = None, *, tied: bool = Fal
         **(more or {}),
     }
     lengths = {"tokenizer.ggml.tokens": 100}
-    return Header(3, said, lengths, len(parts), 0, False, tensors=(*parts, *ends))
+    return Header(3, reported, lengths, len(parts), 0, False, tensors=(*parts, *ends))
 
 
 def test_heads_per_layer() -> None:
@@ -176,12 +182,12 @@ _nonsense = st.none() | st.integers() | st.floats() | st.text(max_size=3) | st.b
 
 
 @given(
-    said=st.dictionaries(st.sampled_from(_KEYS), _nonsense),
+    metadata=st.dictionaries(st.sampled_from(_KEYS), _nonsense),
     heads=st.lists(st.integers(-9, 9) | st.floats(), max_size=4),
 )
-def test_invalid_headers_do_not_raise(said: dict[str, Any], heads: list[float]) -> None:
-    header = _header(3, {f"llama.{key}": value for key, value in said.items()})
+def test_invalid_headers_do_not_raise(metadata: dict[str, Any], heads: list[float]) -> None:
+    header = _header(3, {f"llama.{key}": value for key, value in metadata.items()})
     header = replace(header, arrays={"llama.attention.head_count_kv": tuple(heads)})
-    guess = estimate(header, engine_options(), gpu=True)
-    assert guess.total >= 0
+    estimated = estimate(header, engine_options(), gpu=True)
+    assert estimated.total >= 0
     assert layers_that_fit(header, engine_options(), 0) >= 0

@@ -48,7 +48,7 @@ def test_the_demo_model(demo_model: Path) -> None:
 @given(st.data())
 def test_truncated_files(whole: bytes, data: st.DataObject) -> None:
     size = data.draw(st.integers(4, len(whole) - 1))
-    # The end is padding, which nobody misses.
+    # The last bytes are padding.
     if size < len(whole) - 64:
         with pytest.raises(BrokenGGUF):
             parse_header(io.BytesIO(whole[:size]), size)
@@ -96,14 +96,14 @@ def _header_of(tensors: int, keys: int, content: bytes) -> bytes:
     ],
 )
 def test_too_many_items_are_refused(header: bytes, why: str) -> None:
-    """Before any of them is read: the file has sixty megabytes of them."""
+    """The counts are checked before any item is read."""
     file = io.BytesIO(header + bytes(4096))
     with pytest.raises(BrokenGGUF, match=why):
         parse_header(file, 60 << 20)
 
 
 def test_many_tensors() -> None:
-    """More than any model that is known has."""
+    """More than any known model has."""
     one = struct.pack("<Q5sIQIQ", 5, b"blk.0", 1, 32, 0, 0)
     content = _header_of(16_000, 0, one * 16_000) + bytes(1024)
     header = parse_header(io.BytesIO(content), len(content))

@@ -34,18 +34,18 @@ def _write(path: Path, *, tokens: int = 20_000, context: int = 128) -> Path:
 
 
 def _in_another_process(path: Path, monkeypatch: pytest.MonkeyPatch, *, parsed: bool) -> Header:
-    """What a process finds that has not read it yet; whether it has to take the file apart."""
+    """Read a header with an empty cache in memory. `parsed`: whether the file itself must be parsed."""
     headers._read.cache_clear()
-    taken_apart: list[int] = []
+    parses: list[int] = []
 
     def parse(file: BinaryIO, size: int) -> Header:
-        taken_apart.append(size)
+        parses.append(size)
         return parse_header(file, size)
 
     with monkeypatch.context() as patch:
         patch.setattr(headers, "parse_header", parse)
         header = read_header(path)
-    assert bool(taken_apart) == parsed
+    assert bool(parses) == parsed
     return header
 
 

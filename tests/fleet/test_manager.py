@@ -133,7 +133,7 @@ def test_drain_lets_a_slot_action_wait(grace: float) -> None:
             model = fleet.catalogue.find("fake:delay=0.02")
             await fleet.generate(model, GenerateRequest(TextPrompt("hello"), id_slot=0))
             erasing = asyncio.ensure_future(fleet.act_on_slot(model, SlotAction(0, "erase")))
-            await asyncio.sleep(0)  # it has been sent
+            await asyncio.sleep(0)  # it is sent
             assert not erasing.done()
             await fleet.drain(grace)
             if grace:
@@ -177,4 +177,4 @@ def test_workers_of_a_cuda_build_get_the_real_libstdcpp_first(tmp_path: Path, mo
     (tmp_path / "libggml-cuda.so.0").touch()
     assert environment()["LD_PRELOAD"] == "libstdc++.so.6"
     monkeypatch.setenv("LD_PRELOAD", "mine.so")
-    assert environment()["LD_PRELOAD"] == "mine.so", "the user knows better"
+    assert environment()["LD_PRELOAD"] == "mine.so", "the user's value wins"

@@ -61,7 +61,7 @@ def test_footprint(tmp_path: Path) -> None:
         assert 56 * MIB < mapped.resident - allocated.resident < 80 * MIB
         if sys.platform == "linux":
             assert 120 * MIB < allocated.anonymous - before.anonymous < 140 * MIB
-            assert mapped.anonymous - allocated.anonymous < 8 * MIB, "a file's pages are not its own"
+            assert mapped.anonymous - allocated.anonymous < 8 * MIB, "pages of files do not count"
     assert footprint(process.pid) is None
 
 
@@ -82,7 +82,7 @@ def test_cgroup_v2(tmp_path: Path) -> None:
     (root / "sys/fs/cgroup/slice/service/memory.max").write_text("900\n")
     assert room_in_control_group(root) == 100
     (root / "sys/fs/cgroup/slice/service/memory.max").write_text("700\n")
-    assert room_in_control_group(root) == 0, "never less than nothing"
+    assert room_in_control_group(root) == 0, "never negative"
 
 
 def test_cgroup_v1(tmp_path: Path) -> None:
@@ -137,4 +137,4 @@ def test_a_broken_build_has_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("LLAMA_CPP_LIB_PATH", str(tmp_path))
     (tmp_path / name).touch()
     assert has_gpu()
-    assert "gpu" not in Machine().available(), "its libraries are not there, and the probe cannot start"
+    assert "gpu" not in Machine().available(), "its libraries are missing, so the query fails"

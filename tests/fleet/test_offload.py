@@ -17,7 +17,7 @@ from paddock.fleet.process.environment import has_gpu
 from tests.options import new_model
 from tests.server import Server
 
-LAYERS = 4  # of the tiny model, with its output
+LAYERS = 4  # of the tiny model, including its output
 GIB = 1 << 30
 
 
@@ -29,7 +29,7 @@ def model(tiny_models: dict[str, Path]) -> Model:
 
 
 class Roomy:
-    """A machine with a large GPU, whatever this one has."""
+    """A machine with a large GPU."""
 
     def available(self) -> dict[str, int]:
         return {"gpu": 80 * GIB}

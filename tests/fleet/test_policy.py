@@ -1,4 +1,4 @@
-"""The policy on random situations and simulated days; no process, no clock."""
+"""The policy on random situations and simulations; no process, no clock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _moments = st.floats(0, NOW)
 
 @st.composite
 def _situations(draw: st.DrawFn) -> tuple[list[Candidate], Limits]:
-    """Any situation that can come about: what is there fits."""
+    """Any reachable situation: the loaded models fit."""
     limits = Limits(
         memory=draw(st.fixed_dictionaries({"host": st.integers(5, 30)}, optional={"gpu": st.integers(5, 30)})),
         models=draw(st.none() | st.integers(1, 4)),
@@ -66,13 +66,13 @@ def test_decisions_respect_the_limits(situation: tuple[list[Candidate], Limits])
         assert not model.pinned
         assert not model.busy or model.resident_until <= NOW
     there = [model for model in models if model.phase != "unloaded"] + [by_name[name] for name in decision.load]
-    assert _fit(there, limits), "nothing is loaded into room that is still taken"
+    assert _fit(there, limits), "no model is loaded before its memory is free"
 
 
 @examples(500)
 @given(_situations())
 def test_no_needless_unloads(situation: tuple[list[Candidate], Limits]) -> None:
-    """Whoever leaves has been idle for long, or makes room: with any one of them still there it would not be enough."""
+    """An unloaded model has passed its idle timeout, or the waiting model would not fit beside it."""
     models, limits = situation
     decision = decide(models, limits, NOW)
     waiting = [model for model in models if model.phase == "unloaded" and model.waiting_since is not None]
@@ -82,7 +82,7 @@ def test_no_needless_unloads(situation: tuple[list[Candidate], Limits]) -> None:
         assert idle or waiting
         if not idle and len(waiting) == 1:
             staying = [one for one in models if one.phase in ("loaded", "loading") and one.name not in decision.unload]
-            assert not _fit([*staying, model, *waiting], limits), "it could have stayed"
+            assert not _fit([*staying, model, *waiting], limits), "this unload is not needed"
 
 
 @given(_situations())
@@ -104,7 +104,7 @@ def test_decide_is_idempotent(situation: tuple[list[Candidate], Limits]) -> None
 
 @examples(500)
 @given(_situations())
-def test_the_longest_wait_goes_first(situation: tuple[list[Candidate], Limits]) -> None:
+def test_the_longest_waiting_model_is_served_first(situation: tuple[list[Candidate], Limits]) -> None:
     models, limits = situation
     decision = decide(models, limits, NOW)
     waiting = [
@@ -115,7 +115,7 @@ def test_the_longest_wait_goes_first(situation: tuple[list[Candidate], Limits]) 
     if waiting:
         oldest = min(waiting, key=lambda model: (model.waiting_since, model.name))
         if oldest.name not in decision.load:
-            # What it needs is kept for it, should all of those leave that may.
+            # Its memory stays reserved, even if every evictable model is unloaded.
             there = [one for one in models if one.phase in ("loaded", "loading") and one.name not in decision.unload]
             loaded = [one for one in models if one.name in decision.load]
             movable = [one for one in there if one.phase == "loaded" and not one.pinned]
@@ -149,7 +149,7 @@ def test_idle_models_are_unloaded_first() -> None:
     ]
 
 
-def test_memory_is_reserved_for_the_longest_wait() -> None:
+def test_memory_is_reserved_for_the_longest_waiting_model() -> None:
     models = [
         Candidate("there", {"host": 6}, "loaded", busy=True, resident_until=NOW + 3),
         Candidate("first", {"host": 8}, waiting_since=1),
@@ -192,14 +192,14 @@ def test_idle_timeout() -> None:
     assert (decision.unload, decision.recheck_at) == (["idle"], NOW + 1)
 
 
-# ── simulated days ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── simulations ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 STAY, LOAD, SERVICE = 5.0, 2.0, 3.0
 
 
 @dataclass
-class _World:
-    """Models, requests that arrive at random, and a manager that does what is decided."""
+class _Simulation:
+    """Models, random requests, and a lifecycle that follows the decisions."""
 
     sizes: dict[str, int]
     limits: Limits
@@ -214,11 +214,11 @@ class _World:
     loads: int = 0
     _count: int = 0
 
-    def at(self, moment: float, kind: str, name: str) -> None:
+    def schedule(self, moment: float, kind: str, name: str) -> None:
         self._count += 1
         heapq.heappush(self.events, (moment, self._count, kind, name))
 
-    def standings(self) -> list[Candidate]:
+    def candidates(self) -> list[Candidate]:
         return [
             Candidate(
                 name,
@@ -248,13 +248,13 @@ class _World:
                     self.last_used[name] = self.now
                     if self.phase[name] == "unloading" and not self.running[name]:
                         self.phase[name] = "unloaded"
-            self._act(decide(self.standings(), self.limits, self.now))
+            self._act(decide(self.candidates(), self.limits, self.now))
 
     def _serve(self, name: str, chance: random.Random) -> None:
         for since in self.queue.pop(name, []):
             self.waits.append(self.now - since)
             self.running[name] = self.running.get(name, 0) + 1
-            self.at(self.now + chance.uniform(0, SERVICE), "ends", name)
+            self.schedule(self.now + chance.uniform(0, SERVICE), "ends", name)
 
     def _act(self, decision: Decision) -> None:
         assert not decision.impossible
@@ -263,13 +263,15 @@ class _World:
         for name in decision.load:
             self.phase[name] = "loading"
             self.loads += 1
-            self.at(self.now + LOAD, "loaded", name)
+            self.schedule(self.now + LOAD, "loaded", name)
         there = [name for name, phase in self.phase.items() if phase != "unloaded"]
         assert sum(self.sizes[name] for name in there) <= self.limits.memory["host"]
         if decision.unload and not all(self.running.get(name) for name in decision.unload):
-            self._act(decide(self.standings(), self.limits, self.now))  # some left at once, so there is room now
+            self._act(
+                decide(self.candidates(), self.limits, self.now)
+            )  # idle models are unloaded at once, so there is memory now
         elif decision.recheck_at is not None:
-            self.at(decision.recheck_at, "look", "")
+            self.schedule(decision.recheck_at, "recheck", "")
 
 
 @examples(40)
@@ -277,25 +279,25 @@ class _World:
 def test_no_starvation(seed: int, count: int) -> None:
     chance = random.Random(seed)
     sizes = {f"m{number}": chance.randint(1, 8) for number in range(count)}
-    world = _World(sizes, Limits({"host": chance.randint(8, 20)}))
+    simulation = _Simulation(sizes, Limits({"host": chance.randint(8, 20)}))
     arrivals = 1000
     for _ in range(arrivals):
-        world.at(chance.uniform(0, 600), "arrives", chance.choice(list(sizes)))
-    world.run(chance)
-    assert len(world.waits) == arrivals
-    # Everybody before it in the row may stay, finish and be followed by a load; then it is its own turn.
-    assert max(world.waits) <= count * (STAY + SERVICE + LOAD)
+        simulation.schedule(chance.uniform(0, 600), "arrives", chance.choice(list(sizes)))
+    simulation.run(chance)
+    assert len(simulation.waits) == arrivals
+    # Each model before it may stay for its residence, finish its requests and be replaced by a load.
+    assert max(simulation.waits) <= count * (STAY + SERVICE + LOAD)
 
 
 def test_no_thrashing() -> None:
     chance = random.Random(1)
-    world = _World({"a": 6, "b": 6}, Limits({"host": 8}))
+    simulation = _Simulation({"a": 6, "b": 6}, Limits({"host": 8}))
     for second in range(3000):
-        world.at(second / 5, "arrives", chance.choice("ab"))
-    world.run(chance)
-    assert len(world.waits) == 3000
-    # As many as six hundred seconds hold stays, and not one for each request.
-    assert world.loads <= 600 / STAY + 2
+        simulation.schedule(second / 5, "arrives", chance.choice("ab"))
+    simulation.run(chance)
+    assert len(simulation.waits) == 3000
+    # One load per residence in 600 seconds, not one per request.
+    assert simulation.loads <= 600 / STAY + 2
 
 
 # ── failures ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""Counters that outlive workers."""
+"""Counters across worker restarts."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from paddock.wire.messages import Delta
 
 
 class _Worker:
-    """Counts, tells now and then, and may die with something untold."""
+    """Counts, reports now and then, and may crash before a report."""
 
     def __init__(self) -> None:
-        self.untold = Tally()
+        self.unreported = Tally()
 
     def work(self, amount: int) -> None:
-        self.untold.generated_tokens += amount
-        self.untold.step_seconds.observe(amount / 100)
+        self.unreported.generated_tokens += amount
+        self.unreported.step_seconds.observe(amount / 100)
 
-    def tell(self) -> Tally:
-        tally, self.untold = self.untold, Tally()
+    def report(self) -> Tally:
+        tally, self.unreported = self.unreported, Tally()
         return tally
 
 
@@ -37,17 +37,17 @@ def _numbers(record: ModelRecord) -> list[float]:
     return found
 
 
-@given(st.lists(st.sampled_from(["work", "tell", "die", "leave"]) | st.integers(0, 50)))
+@given(st.lists(st.sampled_from(["work", "report", "crash", "unload"]) | st.integers(0, 50)))
 def test_counters_never_decrease(events: list[Any]) -> None:
     record, worker, before = ModelRecord(), _Worker(), _numbers(ModelRecord())
     for now, event in enumerate(events):
         match event:
-            case "tell":
-                record.counted(worker.tell(), now)
-            case "die":
+            case "report":
+                record.counted(worker.report(), now)
+            case "crash":
                 worker = _Worker()
-            case "leave":
-                record.counted(worker.tell(), now)
+            case "unload":
+                record.counted(worker.report(), now)
                 worker = _Worker()
             case int():
                 worker.work(event)
@@ -74,14 +74,14 @@ def _request_record(record: ModelRecord, key: str = "") -> RequestRecord:
 
 def test_a_request_is_counted_once() -> None:
     record = ModelRecord()
-    journey = _request_record(record, "team")
-    journey.model_ready()
-    journey.mark_accepted(7, answers=2)
-    journey.count_delta(Delta(1, "a"))
-    journey.count_delta(Delta(1, "b", 1, "stop", Usage(7, 3, cached_tokens=5), timings=Timings(0.1, 0.2)))
+    request = _request_record(record, "team")
+    request.model_ready()
+    request.mark_accepted(7, answers=2)
+    request.count_delta(Delta(1, "a"))
+    request.count_delta(Delta(1, "b", 1, "stop", Usage(7, 3, cached_tokens=5), timings=Timings(0.1, 0.2)))
     assert not record.keys
-    journey.count_delta(Delta(1, "c", 0, "length", Usage(7, 4, cached_tokens=2)))
-    journey.end("left")
+    request.count_delta(Delta(1, "c", 0, "length", Usage(7, 4, cached_tokens=2)))
+    request.end("left")
     usage = record.keys["team"]
     assert usage.outcomes == {"ok": 1}
     assert (usage.prompt_tokens, usage.cached_tokens, usage.generated_tokens) == (7, 2, 7)
@@ -90,11 +90,11 @@ def test_a_request_is_counted_once() -> None:
 
 def test_received_tokens_of_a_cancelled_request_count() -> None:
     record = ModelRecord()
-    journey = _request_record(record)
-    journey.mark_accepted(7, answers=1)
+    request = _request_record(record)
+    request.mark_accepted(7, answers=1)
     for text in "abc":
-        journey.count_delta(Delta(1, text))
-    journey.end("left")
+        request.count_delta(Delta(1, text))
+    request.end("left")
     assert record.keys[""].outcomes == {"left": 1}
     assert record.keys[""].generated_tokens == 3
 

@@ -28,7 +28,7 @@ def free_port() -> int:
 
 
 class LlamaServer:
-    """Starts on entering and is ready then; is ended on leaving."""
+    """A context manager: the server is ready on entry and is stopped on exit."""
 
     def __init__(self, binary: Path, model: Path, *args: str, port: int | None = None) -> None:
         self.port = port or free_port()

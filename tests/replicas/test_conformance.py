@@ -178,8 +178,8 @@ def test_a_disconnect_frees_the_slot(pool: Pool) -> None:
     with pool.client.stream("POST", "/v1/chat/completions", json=body) as response:
         reading = events(response)
         next(reading)
-        wait_for(lambda: any(_processing(pool)), 30, "a slot to be taken")
-    wait_for(lambda: not any(_processing(pool)), 30, "all slots to be free")
+        wait_for(lambda: any(_processing(pool)), 30, "a busy slot")
+    wait_for(lambda: not any(_processing(pool)), 30, "all slots to be idle")
 
 
 def test_both_replicas_are_used_under_load(pool: Pool) -> None:
@@ -201,7 +201,7 @@ def test_metric_labels(pool: Pool) -> None:
             _value(pool, "paddock_replica_requests_total", labels | {"reason": why})
             for why in ("prefix", "load", "new")
         ):
-            wait_for(lambda: _value(pool, "llamacpp:tokens_predicted_total", labels), 30, "its tokens")  # noqa: B023
+            wait_for(lambda: _value(pool, "llamacpp:tokens_predicted_total", labels), 30, "its token counts")  # noqa: B023
         assert _value(pool, "paddock_replica_health", labels | {"health": "ready"}) == 1
     for replica in pool.replicas():
         assert replica["engine"] == ("paddock" if pool.kind == "paddocks" else "llama.cpp")
@@ -234,14 +234,14 @@ def test_drain_loses_no_request(pool: Pool) -> None:
         answer: dict[str, Any] = pool.client.post("/admin/drain", json={"model": "pooled", "replica": "a"}).json()
         return answer
 
-    # What runs on another server is known from its last scrape, which may be older than the end of these streams.
+    # The load of a remote server is known from its last scrape, which may be older than the end of the streams.
     wait_for(lambda: drain()["running"] == 0, 60, "the drained replica to be idle")
     assert drain() == {"status": "ok", "model": "pooled", "replica": "a", "drained": True, "running": 0}
     assert pool.client.get("/health").status_code == 200
     assert pool.client.post("/admin/undrain", json={"model": "pooled", "replica": "a"}).json()["drained"] is False
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(lambda n: pool.server.chat(f"And {n}?", max_tokens=16), range(6)))
-    if pool.kind != "workers":  # where it has to be loaded first
+    if pool.kind != "workers":  # it may have to be loaded first
         assert _sent(pool)["a"] > before
 
 

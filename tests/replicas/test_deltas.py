@@ -20,18 +20,18 @@ lengths = st.lists(st.integers(0, 3), min_size=1, max_size=4)
 
 @st.composite
 def answers(draw: st.DrawFn) -> tuple[int, list[Delta]]:
-    """How many there are, and the deltas of all of them in some order."""
+    """The number of completions, and their deltas in random order."""
     found = draw(lengths)
     order = draw(st.permutations([index for index, length in enumerate(found) for _ in range(length + 1)]))
-    told, left = [], list(found)
+    sent, left = [], list(found)
     for place, index in enumerate(order):
-        told.append(Delta(1, f"{place} ", index, finish=None if left[index] else "stop"))
+        sent.append(Delta(1, f"{place} ", index, finish=None if left[index] else "stop"))
         left[index] -= 1
-    return len(found), told
+    return len(found), sent
 
 
 async def _read(deltas: Deltas) -> tuple[list[Delta], PaddockError | None]:
-    """Everything until it ends, which it does for good."""
+    """Read everything. After the end, nothing more arrives."""
     found = []
     problem: PaddockError | None = None
     try:
@@ -39,29 +39,29 @@ async def _read(deltas: Deltas) -> tuple[list[Delta], PaddockError | None]:
             found.append(delta)
     except PaddockError as error:
         problem = error
-    assert await anext(deltas, None) is None, "neither a delta nor an error comes twice"
+    assert await anext(deltas, None) is None, "no delta and no error arrives twice"
     return found, problem
 
 
 @given(answers())
-def test_ends_after_the_last_delta(told: tuple[int, list[Delta]]) -> None:
+def test_ends_after_the_last_delta(sent: tuple[int, list[Delta]]) -> None:
     async def scenario() -> None:
-        deltas = Deltas(told[0])
+        deltas = Deltas(sent[0])
         deltas._accept()
-        for delta in [*told[1], Delta(1, "nobody waits for this")]:
+        for delta in [*sent[1], Delta(1, "nobody waits for this")]:
             deltas._events.put_nowait(delta)
         await deltas.accepted()
-        assert await _read(deltas) == (told[1], None)
+        assert await _read(deltas) == (sent[1], None)
 
     asyncio.run(scenario())
 
 
 @given(answers(), st.data())
-def test_deltas_before_an_error_are_read_first(told: tuple[int, list[Delta]], data: st.DataObject) -> None:
-    before = told[1][: data.draw(st.integers(0, len(told[1]) - 1))]
+def test_deltas_before_an_error_are_read_first(sent: tuple[int, list[Delta]], data: st.DataObject) -> None:
+    before = sent[1][: data.draw(st.integers(0, len(sent[1]) - 1))]
 
     async def scenario() -> None:
-        deltas = Deltas(told[0])
+        deltas = Deltas(sent[0])
         deltas._accept()
         for delta in before:
             deltas._events.put_nowait(delta)
@@ -73,16 +73,16 @@ def test_deltas_before_an_error_are_read_first(told: tuple[int, list[Delta]], da
 
 
 @given(answers(), st.data())
-def test_received_keeps_the_order(told: tuple[int, list[Delta]], data: st.DataObject) -> None:
-    """However the deltas come, reading what is at hand after each one that was waited for misses and repeats none."""
-    portions = data.draw(st.lists(st.integers(1, 4), min_size=len(told[1]), max_size=len(told[1])))
+def test_received_keeps_the_order(sent: tuple[int, list[Delta]], data: st.DataObject) -> None:
+    """`received` after each awaited delta neither skips nor repeats one, in whatever batches they arrive."""
+    portions = data.draw(st.lists(st.integers(1, 4), min_size=len(sent[1]), max_size=len(sent[1])))
     broken = data.draw(st.booleans())
-    heard = told[1][:-1] if broken else told[1]
+    expected = sent[1][:-1] if broken else sent[1]
 
     async def scenario() -> None:
-        deltas = Deltas(told[0])
+        deltas = Deltas(sent[0])
         deltas._accept()
-        left, found = list(heard), []
+        left, found = list(expected), []
         for portion in portions:
             for delta in left[:portion]:
                 deltas._events.put_nowait(delta)
@@ -98,7 +98,7 @@ def test_received_keeps_the_order(told: tuple[int, list[Delta]], data: st.DataOb
                 assert broken
             if not left:
                 break
-        assert found == heard
+        assert found == expected
         assert deltas.received() == []
 
     asyncio.run(scenario())
@@ -115,10 +115,10 @@ def test_refused_request() -> None:
 
 
 def test_unawaited_refusal_and_late_acceptance() -> None:
-    complaints: list[object] = []
+    unhandled: list[object] = []
 
     async def scenario() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
         Deltas(1)._end(_LOST)
         deltas = Deltas(1)
         waiting = asyncio.ensure_future(deltas.accepted())
@@ -129,7 +129,7 @@ def test_unawaited_refusal_and_late_acceptance() -> None:
         gc.collect()
 
     asyncio.run(scenario())
-    assert not complaints
+    assert not unhandled
 
 
 @given(st.integers(1, 5))
@@ -137,13 +137,13 @@ def test_an_error_reaches_a_slow_reader(most_unread: int) -> None:
     async def scenario() -> None:
         deltas = Deltas(1, most_unread)
         deltas._accept()
-        told = [Delta(1, str(place)) for place in range(most_unread)]
-        for delta in told:
+        sent = [Delta(1, str(place)) for place in range(most_unread)]
+        for delta in sent:
             deltas._events.put_nowait(delta)
         with pytest.raises(asyncio.QueueFull):
             deltas._events.put_nowait(Delta(1, "more"))
         deltas._end(_LOST)
-        assert await _read(deltas) == (told[1:], _LOST)
+        assert await _read(deltas) == (sent[1:], _LOST)
 
     asyncio.run(scenario())
 

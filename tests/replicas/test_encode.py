@@ -1,4 +1,4 @@
-"""What is sent to a server elsewhere: nothing of a request may be lost on the way."""
+"""Requests encoded for a remote server: no field may be lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HELLO = [{"role": "user", "content": "Hello!"}]
 
 def body(request: GenerateRequest, **options: Any) -> dict[str, Any]:
     _, content = encode_request(request, "m", **{"paddock": False, "n_ctx": 512, "deterministic": False, **options})
-    content = msgspec.json.decode(msgspec.json.encode(content))  # as it is sent
+    content = msgspec.json.decode(msgspec.json.encode(content))  # as sent
     assert isinstance(content, dict)
     return content
 

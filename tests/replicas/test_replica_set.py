@@ -1,4 +1,4 @@
-"""Who of several is asked, decided without any of them: stand-ins that are as the test says."""
+"""Which replica gets a request, with fake replicas in the state that the test sets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _INFO = ModelInfo("", 512, 512, 1, 1, 1, n_slots=2, fingerprint="fp_same")
 
 
 @dataclass
-class StandIn:
+class FakeReplica:
     name: str
     usable: bool = True
     is_loaded: bool = True
@@ -90,7 +90,7 @@ def acquired(dispatch: ReplicaDispatch) -> str:
 
 
 def test_the_same_prefix_goes_to_the_same_replica() -> None:
-    a, b = StandIn("a"), StandIn("b")
+    a, b = FakeReplica("a"), FakeReplica("b")
     pool = ReplicaSet("m", [a, b], deterministic=False)
     long = "word " * 400
     first = acquired(pool.dispatch(request(long)))
@@ -100,7 +100,7 @@ def test_the_same_prefix_goes_to_the_same_replica() -> None:
 
 
 def test_conversations_are_routed_by_prefix() -> None:
-    pool = ReplicaSet("m", [StandIn(name) for name in "abcd"], deterministic=False)
+    pool = ReplicaSet("m", [FakeReplica(name) for name in "abcd"], deterministic=False)
     messages = [{"role": "system", "content": "Be kind. " * 50}, {"role": "user", "content": "Hello!"}]
 
     def chat(*more: dict[str, Any]) -> GenerateRequest:
@@ -112,7 +112,7 @@ def test_conversations_are_routed_by_prefix() -> None:
 
 
 def test_a_restarted_replica_has_an_empty_cache() -> None:
-    replicas = {name: StandIn(name) for name in "ab"}
+    replicas = {name: FakeReplica(name) for name in "ab"}
     pool = ReplicaSet("m", list(replicas.values()), deterministic=False)
     long = "word " * 400
     replicas[acquired(pool.dispatch(request(long)))].epoch += 1
@@ -121,7 +121,7 @@ def test_a_restarted_replica_has_an_empty_cache() -> None:
 
 
 def test_another_replica_is_loaded_when_all_are_busy() -> None:
-    loaded, asleep = StandIn("a", running=1), StandIn("b", is_loaded=False)
+    loaded, asleep = FakeReplica("a", running=1), FakeReplica("b", is_loaded=False)
     pool = ReplicaSet("m", [loaded, asleep], deterministic=False)
     assert acquired(pool.dispatch(request())) == "a"
     assert asleep.loads_started == 0
@@ -132,7 +132,7 @@ def test_another_replica_is_loaded_when_all_are_busy() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=5))
 def test_unusable_and_drained_replicas_are_skipped(states: list[tuple[bool, bool]]) -> None:
-    replicas = [StandIn(str(number), usable=usable) for number, (usable, _) in enumerate(states)]
+    replicas = [FakeReplica(str(number), usable=usable) for number, (usable, _) in enumerate(states)]
     pool = ReplicaSet("m", replicas, deterministic=False)
     for number, (_, drained) in enumerate(states):
         if drained:
@@ -148,15 +148,17 @@ def test_unusable_and_drained_replicas_are_skipped(states: list[tuple[bool, bool
 
 
 def test_a_failing_replica_is_skipped() -> None:
-    bad = StandIn("bad", failure=ReplicaFailed("no"))
-    good = StandIn("good", running=2)
+    bad = FakeReplica("bad", failure=ReplicaFailed("no"))
+    good = FakeReplica("good", running=2)
     pool = ReplicaSet("m", [bad, good], deterministic=False)
     assert acquired(pool.dispatch(request())) == "good"
     assert pool.retried["bad"] == 1
 
 
 def test_the_last_error_is_raised_when_all_fail() -> None:
-    pool = ReplicaSet("m", [StandIn(name, failure=QueueFull(f"{name} is full")) for name in "abc"], deterministic=False)
+    pool = ReplicaSet(
+        "m", [FakeReplica(name, failure=QueueFull(f"{name} is full")) for name in "abc"], deterministic=False
+    )
     with pytest.raises(QueueFull):
         acquired(pool.dispatch(request()))
 
@@ -172,12 +174,12 @@ def test_the_last_error_is_raised_when_all_fail() -> None:
     ],
 )
 def test_retryable_errors(errors: list[PaddockError], allowed: list[bool]) -> None:
-    dispatch = ReplicaSet("m", [StandIn(name) for name in "abc"], deterministic=False).dispatch(request())
+    dispatch = ReplicaSet("m", [FakeReplica(name) for name in "abc"], deterministic=False).dispatch(request())
     assert [dispatch.should_retry(error) for error in errors] == allowed
 
 
 def test_unsupported_requests_go_to_another_replica() -> None:
-    poor, rich = StandIn("poor", refusal=UnsupportedParameter("no", param="regex")), StandIn("rich", running=2)
+    poor, rich = FakeReplica("poor", refusal=UnsupportedParameter("no", param="regex")), FakeReplica("rich", running=2)
     assert acquired(ReplicaSet("m", [poor, rich], deterministic=False).dispatch(request())) == "rich"
     with pytest.raises(UnsupportedParameter) as error:
         acquired(ReplicaSet("m", [poor], deterministic=False).dispatch(request()))
@@ -186,12 +188,12 @@ def test_unsupported_requests_go_to_another_replica() -> None:
 
 @pytest.mark.parametrize("by_request", [True, False])
 def test_differing_replicas_are_excluded_from_deterministic_requests(by_request: bool) -> None:
-    same, other = StandIn("same", running=2), StandIn("other")
+    same, other = FakeReplica("same", running=2), FakeReplica("other")
     other.info = msgspec.structs.replace(_INFO, fingerprint="fp_other")
     pool = ReplicaSet("m", [same, other], deterministic=not by_request)
     assert acquired(pool.dispatch(request(deterministic=by_request))) == "same"
     assert [status.excluded != "" for status in pool.status()] == [False, True]
-    same.info = None  # unloaded for a while: what it was still holds
+    same.info = None  # its fingerprint stays known while it is unloaded
     same.usable = False
     with pytest.raises(NoReplica):
         acquired(pool.dispatch(request(deterministic=by_request)))
@@ -200,7 +202,7 @@ def test_differing_replicas_are_excluded_from_deterministic_requests(by_request:
 
 
 def test_a_retired_set_finishes_its_requests() -> None:
-    one = StandIn("a")
+    one = FakeReplica("a")
     pool = ReplicaSet("m", [one], deterministic=False)
     asyncio.run(pool.retire())
     assert one.closed == ["stopped", "closed"]

@@ -11,7 +11,7 @@ from paddock.replicas.routing import LONGEST, SLACK, Load, Router, chain_of
 
 Names = st.sets(st.sampled_from("abcdefgh"), min_size=1)
 Loads = st.builds(Load, st.integers(0, 12), st.integers(0, 12), st.integers(1, 12))
-# Few different blocks, so that chains share beginnings; each number stands for all that came before it.
+# Few different blocks, so that chains share prefixes. Each number stands for all blocks before it too.
 Chains = st.lists(st.integers(0, 2), max_size=6).map(lambda parts: chain_of(["".join(map(str, parts))], block=1)[:-1])
 Histories = st.lists(st.tuples(st.sampled_from("abcdefgh"), Chains), max_size=30)
 
