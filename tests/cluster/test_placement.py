@@ -72,7 +72,7 @@ def test_other_applications_are_not_touched() -> None:
         "paddock-new": set[str](),
         "paddock2": {"gateway"},
         "paddock2-chat": {"engine"},
-        "paddock-of-somebody": {"Model", "engine"},
+        "paddock-of-others": {"Model", "engine"},
         "other": {"engine"},
     }
     assert ours("paddock", there) == ["paddock", "paddock-chat", "paddock-new"]
@@ -101,7 +101,7 @@ def test_application_names_are_unique(one: str, other: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "problem"),
+    ("cluster", "problem"),
     [
         ({"min_replicas": 3, "max_replicas": 2}, r"max_replicas \(2\) is less than min_replicas \(3\)"),
         ({"min_replicas": 0}, "greater than or equal to 1"),
@@ -110,9 +110,9 @@ def test_application_names_are_unique(one: str, other: str) -> None:
         ({"replicas": 3}, "cluster.replicas"),
     ],
 )
-def test_invalid_settings(said: dict[str, Any], problem: str, tmp_path: Path) -> None:
+def test_invalid_settings(cluster: dict[str, Any], problem: str, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
-    file.write_text(json.dumps({"model_manager": {"models": {"m": {"path": "fake:", "cluster": said}}}}))
+    file.write_text(json.dumps({"model_manager": {"models": {"m": {"path": "fake:", "cluster": cluster}}}}))
     with pytest.raises(SettingsError, match=problem) as refused:
         load_settings(file=file, environ={})
     assert "cluster" in refused.value.message
@@ -127,13 +127,13 @@ def test_portable_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.chdir(tmp_path)
     llama(tmp_path / "tiny.gguf")
     settings = _settings(tiny={"path": "tiny.gguf", "lora_scaled": []}, fake={"path": "fake:delay=1"})
-    said = portable(settings)
-    json.dumps(said)  # Ray's configuration file must be JSON
-    assert said["model_manager"]["models"]["tiny"]["path"] == str(tmp_path / "tiny.gguf")
-    assert said["model_manager"]["models"]["fake"]["path"] == "fake:delay=1"
-    again = Settings.model_validate(said)
-    assert portable(again) == said
-    assert digest_of(again) == digest_of(settings_from({"settings": said}))
+    data = portable(settings)
+    json.dumps(data)  # Ray's configuration file must be JSON
+    assert data["model_manager"]["models"]["tiny"]["path"] == str(tmp_path / "tiny.gguf")
+    assert data["model_manager"]["models"]["fake"]["path"] == "fake:delay=1"
+    again = Settings.model_validate(data)
+    assert portable(again) == data
+    assert digest_of(again) == digest_of(settings_from({"settings": data}))
     scaled = _settings(m={"path": "fake:", "lora_scaled": ["/a/b.gguf:0.5"]})
     assert Settings.model_validate(portable(scaled)) == scaled
 
@@ -145,8 +145,8 @@ def test_keys_are_hashed(tmp_path: Path) -> None:
         "server": {"api_keys": ["plain-one"], "api_key_file": str(tmp_path / "keys"), "keys": {"a": {"key": "a-key"}}},
         "model_manager": {"models": {"m": {"path": "fake:"}, "n": replicas}},
     })  # fmt: skip
-    said = json.dumps(portable(settings))
-    assert not [key for key in ("plain-one", "from-a-file", "a-key") if f'"{key}"' in said]
+    data = json.dumps(portable(settings))
+    assert not [key for key in ("plain-one", "from-a-file", "a-key") if f'"{key}"' in data]
     again = Settings.model_validate(portable(settings))
     assert {key.digest for key in read_keys(again.server)} == {key.digest for key in read_keys(settings.server)}
 

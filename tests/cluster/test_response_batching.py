@@ -17,16 +17,16 @@ parts = st.lists(st.tuples(st.binary(max_size=9), st.booleans()), max_size=20)
 
 
 async def _nothing() -> Message:
-    raise AssertionError("nobody reads")
+    raise AssertionError("not read")
 
 
-async def _written(told: list[tuple[bytes, bool]], *, slow: bool) -> list[Message]:
+async def _written(parts: list[tuple[bytes, bool]], *, slow: bool) -> list[Message]:
     sent: list[Message] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(b"x-request-id", b"1"), (b"x-other", b"2")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        for part, pause in told:
+        for part, pause in parts:
             await send({"type": "http.response.body", "body": part, "more_body": True})
             if pause:
                 await asyncio.sleep(0)
@@ -42,12 +42,12 @@ async def _written(told: list[tuple[bytes, bool]], *, slow: bool) -> list[Messag
 
 
 @given(parts, st.booleans())
-def test_bytes_stay_in_order(told: list[tuple[bytes, bool]], slow: bool) -> None:
-    start, *body = asyncio.run(_written(told, slow=slow))
+def test_bytes_stay_in_order(parts: list[tuple[bytes, bool]], slow: bool) -> None:
+    start, *body = asyncio.run(_written(parts, slow=slow))
     assert start["headers"] == [(b"x-other", b"2")]
-    assert b"".join(message["body"] for message in body) == b"".join(part for part, _ in told) + b"end"
+    assert b"".join(message["body"] for message in body) == b"".join(part for part, _ in parts) + b"end"
     assert [message["more_body"] for message in body] == [True] * (len(body) - 1) + [False]
-    assert len(body) <= sum(pause for _, pause in told) + 2
+    assert len(body) <= sum(pause for _, pause in parts) + 2
 
 
 def test_parts_are_joined() -> None:
@@ -62,9 +62,9 @@ def test_a_closed_connection_raises() -> None:
             await asyncio.sleep(0)
 
     async def send(message: Message) -> None:
-        raise OSError("nobody is there")
+        raise OSError("connection closed")
 
-    with pytest.raises(OSError, match="nobody"):
+    with pytest.raises(OSError, match="connection closed"):
         asyncio.run(_call(app, send))
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from paddock.cluster.routing import InFlight
 
-told = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["first", "late", "refused"])))
+reports = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["first", "late", "refused"])))
 
 
-@given(told)
+@given(reports)
 def test_events_in_any_order_leave_no_request(requests: list[tuple[str, str]]) -> None:
     """The end of a request may be reported before its start. A rejected request has only an end."""
     in_flight = InFlight()

@@ -1,4 +1,4 @@
-"""LoRA adapters on a real server: each request is answered under its own, and nothing leaks from one to another."""
+"""LoRA adapters on a real server: each request uses its own adapters and cache entries."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _options(model: Path, adapters: list[Path]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def alone(tiny_models: dict[str, Path], tiny_adapters: list[Path]) -> list[str]:
-    """The answer under each set, each the first request of its server's life."""
+    """The answer with each set of adapters, as the first request of a new server."""
     answers = []
     for listed in SETS:
         with Server(*_options(tiny_models["llama"], tiny_adapters), "--deterministic") as server:
@@ -57,32 +57,30 @@ def alone(tiny_models: dict[str, Path], tiny_adapters: list[Path]) -> list[str]:
 
 @pytest.fixture(scope="module", params=["-no-kvu", "-kvu"])
 def server(request: pytest.FixtureRequest, tiny_models: dict[str, Path], tiny_adapters: list[Path]) -> Iterator[Server]:
-    # Without rounding to half precision a step of another shape gives the same text.
+    # With f32 caches the batch shape does not change the text.
     exact = ("-t", "1", "-fa", "off", "-ctk", "f32", "-ctv", "f32")
     with Server(*_options(tiny_models["llama"], tiny_adapters), request.param, *exact) as server:
         yield server
 
 
-def test_an_adapter_changes_the_answer_and_without_one_it_is_the_models_own(
-    tiny_models: dict[str, Path], alone: list[str]
-) -> None:
+def test_adapters_change_the_answer(tiny_models: dict[str, Path], alone: list[str]) -> None:
     assert len(set(alone)) == len(SETS)
     with Server("-m", str(tiny_models["llama"]), "-np", "4", "-c", "4096", "--deterministic") as server:
         assert _complete(server)["content"] == alone[0]
 
 
-def test_nothing_that_was_computed_under_one_set_is_used_under_another(
+def test_adapters_do_not_share_cached_prefixes(
     tiny_models: dict[str, Path], tiny_adapters: list[Path], alone: list[str]
 ) -> None:
     with Server(*_options(tiny_models["llama"], tiny_adapters), "--deterministic") as server:
         for index in (0, 1, 0, 2, 1, 3, 4, 0, 4):
             assert _answer(server, SETS[index]) == alone[index]
         body = _complete(server, lora=_lora(FIRST))
-        assert body["tokens_cached"] >= 128, "and what was computed under the same one is"
+        assert body["tokens_cached"] >= 128, "the same adapters share them"
         assert _complete(server, lora=_lora([(0, 0.25)]))["tokens_cached"] == 0
 
 
-def test_requests_at_once_get_the_answers_that_they_get_alone(
+def test_concurrent_requests_with_different_adapters(
     tiny_models: dict[str, Path], tiny_adapters: list[Path], alone: list[str]
 ) -> None:
     order = [index for index in range(len(SETS)) for _ in range(3)]
@@ -93,7 +91,7 @@ def test_requests_at_once_get_the_answers_that_they_get_alone(
         assert list(pool.map(lambda index: _answer(server, SETS[index]), order)) == [alone[index] for index in order]
 
 
-def test_also_where_they_share_steps_with_others_of_their_set(server: Server) -> None:
+def test_batches_with_the_same_adapters(server: Server) -> None:
     prompts = [f"Stable {number} " * 30 for number in range(4)]
     asked = [(listed, prompt) for prompt in prompts for listed in (NONE, FIRST, SECOND)]
 
@@ -106,7 +104,7 @@ def test_also_where_they_share_steps_with_others_of_their_set(server: Server) ->
     assert together == before
 
 
-def test_scales_are_set_for_requests_that_come_later(server: Server) -> None:
+def test_new_default_scales_apply_to_later_requests(server: Server) -> None:
     assert _shown(server) == [0, 0]
     plain, first = _complete(server)["content"], _answer(server, FIRST)
     long: dict[str, Any] = {"n_predict": 400, "temperature": 0, "ignore_eos": True, "deterministic": True}
@@ -118,7 +116,7 @@ def test_scales_are_set_for_requests_that_come_later(server: Server) -> None:
         assert _set(server, FIRST) == {"success": True}
         assert _shown(server) == [1, 0]
         text += "".join(json.loads(data)["content"] for _, data in parts)
-    assert text == whole, "what was under way goes on as it began"
+    assert text == whole, "a running request keeps its scales"
     assert _complete(server)["content"] == _complete(server, lora=[])["content"] == first
     assert _answer(server, NONE) == plain
     assert _complete(server)["generation_settings"]["lora"] == _lora(FIRST)
@@ -128,20 +126,20 @@ def test_scales_are_set_for_requests_that_come_later(server: Server) -> None:
     assert _complete(server)["content"] == plain
 
 
-def test_they_survive_the_worker(server: Server) -> None:
+def test_default_scales_survive_a_crash(server: Server) -> None:
     first = _answer(server, FIRST)
     _set(server, FIRST)
     (worker,) = server.workers()
     os.kill(worker, signal.SIGKILL)
-    wait_for(lambda: not alive(worker), 10, "the worker to be gone")
-    wait_for(lambda: server.client.get("/slots").json() == [], 10, "the gateway to know")
+    wait_for(lambda: not alive(worker), 10, "the worker to end")
+    wait_for(lambda: server.client.get("/slots").json() == [], 10, "the gateway to detect it")
     assert _shown(server) == [1, 0]
     assert _complete(server)["content"] == first
     _set(server, [])
 
 
 @pytest.mark.parametrize("path", ["/completion", "/v1/completions", "/v1/chat/completions", "/infill"])
-def test_every_endpoint_takes_them_and_refuses_what_they_are_not(server: Server, path: str) -> None:
+def test_every_endpoint_accepts_adapters(server: Server, path: str) -> None:
     prompts: dict[str, dict[str, Any]] = {
         "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hello"}]},
         "/infill": {"input_prefix": "a", "input_suffix": "b"},
@@ -157,17 +155,17 @@ def test_every_endpoint_takes_them_and_refuses_what_they_are_not(server: Server,
     ):
         response = server.client.post(path, json={**body, "lora": lora})
         assert (response.status_code, response.json()["error"]["param"]) == (400, param), response.text
-    if path != "/infill":  # which this model was not made for
+    if path != "/infill":  # this model does not support infill
         assert server.client.post(path, json={**body, "lora": _lora(SETS[4])}).status_code == 200
 
 
-def test_the_fingerprint_tells_sets_apart(server: Server) -> None:
+def test_adapters_change_the_fingerprint(server: Server) -> None:
     prints = [server.chat("Hello", max_tokens=1, lora=_lora(listed))["system_fingerprint"] for listed in SETS]
     assert len(set(prints)) == len(SETS)
     assert prints[0] == server.chat("Hello", max_tokens=1)["system_fingerprint"]
 
 
-def test_a_saved_slot_is_known_under_the_same_adapter_only(
+def test_a_saved_slot_needs_the_same_adapters(
     tiny_models: dict[str, Path], tiny_adapters: list[Path], alone: list[str], tmp_path: Path
 ) -> None:
     file = {"filename": "slot.bin"}
@@ -186,9 +184,7 @@ def test_a_saved_slot_is_known_under_the_same_adapter_only(
         assert "another one" in refused.json()["error"]["message"]
 
 
-def test_scales_of_the_command_line_act_at_once(
-    tiny_models: dict[str, Path], tiny_adapters: list[Path], alone: list[str]
-) -> None:
+def test_scales_of_the_command_line(tiny_models: dict[str, Path], tiny_adapters: list[Path], alone: list[str]) -> None:
     first, second = tiny_adapters
     scaled = ("--lora", str(first), "--lora-scaled", f'"{second}:0.5"')
     with Server("-m", str(tiny_models["llama"]), *scaled, "-np", "4", "-c", "4096", "--deterministic") as server:
@@ -196,14 +192,12 @@ def test_scales_of_the_command_line_act_at_once(
             {"id": 0, "path": str(first), "scale": 1.0, "task_name": "task 1", "prompt_prefix": ""},
             {"id": 1, "path": str(second), "scale": 0.5, "task_name": "task 2", "prompt_prefix": ""},
         ]
-        assert server.workers() == [], "looking loads nothing"
+        assert server.workers() == [], "reading loads nothing"
         assert _complete(server)["content"] == alone[4]
 
 
-def test_an_adapter_that_does_not_fit_fails_the_load_and_not_the_server(
-    tiny_models: dict[str, Path], tmp_path: Path
-) -> None:
-    """Its header is that of one for this architecture; its weights are for a model with more layers."""
+def test_an_adapter_of_another_model_fails_the_load(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    """The header has the right architecture; the weights are for a model with more layers."""
     adapter = tmp_path / "other.gguf"
     tiny.adapter(adapter)
     with Server("-m", str(tiny_models["infill"]), "--lora", str(adapter)) as server:
@@ -215,9 +209,7 @@ def test_an_adapter_that_does_not_fit_fails_the_load_and_not_the_server(
         assert server.client.get("/health").status_code == 200
 
 
-def test_an_adapter_that_is_gone_when_the_model_loads_is_named(
-    tiny_models: dict[str, Path], tiny_adapters: list[Path], tmp_path: Path
-) -> None:
+def test_a_missing_adapter_is_named(tiny_models: dict[str, Path], tiny_adapters: list[Path], tmp_path: Path) -> None:
     adapter = tmp_path / "mine.gguf"
     shutil.copy(tiny_adapters[0], adapter)
     with Server("-m", str(tiny_models["llama"]), "--lora", str(adapter)) as server:

@@ -20,7 +20,7 @@ from documents.markdown import ROOT, Block
 from tests.server import Server
 from tests.tiers import full
 
-# Snippets that the real model answers too; tests/test_documents.py runs all of them against the fake one.
+# Snippets that also work with the real model; tests/test_documents.py runs all of them with the fake one.
 _GUIDES = ("clients", "completions", "structured-output", "tools")
 _FILES = [ROOT / "README.md", *(ROOT / "docs" / "guides" / f"{name}.md" for name in _GUIDES)]
 
@@ -64,7 +64,7 @@ def client(demo_server: Server) -> Iterator[openai.OpenAI]:
         yield client
 
 
-def test_openai_completes(client: openai.OpenAI) -> None:
+def test_openai_completion(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(
         model="any", messages=[{"role": "user", "content": "Say hello."}], temperature=0, max_tokens=16
     )
@@ -73,7 +73,7 @@ def test_openai_completes(client: openai.OpenAI) -> None:
     assert answer.usage.prompt_tokens > 10
 
 
-def test_openai_parses_into_a_model(client: openai.OpenAI) -> None:
+def test_openai_parses_structured_output(client: openai.OpenAI) -> None:
     class Horse(pydantic.BaseModel):
         name: Literal["Bella", "Max"]
         age: int = pydantic.Field(ge=0, le=40)
@@ -86,7 +86,7 @@ def test_openai_parses_into_a_model(client: openai.OpenAI) -> None:
     assert horse.name in ("Bella", "Max")
 
 
-def test_openai_streams(client: openai.OpenAI) -> None:
+def test_openai_stream(client: openai.OpenAI) -> None:
     stream = client.chat.completions.create(
         model="any",
         messages=[{"role": "user", "content": "Count to five."}],
@@ -101,7 +101,7 @@ def test_openai_streams(client: openai.OpenAI) -> None:
     assert 0 < chunks[-1].usage.completion_tokens <= 24
 
 
-def test_openai_tells_of_a_stream_in_events(client: openai.OpenAI) -> None:
+def test_openai_stream_events(client: openai.OpenAI) -> None:
     class Horse(pydantic.BaseModel):
         name: Literal["Bella", "Max"]
 
@@ -115,7 +115,7 @@ def test_openai_tells_of_a_stream_in_events(client: openai.OpenAI) -> None:
     assert answer.parsed.name in ("Bella", "Max")
 
 
-def test_openai_waits_for_several_at_once(demo_server: Server) -> None:
+def test_openai_concurrent_requests(demo_server: Server) -> None:
     async def ask() -> list[str]:
         async with openai.AsyncOpenAI(base_url=f"{demo_server.url}/v1", api_key="none", max_retries=0) as client:
             whole = client.chat.completions.create(
@@ -132,13 +132,13 @@ def test_openai_waits_for_several_at_once(demo_server: Server) -> None:
     assert "".join(parts)
 
 
-def test_openai_sees_our_errors_as_its_own(client: openai.OpenAI) -> None:
+def test_openai_errors(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model="any", messages=[{"role": "user", "content": "word " * 9000}])
     assert caught.value.code == "context_length_exceeded"
 
 
-def test_openai_lists_models(client: openai.OpenAI) -> None:
+def test_openai_models(client: openai.OpenAI) -> None:
     assert [model.owned_by for model in client.models.list()] == ["local"]
 
 

@@ -1,4 +1,4 @@
-"""Promise 1: a native crash never takes the server down. Shown by really killing things."""
+"""Promise 1: a native crash never takes the server down. These tests kill real processes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_worker_killed_mid_stream_with_the_real_model() -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_worker_that_aborts_by_itself(fake_server: Server, stream: bool) -> None:
+def test_a_worker_that_aborts(fake_server: Server, stream: bool) -> None:
     with httpx.Client(base_url=fake_server.url, timeout=200) as client:
         response = client.post(CHAT, json=chat_body("crash: now", stream=stream))
     if stream:
@@ -60,7 +60,7 @@ def test_a_worker_exits_when_its_gateway_is_killed() -> None:
             assert len(workers) == 1
             server.process.kill()
             server.process.wait(100)
-            wait_for(lambda: not any(map(alive, workers)), 10, "the orphan to leave")
+            wait_for(lambda: not any(map(alive, workers)), 10, "the orphaned worker to exit")
 
 
 def test_a_worker_exits_when_its_gateway_is_killed_while_loading() -> None:
@@ -71,11 +71,11 @@ def test_a_worker_exits_when_its_gateway_is_killed_while_loading() -> None:
         workers = server.workers()
         server.process.kill()
         server.process.wait(100)
-        wait_for(lambda: not any(map(alive, workers)), 10, "the orphan to leave")
+        wait_for(lambda: not any(map(alive, workers)), 10, "the orphaned worker to exit")
 
 
-def test_a_crash_while_the_only_model_loads_at_the_start_ends_the_server_once() -> None:
-    """There is nothing else to serve; whoever started it may try again. It does not go on crashing by itself."""
+def test_a_crash_during_the_first_load_ends_the_server() -> None:
+    """The only model cannot be loaded. The server exits; it does not retry in a loop."""
     with Server("-m", "fake:load=60", lazy=False) as server:
         wait_for(server.workers, 20, "the worker")
         (worker,) = server.workers()
@@ -85,15 +85,15 @@ def test_a_crash_while_the_only_model_loads_at_the_start_ends_the_server_once() 
     assert sum("preload failed" in line for line in server.output) == 1
 
 
-def test_a_model_that_does_not_fit_at_the_start_says_so() -> None:
+def test_a_model_that_does_not_fit_ends_the_server_with_a_reason() -> None:
     with Server("-m", "fake:memory=1000", "--memory-limit", "100MiB", lazy=False) as server:
         assert server.process.wait(100) == 1
-    (said,) = [line for line in server.output if line.startswith("paddock: ")]
-    assert "fake" in said and "--lazy" in said
+    (reason,) = [line for line in server.output if line.startswith("paddock: ")]
+    assert "fake" in reason and "--lazy" in reason
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/slots"), ("POST", "/slots/0?action=erase")])
-def test_a_question_to_a_worker_that_dies_is_answered_at_once(method: str, path: str) -> None:
+def test_a_query_to_a_dying_worker_fails_at_once(method: str, path: str) -> None:
     with Server("-m", "fake:") as server, ThreadPoolExecutor(1) as pool:
         server.chat("say: x")
         (worker,) = server.workers()
@@ -102,6 +102,6 @@ def test_a_question_to_a_worker_that_dies_is_answered_at_once(method: str, path:
         with pytest.raises(TimeoutError):
             asking.result(0.3)
         os.kill(worker, signal.SIGKILL)
-        response = asking.result(25)  # before anybody takes it for hung
+        response = asking.result(25)  # before the watchdog acts
         assert response.status_code == 503
         assert response.json()["error"]["code"] == "worker_crashed"

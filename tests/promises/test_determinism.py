@@ -1,4 +1,4 @@
-"""Promise 7: deterministic means byte-exact, cold or warm, alone or among others, in this process or another."""
+"""Promise 7: deterministic means byte-exact: cold or warm cache, alone or in a batch, in any process."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def model(request: pytest.FixtureRequest, demo_model: Path, tiny_models: dict[st
 
 @pytest.fixture(scope="module")
 def alone(model: Path) -> list[str]:
-    """The answer to each prompt from a server that runs nothing else and has no cache."""
+    """The answer to each prompt from a server without other requests and without a cache."""
     with Server("-m", str(model), "--deterministic", "-np", "3", "-c", "6144", "--cache-ram", "0") as server:
         return [_answer(server, index) for index in range(len(PROMPTS))]
 
 
-def test_the_same_seed_gives_the_same_bytes_whatever_else_happens(model: Path, alone: list[str]) -> None:
+def test_the_same_seed_gives_the_same_bytes_in_a_batch(model: Path, alone: list[str]) -> None:
     order = [index for index in range(len(PROMPTS)) for _ in range(2)]
     random.Random(3).shuffle(order)
     with Server("-m", str(model), "--deterministic", "-np", "3", "-c", "6144") as server:
@@ -51,7 +51,7 @@ def test_the_same_seed_gives_the_same_bytes_whatever_else_happens(model: Path, a
         assert [_answer(server, index) for index in range(len(PROMPTS))] == alone, "warm"
 
 
-def test_a_single_request_can_ask_for_it_among_others_that_do_not(model: Path) -> None:
+def test_a_deterministic_request_among_others(model: Path) -> None:
     with Server("-m", str(model), "-np", "3", "-c", "6144", "--cache-ram", "0") as server:
         alone = [_answer(server, index, deterministic=True) for index in range(len(PROMPTS))]
     with Server("-m", str(model), "-np", "3", "-c", "6144") as server, ThreadPoolExecutor(4) as pool:
@@ -61,7 +61,7 @@ def test_a_single_request_can_ask_for_it_among_others_that_do_not(model: Path) -
         assert all(other.result() for other in others)
 
 
-def test_one_context_for_all_serves_deterministic_requests_one_at_a_time(model: Path) -> None:
+def test_deterministic_requests_in_a_unified_cache(model: Path) -> None:
     with Server("-m", str(model), "-kvu", "-np", "3", "-c", "6144") as server, ThreadPoolExecutor(4) as pool:
         first = [_answer(server, index, deterministic=True) for index in (1, 3)]
         others = [pool.submit(server.chat, f"{LONG} {n}", max_tokens=20) for n in range(3)]
@@ -70,7 +70,7 @@ def test_one_context_for_all_serves_deterministic_requests_one_at_a_time(model: 
 
 
 def test_a_restored_slot_gives_the_same_bytes(model: Path, alone: list[str], tmp_path: Path) -> None:
-    """In the server that saved it, and in another with more slots."""
+    """On the server that saved it, and on another with more slots."""
     options = ("-m", str(model), "--deterministic", "--slot-save-path", str(tmp_path))
     file = {"filename": "stables.bin"}
     with Server(*options, "-np", "3", "-c", "6144") as server:
@@ -88,10 +88,8 @@ def test_a_restored_slot_gives_the_same_bytes(model: Path, alone: list[str], tmp
         assert _answer(server, 1) == alone[1]
 
 
-def test_one_slot_without_batching_is_exact_cold_warm_and_loaded(model: Path) -> None:
-    """Seed 000's profile, by these two flags alone. Log probabilities show a difference in the last bits even where the
-    text happens to be the same.
-    """
+def test_one_slot_without_batching_is_deterministic(model: Path) -> None:
+    """The two flags of llama-server are enough. Log probabilities differ in the last bits even if the text does not."""
     with Server("-m", str(model), "--parallel", "1", "--no-cont-batching", "-c", "2048") as server:
         cold = [_observed(server, PROMPTS[index], index, cache_prompt=False) for index in range(len(PROMPTS))]
         props = server.client.get("/props").json()
@@ -105,11 +103,11 @@ def test_one_slot_without_batching_is_exact_cold_warm_and_loaded(model: Path) ->
             assert all(other.result() for other in others)
         assert loaded == [cold[index] for index in order]
         usage = server.chat(PROMPTS[1], max_tokens=1)["usage"]
-        assert usage["prompt_tokens_details"]["cached_tokens"] >= 128, "it is still fast where it can be"
+        assert usage["prompt_tokens_details"]["cached_tokens"] >= 128, "the cache is still used"
 
 
-def test_a_conversation_goes_on_alike_with_one_slot_whether_its_beginning_is_known(model: Path) -> None:
-    """The answer before was computed token by token, and is a part of the prompt now."""
+def test_a_conversation_is_deterministic_with_and_without_a_cached_prefix(model: Path) -> None:
+    """The earlier answer was decoded token by token and is part of the prompt now."""
     with Server("-m", str(model), "--parallel", "1", "--no-cont-batching", "-c", "2048") as server:
         first = server.chat(PROMPTS[1], seed=1, temperature=1.0, max_tokens=40)["choices"][0]["message"]
         again = [{"role": "user", "content": PROMPTS[1]}, first, {"role": "user", "content": "Are you sure?"}]

@@ -50,29 +50,29 @@ def messages(demo_server: Server) -> Iterator[anthropic.Anthropic]:
 # ── openai ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_response(responses: openai.OpenAI) -> None:
+def test_response(responses: openai.OpenAI) -> None:
     answer = responses.responses.create(model="any", input="Say hello.", temperature=0, max_output_tokens=16)
     assert "hello" in answer.output_text.lower()
     assert answer.usage is not None
     assert answer.usage.input_tokens > 10
 
 
-def test_a_streamed_response_and_its_helper(responses: openai.OpenAI) -> None:
+def test_streamed_response(responses: openai.OpenAI) -> None:
     with responses.responses.stream(
         model="any", input="Say hello.", extra_body={"stop": ["!", ".", ","], "seed": 1}
     ) as stream:
-        said = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
+        streamed = "".join(event.delta for event in stream if event.type == "response.output_text.delta")
         final = stream.get_final_response()
-    assert final.output_text == said
+    assert final.output_text == streamed
     assert final.status == "completed"
 
 
-def test_a_response_in_a_form(responses: openai.OpenAI) -> None:
+def test_structured_response(responses: openai.OpenAI) -> None:
     answer = responses.responses.parse(model="any", input="Name a horse.", text_format=Horse, max_output_tokens=64)
     assert isinstance(answer.output_parsed, Horse)
 
 
-def test_a_loop_of_function_calls(responses: openai.OpenAI) -> None:
+def test_function_call_loop(responses: openai.OpenAI) -> None:
     items: Any = [{"role": "user", "content": QUESTION}]
     answer = responses.responses.create(
         model="any", input=items, tools=[FUNCTION], tool_choice="required", parallel_tool_calls=False
@@ -81,14 +81,14 @@ def test_a_loop_of_function_calls(responses: openai.OpenAI) -> None:
     assert call.type == "function_call"
     assert call.name == "weather"
     items += [call, {"type": "function_call_output", "call_id": call.call_id, "output": "Sunny."}]
-    told = responses.responses.create(
+    final_answer = responses.responses.create(
         model="any", input=items, tools=[FUNCTION], tool_choice="none", max_output_tokens=24
     )
-    assert told.output_text
+    assert final_answer.output_text
 
 
-def test_a_forced_call_beside_a_format_is_made(responses: openai.OpenAI) -> None:
-    """The format is about content. instructor's RESPONSES_TOOLS mode sends both."""
+def test_forced_call_with_a_format(responses: openai.OpenAI) -> None:
+    """The format applies to content only. instructor's RESPONSES_TOOLS mode sends both."""
     form: Any = {"format": {"type": "json_schema", "name": "horse", "schema": Horse.model_json_schema()}}
     choices: list[Any] = ["required", {"type": "function", "name": "weather"}]
     for choice in choices:
@@ -100,7 +100,7 @@ def test_a_forced_call_beside_a_format_is_made(responses: openai.OpenAI) -> None
         assert call.name == "weather"
 
 
-def test_a_streamed_function_call(responses: openai.OpenAI) -> None:
+def test_streamed_function_call(responses: openai.OpenAI) -> None:
     with responses.responses.stream(
         model="any", input=QUESTION, tools=[FUNCTION], tool_choice={"type": "function", "name": "weather"}
     ) as stream:
@@ -111,7 +111,7 @@ def test_a_streamed_function_call(responses: openai.OpenAI) -> None:
     assert "".join(parts) == call.arguments
 
 
-def test_a_refused_response(responses: openai.OpenAI) -> None:
+def test_refused_response(responses: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         responses.responses.create(model="any", input="word " * 9000)
     assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "input")
@@ -120,7 +120,7 @@ def test_a_refused_response(responses: openai.OpenAI) -> None:
 # ── anthropic ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_message(messages: anthropic.Anthropic) -> None:
+def test_message(messages: anthropic.Anthropic) -> None:
     answer = messages.messages.create(
         model="any",
         max_tokens=16,
@@ -133,22 +133,22 @@ def test_a_message(messages: anthropic.Anthropic) -> None:
     assert answer.usage.input_tokens + (answer.usage.cache_read_input_tokens or 0) > 10
 
 
-def test_a_streamed_message(messages: anthropic.Anthropic) -> None:
+def test_streamed_message(messages: anthropic.Anthropic) -> None:
     with messages.messages.stream(
         model="any",
         max_tokens=24,
         messages=[{"role": "user", "content": "Count to five."}],
         extra_body={"temperature": 0},
     ) as stream:
-        said = list(stream.text_stream)
+        streamed = list(stream.text_stream)
         final = stream.get_final_message()
-    assert len(said) > 3
+    assert len(streamed) > 3
     assert final.content[0].type == "text"
-    assert final.content[0].text == "".join(said)
+    assert final.content[0].text == "".join(streamed)
     assert 0 < final.usage.output_tokens <= 24
 
 
-def test_a_loop_of_tool_use(messages: anthropic.Anthropic) -> None:
+def test_tool_use_loop(messages: anthropic.Anthropic) -> None:
     conversation: Any = [{"role": "user", "content": QUESTION}]
     with messages.messages.stream(
         model="any",
@@ -164,13 +164,13 @@ def test_a_loop_of_tool_use(messages: anthropic.Anthropic) -> None:
     assert use.input["city"] in ("Bern", "Basel")
     result = {"type": "tool_result", "tool_use_id": use.id, "content": "Sunny."}
     conversation += [{"role": "assistant", "content": asked.content}, {"role": "user", "content": [result]}]
-    told = messages.messages.create(
+    final_answer = messages.messages.create(
         model="any", max_tokens=24, messages=conversation, tools=[TOOL], tool_choice={"type": "none"}
     )
-    assert told.content[0].type == "text"
+    assert final_answer.content[0].type == "text"
 
 
-def test_a_message_that_was_begun(messages: anthropic.Anthropic) -> None:
+def test_prefilled_message(messages: anthropic.Anthropic) -> None:
     answer = messages.messages.create(
         model="any",
         max_tokens=8,
@@ -181,14 +181,14 @@ def test_a_message_that_was_begun(messages: anthropic.Anthropic) -> None:
     assert "four" in answer.content[0].text
 
 
-def test_tokens_are_counted(messages: anthropic.Anthropic) -> None:
+def test_count_tokens(messages: anthropic.Anthropic) -> None:
     conversation: Any = [{"role": "user", "content": "Say hello."}]
     alone = messages.messages.count_tokens(model="any", messages=conversation)
     with_tools = messages.messages.count_tokens(model="any", messages=conversation, tools=[TOOL])
     assert 10 < alone.input_tokens < with_tools.input_tokens
 
 
-def test_a_refused_message(messages: anthropic.Anthropic) -> None:
+def test_refused_message(messages: anthropic.Anthropic) -> None:
     with pytest.raises(anthropic.BadRequestError) as caught:
         messages.messages.create(model="any", max_tokens=8, messages=[{"role": "user", "content": "word " * 9000}])
     assert "context" in str(caught.value)
@@ -199,12 +199,12 @@ def test_a_refused_message(messages: anthropic.Anthropic) -> None:
 
 @pytest.fixture(scope="module")
 def thinker(tiny_models: dict[str, Path]) -> Iterator[Server]:
-    """A model whose template has thoughts; its random weights would hardly ever come to the end of one."""
+    """A model whose template has reasoning. With random weights the reasoning hardly ever ends."""
     with Server("-m", str(tiny_models["caller"]), "-c", "1024") as server:
         yield server
 
 
-def test_a_thought_ends_with_its_budget(thinker: Server) -> None:
+def test_thinking_budget(thinker: Server) -> None:
     for options in ({}, {"temperature": 0}, {"repeat_penalty": 1.1}, {"logprobs": True}, {"tools": [
         {"type": "function", "function": {"name": "clock"}}
     ]}):  # fmt: skip
@@ -216,7 +216,7 @@ def test_a_thought_ends_with_its_budget(thinker: Server) -> None:
         assert answer["choices"][0]["message"]["content"] or answer["choices"][0]["message"].get("tool_calls")
 
 
-def test_thoughts_are_blocks(thinker: Server) -> None:
+def test_thinking_blocks(thinker: Server) -> None:
     with anthropic.Anthropic(base_url=thinker.url, api_key="none", max_retries=0) as client:
         asked: Any = {
             "model": "any",
@@ -236,7 +236,7 @@ def test_thoughts_are_blocks(thinker: Server) -> None:
         assert [block.type for block in without.content] == ["text"]
 
 
-def test_thoughts_are_items(thinker: Server) -> None:
+def test_reasoning_items(thinker: Server) -> None:
     with openai.OpenAI(base_url=f"{thinker.url}/v1", api_key="none", max_retries=0) as client:
         events = list(
             client.responses.create(
@@ -248,5 +248,5 @@ def test_thoughts_are_items(thinker: Server) -> None:
     item = last.response.output[0]
     assert item.type == "reasoning"
     assert item.content
-    told = "".join(event.delta for event in events if event.type == "response.reasoning_text.delta")
-    assert item.content[0].text == told
+    final_answer = "".join(event.delta for event in events if event.type == "response.reasoning_text.delta")
+    assert item.content[0].text == final_answer

@@ -1,4 +1,4 @@
-"""Draft models on a real server: they change how fast an answer comes, and nothing else."""
+"""Draft models on a real server: they change the speed of an answer, not its content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required"
 
 
 @pytest.fixture(scope="module", params=[3, 1000], ids=["sometimes wrong", "always right"])
-def guessing(request: pytest.FixtureRequest) -> Iterator[Server]:
+def speculating(request: pytest.FixtureRequest) -> Iterator[Server]:
     with Server("-m", f"fake:draft={request.param}", "--draft-max", "6") as server:
         yield server
 
@@ -28,7 +28,7 @@ def _post(server: Server, path: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def _told(answer: dict[str, Any]) -> dict[str, Any]:
-    """All of an answer that is no matter of time or chance."""
+    """The parts of an answer that do not depend on time or chance."""
     return {key: value for key, value in answer.items() if key not in ("id", "created", "timings", "id_slot", "model")}
 
 
@@ -48,12 +48,14 @@ def _told(answer: dict[str, Any]) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_a_reply_is_the_same_to_the_last_field(guessing: Server, fake_server: Server, options: dict[str, Any]) -> None:
+def test_a_draft_model_does_not_change_the_answer(
+    speculating: Server, fake_server: Server, options: dict[str, Any]
+) -> None:
     text = "say: one\n  two\n  three\nfour" if "n_indent" in options else "What does the horse do?"
     body = chat_body(text, seed=3, **options)
     expected = _post(fake_server, "/v1/chat/completions", body)
-    answer = _post(guessing, "/v1/chat/completions", body)
-    again = _post(guessing, "/v1/chat/completions", body)
+    answer = _post(speculating, "/v1/chat/completions", body)
+    again = _post(speculating, "/v1/chat/completions", body)
     for choice in (*expected["choices"], *answer["choices"], *again["choices"]):
         for call in choice["message"].get("tool_calls") or ():
             del call["id"]
@@ -65,19 +67,19 @@ def test_a_reply_is_the_same_to_the_last_field(guessing: Server, fake_server: Se
         assert 0 < answer["timings"]["draft_n_accepted"] <= answer["timings"]["draft_n"]
 
 
-def test_each_token_of_a_step_is_told_by_itself(guessing: Server, fake_server: Server) -> None:
+def test_each_token_is_a_separate_event(speculating: Server, fake_server: Server) -> None:
     body = {"prompt": "Once upon", "stream": True, "timings_per_token": True, "n_probs": 2}
-    told = []
-    for server in (fake_server, guessing):
+    streamed = []
+    for server in (fake_server, speculating):
         with server.client.stream("POST", "/completion", json=body) as response:
             parts = [json.loads(data) for _, data in events(response)]
-        told.append([(part["content"], part["tokens"], part.get("completion_probabilities")) for part in parts])
+        streamed.append([(part["content"], part["tokens"], part.get("completion_probabilities")) for part in parts])
         assert [part["timings"]["predicted_n"] for part in parts[:-1]] == list(range(1, len(parts)))
-    assert told[0] == told[1]
+    assert streamed[0] == streamed[1]
 
 
-def test_slots_say_that_they_are_guessed_ahead(guessing: Server, fake_server: Server) -> None:
-    for server, drafts in ((guessing, True), (fake_server, False)):
+def test_slots_show_speculation(speculating: Server, fake_server: Server) -> None:
+    for server, drafts in ((speculating, True), (fake_server, False)):
         timings = server.chat("What does the mare do?", seed=1)["timings"]
         slots = server.client.get("/slots").json()
         assert all(slot["speculative"] is drafts for slot in slots)
@@ -88,10 +90,10 @@ def test_slots_say_that_they_are_guessed_ahead(guessing: Server, fake_server: Se
         )
 
 
-def test_a_request_may_say_how_far(guessing: Server) -> None:
+def test_draft_options_of_a_request(speculating: Server) -> None:
     def timings(**wishes: Any) -> dict[str, Any]:
         body = chat_body("How far?", seed=1, **{f"speculative.{name}": value for name, value in wishes.items()})
-        found: dict[str, Any] = _post(guessing, "/v1/chat/completions", body)["timings"]
+        found: dict[str, Any] = _post(speculating, "/v1/chat/completions", body)["timings"]
         return found
 
     assert "draft_n" in timings()
@@ -99,36 +101,36 @@ def test_a_request_may_say_how_far(guessing: Server) -> None:
     assert "draft_n" not in timings(n_max=2, n_min=3)
     assert timings(n_max=1)["draft_n_accepted"] < timings(n_max=6)["draft_n_accepted"]
     for name, value in (("n_max", -1), ("n_max", 65), ("n_min", 1.5), ("p_min", 2)):
-        response = guessing.client.post("/completion", json={"prompt": "x", f"speculative.{name}": value})
+        response = speculating.client.post("/completion", json={"prompt": "x", f"speculative.{name}": value})
         assert response.status_code == 400
         assert response.json()["error"]["param"] == f"speculative.{name}"
 
 
-def test_deterministic_answers_are_not_guessed(guessing: Server) -> None:
-    assert "draft_n" not in guessing.chat("Again?", deterministic=True)["timings"]
+def test_deterministic_requests_do_not_speculate(speculating: Server) -> None:
+    assert "draft_n" not in speculating.chat("Again?", deterministic=True)["timings"]
 
 
 # ── models of files ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_demo_model_as_its_own_draft_says_what_it_says(demo_model: Path) -> None:
+def test_the_demo_model_as_its_own_draft(demo_model: Path) -> None:
     with Server("-m", str(demo_model), "-md", str(demo_model), "-c", "2048", "--draft-p-min", "0.5") as server:
         props = server.client.get("/props").json()["draft"]
         assert (props["model_path"], props["p_min"], props["answers"]) == (str(demo_model), 0.5, None)
         for question in ("What is the capital of France?", "List the days of the week."):
             body = chat_body(question, temperature=0, max_tokens=24)
-            guessed = _post(server, "/v1/chat/completions", body)
+            drafted = _post(server, "/v1/chat/completions", body)
             plain = _post(server, "/v1/chat/completions", body | {"speculative.n_max": 0})
-            assert guessed["choices"] == plain["choices"]
-            assert guessed["usage"]["completion_tokens"] == plain["usage"]["completion_tokens"]
-            assert guessed["timings"]["draft_n_accepted"] >= 0.8 * guessed["timings"]["draft_n"] > 0
+            assert drafted["choices"] == plain["choices"]
+            assert drafted["usage"]["completion_tokens"] == plain["usage"]["completion_tokens"]
+            assert drafted["timings"]["draft_n_accepted"] >= 0.8 * drafted["timings"]["draft_n"] > 0
             assert "draft_n" not in plain["timings"]
         assert server.client.get("/props").json()["draft"]["answers"] > 0
         assert all(slot["speculative"] for slot in server.client.get("/slots").json())
 
 
-def test_a_thought_on_a_budget_ends_in_time(tiny_models: dict[str, Path]) -> None:
-    """Where it must end is known only token by token."""
+def test_thinking_budget_with_a_draft_model(tiny_models: dict[str, Path]) -> None:
+    """Such a request does not speculate: whether the budget is used up is known only after each token."""
     model = str(tiny_models["caller"])
     with Server("-m", model, "-md", model, "-c", "1024", "--draft-p-min", "0") as server:
         asked: dict[str, Any] = {"enable_thinking": True, "max_tokens": 20, "temperature": 0}
@@ -138,7 +140,7 @@ def test_a_thought_on_a_budget_ends_in_time(tiny_models: dict[str, Path]) -> Non
         assert 7 <= answer["usage"]["completion_tokens_details"]["reasoning_tokens"] <= 10
 
 
-def test_a_draft_model_with_other_words_is_a_load_error_that_says_so(tiny_models: dict[str, Path]) -> None:
+def test_a_draft_model_with_another_vocabulary_fails_the_load(tiny_models: dict[str, Path]) -> None:
     with Server("-m", str(tiny_models["llama"]), "-md", str(tiny_models["caller"])) as server:
         response = server.client.post("/v1/chat/completions", json=chat_body("Hello"))
         assert response.status_code == 503
@@ -146,8 +148,8 @@ def test_a_draft_model_with_other_words_is_a_load_error_that_says_so(tiny_models
         assert "caller.gguf cannot be the draft model: its token 5 is b'[THINK]'" in message
 
 
-def test_a_draft_model_is_a_setting_of_its_model(tiny_models: dict[str, Path], tmp_path: Path) -> None:
-    """Given by its path below the models directory; with a reload it is there, changed or gone."""
+def test_draft_model_setting_and_reload(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    """A relative path starts at the models directory. A reload adds, changes and removes the draft model."""
     directory = tiny_models["llama"].parent
     config = tmp_path / "config.json"
 

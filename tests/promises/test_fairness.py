@@ -1,4 +1,4 @@
-"""Several keys share a model: a flood of one does not keep another waiting, and no tenant sees another's prefixes."""
+"""Several keys share a model: requests are scheduled fairly, and tenants do not share prefixes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEYS: dict[str, dict[str, Any]] = {
 
 
 def _server(folder: Path, *args: str) -> Server:
-    keys = {name: {**said, "key": name} for name, said in KEYS.items()}
+    keys = {name: {**limits, "key": name} for name, limits in KEYS.items()}
     config = folder / "config.json"
     config.write_text(json.dumps({"server": {"keys": keys}}))
     return Server("--config", str(config), *args, env={"PADDOCK_SERVER__SHUTDOWN_GRACE": "0"})
@@ -55,7 +55,7 @@ def _running(server: Server) -> int:
 
 
 class Crowd:
-    """Requests under way, each answered in a thread of its own; the order in which the answers were complete."""
+    """Running requests, each in its own thread, and the order in which they finished."""
 
     def __init__(self, server: Server, pool: ThreadPoolExecutor) -> None:
         self._server = server
@@ -75,30 +75,30 @@ class Crowd:
 
 
 @pytest.mark.parametrize("layout", ["-kvu", "-no-kvu"])
-def test_a_flood_does_not_keep_another_key_waiting(tmp_path: Path, layout: str) -> None:
+def test_many_requests_of_one_key_do_not_block_another(tmp_path: Path, layout: str) -> None:
     with _server(tmp_path, "-m", "fake:delay=0.005", "-np", "2", layout) as server, ThreadPoolExecutor(20) as pool:
         crowd = Crowd(server, pool)
         flood = [crowd.ask("flood", f"{number} " + "x" * 300) for number in range(6)]
-        wait_for(lambda: _running(server) == 2, 20, "every place to be taken")
+        wait_for(lambda: _running(server) == 2, 20, "all slots to be busy")
         other = crowd.ask("other", "hello")
         assert other.result() == "hello"
-        # Who stepped back for it goes on where they were.
+        # A preempted request continues where it stopped.
         assert [answer.result() for answer in flood] == [f"{number} " + "x" * 300 for number in range(6)]
-        assert crowd.order.index("other") < 4, "two were under way, and one of these may have been at its end"
+        assert crowd.order.index("other") < 4, "two were running, and one of them may have been about to finish"
 
 
-def test_what_nobody_waits_for_makes_way(tmp_path: Path) -> None:
+def test_background_requests_are_preempted(tmp_path: Path) -> None:
     with _server(tmp_path, "-m", "fake:delay=0.005", "-np", "2") as server, ThreadPoolExecutor(20) as pool:
         crowd = Crowd(server, pool)
         night = [crowd.ask("night", f"{number} " + "x" * 300) for number in range(6)]
-        wait_for(lambda: _running(server) == 2, 20, "every place to be taken")
+        wait_for(lambda: _running(server) == 2, 20, "all slots to be busy")
         day = [crowd.ask(key, f"{number} " + "y" * 40) for number, key in enumerate(["flood", "flood", "other"])]
         assert [answer.result() for answer in day] == [f"{number} " + "y" * 40 for number in range(3)]
         assert [answer.result() for answer in night] == [f"{number} " + "x" * 300 for number in range(6)]
         assert crowd.order.count("night") - crowd.order[: crowd.order.index("other")].count("night") >= 2
 
 
-def test_vectors_are_made_for_all_keys_in_turn(tmp_path: Path) -> None:
+def test_embeddings_are_fair_between_keys(tmp_path: Path) -> None:
     with (
         _server(tmp_path, "-m", "fake:delay=0.1", "--embedding", "-np", "4") as server,
         ThreadPoolExecutor(8) as pool,
@@ -110,20 +110,20 @@ def test_vectors_are_made_for_all_keys_in_turn(tmp_path: Path) -> None:
             order.append(key)
 
         libraries = [pool.submit(embed, "flood", ["hay"] * 200) for _ in range(4)]
-        wait_for(lambda: _running(server) == 1, 20, "them to be under way")
+        wait_for(lambda: _running(server) == 1, 20, "the requests to run")
         pool.submit(embed, "other", ["a question"]).result()
         for library in libraries:
             library.result()
         assert order[0] == "other"
 
 
-def test_a_full_queue_has_a_place_for_a_key_that_has_none(tmp_path: Path) -> None:
+def test_a_full_queue_admits_a_key_without_requests(tmp_path: Path) -> None:
     args = ("-m", "fake:delay=0.01", "-np", "1", "--max-queue", "1")
     with _server(tmp_path, *args) as server, ExitStack() as flood:
         body, headers = chat_body(f"say: {'x' * 200}", stream=True), {"authorization": "Bearer flood"}
         for _ in range(2):
             stream = httpx.stream("POST", f"{server.url}{CHAT}", json=body, headers=headers, timeout=200)
-            assert flood.enter_context(stream).status_code == 200, "it runs, or waits"
+            assert flood.enter_context(stream).status_code == 200, "it is running or queued"
         refused = _post(server, "flood", CHAT, chat_body("say: hi"))
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_full")
         assert int(refused.headers["retry-after"]) >= 1
@@ -144,25 +144,25 @@ def tenants(
 
 
 TEMPLATE = 20
-"""Tokens that every conversation begins with, at most."""
+"""The most tokens that all conversations have in common."""
 
 
-def test_a_tenants_prefixes_are_its_own(tenants: Server) -> None:
+def test_tenants_do_not_share_prefixes(tenants: Server) -> None:
     ask: dict[str, Any] = {"text": "the mare and the foal " * 20, "max_tokens": 2}
     assert _cached(_chat(tenants, "anna", id_slot=1, **ask)) <= TEMPLATE
     assert _cached(_chat(tenants, "anna", **ask)) > 4 * TEMPLATE
     assert _cached(_chat(tenants, "ben", id_slot=1, **ask)) <= TEMPLATE
-    assert _cached(_chat(tenants, "carl", **ask)) > 4 * TEMPLATE, "whose tenant is the same as ben's"
+    assert _cached(_chat(tenants, "carl", **ask)) > 4 * TEMPLATE, "the same tenant as ben's"
 
 
-def test_a_prompt_that_comes_from_two_tenants_at_once_is_computed_twice(tenants: Server) -> None:
+def test_concurrent_prompts_of_two_tenants_are_computed_twice(tenants: Server) -> None:
     prompt = "one horse by the brook " * 20
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(lambda key: _chat(tenants, key, prompt, max_tokens=2), ["anna", "ben"]))
     assert all(_cached(answer) <= TEMPLATE for answer in answers)
 
 
-def test_a_restored_slot_is_of_no_use_to_another_tenant(tmp_path: Path) -> None:
+def test_a_restored_slot_is_not_shared_with_another_tenant(tmp_path: Path) -> None:
     def act(action: str) -> None:
         params = {"action": action}
         response = _post(server, "boss", "/slots/0", {"filename": "a.bin"}, params=params)

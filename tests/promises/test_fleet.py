@@ -1,4 +1,4 @@
-"""Promise 5 and the fleet's: memory comes back, models make room for each other, and nothing that runs is lost."""
+"""Promise 5: unloading frees all memory; models are swapped without losing requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHAT = "/v1/chat/completions"
 
 @pytest.fixture(scope="module")
 def server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The real model under two names, and room for one of them."""
+    """The real model under two names, with memory for one of them."""
     config = tmp_path_factory.mktemp("fleet") / "config.json"
     models = {name: {"path": str(demo_model), "n_ctx": 1024} for name in ("one", "two")}
     manager = {"models": models, "models_max": 1, "min_residence": 1, "spare_worker": False}
@@ -34,25 +34,25 @@ def _ask(server: Server, name: str, text: str, max_tokens: int = 8) -> str:
     return content
 
 
-def test_unloading_gives_the_memory_back(server: Server) -> None:
+def test_unloading_frees_the_memory(server: Server) -> None:
     _ask(server, "one", "Say hello.")
     (pid,) = server.workers()
     held = psutil.Process(pid).memory_info().rss
     assert held > 100 << 20
     assert server.client.post("/admin/unload", json={"model": "one"}).json()["models"] == ["one"]
-    assert not alive(pid), "and the kernel has all of it"
+    assert not alive(pid), "the process has ended"
     assert server.workers() == []
     assert psutil.Process(server.process.pid).memory_info().rss < 0.95 * held
 
 
 def test_models_are_swapped_under_load(server: Server) -> None:
-    """Each is asked at once, by several, while there is room for one: all are answered, and as if alone."""
+    """Concurrent requests to both models, with memory for one, get the same answers as alone."""
     alone = {name: _ask(server, name, "Count to three.") for name in ("one", "two")}
     with ThreadPoolExecutor(12) as pool:
         asked = [("one", "two")[number % 2] for number in range(12)]
         answers = list(pool.map(lambda name: _ask(server, name, "Count to three."), asked))
     assert answers == [alone[name] for name in asked]
-    wait_for(lambda: len(server.workers()) == 1, 20, "one to be left")
+    wait_for(lambda: len(server.workers()) == 1, 20, "one loaded model")
 
 
 def test_a_hundred_first_requests_cause_one_load(server: Server) -> None:
@@ -64,7 +64,7 @@ def test_a_hundred_first_requests_cause_one_load(server: Server) -> None:
     assert sum("loading " in line for line in server.output) == before + 1
 
 
-def test_a_process_is_kept_ready_for_the_next_model(demo_model: Path, tmp_path: Path) -> None:
+def test_a_spare_process_is_used_for_the_next_model(demo_model: Path, tmp_path: Path) -> None:
     models = {name: {"path": str(demo_model), "n_ctx": 512} for name in ("one", "two", "three")}
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"model_manager": {"models": models}}))
@@ -78,13 +78,13 @@ def test_a_process_is_kept_ready_for_the_next_model(demo_model: Path, tmp_path: 
             (pid,) = [model["pid"] for model in status if model["name"] == name]
             assert pid in before
         spare = set(server.workers()) - {model["pid"] for model in status}
-        for pid in spare:  # a spare that dies is no loss
+        for pid in spare:  # a spare that dies is replaced
             psutil.Process(pid).kill()
         assert server.client.post("/admin/unload", json={"model": "all"}).json()["models"] == ["one", "two", "three"]
         _ask(server, "one", "Say hello.")
 
 
-def test_a_process_takes_the_place_of_the_only_model_when_it_leaves(demo_model: Path) -> None:
+def test_a_spare_process_starts_when_the_only_model_is_unloaded(demo_model: Path) -> None:
     with Server("-m", str(demo_model), "-c", "512") as server:
         _ask(server, "any", "Say hello.")
         (first,) = server.workers()
@@ -92,4 +92,4 @@ def test_a_process_takes_the_place_of_the_only_model_when_it_leaves(demo_model: 
         wait_for(lambda: server.workers() not in ([], [first]), 20, "the spare")
         (spare,) = server.workers()
         _ask(server, "any", "Say hello.")
-        assert server.workers() == [spare], "and no other, since nothing else could be loaded"
+        assert server.workers() == [spare], "only one: no other model can be loaded"

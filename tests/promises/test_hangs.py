@@ -1,4 +1,4 @@
-"""Promise 1, of workers that do not die but do not go on either."""
+"""Promise 1 for workers that hang instead of crashing."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def _settings(folder: Path, **manager: object) -> str:
     return str(file)
 
 
-def test_a_worker_that_is_stopped_is_ended_and_comes_back(tmp_path: Path) -> None:
-    config = _settings(tmp_path, model="fake:delay=0.02", silence_timeout=5)
+def test_a_stopped_worker_is_killed_and_replaced(tmp_path: Path) -> None:
+    config = _settings(tmp_path, model="fake:delay=0.02", silence_timeout=10)
     with Server("--config", config) as server:
         with server.client.stream("POST", CHAT, json=chat_body("hello", stream=True)) as response:
             stream = events(response)
@@ -35,26 +35,26 @@ def test_a_worker_that_is_stopped_is_ended_and_comes_back(tmp_path: Path) -> Non
         error = json.loads(data)["error"]
         assert error["code"] == "worker_crashed"
         assert "hung" in error["message"] and "silence_timeout" in error["message"]
-        assert "SIGKILL" not in error["message"], "nobody else did it"
-        wait_for(lambda: not alive(pid), 10, "the stopped worker to be gone")
+        assert "SIGKILL" not in error["message"], "the watchdog killed it"
+        wait_for(lambda: not alive(pid), 10, "the stopped worker to end")
         assert server.chat("say: back")["choices"][0]["message"]["content"] == "back"
 
 
-def test_a_worker_that_is_stopped_is_ended_also_when_its_client_has_left(tmp_path: Path) -> None:
-    config = _settings(tmp_path, model="fake:delay=0.02", silence_timeout=5)
+def test_a_stopped_worker_is_killed_after_its_client_disconnects(tmp_path: Path) -> None:
+    config = _settings(tmp_path, model="fake:delay=0.02", silence_timeout=10)
     with Server("--config", config) as server:
         with server.client.stream("POST", CHAT, json=chat_body("hello", stream=True)) as response:
             next(events(response))
             (pid,) = server.workers()
             os.kill(pid, signal.SIGSTOP)
-        wait_for(lambda: not alive(pid), 30, "the stopped worker to be gone")
+        wait_for(lambda: not alive(pid), 30, "the stopped worker to end")
         assert server.chat("say: back")["choices"][0]["message"]["content"] == "back"
 
 
 @pytest.mark.parametrize("kind", ["generation", "embedding"])
-def test_a_step_that_does_not_end_is_ended_and_the_worker_comes_back(tmp_path: Path, kind: str) -> None:
+def test_a_step_that_hangs_is_tried_twice_and_the_worker_is_replaced(tmp_path: Path, kind: str) -> None:
     vectors = kind == "embedding"
-    config = _settings(tmp_path, model="fake:hang=1", silence_timeout=5, hang_timeout=3, embedding=vectors)
+    config = _settings(tmp_path, model="fake:hang=1", silence_timeout=10, hang_timeout=3, embedding=vectors)
     path = "/v1/embeddings" if vectors else CHAT
     with Server("--config", config, "--metrics") as server:
 
@@ -77,14 +77,14 @@ def test_a_step_that_does_not_end_is_ended_and_the_worker_comes_back(tmp_path: P
         assert hangs.endswith(" 2.0"), "the request is tried twice"
 
 
-def test_a_step_that_is_only_long_is_left_alone(tmp_path: Path) -> None:
-    config = _settings(tmp_path, model="fake:delay=6", silence_timeout=5)
+def test_a_long_step_is_not_a_hang(tmp_path: Path) -> None:
+    config = _settings(tmp_path, model="fake:delay=6", silence_timeout=10)
     with Server("--config", config) as server:
         assert server.chat("say: slow", max_tokens=1)["choices"][0]["message"]["content"] == "s"
 
 
-def test_a_worker_that_is_stopped_while_it_loads_is_given_up(tmp_path: Path) -> None:
-    config = _settings(tmp_path, model="fake:load=600", silence_timeout=5)
+def test_a_worker_that_stops_during_its_load_is_killed(tmp_path: Path) -> None:
+    config = _settings(tmp_path, model="fake:load=600", silence_timeout=10)
     with Server("--config", config) as server, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(server.client.post, CHAT, json=chat_body("hello"))
         wait_for(server.workers, 20, "the worker")
@@ -93,4 +93,4 @@ def test_a_worker_that_is_stopped_while_it_loads_is_given_up(tmp_path: Path) -> 
         response = asked.result()
         assert response.status_code == 503
         assert "no message for" in response.text
-        wait_for(lambda: not alive(worker), 10, "it to be gone")
+        wait_for(lambda: not alive(worker), 10, "the worker to end")

@@ -1,4 +1,4 @@
-"""One request never ends another: not by what it asks for, not by an exception, not by a crash of its worker."""
+"""One request never fails another: not by its parameters, an exception or a crash of the worker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _crashes(server: Server) -> float:
 
 
 @pytest.mark.parametrize("more", [{"top_n_sigma": 1}, {"temperature": 0}, {"mirostat": 2}, {}])
-def test_a_grammar_whose_tokens_are_all_forbidden_is_refused_by_name(
+def test_a_grammar_without_allowed_tokens_is_refused(
     more: dict[str, Any], tiny_models: dict[str, Path], tiny_server: Server
 ) -> None:
     vocabulary = tiny_server.client.get("/v1/models").json()["data"][0]["meta"]["n_vocab"]
@@ -55,7 +55,7 @@ def tiny_server(tiny_models: dict[str, Path]) -> Any:
         yield server
 
 
-def test_an_exception_while_sampling_ends_one_request(slow_server: Server) -> None:
+def test_an_exception_in_the_sampler_fails_one_request(slow_server: Server) -> None:
     slow_server.chat("say: awake")
     before = slow_server.workers()
     with slow_server.client.stream("POST", CHAT, json=chat_body(LONG, stream=True)) as neighbour:
@@ -70,7 +70,7 @@ def test_an_exception_while_sampling_ends_one_request(slow_server: Server) -> No
     assert any("a request failed" in line for line in slow_server.output), "the log says why"
 
 
-def test_an_exception_that_ends_a_worker_is_a_crash_and_is_counted(slow_server: Server) -> None:
+def test_an_exception_in_a_step_is_a_crash(slow_server: Server) -> None:
     slow_server.chat("say: awake")
     before, counted = slow_server.workers(), _crashes(slow_server)
     with ThreadPoolExecutor(6) as threads:
@@ -81,11 +81,11 @@ def test_an_exception_that_ends_a_worker_is_a_crash_and_is_counted(slow_server: 
     assert "asks the fake engine to fail" in response.json()["error"]["message"]
     assert slow_server.chat("say: back")["choices"][0]["message"]["content"] == "back"
     assert slow_server.workers() != before
-    assert _crashes(slow_server) == counted + 2, "the request was tried twice"
+    assert _crashes(slow_server) == counted + 2, "the request is tried twice"
 
 
 @pytest.mark.parametrize("poison", ["crash: now", "break: now"])
-def test_a_poisonous_request_ends_no_more_than_one_of_two_replicas(poison: str, tmp_path: Path) -> None:
+def test_a_poisonous_request_crashes_only_one_of_two_replicas(poison: str, tmp_path: Path) -> None:
     file = tmp_path / "paddock.json"
     model = {"path": "fake:delay=0.01", "replicas": 2, "parallel": 2, "preload": True}
     file.write_text(json.dumps({"model_manager": {"models": {"pooled": model}}}))
@@ -111,7 +111,7 @@ def test_a_poisonous_request_ends_no_more_than_one_of_two_replicas(poison: str, 
         assert sum(after.get(name) == pid for name, pid in before.items()) == 1
 
 
-def test_too_few_cells_make_requests_wait_and_end_none() -> None:
+def test_too_few_cells_fail_no_request() -> None:
     with Server("-m", "fake:n_ctx=600,short=300", "-np", "4", "-kvu") as server:
         server.chat("say: awake")
         before = server.workers()
@@ -128,8 +128,8 @@ def test_too_few_cells_make_requests_wait_and_end_none() -> None:
         assert server.workers() == before
 
 
-def test_requests_beside_a_poisonous_one_are_all_answered() -> None:
-    """They are there when the worker crashes, and would be again when all are tried again together."""
+def test_other_requests_survive_a_poisonous_one() -> None:
+    """They run when the worker crashes. If all were retried together, the next crash would fail them too."""
     with Server("-m", "fake:delay=0.01", "-np", "8") as server:
         server.chat("say: awake")
         words = [f"say: {number} " + "word " * 20 for number in range(6)]
@@ -139,5 +139,5 @@ def test_requests_beside_a_poisonous_one_are_all_answered() -> None:
             assert [one.result().status_code for one in poisoned] == [503, 503]
             answers = [one.result() for one in asking]
         assert [answer.status_code for answer in answers] == [200] * 6, [answer.text for answer in answers]
-        said = [answer.json()["choices"][0]["message"]["content"] for answer in answers]
-        assert [text.strip() for text in said] == [text.removeprefix("say: ").strip() for text in words]
+        contents = [answer.json()["choices"][0]["message"]["content"] for answer in answers]
+        assert [text.strip() for text in contents] == [text.removeprefix("say: ").strip() for text in words]

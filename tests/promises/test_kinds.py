@@ -1,4 +1,4 @@
-"""Promise 2 for models whose memory cannot be cut: they share whole states, and say the same as if they did not."""
+"""Promise 2 for models that reuse whole states only (recurrent, hybrid, sliding window)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module", params=["-kvu", "-no-kvu"])
 def server(request: pytest.FixtureRequest, tiny_models: dict[str, Path], kind: str) -> Iterator[Server]:
-    # Without rounding to half precision a step of another shape gives the same text.
+    # With f32 caches the batch shape does not change the text.
     exact = ("-t", "1", "-fa", "off", "-ctk", "f32", "-ctv", "f32")
     with Server("-m", str(tiny_models[kind]), request.param, "-np", "4", "-c", "4096", *exact) as server:
         yield server
@@ -46,7 +46,7 @@ def _computed(body: dict[str, Any]) -> int:
     return int(usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"])
 
 
-def test_users_of_one_prompt_share_it_together_and_later(server: Server) -> None:
+def test_a_shared_prompt_is_computed_once(server: Server) -> None:
     alone = [_texts(_ask(server, question, cache_prompt=False)) for question in QUESTIONS]
     with ThreadPoolExecutor(len(QUESTIONS)) as pool:
         together = list(pool.map(lambda question: _ask(server, question), QUESTIONS))
@@ -58,12 +58,12 @@ def test_users_of_one_prompt_share_it_together_and_later(server: Server) -> None
     assert _computed(newcomer) < newcomer["usage"]["prompt_tokens"] / 3
 
 
-def test_several_answers_to_one_prompt_are_what_each_would_be_alone(server: Server) -> None:
+def test_several_completions_equal_single_ones(server: Server) -> None:
     (alone,) = _texts(_ask(server, "Which is the oldest of the horses?", cache_prompt=False))
     assert _texts(_ask(server, "Which is the oldest of the horses?", n=3)) == [alone] * 3
 
 
-def test_the_next_turn_finds_the_one_before(server: Server) -> None:
+def test_the_next_turn_reuses_the_conversation(server: Server) -> None:
     first = _ask(server, "Who is the youngest of them all?")
     messages = [
         {"role": "system", "content": SYSTEM},
@@ -76,8 +76,8 @@ def test_the_next_turn_finds_the_one_before(server: Server) -> None:
     assert _computed(second) < second["usage"]["prompt_tokens"] / 3
 
 
-def test_cache_prompt_false_reads_nothing_and_leaves_nothing(server: Server) -> None:
-    body = {"messages": [{"role": "user", "content": "A prompt that nobody else will ever begin with. " * 4}]}
+def test_cache_prompt_false(server: Server) -> None:
+    body = {"messages": [{"role": "user", "content": "A prompt that no other test starts with. " * 4}]}
     sizes = [
         _computed(server.client.post("/v1/chat/completions", json={**body, "max_tokens": 2, **options}).json())
         for options in ({"cache_prompt": False}, {}, {"cache_prompt": False}, {})

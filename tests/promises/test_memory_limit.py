@@ -1,4 +1,4 @@
-"""`memory_limit` limits what workers really hold, prefixes included, and models share the memory for those."""
+"""`memory_limit` limits the memory of workers including prefixes, which models share."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ LIMIT = 200 * MIB
 
 
 def _own(pid: int) -> int:
-    """What nobody could take from a process without ending it: pages of files, such as a model's, can be read again."""
+    """The anonymous memory of a process. The kernel can drop pages of files, such as a model's."""
     memory = psutil.Process(pid).memory_info()
     return memory.rss - memory.shared
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells pages of files from others")
-def test_what_a_worker_really_holds_stays_below_the_limit(tmp_path: Path) -> None:
-    tiny.llama(tmp_path / "deep.gguf", layers=96)  # 24 KiB of keys and values for a token, and little to compute
+def test_a_worker_stays_below_the_limit(tmp_path: Path) -> None:
+    tiny.llama(tmp_path / "deep.gguf", layers=96)  # 24 KiB of keys and values per token, and little computation
     options = ("-c", "2048", "-np", "1", "-kvu", "--memory-limit", str(LIMIT), "--cache-ram", "4096")
     with Server("-m", str(tmp_path / "deep.gguf"), *options) as server:
         random, highest, prompts = Random(1), 0, 0
@@ -37,13 +37,13 @@ def test_what_a_worker_really_holds_stays_below_the_limit(tmp_path: Path) -> Non
             answer = server.client.post("/completion", json={"prompt": text, "n_predict": 1}).json()
             prompts += answer["tokens_evaluated"]
             highest = max(highest, *map(_own, server.workers()))
-        assert prompts * 24 * 1024 > LIMIT * 3 / 4, "more was computed than could be kept"
+        assert prompts * 24 * 1024 > LIMIT * 3 / 4, "more was computed than fits the limit"
         assert highest <= LIMIT
         state = server.client.get("/admin/status").json()
         (model,) = state["models"]
         assert state["memory_limit"] == {"host": LIMIT}
         assert 16 * MIB < model["prefix_memory"] <= model["prefix_memory_limit"] < LIMIT
-        assert model["prefix_memory"] < model["memory"]["host"] <= LIMIT, "the cache is in the account"
+        assert model["prefix_memory"] < model["memory"]["host"] <= LIMIT, "the status includes the cache"
         assert "paddock_prefix_evictions_total" in server.client.get("/metrics").text
 
 
@@ -62,7 +62,7 @@ def test_models_share_the_memory_for_prefixes(tmp_path: Path) -> None:
         assert shares() == {"a": 64, "b": 0, "small": 0}
         server.chat("say: hello", model="small")
         server.chat("say: hello", model="b")
-        wait_for(lambda: shares()["a"] < 64, 10, "the first to be told")
+        wait_for(lambda: shares()["a"] < 64, 10, "the first share")
         assert shares() == {"a": 31, "b": 31, "small": 1}
         server.client.post("/admin/unload", json={"model": "b"})
-        wait_for(lambda: shares() == {"a": 63, "b": 0, "small": 1}, 10, "it to have more again")
+        wait_for(lambda: shares() == {"a": 63, "b": 0, "small": 1}, 10, "a larger share")

@@ -1,4 +1,4 @@
-"""A model that finds no memory is told from one that cannot be loaded at all; the server goes on."""
+"""Out of memory during a load is reported as such, and the server keeps running."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ CHAT = "/v1/chat/completions"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of other processes are Linux's")
 
 
-def test_libllama_that_is_given_no_memory() -> None:
-    with Server("-c", "500000", "-np", "64") as server:  # which takes 11 GiB
-        resource.prlimit(server.process.pid, resource.RLIMIT_AS, (4 << 30, 4 << 30))  # and its worker's
+def test_libllama_cannot_allocate() -> None:
+    with Server("-c", "500000", "-np", "64") as server:  # takes 11 GiB
+        resource.prlimit(server.process.pid, resource.RLIMIT_AS, (4 << 30, 4 << 30))  # also for its worker
         response = server.client.post(CHAT, json=chat_body("hello"))
         assert response.status_code == 503
         error = response.json()["error"]
@@ -30,7 +30,7 @@ def test_libllama_that_is_given_no_memory() -> None:
         assert server.client.get("/health").status_code == 200
 
 
-def test_a_worker_that_is_killed_while_loading() -> None:
+def test_a_worker_killed_during_its_load() -> None:
     with Server("-m", "fake:load=60") as server, ThreadPoolExecutor(1) as pool:
         asking = pool.submit(server.client.post, CHAT, json=chat_body("hello"))
         wait_for(server.workers, 10, "the worker to start")
@@ -43,7 +43,7 @@ def test_a_worker_that_is_killed_while_loading() -> None:
         assert "memory" in error["message"]
 
 
-def test_a_load_that_took_too_long_did_not_run_out_of_memory(tmp_path: Path) -> None:
+def test_a_load_timeout_is_not_out_of_memory(tmp_path: Path) -> None:
     config = tmp_path / "paddock.json"
     config.write_text(json.dumps({"model_manager": {"model": "fake:load=60", "load_timeout": 0.1}}))
     with Server("--config", str(config)) as server:
@@ -52,7 +52,7 @@ def test_a_load_that_took_too_long_did_not_run_out_of_memory(tmp_path: Path) -> 
         assert response.json()["error"]["code"] == "model_load_failed"
 
 
-def test_who_must_stay_is_not_sent_away_for_it(tmp_path: Path) -> None:
+def test_pinned_models_are_not_unloaded_for_it(tmp_path: Path) -> None:
     models = {"other": {"path": "fake:", "pinned": True}, "alone": {"path": "fake:alone=1"}}
     config = tmp_path / "paddock.json"
     config.write_text(json.dumps({"model_manager": {"models": models}}))

@@ -1,4 +1,4 @@
-"""Promises 2 and 3: a shared prefix is computed once, and a long prompt never freezes the streams that run."""
+"""Promises 2 and 3: a shared prefix is computed once, and a long prompt does not block running streams."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _cached(body: dict[str, Any]) -> int:
     return int(body["usage"]["prompt_tokens_details"]["cached_tokens"])
 
 
-def test_four_users_at_once_compute_their_common_prompt_once(server: Server) -> None:
+def test_concurrent_requests_compute_a_common_prefix_once(server: Server) -> None:
     with ThreadPoolExecutor(4) as pool:
         bodies = list(pool.map(lambda n: _ask(server, f"When does horse {n} eat?", max_tokens=4), range(4)))
     size = bodies[0]["usage"]["prompt_tokens"]
@@ -43,13 +43,13 @@ def test_four_users_at_once_compute_their_common_prompt_once(server: Server) -> 
     assert computed < size + 4 * 24
 
 
-def test_a_prompt_that_comes_again_is_taken_from_memory(server: Server) -> None:
+def test_a_repeated_prompt_is_cached(server: Server) -> None:
     _ask(server, "When does horse 7 eat?", max_tokens=2)
     again = _ask(server, "When does horse 7 eat?", max_tokens=2)
     assert _cached(again) == again["usage"]["prompt_tokens"] - 1
 
 
-def test_the_next_turn_of_a_conversation_finds_the_answer_before_it(server: Server) -> None:
+def test_the_next_turn_reuses_the_previous_answer(server: Server) -> None:
     first = _ask(server, "Which horse eats first?", max_tokens=24)
     messages = [
         {"role": "system", "content": SYSTEM},
@@ -61,15 +61,15 @@ def test_the_next_turn_of_a_conversation_finds_the_answer_before_it(server: Serv
     assert _cached(second) >= first["usage"]["total_tokens"] - 1
 
 
-def test_cache_prompt_false_reads_nothing_and_leaves_nothing(server: Server) -> None:
+def test_cache_prompt_false(server: Server) -> None:
     question = "Does horse 11 eat at night?"
     assert _cached(_ask(server, question, max_tokens=1, cache_prompt=False)) == 0
     known = _cached(_ask(server, question, max_tokens=1))
     assert known < _ask(server, question, max_tokens=1)["usage"]["prompt_tokens"] - 1
 
 
-def test_a_running_stream_goes_on_while_a_long_prompt_is_computed(server: Server) -> None:
-    """Between the moment a long prompt is sent and its first token, the running stream gets several."""
+def test_a_stream_continues_during_a_long_prefill(server: Server) -> None:
+    """The running stream gets several tokens between the start of a long prompt and its first token."""
     body = chat_body("Count from one to a thousand.", max_tokens=400, stream=True, temperature=0, ignore_eos=True)
     with server.client.stream("POST", "/v1/chat/completions", json=body) as running, ThreadPoolExecutor(1) as pool:
         chunks = events(running)
@@ -85,7 +85,7 @@ def test_a_running_stream_goes_on_while_a_long_prompt_is_computed(server: Server
         assert seen >= 3
 
 
-def test_several_answers_to_one_prompt_compute_it_once(server: Server) -> None:
+def test_several_completions_compute_the_prompt_once(server: Server) -> None:
     body = _ask(server, "Name any horse.", n=3, max_tokens=6, temperature=1.5, seed=5)
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
     assert len({choice["message"]["content"] for choice in body["choices"]}) > 1
@@ -94,7 +94,7 @@ def test_several_answers_to_one_prompt_compute_it_once(server: Server) -> None:
     assert alone["choices"][0]["message"] == body["choices"][0]["message"]
 
 
-def test_several_answers_are_streamed_side_by_side(server: Server) -> None:
+def test_several_completions_are_streamed_in_parallel(server: Server) -> None:
     body = chat_body("Say anything.", n=2, max_tokens=5, stream=True, stream_options={"include_usage": True})
     with server.client.stream("POST", "/v1/chat/completions", json=body) as response:
         data = [data for _, data in events(response)]

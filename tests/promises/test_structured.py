@@ -1,4 +1,4 @@
-"""Promise 4, of structured output: what stops is what was asked for; what cannot be enforced is refused by name."""
+"""Promise 4 for structured output: a complete answer is valid, and an unenforceable schema is refused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _format(schema: Any) -> dict[str, Any]:
 
 
 def _exact(text: str) -> Any:
-    """Numbers as they are written: as a float 0.2500000000000000001 would no longer be more than 0.25."""
+    """Parse numbers exactly: as a float, 0.2500000000000000001 equals 0.25."""
     return json.loads(text, parse_float=Decimal)
 
 
@@ -54,7 +54,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def thinking_server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """The demo model, told to think first."""
+    """The demo model, with a template that starts with reasoning."""
     template = (
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
         "<|im_start|>assistant\n<think>\n{# </think> #}"
@@ -67,7 +67,7 @@ def thinking_server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 
 def _inclined(server: Server, texts: dict[str, float]) -> dict[str, float]:
-    """A bias towards these texts: a small model rambles, and only what comes to an end can be tried."""
+    """A bias towards these texts: only complete answers can be checked, and a small model rambles."""
     bias = {}
     for text, more in texts.items():
         for token in server.client.post("/tokenize", json={"content": text}).json()["tokens"]:
@@ -80,7 +80,7 @@ _OUT_OF_THOUGHT = {"</": 5.0, "think": 5.0, ">": 9.0}
 
 
 def _answers(server: Server, requests: list[dict[str, Any]], texts: dict[str, float]) -> list[dict[str, Any]]:
-    """What is answered to all of them, eight at a time; each is chosen by chance, with a seed of its own."""
+    """The answers to these requests, eight at a time, each sampled with its own seed."""
     common = {"temperature": 1.0, "logit_bias": _inclined(server, texts)}
 
     def ask(numbered: tuple[int, dict[str, Any]]) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _answers(server: Server, requests: list[dict[str, Any]], texts: dict[str, fl
 
 
 def _is_refused(answer: dict[str, Any], param: str) -> bool:
-    """Whether it is, and then by name and with a reason."""
+    """Whether the schema is refused. The error names the parameter and the reason."""
     if "error" not in answer:
         return False
     assert answer["error"]["param"] == param
@@ -108,7 +108,7 @@ def _is_refused(answer: dict[str, Any], param: str) -> bool:
 
 
 def _finished(schemas: list[tuple[str, Any]], answers: list[dict[str, Any]]) -> Counter[str]:
-    """How the answers to these schemas ended, all that stopped having been looked at."""
+    """The finish reasons of the answers to these schemas. Every complete answer is validated."""
     ends: Counter[str] = Counter()
     for (draft, schema), answer in zip(schemas, answers, strict=True):
         if _is_refused(answer, "json_schema" if isinstance(schema, bool) else "response_format"):
@@ -138,8 +138,8 @@ def _requests(schemas: list[tuple[str, Any]], max_tokens: int) -> list[dict[str,
         pytest.param(generated(60), id="generated", marks=full),
     ],
 )
-def test_every_answer_that_stops_validates(server: Server, own: list[Any]) -> None:
-    """Of a small model that by itself hardly ever writes valid JSON."""
+def test_complete_answers_validate(server: Server, own: list[Any]) -> None:
+    """With a small model that hardly ever writes valid JSON by itself."""
     schemas = [("draft2020-12", schema) for schema in own]
     ends = _finished(schemas, _answers(server, _requests(schemas, 32), _TO_AN_END))
     assert ends["stop"] > len(schemas) / 3, ends
@@ -148,7 +148,7 @@ def test_every_answer_that_stops_validates(server: Server, own: list[Any]) -> No
 
 @full
 @pytest.mark.timeout(500)
-def test_every_answer_to_the_official_suite_that_stops_validates(server: Server) -> None:
+def test_complete_answers_to_the_official_suite_validate(server: Server) -> None:
     schemas = list(official())
     if not schemas:
         pytest.skip("no JSON-Schema test suite beside PADDOCK_TEST_MODELS")
@@ -157,13 +157,13 @@ def test_every_answer_to_the_official_suite_that_stops_validates(server: Server)
     assert ends["stop"] > len(schemas) / 5, ends
 
 
-# Short ones: they are explained to the model in its prompt.
+# Short ones, because the schema is part of the prompt.
 _RECORDS = [schema for schema in generated(120) if schema.get("type") == "object" and len(str(schema)) < 180]
 
 
 @full
 @pytest.mark.timeout(500)
-def test_every_call_validates(server: Server) -> None:
+def test_tool_calls_validate(server: Server) -> None:
     requests: list[dict[str, Any]] = [
         {
             "max_tokens": 48,
@@ -187,7 +187,7 @@ def test_every_call_validates(server: Server) -> None:
 
 @full
 @pytest.mark.timeout(500)
-def test_every_answer_that_stops_after_thinking_validates(thinking_server: Server) -> None:
+def test_complete_answers_after_reasoning_validate(thinking_server: Server) -> None:
     schemas = [("draft2020-12", schema) for schema in HAND_WRITTEN if isinstance(schema, dict)][10:30]
     answers = _answers(thinking_server, _requests(schemas, 64), _TO_AN_END | _OUT_OF_THOUGHT)
     ends = _finished(schemas, answers)
@@ -198,14 +198,14 @@ def test_every_answer_that_stops_after_thinking_validates(thinking_server: Serve
 # ── in detail ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_json_object_is_an_object(demo_server: Server) -> None:
+def test_json_object(demo_server: Server) -> None:
     choice = _ask(demo_server, response_format={"type": "json_object"}, temperature=0)
     if choice["finish_reason"] == "stop":
         assert isinstance(json.loads(choice["message"]["content"]), dict)
     assert choice["message"]["content"].startswith("{")
 
 
-def test_every_answer_of_several_keeps_to_it_and_a_neighbour_is_free(demo_server: Server) -> None:
+def test_several_completions_with_a_schema(demo_server: Server) -> None:
     with ThreadPoolExecutor(2) as pool:
         free = pool.submit(demo_server.chat, "Say hello.", max_tokens=24, temperature=0, deterministic=True)
         body = demo_server.chat("Pick.", n=4, temperature=2.0, response_format=_format({"enum": ["red", "green"]}))
@@ -215,7 +215,7 @@ def test_every_answer_of_several_keeps_to_it_and_a_neighbour_is_free(demo_server
     assert beside == alone["choices"][0]["message"]["content"]
 
 
-def test_a_gbnf_grammar_is_kept_to(demo_server: Server) -> None:
+def test_gbnf_grammar(demo_server: Server) -> None:
     grammar = r"""
         root  ::= item (", " item){1,2} "."
         item  ::= [A-Z] [a-z]{2,5} | number
@@ -227,7 +227,7 @@ def test_a_gbnf_grammar_is_kept_to(demo_server: Server) -> None:
     assert re.fullmatch(rf"{item}(?:, {item}){{1,2}}\.", choice["message"]["content"])
 
 
-def test_a_streamed_answer_keeps_to_it_too(demo_server: Server) -> None:
+def test_streamed_answers_validate(demo_server: Server) -> None:
     body = chat_body("A number?", stream=True, json_schema={"type": "integer", "minimum": 100, "maximum": 999})
     with demo_server.client.stream("POST", "/v1/chat/completions", json=body) as response:
         lines = [
@@ -250,7 +250,7 @@ def test_a_streamed_answer_keeps_to_it_too(demo_server: Server) -> None:
         ({"type": "text"}, "text"),
     ],
 )
-def test_a_schema_that_cannot_be_enforced_is_refused_by_name(demo_server: Server, schema: Any, named: str) -> None:
+def test_an_unenforceable_schema_is_refused(demo_server: Server, schema: Any, named: str) -> None:
     body = chat_body("hi", response_format=_format(schema))
     response = demo_server.client.post("/v1/chat/completions", json=body)
     assert response.status_code == 400
@@ -261,7 +261,7 @@ def test_a_schema_that_cannot_be_enforced_is_refused_by_name(demo_server: Server
     assert "Enable" not in error["message"]
 
 
-def test_a_format_that_no_standard_defines_is_noted_and_changes_nothing(demo_server: Server) -> None:
+def test_unknown_formats_are_reported_and_ignored(demo_server: Server) -> None:
     schema = {"type": "string", "format": "sonnet", "enum": ["x"]}
     response = demo_server.client.post("/v1/chat/completions", json=chat_body("hi", response_format=_format(schema)))
     assert response.status_code == 200, response.text
@@ -269,7 +269,7 @@ def test_a_format_that_no_standard_defines_is_noted_and_changes_nothing(demo_ser
     assert response.json()["choices"][0]["message"]["content"] == '"x"'
 
 
-def test_conditions_and_dependencies_are_kept_to(demo_server: Server) -> None:
+def test_conditions_and_dependencies(demo_server: Server) -> None:
     schema = {
         "type": "object",
         "properties": {"kind": {"enum": ["a", "b"]}, "a": {"const": 1}, "b": {"const": 2}, "c": {"const": 3}},

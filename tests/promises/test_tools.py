@@ -1,4 +1,4 @@
-"""Promise 4, of tools: a call that was asked for is made, keeps to its schema, and is read whatever its format."""
+"""Promise 4 for tools: a required call is made, matches its schema and is parsed in every format."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ WEATHER: Any = {
         },
     },
 }
-# Random weights would hardly ever come to the end of a thought.
+# With random weights the reasoning hardly ever ends.
 UNTHINKING = {"enable_thinking": False}
 CLOCK: Any = {"type": "function", "function": {"name": "clock"}}
 LOOSE: Any = {"type": "function", "function": {"name": "clock", "parameters": {"not": {"required": ["zone"]}}}}
-"""What cannot be enforced; a model that need not call it is free."""
+"""Cannot be enforced, so it may only be called voluntarily."""
 TOOLS = [WEATHER, CLOCK]
 SCHEMAS: dict[str, Any] = {
     "get_weather": WEATHER["function"]["parameters"],
@@ -46,7 +46,7 @@ SCHEMAS: dict[str, Any] = {
 
 @pytest.fixture(scope="module", params=["demo", "caller"])
 def server(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Iterator[Server]:
-    """A model whose template knows no tools, and one that writes calls with tokens that no text can spell."""
+    """A model whose template has no tools, and one that writes calls with special tokens."""
     if request.param == "demo":
         yield request.getfixturevalue("demo_server")
     else:
@@ -68,7 +68,7 @@ def _check(choice: dict[str, Any]) -> list[dict[str, Any]]:
     return calls
 
 
-def test_a_call_that_is_required_is_made(server: Server) -> None:
+def test_required_call(server: Server) -> None:
     for seed in range(3):
         choice = _ask(server, tool_choice="required", parallel_tool_calls=False, temperature=1.5, seed=seed)
         assert choice["finish_reason"] == "tool_calls"
@@ -76,14 +76,14 @@ def test_a_call_that_is_required_is_made(server: Server) -> None:
         assert choice["message"]["content"] is None
 
 
-def test_the_function_that_is_named_is_called(server: Server) -> None:
+def test_named_function(server: Server) -> None:
     for name in SCHEMAS:
         choice = _ask(server, tool_choice={"type": "function", "function": {"name": name}})
         assert [call["function"]["name"] for call in _check(choice)] == [name]
         assert choice["finish_reason"] == "tool_calls"
 
 
-def test_every_answer_of_several_has_its_own_call_and_a_seed_gives_the_same(server: Server) -> None:
+def test_several_completions_with_calls(server: Server) -> None:
     options = {"n": 2, "seed": 5, "temperature": 1.0, "deterministic": True}
     body = {
         **chat_body("How?", tools=TOOLS, tool_choice="required", parallel_tool_calls=False),
@@ -96,7 +96,7 @@ def test_every_answer_of_several_has_its_own_call_and_a_seed_gives_the_same(serv
     assert first == again
 
 
-def test_streamed_calls_are_whole_when_put_together(server: Server) -> None:
+def test_streamed_calls(server: Server) -> None:
     options: dict[str, Any] = {"tool_choice": "required", "parallel_tool_calls": False, "temperature": 0}
     whole = _ask(server, seed=3, deterministic=True, **options)
     body = chat_body(
@@ -114,20 +114,20 @@ def test_streamed_calls_are_whole_when_put_together(server: Server) -> None:
     assert choices[-1]["finish_reason"] == "tool_calls"
 
 
-def test_without_a_choice_of_tools_there_are_none(server: Server) -> None:
+def test_tool_choice_none(server: Server) -> None:
     options: dict[str, Any] = {"max_tokens": 32, "temperature": 0, "deterministic": True, **UNTHINKING}
     with_none = _ask(server, tool_choice="none", **options)
     without = server.chat("How will the weather be?", **options)["choices"][0]
     assert with_none == without
 
 
-def test_a_free_answer_is_an_answer(server: Server) -> None:
+def test_tool_choice_auto(server: Server) -> None:
     choice = _ask(server, temperature=0, max_tokens=32)
     assert choice["finish_reason"] in ("stop", "length", "tool_calls")
     assert choice["message"].get("tool_calls") or choice["message"]["content"]
 
 
-def test_thoughts_come_apart_and_are_counted(tiny_models: dict[str, Path]) -> None:
+def test_reasoning_is_separated_and_counted(tiny_models: dict[str, Path]) -> None:
     with Server("-m", str(tiny_models["caller"]), "-c", "1024") as server:
         body = server.chat("hi", enable_thinking=True, max_tokens=20, temperature=0, deterministic=True)
         message = body["choices"][0]["message"]
@@ -145,7 +145,7 @@ def test_thoughts_come_apart_and_are_counted(tiny_models: dict[str, Path]) -> No
         assert off["content"] and "reasoning_content" not in off
 
 
-def test_a_forced_call_beside_a_format_is_made(server: Server) -> None:
+def test_forced_call_with_a_format(server: Server) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "integer"}}}
     with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
         for response_format in (form, {"type": "json_object"}):
@@ -195,9 +195,7 @@ def test_a_forced_call_beside_a_format_is_made(server: Server) -> None:
         ({"messages": [{"role": "user", "content": "a", "tool_calls": []}], "tools": [{}]}, "tools[0].type"),
     ],
 )
-def test_what_cannot_be_done_with_tools_is_refused_by_name(
-    demo_server: Server, fields: dict[str, Any], param: str
-) -> None:
+def test_unsupported_tool_parameters_are_refused(demo_server: Server, fields: dict[str, Any], param: str) -> None:
     response = demo_server.client.post(CHAT, json={**chat_body("hi", max_tokens=4), **fields})
     assert response.status_code == 400, response.text
     assert response.json()["error"]["param"] == param
@@ -207,14 +205,14 @@ def test_what_cannot_be_done_with_tools_is_refused_by_name(
     "arguments",
     ["[1]", "{", '{"a": NaN}', '{"a":' * 5000 + "1" + "}" * 5000, f'{{"a": {1 << 99}}}', '{"a": "\\ud800"}'],
 )
-def test_arguments_that_are_no_object_are_refused(fake_server: Server, arguments: str) -> None:
+def test_arguments_must_be_an_object(fake_server: Server, arguments: str) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
     response = fake_server.client.post(CHAT, json={"messages": [{"role": "assistant", "tool_calls": [call]}]})
     assert response.status_code == 400, response.text
     assert response.json()["error"]["param"] == "messages[0].tool_calls[0].function"
 
 
-def test_a_begun_message_is_gone_on_with(demo_server: Server) -> None:
+def test_prefilled_message_is_continued(demo_server: Server) -> None:
     messages = [{"role": "user", "content": "Count."}, {"role": "assistant", "content": "One, two, three,"}]
     body = {"messages": messages, "max_tokens": 4, "temperature": 0}
     for more in ({}, {"continue_final_message": True, "add_generation_prompt": False}):
@@ -224,9 +222,11 @@ def test_a_begun_message_is_gone_on_with(demo_server: Server) -> None:
     assert not answered["choices"][0]["message"]["content"].startswith(" four")
 
 
-def test_a_call_that_the_model_makes_of_itself(fake_server: Server) -> None:
-    said = '{"name": "get_weather", "arguments": {"city": "Bern", "days": 2}}\n{"name": "clock", "arguments": {}}'
-    body = fake_server.chat(f"say: {said}", tools=TOOLS)
+def test_voluntary_call(fake_server: Server) -> None:
+    content_text = (
+        '{"name": "get_weather", "arguments": {"city": "Bern", "days": 2}}\n{"name": "clock", "arguments": {}}'
+    )
+    body = fake_server.chat(f"say: {content_text}", tools=TOOLS)
     choice = body["choices"][0]
     calls = choice["message"]["tool_calls"]
     assert [call["function"] for call in calls] == [
@@ -236,32 +236,34 @@ def test_a_call_that_the_model_makes_of_itself(fake_server: Server) -> None:
     assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", None)
 
 
-@pytest.mark.parametrize("said", ['{"name": "clock", "arguments": {"a": ]}}', '{"name": "clock", "arguments": {"a": 1'])
-def test_what_is_no_call_after_all_comes_back_as_content(fake_server: Server, said: str) -> None:
-    choice = fake_server.chat(f"say: {said}", tools=[LOOSE])["choices"][0]
-    assert choice["message"] == {"role": "assistant", "content": said, "malformed_tool_call": True}
+@pytest.mark.parametrize(
+    "content_text", ['{"name": "clock", "arguments": {"a": ]}}', '{"name": "clock", "arguments": {"a": 1']
+)
+def test_a_malformed_call_becomes_content(fake_server: Server, content_text: str) -> None:
+    choice = fake_server.chat(f"say: {content_text}", tools=[LOOSE])["choices"][0]
+    assert choice["message"] == {"role": "assistant", "content": content_text, "malformed_tool_call": True}
     assert choice["finish_reason"] == "stop"
-    body = chat_body(f"say: {said}", tools=[LOOSE], stream=True)
+    body = chat_body(f"say: {content_text}", tools=[LOOSE], stream=True)
     with fake_server.client.stream("POST", CHAT, json=body) as response:
         choices = [json.loads(data)["choices"][0] for _, data in events(response) if data != "[DONE]"]
-    assert "".join(choice["delta"].get("content", "") for choice in choices) == said
+    assert "".join(choice["delta"].get("content", "") for choice in choices) == content_text
     assert choices[-1]["delta"] == {"malformed_tool_call": True}
     assert choices[-1]["finish_reason"] == "stop"
 
 
-def test_a_call_that_is_begun_is_one_that_keeps_to_its_schema(fake_server: Server) -> None:
-    """Also where none was asked for: what the model would rather say cannot be said."""
-    said = '{"name": "get_weather", "arguments": {"city": "Paris", "days": 99}}'
-    choice = fake_server.chat(f"say: {said}", tools=TOOLS, parallel_tool_calls=False)["choices"][0]
+def test_a_started_call_matches_its_schema(fake_server: Server) -> None:
+    """Also if no call is required: once a call starts, its schema is enforced."""
+    content_text = '{"name": "get_weather", "arguments": {"city": "Paris", "days": 99}}'
+    choice = fake_server.chat(f"say: {content_text}", tools=TOOLS, parallel_tool_calls=False)["choices"][0]
     assert [call["function"]["name"] for call in _check(choice)] == ["get_weather"]
     answer = '{"name": "get_whether", "arguments": {"city": "Paris"}}'
     assert fake_server.chat(f"say: {answer}", tools=TOOLS)["choices"][0]["message"]["content"] == answer
 
 
-def test_without_tools_json_is_an_answer(fake_server: Server) -> None:
-    said = '{"name": "clock", "arguments": {}}'
-    message = fake_server.chat(f"say: {said}")["choices"][0]["message"]
-    assert message == {"role": "assistant", "content": said}
+def test_json_without_tools_is_content(fake_server: Server) -> None:
+    content_text = '{"name": "clock", "arguments": {}}'
+    message = fake_server.chat(f"say: {content_text}")["choices"][0]["message"]
+    assert message == {"role": "assistant", "content": content_text}
 
 
 # ── the openai package ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -273,7 +275,7 @@ def client(server: Server) -> Iterator[openai.OpenAI]:
         yield client
 
 
-def test_openai_runs_a_loop_of_tools(client: openai.OpenAI) -> None:
+def test_openai_tool_loop(client: openai.OpenAI) -> None:
     messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": "How will the weather be?"}]
     asked = client.chat.completions.create(
         model="any",
@@ -293,7 +295,7 @@ def test_openai_runs_a_loop_of_tools(client: openai.OpenAI) -> None:
     assert answer.choices[0].message.content or answer.choices[0].message.tool_calls
 
 
-def test_openai_parses_arguments_into_models(client: openai.OpenAI) -> None:
+def test_openai_parses_arguments(client: openai.OpenAI) -> None:
     class Trip(pydantic.BaseModel):
         """A trip."""
 

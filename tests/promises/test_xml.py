@@ -1,4 +1,4 @@
-"""The XML example of docs/guides/structured-output.md, as it stands there, on the real demo model."""
+"""The XML example of docs/guides/structured-output.md with the real demo model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _block(language: str, marker: str) -> str:
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.5])
-def test_the_documented_grammar_gives_xml_that_can_be_parsed(demo_server: Server, temperature: float) -> None:
+def test_the_documented_grammar(demo_server: Server, temperature: float) -> None:
     grammar = _block("gbnf", "<horse>")
     for seed in range(3):
         body = {"messages": [{"role": "user", "content": "Describe a horse as XML."}], "grammar": grammar}
@@ -38,7 +38,7 @@ def test_the_documented_grammar_gives_xml_that_can_be_parsed(demo_server: Server
         assert 1 <= int(horse.findtext("age") or 0) <= 29
 
 
-def test_the_documented_program_runs(demo_server: Server) -> None:
+def test_the_documented_program(demo_server: Server) -> None:
     with openai.OpenAI(base_url=f"{demo_server.url}/v1", api_key="none") as client:
         names: dict[str, Any] = {"client": client, "grammar": _block("gbnf", "<horse>")}
         exec(_block("python", "ElementTree"), names)

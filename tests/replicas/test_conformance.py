@@ -83,9 +83,9 @@ def test_streamed_chat(pool: Pool) -> None:
         "Count to five.", temperature=0, max_tokens=12, stream=True, stream_options={"include_usage": True}
     )
     with pool.client.stream("POST", "/v1/chat/completions", json=body) as response:
-        told = [data for _, data in events(response)]
-    assert told[-1] == "[DONE]"
-    chunks = [json.loads(data) for data in told[:-1]]
+        received = [data for _, data in events(response)]
+    assert received[-1] == "[DONE]"
+    chunks = [json.loads(data) for data in received[:-1]]
     text = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
     assert text
     assert [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"]][-1] == "length"

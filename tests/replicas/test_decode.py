@@ -58,11 +58,11 @@ def test_tool_calls_and_a_withdrawn_one() -> None:
 
 @pytest.mark.parametrize("each", [True, False])
 def test_usage_of_several_completions(each: bool) -> None:
-    said = [choice({"content": "a"}), choice({"content": "b"}, index=1), choice({"content": "c"}, index=1)]
+    contents = [choice({"content": "a"}), choice({"content": "b"}, index=1), choice({"content": "c"}, index=1)]
     ends = [choice({}, "stop"), usage(4, 1), choice({}, "length", index=1), usage(4, 2)]
     if not each:
         ends = [choice({}, "stop"), choice({}, "length", index=1), usage(4, 3)]
-    ended = {delta.index: delta for delta in chat(*said, *ends) if delta.finish is not None}
+    ended = {delta.index: delta for delta in chat(*contents, *ends) if delta.finish is not None}
     assert {index: delta.usage for index, delta in ended.items()} == {0: Usage(4, 1), 1: Usage(4, 2)}
     assert [ended[0].finish, ended[1].finish] == ["stop", "length"]
 

@@ -48,7 +48,7 @@ def test_ends_after_the_last_delta(sent: tuple[int, list[Delta]]) -> None:
     async def scenario() -> None:
         deltas = Deltas(sent[0])
         deltas._accept()
-        for delta in [*sent[1], Delta(1, "nobody waits for this")]:
+        for delta in [*sent[1], Delta(1, "after the end")]:
             deltas._events.put_nowait(delta)
         await deltas.accepted()
         assert await _read(deltas) == (sent[1], None)

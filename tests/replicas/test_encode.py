@@ -61,10 +61,10 @@ def test_all_sampling_parameters_are_encoded(params: SamplingParams) -> None:
                 case "repeat_last_n" | "dry_penalty_last_n":
                     assert content[name] == (512 if value == -1 else value)
                 case "logit_bias":
-                    said_biases = [
+                    biases = [
                         (token, float("-inf") if bias is False else bias) for token, bias in content.get(name, [])
                     ]
-                    assert tuple(said_biases) == params.logit_bias
+                    assert tuple(biases) == params.logit_bias
                 case "ignore_eos" | "post_sampling_probs":
                     assert content.get(name, False) == value
                 case _:

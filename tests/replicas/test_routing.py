@@ -63,7 +63,7 @@ def test_chains_are_bounded() -> None:
     assert len(chain_of(["x" * (LONGEST + 10)], block=1)) == LONGEST
 
 
-# ── who is chosen ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the choice ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @given(Names, Histories, Chains, st.dictionaries(st.sampled_from("abcdefgh"), Loads), st.sets(st.sampled_from("abc")))

@@ -1,4 +1,4 @@
-"""The promises, kept to those who ask for vectors: shared steps, no work for nobody, crashes that stay there."""
+"""The promises for embeddings and reranking: batching, cancellation and crashes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _embed(server: Server, inputs: Any) -> httpx.Response:
 
 
 def _waiting(server: Server) -> int:
-    """Tokens that no step has taken yet."""
+    """Queued tokens."""
     return sum(int(slot["n_prompt_tokens"]) for slot in server.client.get("/slots").json())
 
 
 def _hold(server: Server) -> int:
-    """Load the model, and have its worker stand still until it is told to go on."""
+    """Load the model, and stop its worker with SIGSTOP."""
     assert _embed(server, "x").status_code == 200
     (worker,) = server.workers()
     os.kill(worker, signal.SIGSTOP)
@@ -35,12 +35,12 @@ def _hold(server: Server) -> int:
 
 
 def _running(server: Server) -> int:
-    """How many requests the gateway has under way, as far as the one slot can tell: 0 or more."""
+    """The running requests in the gateway."""
     health = server.client.get("/health").json()
     return int(health["slots_total"] - health["slots_available"])
 
 
-def test_requests_that_come_together_are_answered_each_with_its_own(tiny_models: dict[str, Path]) -> None:
+def test_concurrent_requests_get_their_own_vectors(tiny_models: dict[str, Path]) -> None:
     texts = [f"{'the mare and ' * (n % 7)}a horse of {chr(97 + n % 26)}" for n in range(64)]
     with Server("-m", str(tiny_models["embedding"]), "-t", "1", "-fa", "off") as server:
         alone = [_embed(server, text).json()["data"][0]["embedding"] for text in texts]
@@ -50,32 +50,32 @@ def test_requests_that_come_together_are_answered_each_with_its_own(tiny_models:
             assert max(abs(a - b) for a, b in zip(one, other, strict=True)) < 1e-4
 
 
-def test_who_leaves_is_not_computed_for() -> None:
+def test_a_disconnect_cancels_the_inputs() -> None:
     with Server("-m", "fake:delay=0.2", "--embedding") as server:
         assert _embed(server, "x").status_code == 200
         with pytest.raises(httpx.ReadTimeout):
             httpx.post(f"{server.url}{EMBEDDINGS}", json={"input": ["hay"] * 2048}, timeout=1)
-        # To the end it would take fifty seconds.
+        # The whole request would take fifty seconds.
         wait_for(lambda: _waiting(server) == 0, 10, "the inputs to be dropped")
-        wait_for(lambda: _running(server) == 0, 10, "the request to be over")
+        wait_for(lambda: _running(server) == 0, 10, "the request to end")
 
 
-def test_more_than_may_wait_are_refused() -> None:
+def test_a_full_queue_refuses_requests() -> None:
     env = {"PADDOCK_SERVER__SHUTDOWN_GRACE": "0"}
     with (
         ThreadPoolExecutor(1) as pool,
         Server("-m", "fake:delay=0.2", "--embedding", "--max-queue", "0", env=env) as server,
     ):
         library = pool.submit(_embed, server, ["hay"] * 2048)
-        wait_for(lambda: _waiting(server) > 0, 20, "it to be under way")
+        wait_for(lambda: _waiting(server) > 0, 20, "the request to run")
         refused = _embed(server, "hay")
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "queue_full")
         server.stop()
         assert library.result(20).json()["error"]["code"] == "server_stopping"
 
 
-def test_a_crash_goes_unnoticed_unless_it_is_the_inputs_doing() -> None:
-    """Nothing has been told before all is: so another worker may do it, once."""
+def test_a_crash_is_retried_once() -> None:
+    """No part of the response was sent, so a new worker can compute it."""
     with Server("-m", "fake:", "--embedding") as server, ThreadPoolExecutor(1) as pool:
         worker = _hold(server)
         asked = pool.submit(_embed, server, "hay")
@@ -86,7 +86,7 @@ def test_a_crash_goes_unnoticed_unless_it_is_the_inputs_doing() -> None:
         assert _embed(server, "hay").status_code == 200
 
 
-def test_the_openai_package(tiny_models: dict[str, Path]) -> None:
+def test_openai_client(tiny_models: dict[str, Path]) -> None:
     with (
         Server("-m", str(tiny_models["embedding"]), "-t", "1") as server,
         openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client,
@@ -107,7 +107,7 @@ def _dot(one: list[float], other: list[float]) -> float:
     return sum(a * b for a, b in zip(one, other, strict=True))
 
 
-def test_real_sentences_that_mean_alike_are_near(real_models: Path) -> None:
+def test_similar_sentences_have_similar_vectors(real_models: Path) -> None:
     sentences = ["A horse gallops over the meadow.", "A pony runs across the field.", "The bank raised its rates."]
     with Server("-m", str(real_models / "all-MiniLM-L6-v2.Q3_K_S.gguf")) as server:
         body = _embed(server, sentences).json()
@@ -116,7 +116,7 @@ def test_real_sentences_that_mean_alike_are_near(real_models: Path) -> None:
         assert _dot(horse, pony) > 0.4 > 0.3 > _dot(horse, bank)
 
 
-def test_a_real_model_ranks_the_document_that_answers_first(real_models: Path) -> None:
+def test_a_real_model_ranks_the_relevant_document_first(real_models: Path) -> None:
     documents = [
         "The Eiffel Tower is a landmark in Paris.",
         "Horses eat grass and hay.",

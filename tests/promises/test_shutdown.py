@@ -1,4 +1,4 @@
-"""Stopping and leaving: nothing runs on, nothing is lost without a word."""
+"""Disconnects and shutdown: cancelled work stops, and running requests finish or get an error."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHAT = "/v1/chat/completions"
 
 
 @pytest.mark.parametrize("url", ["/v1/completions", "/completion"])
-def test_a_client_that_leaves_takes_all_of_its_prompts_along(url: str) -> None:
+def test_a_disconnect_cancels_all_prompts_of_a_request(url: str) -> None:
     with Server("-m", "fake:delay=0.2", "-np", "3") as server:
         body = {"prompt": ["x" * 130, "y" * 130], "max_tokens": 60, "stream": True}
         with server.client.stream("POST", url, json=body) as response:
@@ -26,7 +26,7 @@ def test_a_client_that_leaves_takes_all_of_its_prompts_along(url: str) -> None:
             next(stream)
             with httpx.Client(base_url=server.url) as other:
                 assert other.get("/health").json()["slots_available"] == 1
-        wait_for(lambda: server.client.get("/health").json()["slots_available"] == 3, 20, "the places to be free")
+        wait_for(lambda: server.client.get("/health").json()["slots_available"] == 3, 20, "the slots to be idle")
         assert not any(slot["is_processing"] for slot in server.client.get("/slots").json())
 
 
@@ -40,13 +40,13 @@ def test_a_client_that_leaves_takes_all_of_its_prompts_along(url: str) -> None:
         ("/v1/messages", chat_body("x", max_tokens=100)),
     ],
 )
-def test_who_does_not_wait_for_a_whole_answer_frees_its_place(url: str, body: dict[str, Any]) -> None:
+def test_a_disconnect_without_a_stream_frees_the_slot(url: str, body: dict[str, Any]) -> None:
     with Server("-m", "fake:delay=1", "-np", "3") as server:
         with Wire(server.url) as leaving:
             leaving.send(post(url, body))
-            wait_for(lambda: _running(server) > 0, 20, "it to run")
-        # An answer of a hundred steps would take as many seconds.
-        wait_for(lambda: _running(server) == 0, 5, "the places to be free")
+            wait_for(lambda: _running(server) > 0, 20, "the request to run")
+        # The whole answer would take a hundred seconds.
+        wait_for(lambda: _running(server) == 0, 5, "the slots to be idle")
 
 
 def _running(server: Server) -> int:
@@ -54,7 +54,7 @@ def _running(server: Server) -> int:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_lets_a_stream_finish_and_leaves_no_process(sign: signal.Signals) -> None:
+def test_sigterm_lets_a_stream_finish(sign: signal.Signals) -> None:
     with Server("-m", "fake:delay=0.01") as server:
         with server.client.stream("POST", CHAT, json=chat_body("hello", stream=True)) as response:
             stream = events(response)
@@ -62,12 +62,12 @@ def test_a_signal_lets_a_stream_finish_and_leaves_no_process(sign: signal.Signal
             workers = server.workers()
             server.process.send_signal(sign)
             rest = list(stream)
-        assert rest[-1] == ("message", "[DONE]"), "it was given the time to finish"
+        assert rest[-1] == ("message", "[DONE]"), "it finishes within the grace period"
         assert server.process.wait(100) == 0
         assert not any(map(alive, workers))
 
 
-def test_a_stream_that_outlasts_the_grace_ends_with_an_error(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_stream_longer_than_the_grace_period_ends_with_an_error(tmp_path_factory: pytest.TempPathFactory) -> None:
     env = {"PADDOCK_SERVER__SHUTDOWN_GRACE": "0.3"}
     with Server("-m", "fake:delay=0.2", env=env) as server:
         with server.client.stream("POST", CHAT, json=chat_body("hello", stream=True)) as response:
@@ -83,7 +83,7 @@ def test_a_stream_that_outlasts_the_grace_ends_with_an_error(tmp_path_factory: p
         assert not any(map(alive, workers))
 
 
-def test_a_second_interrupt_ends_it_at_once() -> None:
+def test_a_second_sigint_stops_at_once() -> None:
     env = {"PADDOCK_SERVER__SHUTDOWN_GRACE": "600"}
     with Server("-m", "fake:delay=0.2", env=env) as server:
         with server.client.stream("POST", CHAT, json=chat_body("hello", stream=True)) as response:
@@ -91,41 +91,41 @@ def test_a_second_interrupt_ends_it_at_once() -> None:
             next(stream)
             workers = server.workers()
             server.process.send_signal(signal.SIGINT)
-            wait_for(lambda: _health(server) == (503, "server_stopping"), 10, "the first to be heard")
+            wait_for(lambda: _health(server) == (503, "server_stopping"), 10, "the first signal to be handled")
             server.process.send_signal(signal.SIGINT)
             server.process.wait(100)
         assert not any(map(alive, workers))
 
 
-def test_requests_under_way_are_finished_and_new_ones_refused() -> None:
+def test_shutdown_finishes_running_requests_and_refuses_new_ones() -> None:
     env = {"PADDOCK_SERVER__SHUTDOWN_GRACE": "120"}
     with Server("-m", "fake:delay=0.05,load=1", "-np", "8", env=env) as server, ThreadPoolExecutor(8) as pool:
-        begun = Semaphore(0)
+        started = Semaphore(0)
 
         def stream(number: int) -> list[tuple[str, str]]:
             body = chat_body(f"say: {number} " + "hay " * 40, stream=True)
             with httpx.stream("POST", f"{server.url}{CHAT}", json=body, timeout=200) as response:
-                told = events(response)
-                first = next(told)
-                begun.release()
-                return [first, *told]
+                stream_events = events(response)
+                first = next(stream_events)
+                started.release()
+                return [first, *stream_events]
 
         streams = [pool.submit(stream, number) for number in range(8)]
         for _ in streams:
-            assert begun.acquire(timeout=200)
+            assert started.acquire(timeout=200)
         server.process.send_signal(signal.SIGTERM)
-        wait_for(lambda: _health(server) == (503, "server_stopping"), 10, "the signal to be heard")
+        wait_for(lambda: _health(server) == (503, "server_stopping"), 10, "the signal to be handled")
         refused = server.client.post(CHAT, json=chat_body("say: late"))
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "server_stopping")
-        assert [told.result(200)[-1] for told in streams] == [("message", "[DONE]")] * 8
+        assert [stream_events.result(200)[-1] for stream_events in streams] == [("message", "[DONE]")] * 8
         assert server.process.wait(100) == 0
 
 
-def test_who_waits_for_a_model_that_is_loading_is_not_sent_away() -> None:
+def test_shutdown_waits_for_a_load() -> None:
     env = {"PADDOCK_SERVER__SHUTDOWN_GRACE": "120"}
     with Server("-m", "fake:load=2", env=env) as server, ThreadPoolExecutor(1) as pool:
         asked = pool.submit(server.chat, "say: hello")
-        wait_for(server.workers, 20, "the load to begin")
+        wait_for(server.workers, 20, "the load to start")
         server.process.send_signal(signal.SIGTERM)
         assert asked.result(100)["choices"][0]["message"]["content"] == "hello"
         assert server.process.wait(100) == 0
@@ -136,17 +136,17 @@ def _health(server: Server) -> tuple[int, str]:
     return response.status_code, response.json().get("error", {}).get("code", "")
 
 
-def test_a_client_that_leaves_frees_its_place() -> None:
+def test_a_disconnect_frees_the_slot() -> None:
     with Server("-m", "fake:delay=0.2", "-np", "1") as server, ThreadPoolExecutor(1) as pool:
         with server.client.stream("POST", CHAT, json=chat_body("a long answer", stream=True)) as response:
             next(events(response))
             waiting = pool.submit(server.chat, "say: next")  # queued behind the stream
-        # The answer that nobody reads would take forty seconds; it is dropped at the next step instead.
+        # The whole answer would take forty seconds; it is cancelled before the next step.
         assert waiting.result(30)["choices"][0]["message"]["content"] == "next"
-        wait_for(lambda: server.client.get("/health").json()["slots_available"] == 1, 10, "the slot to be free")
+        wait_for(lambda: server.client.get("/health").json()["slots_available"] == 1, 10, "the slot to be idle")
 
 
-def test_looking_loads_nothing() -> None:
+def test_reading_loads_nothing() -> None:
     with Server() as server:
         for path in ("/health", "/v1/models", "/v1/health", "/openapi.json", "/nothing"):
             server.client.get(path)

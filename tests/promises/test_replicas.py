@@ -1,4 +1,4 @@
-"""Replicas behind one name: what becomes of requests when one is killed, fails or differs; and jobs by name alone."""
+"""Replicas behind one name: crashes, failures, differing replicas, and deterministic jobs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def ask(server: Server, text: str, **options: Any) -> httpx.Response:
 
 
 class Streams:
-    """Answers under way, each read a little."""
+    """Running streams, each read up to its first token."""
 
     def __init__(self, stack: ExitStack, server: Server, count: int) -> None:
         body = chat_body(LONG, model="pooled", stream=True)
@@ -54,7 +54,7 @@ class Streams:
             next(reading)
 
     def endings(self) -> list[str]:
-        """`[DONE]`, or the code of the error that ended it."""
+        """`[DONE]`, or the error code."""
         return [_ending(list(reading)) for reading in self._reading]
 
 
@@ -63,14 +63,12 @@ def _ending(rest: list[tuple[str, str]]) -> str:
     return str(json.loads(data)["error"]["code"]) if event == "error" else data
 
 
-def test_a_server_elsewhere_is_seen_as_it_is(tmp_path: Path) -> None:
-    """It shows no metrics, so its slots tell how busy others keep it; whole answers count as such; and its labels are
-    the same before and after it has loaded its model.
-    """
+def test_status_of_a_remote_replica(tmp_path: Path) -> None:
+    """Without metrics its load is read from its slots. Its labels are the same before and after its model is loaded."""
     with Server("-m", "fake:delay=0.02", "--no-metrics", "-np", "2") as upstream:
         with pool(tmp_path, {"a": {"url": upstream.url}}) as server:
-            wait_for(lambda: replicas(server)["a"]["health"] == "ready", 20, "it to be seen")
-            wait_for(lambda: replicas(server)["a"]["engine_version"] != "unknown", 20, "it to be known")
+            wait_for(lambda: replicas(server)["a"]["health"] == "ready", 20, "the replica to be ready")
+            wait_for(lambda: replicas(server)["a"]["engine_version"] != "unknown", 20, "its properties")
             before = replicas(server)["a"]["engine_version"]
             with ThreadPoolExecutor(4) as threads:
                 answers = list(threads.map(lambda n: ask(server, f"say: {n}", stream=n % 2 == 0), range(8)))
@@ -81,14 +79,14 @@ def test_a_server_elsewhere_is_seen_as_it_is(tmp_path: Path) -> None:
                 "ok": "8.0", "left": "0.0", "replica_failed": "0.0"
             }  # fmt: skip
             with upstream.client.stream("POST", CHAT, json=chat_body(LONG * 4, stream=True)) as response:
-                reading = events(response)  # kept: without it the response is closed
+                reading = events(response)  # a reference keeps the response open
                 next(reading)
-                wait_for(lambda: replicas(server)["a"]["running"] == 1, 20, "what somebody else has it do")
-            assert replicas(server)["a"]["fingerprint"], "it has loaded its model since"
+                wait_for(lambda: replicas(server)["a"]["running"] == 1, 20, "the request of another client")
+            assert replicas(server)["a"]["fingerprint"], "its model is loaded now"
             assert replicas(server)["a"]["engine_version"] == before
 
 
-def test_a_worker_killed_takes_only_the_streams_that_had_begun_on_it(tmp_path: Path) -> None:
+def test_a_killed_worker_fails_only_its_started_streams(tmp_path: Path) -> None:
     with pool(tmp_path, 2, path="fake:delay=0.02", parallel=2, preload=True) as server, ExitStack() as stack:
         _wait_until_loaded(server)
         streams = Streams(stack, server, 4)
@@ -101,7 +99,7 @@ def test_a_worker_killed_takes_only_the_streams_that_had_begun_on_it(tmp_path: P
             answers = [one.result() for one in waiting]
         assert sorted(streams.endings()) == ["[DONE]", "[DONE]", "worker_crashed", "worker_crashed"]
         assert [answer.json()["choices"][0]["message"]["content"] for answer in answers] == ["0", "1", "2", "3"]
-        with ThreadPoolExecutor(6) as threads:  # more than the one can do: the other comes back
+        with ThreadPoolExecutor(6) as threads:  # more than one replica can serve, so the other is loaded again
             text = "say: what takes a while"
             assert all(one.status_code == 200 for one in threads.map(lambda _: ask(server, text), range(6)))
         wait_for(lambda: replicas(server)["0"]["fingerprint"], 30, "the other worker")
@@ -112,7 +110,7 @@ def test_a_worker_killed_takes_only_the_streams_that_had_begun_on_it(tmp_path: P
 
 
 @full
-def test_a_server_killed_takes_only_the_streams_that_had_begun_on_it(tmp_path: Path) -> None:
+def test_a_killed_server_fails_only_its_started_streams(tmp_path: Path) -> None:
     ports = {"a": free_port(), "b": free_port()}
     args = ("-m", "fake:delay=0.02", "-np", "2", "--port")
     urls = {name: {"url": f"http://127.0.0.1:{port}"} for name, port in ports.items()}
@@ -135,7 +133,7 @@ def test_a_server_killed_takes_only_the_streams_that_had_begun_on_it(tmp_path: P
                 assert more.endings() == ["[DONE]"] * 4
 
 
-def test_a_conversation_stays_where_it_is_known(tmp_path: Path) -> None:
+def test_conversations_are_routed_by_prefix(tmp_path: Path) -> None:
     with pool(tmp_path, 3, path="fake:", preload=True) as server:
         _wait_until_loaded(server)
         conversations = [[{"role": "user", "content": f"{number}: " + "Tell me more. " * 40}] for number in range(6)]
@@ -147,10 +145,10 @@ def test_a_conversation_stays_where_it_is_known(tmp_path: Path) -> None:
                 assert cached > 300 or turn == 0
                 messages += [answer["choices"][0]["message"], {"role": "user", "content": "Go on."}]
         sent = [line for line in server.client.get("/metrics").text.splitlines() if 'reason="new"' in line]
-        assert sum(float(line.rsplit(" ", 1)[1]) > 0 for line in sent) > 1  # not all of them in one place
+        assert sum(float(line.rsplit(" ", 1)[1]) > 0 for line in sent) > 1  # both replicas are used
 
 
-def test_a_reload_touches_only_the_replicas_that_changed(tmp_path: Path) -> None:
+def test_a_reload_touches_only_changed_replicas(tmp_path: Path) -> None:
     with pool(tmp_path, 2, path="fake:delay=0.02", parallel=2, preload=True) as server, ExitStack() as stack:
         _wait_until_loaded(server)
         before = {name: one["pid"] for name, one in replicas(server).items()}
@@ -165,7 +163,7 @@ def test_a_reload_touches_only_the_replicas_that_changed(tmp_path: Path) -> None
         assert streams.endings() == ["[DONE]"] * 2
 
 
-def test_one_that_keeps_failing_is_left_alone_and_nobody_notices(tmp_path: Path) -> None:
+def test_a_failing_replica_is_not_used(tmp_path: Path) -> None:
     with Server("-m", "fake:", "-np", "1") as good, _failing_server() as bad:
         with pool(tmp_path, {"bad": {"url": bad}, "good": {"url": good.url}}) as server:
             _wait_for_health(server, "ready", "ready")
@@ -178,7 +176,7 @@ def test_one_that_keeps_failing_is_left_alone_and_nobody_notices(tmp_path: Path)
 
 
 @pytest.mark.parametrize("way", ["refuses", "breaks off", "falls silent", "talks nonsense", "never ends", "loads"])
-def test_however_one_fails_before_the_first_token_another_answers(tmp_path: Path, way: str) -> None:
+def test_a_failure_before_the_first_token_is_retried_on_another_replica(tmp_path: Path, way: str) -> None:
     with Server("-m", "fake:") as good, _failing_server(way) as bad:
         urls = {"bad": {"url": bad}, "good": {"url": good.url}}
         assert good.chat("say: awake")
@@ -190,17 +188,17 @@ def test_however_one_fails_before_the_first_token_another_answers(tmp_path: Path
             numbers = count(6)
 
             def failing_was_asked() -> bool:
-                """On a busy machine it may look down for a moment: then all others were sent elsewhere."""
+                """On a busy machine the replica may be down for a moment and get no request."""
                 if sum(_counted(server, "paddock_replica_retries_total", "bad")) >= 1:
                     return True
                 answers.append(ask(server, f"say: {next(numbers)}"))
                 return False
 
-            wait_for(failing_was_asked, 20, "a request that failed and was sent elsewhere")
+            wait_for(failing_was_asked, 20, "a retried request")
             assert {(answer.status_code, "error" in answer.text) for answer in answers} == {(200, False)}
 
 
-def test_what_is_no_llama_server_is_not_used(tmp_path: Path) -> None:
+def test_another_http_server_is_not_used(tmp_path: Path) -> None:
     with _failing_server(props={"something": "else"}) as stranger:
         with pool(tmp_path, {"a": {"url": stranger}}) as server:
             _wait_for_health(server, "ready")
@@ -209,19 +207,19 @@ def test_what_is_no_llama_server_is_not_used(tmp_path: Path) -> None:
             assert "/props" in response.json()["error"]["message"]
 
 
-def test_without_anybody_left_it_says_why(tmp_path: Path) -> None:
+def test_no_usable_replica(tmp_path: Path) -> None:
     with pool(tmp_path, {"a": {"url": f"http://127.0.0.1:{free_port()}"}}) as server:
         _wait_for_health(server, "down")
         response = ask(server, "hello")
         assert response.status_code == 503
         assert response.json()["error"]["code"] == "no_replica"
         assert "a (" in response.json()["error"]["message"]
-        assert "127.0.0.1" not in response.text, "clients need not know where it is"
+        assert "127.0.0.1" not in response.text, "clients do not see addresses"
         assert response.headers["retry-after"] == "1"
         assert server.client.get("/health").status_code == 200
 
 
-def test_what_a_llama_server_would_drop_is_refused(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+def test_parameters_that_llama_server_ignores_are_refused(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
     with LlamaServer(llama_server_binary(), tiny_models["llama"], "-c", "512", "-np", "2") as upstream:
         with pool(tmp_path, {"a": {"url": upstream.url}}) as server:
             _wait_for_health(server, "ready")
@@ -235,7 +233,7 @@ def test_what_a_llama_server_would_drop_is_refused(tmp_path: Path, tiny_models: 
                 assert (response.status_code, response.json()["error"]["param"]) == (400, param), response.text
 
 
-def test_a_deterministic_pool_leaves_out_who_differs(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+def test_deterministic_requests_skip_differing_replicas(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
     with pool(
         tmp_path,
         {"one": {"n_threads": 1}, "two": {"n_threads": 2}},
@@ -253,27 +251,29 @@ def test_a_deterministic_pool_leaves_out_who_differs(tmp_path: Path, tiny_models
         assert {answer.json()["system_fingerprint"] for answer in answers} == {replicas(server)[even]["fingerprint"]}
         assert any("replica differs" in line and odd in line for line in server.output)
         server.client.post("/admin/drain", json={"model": "pooled", "replica": even})
-        assert ask(server, "and now?", max_tokens=4).status_code == 200  # it is like itself
+        assert (
+            ask(server, "and now?", max_tokens=4).status_code == 200
+        )  # a drained replica is not the reference any more
 
 
 @full
 @pytest.mark.parametrize("kind", ["workers", "paddocks", "llama-server"])
-def test_a_hundred_jobs_have_the_same_bytes_on_either_replica(
+def test_a_hundred_jobs_give_the_same_bytes_on_both_replicas(
     kind: str, tmp_path: Path, tiny_models: dict[str, Path]
 ) -> None:
     model = tiny_models["llama"]
     with ExitStack() as stack:
-        said: dict[str, Any] = {"deterministic": True, "n_ctx": 1024}
+        model_settings: dict[str, Any] = {"deterministic": True, "n_ctx": 1024}
         if kind == "workers":
-            said |= {"replicas": 2, "path": str(model)}
+            model_settings |= {"replicas": 2, "path": str(model)}
         elif kind == "paddocks":
             servers = [stack.enter_context(Server("-m", str(model), "--deterministic", "-c", "1024")) for _ in range(2)]
-            said["replicas"] = {str(number): {"url": one.url} for number, one in enumerate(servers)}
+            model_settings["replicas"] = {str(number): {"url": one.url} for number, one in enumerate(servers)}
         else:
             binary, flags = llama_server_binary(), ("-c", "1024", "--parallel", "1", "--no-cont-batching")
             peers = [stack.enter_context(LlamaServer(binary, model, *flags)) for _ in range(2)]
-            said["replicas"] = {str(number): {"url": one.url} for number, one in enumerate(peers)}
-        server = stack.enter_context(pool(tmp_path, said.pop("replicas"), **said))
+            model_settings["replicas"] = {str(number): {"url": one.url} for number, one in enumerate(peers)}
+        server = stack.enter_context(pool(tmp_path, model_settings.pop("replicas"), **model_settings))
         if kind != "workers":
             _wait_for_health(server, "ready", "ready")
         found = []
@@ -304,7 +304,7 @@ def _counted(server: Server, name: str, replica: str) -> list[float]:
 
 
 def _wait_until_loaded(server: Server) -> None:
-    """That is, a look at each has found it ready after its model had come, since when its fingerprint is known."""
+    """Wait until a health check after the load has found each replica ready, with its fingerprint."""
 
     def loaded() -> bool:
         return all(one["health"] == "ready" and one["fingerprint"] for one in replicas(server).values())
@@ -313,7 +313,7 @@ def _wait_until_loaded(server: Server) -> None:
 
 
 def _wait_for_two_on_each(server: Server) -> None:
-    """What a replica has is known by looking at it now and then, so for a moment it may seem to have more."""
+    """The load of a replica is scraped now and then, so it may be too high for a moment."""
     wait_for(lambda: [one["running"] for one in replicas(server).values()] == [2, 2], 30, "two streams on each replica")
 
 
@@ -329,7 +329,7 @@ _PROPS = {"default_generation_settings": {"n_ctx": 512}, "total_slots": 4, "buil
 
 @contextmanager
 def _failing_server(way: str = "is out of order", props: Any = _PROPS) -> Iterator[str]:
-    """Says that it is well and fails whatever it is asked."""
+    """Reports that it is healthy and fails every request."""
     over = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
