@@ -19,7 +19,6 @@ from paddock.types import (
     SamplingParams,
     TextPrompt,
     TokenPrompt,
-    Tool,
 )
 
 _CHAT, _COMPLETION, _INFILL = "/v1/chat/completions", "/completion", "/infill"
@@ -157,7 +156,7 @@ def encode_chat(prompt: ChatPrompt) -> dict[str, Any]:
     """The fields of a chat prompt."""
     body: dict[str, Any] = {"messages": [_message(message) for message in prompt.messages]}
     if prompt.tools:
-        body["tools"] = [_tool(tool) for tool in prompt.tools]
+        body["tools"] = [{"type": "function", "function": msgspec.to_builtins(tool)} for tool in prompt.tools]
         body["parallel_tool_calls"] = prompt.parallel_calls
         if prompt.function:
             body["tool_choice"] = {"type": "function", "function": {"name": prompt.function}}
@@ -197,12 +196,3 @@ def _message(message: dict[str, Any]) -> dict[str, Any]:
             for call in calls
         ]
     }
-
-
-def _tool(tool: Tool) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": tool.name, "parameters": tool.parameters}
-    if tool.description:
-        function["description"] = tool.description
-    if tool.strict:
-        function["strict"] = True
-    return {"type": "function", "function": function}

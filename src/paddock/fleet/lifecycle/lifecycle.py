@@ -13,7 +13,7 @@ import structlog
 from paddock.errors import ModelLoading, ModelUnloaded, OutOfMemory, PaddockError, ServerStopping
 from paddock.failures import Failures
 from paddock.fleet.catalogue.model import Model
-from paddock.fleet.lifecycle.changes import Changes
+from paddock.fleet.lifecycle.broadcast import Broadcast
 from paddock.fleet.lifecycle.model_state import ModelState, ModelStatus
 from paddock.fleet.lifecycle.policy import Bytes, Limits, Phase, decide
 from paddock.fleet.lifecycle.preconditions import check_loadable, wait_for_backoff
@@ -31,6 +31,7 @@ _RESIDENCE_PER_LOAD = 2.0
 """A model stays at least this many times as long as its load took, so that loading does not dominate."""
 _POLL_INTERVAL = 0.05
 """Seconds between checks for the end of the last request."""
+_MOST_UNREAD_CHANGES = 256
 
 
 class Lifecycle:
@@ -42,7 +43,7 @@ class Lifecycle:
         self.records = Records()
         self._stopping = False
         self._timer: asyncio.TimerHandle | None = None
-        self._changes = Changes()
+        self._changes = Broadcast[str](_MOST_UNREAD_CHANGES)
         self._watching_workers = False
         # The workers lock ranges of this file to share the CPU.
         self._cpu_lock_file = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
@@ -197,7 +198,7 @@ class Lifecycle:
             self._reconcile()
 
     def worker_progressed(self, worker: WorkerProcess) -> None:
-        self._changes.notify(worker.model)
+        self._changes.publish(worker.model)
 
     def worker_exited(self, worker: WorkerProcess) -> None:
         """The worker of a loaded model crashed. During a load or unload the task that waits for it handles its exit."""
@@ -264,7 +265,7 @@ class Lifecycle:
         state.phase = phase
         state.task = asyncio.get_running_loop().create_task(work)
         state.task.add_done_callback(lambda task: self._on_task_done(state, task))
-        self._changes.notify(state.model.name)
+        self._changes.publish(state.model.name)
 
     def _on_task_done(self, state: ModelState, task: asyncio.Task[None]) -> None:
         """Handle a task that was cancelled before its first step, which cannot handle it itself."""
@@ -361,7 +362,7 @@ class Lifecycle:
         for waiter in state.waiting:
             if not waiter.done():
                 waiter.set_result(worker)
-        self._changes.notify(state.model.name)
+        self._changes.publish(state.model.name)
 
     def _prepare_spare(self, state: ModelState) -> None:
         """Keep a process ready while another model may be loaded next."""
@@ -380,7 +381,7 @@ class Lifecycle:
             state.model, state.failures = state.next, Failures()
             # Waiting requests skip `check_loadable`, so the new model's needs must be known before its load.
             state.needs = self._accounts.needs(state.model) if state.waiting else None
-        self._changes.notify(name)
+        self._changes.publish(name)
 
 
 def _server_stopping() -> ServerStopping:

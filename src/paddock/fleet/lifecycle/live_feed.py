@@ -6,9 +6,9 @@ Watching loads no model and does not reset its idle timer.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 import structlog
@@ -16,6 +16,7 @@ import structlog
 from paddock.errors import Unavailable
 from paddock.fleet.catalogue.catalogue import Catalogue
 from paddock.fleet.catalogue.model import Model
+from paddock.fleet.lifecycle.broadcast import Broadcast
 from paddock.fleet.lifecycle.lifecycle import Lifecycle
 from paddock.fleet.lifecycle.model_state import ModelStatus
 from paddock.fleet.lifecycle.policy import Bytes
@@ -71,15 +72,14 @@ class LiveFeed:
         self._lifecycle = lifecycle
         self._catalogue = catalogue
         self._status = status
-        self._mailboxes: set[asyncio.Queue[FleetSnapshot | None]] = set()
-        """One per subscriber. None ends the subscription."""
+        self._subscribers = Broadcast[FleetSnapshot](1)
         self._task: asyncio.Task[None] | None = None
         self._newest: FleetSnapshot | None = None
         self._facts: dict[str, tuple[Model, FileFacts]] = {}
         self._closed = False
 
     def refuse_if_full(self) -> None:
-        if len(self._mailboxes) >= _MOST_SUBSCRIBERS:
+        if len(self._subscribers) >= _MOST_SUBSCRIBERS:
             raise Unavailable(f"the live view already has {_MOST_SUBSCRIBERS} subscribers", retry_after=10)
 
     async def snapshots(self) -> AsyncGenerator[FleetSnapshot]:
@@ -87,25 +87,22 @@ class LiveFeed:
         self.refuse_if_full()
         if self._closed:
             return
-        mailbox: asyncio.Queue[FleetSnapshot | None] = asyncio.Queue(1)
-        self._mailboxes.add(mailbox)
         if self._task is None:
             workers = self._lifecycle.watch_workers(on=True)
             self._task = asyncio.get_running_loop().create_task(self._run(workers))
-        elif self._newest is not None:
-            mailbox.put_nowait(self._newest)
+        newest = [self._newest] if self._newest is not None else []
         try:
-            while (snapshot := await mailbox.get()) is not None:
-                yield snapshot
+            async with aclosing(self._subscribers.subscribe(newest)) as snapshots:
+                async for snapshot in snapshots:
+                    yield snapshot
         finally:
-            self._mailboxes.discard(mailbox)
-            if not self._mailboxes:
+            if not self._subscribers:
                 self._stop()
 
     def close(self) -> None:
         """End all subscriptions and accept no new ones."""
         self._closed = True
-        self._deliver(None)
+        self._subscribers.close()
 
     def _stop(self) -> None:
         if self._task is not None:
@@ -115,22 +112,16 @@ class LiveFeed:
 
     async def _run(self, workers: list[WorkerProcess]) -> None:
         try:
-            with contextlib.suppress(TimeoutError):
+            with suppress(TimeoutError):
                 async with asyncio.timeout(_FIRST_VIEW_WAIT):
                     await asyncio.gather(*(worker.wait_first_view() for worker in workers))
             while True:
                 self._newest = await self._snapshot()
-                self._deliver(self._newest)
+                self._subscribers.publish(self._newest)
                 await asyncio.sleep(_INTERVAL)
         except Exception:
             _log.exception("the live feed failed")
-            self._deliver(None)
-
-    def _deliver(self, snapshot: FleetSnapshot | None) -> None:
-        for mailbox in self._mailboxes:
-            if mailbox.full():
-                mailbox.get_nowait()
-            mailbox.put_nowait(snapshot)
+            self._subscribers.close()
 
     async def _snapshot(self) -> FleetSnapshot:
         unknown = [model for model in self._catalogue() if not self._has_facts(model)]

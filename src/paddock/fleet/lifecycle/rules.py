@@ -8,6 +8,8 @@ from paddock.config import ModelManagerSettings
 from paddock.fleet.catalogue.options import total_cache_ram
 from paddock.fleet.lifecycle.policy import Bytes
 
+_COPIED = ("check_memory", "min_residence", "wait_timeout", "check_interval", "spare_worker")
+
 
 @dataclass(frozen=True, slots=True)
 class Rules:
@@ -31,11 +33,7 @@ class Rules:
         limits = {"host": settings.memory_limit, "gpu": settings.gpu_memory_limit}
         return cls(
             memory_limit={device: limit for device, limit in limits.items() if limit is not None},
-            check_memory=settings.check_memory,
             cache_ram=total_cache_ram(settings.cache_ram, [model.cache_ram for model in settings.models.values()]),
             models_max=settings.models_max or None,
-            min_residence=settings.min_residence,
-            wait_timeout=settings.wait_timeout,
-            check_interval=settings.check_interval,
-            spare_worker=settings.spare_worker,
+            **{name: getattr(settings, name) for name in _COPIED},
         )
