@@ -126,10 +126,10 @@ def portable(settings: Settings) -> dict[str, Any]:
             section[key] = str(Path(section[key]).absolute())
     _hide_keys(settings, server)
     if "models_directory" not in manager:
-        for said in manager.get("models", {}).values():
+        for model_settings in manager.get("models", {}).values():
             for key in ("path", "model_draft", "chat_template_file"):
-                if said.get(key) and not said[key].startswith("fake:"):
-                    said[key] = str(Path(said[key]).absolute())
+                if model_settings.get(key) and not model_settings[key].startswith("fake:"):
+                    model_settings[key] = str(Path(model_settings[key]).absolute())
     return data
 
 
@@ -141,17 +141,17 @@ def _hide_keys(settings: Settings, server: dict[str, Any]) -> None:
     for name in ("api_keys", "api_key_file", "keys"):
         server.pop(name, None)
     if keys:
-        server["keys"] = {name: said.model_dump(mode="json", exclude_unset=True) for name, said in keys.items()}
+        server["keys"] = {name: key.model_dump(mode="json", exclude_unset=True) for name, key in keys.items()}
 
 
 def digest_of(settings: Settings, model: Model | None = None) -> str:
     """A digest of what is deployed for a model or the gateways: equal if a deploy would change nothing."""
     data = portable(settings)
     if model is not None:
-        said = settings.model_manager.settings_for(model.name)
+        model_settings = settings.model_manager.settings_for(model.name)
         data = {
             "model": repr(model),
-            "cluster": said.cluster.model_dump(mode="json"),
+            "cluster": model_settings.cluster.model_dump(mode="json"),
             "upgrade": settings.cluster.upgrade_percent,
         }
     return hashlib.sha256(json.dumps([__version__, data], sort_keys=True).encode()).hexdigest()[:16]

@@ -81,7 +81,7 @@ class Engine:
 
     async def _batched(self, attempt: Attempt) -> AsyncGenerator[list[Delta]]:
         """A Ray message costs about as much as a token of a small model. The first delta is sent at once; later ones
-        are batched, for longer the more streams there are.
+        are batched, with a longer delay if there are more streams.
         """
         due = 0.0
         self._streams += 1

@@ -1,6 +1,6 @@
 """Encodes a request for a llama.cpp-compatible server: the route and the body.
 
-`unsupported` says beforehand what a server would ignore, so that nothing is dropped silently.
+`unsupported` finds what a server would ignore before it is sent, so that nothing is dropped silently.
 """
 
 from __future__ import annotations

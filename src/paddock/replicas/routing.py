@@ -33,7 +33,7 @@ _MASK = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The load of a replica, as far as the router knows."""
+    """The load of a replica as known to the router."""
 
     running: int
     waiting: int

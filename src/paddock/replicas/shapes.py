@@ -1,4 +1,4 @@
-"""The JSON answers of a llama.cpp-compatible server, as far as they are used here."""
+"""The JSON responses of a llama.cpp-compatible server: the fields that are used here."""
 
 from __future__ import annotations
 

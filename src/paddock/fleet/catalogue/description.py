@@ -1,4 +1,4 @@
-"""What a model's header says about it. Nothing is loaded."""
+"""Facts from a model's header. Nothing is loaded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VOCABULARIES = {"none": 0, "llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """None where the file does not say."""
+    """None for facts that the header does not have."""
 
     architecture: str | None = None
     quantization: str | None = None

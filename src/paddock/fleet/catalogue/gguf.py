@@ -45,7 +45,7 @@ class BrokenGGUF(ValueError):
 class Tensor:
     name: str
     shape: tuple[int, ...]
-    """The first is the length of a row."""
+    """The first dimension is the length of a row."""
     size: int
     """Bytes; 0 for an unknown type."""
 
@@ -134,7 +134,7 @@ def stored_size(kind: int, weights: int) -> int:
 class _Cursor:
     """Reads forward and never past the end of the file.
 
-    The file is not memory-mapped: if somebody truncates it, the process would die of SIGBUS.
+    The file is not memory-mapped: if another process truncates it, this one would die of SIGBUS.
     """
 
     def __init__(self, file: BinaryIO, size: int) -> None:

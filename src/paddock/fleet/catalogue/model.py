@@ -1,4 +1,4 @@
-"""A model that the server can load: its files, its options and what they say about it."""
+"""A model that the server can load: its files, options and metadata."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _FIRST_VIEW_WAIT = 0.5
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """What a model's header says."""
+    """Facts from a model's header."""
 
     kind: ModelKind | None
     needs: Bytes

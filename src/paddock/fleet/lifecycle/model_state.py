@@ -184,7 +184,7 @@ class ModelState:
         return self.worker if is_loaded and self.worker is not None and self.worker.alive else None
 
     def clear(self) -> None:
-        """Its worker is gone."""
+        """Its worker has ended."""
         self.phase, self.worker, self.task, self.unload_requested = "unloaded", None, None, False
         self.granted, self.cache_share = {}, 0
 

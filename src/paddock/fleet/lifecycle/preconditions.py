@@ -1,4 +1,4 @@
-"""What must hold before a model is loaded."""
+"""Checks before a model is loaded."""
 
 from __future__ import annotations
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _RESERVE = 8
-"""One part in this many of the room under a memory limit stays free: a worker holds more than it stores, and it is
-measured only once a second.
+"""1/8 of the memory under the limit stays free: a worker holds more than it stores, and it is measured only once a
+second.
 """
 _STEP = 16
 _SMALLEST_STEP = 4 << 20

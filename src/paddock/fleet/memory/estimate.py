@@ -130,12 +130,12 @@ def layers_that_fit(header: Header, options: EngineOptions, free: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """How much of everything there is at once, as the engines ask libllama for it."""
+    """The sizes of the libllama context."""
 
     cells: int
-    """In all."""
+    """In total."""
     per_sequence: int
-    """Those that one sequence looks at."""
+    """Cells that one sequence attends to."""
     sequences: int
     rows: int
     """Tokens in one pass of the graph."""
