@@ -34,4 +34,5 @@ _SETTINGS = ("load_timeout", "silence_timeout", "hang_timeout", "idle_timeout", 
 def new_model(name: str, path: str, **changes: Any) -> Model:
     """Changes are fields of the model, or of its settings."""
     settings = NamedModel(**{key: changes.pop(key) for key in _SETTINGS if key in changes})
-    return Model(name, path, **{"options": engine_options(), "settings": settings} | changes)
+    given: dict[str, Any] = {"options": engine_options(), "settings": settings}
+    return Model(name, path, **given | changes)
