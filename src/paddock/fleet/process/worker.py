@@ -258,8 +258,9 @@ class WorkerProcess:
 
     def _gone(self) -> WorkerCrashed:
         """For a request that did not reach it: a new error, because that request cannot be the cause."""
-        message = self._problem.message if self._problem else f"the worker of {self.model} has ended"
-        return WorkerCrashed(message, retry_after=1)
+        if self._problem is not None:
+            return WorkerCrashed(self._problem.message, retry_after=1)
+        return WorkerCrashed(f"the worker of {self.model} has ended", retry_after=1)
 
     def _load_error(self, status: int) -> ModelLoadFailed:
         prefix = f"cannot load {self.model}: its worker "
