@@ -18,27 +18,3 @@ from paddock.fleet.process.llama_metrics import llamacpp_levels, llamacpp_totals
 from paddock.fleet.requests.generation import Generation
 from paddock.fleet.requests.request_record import RequestRecord
 from paddock.replicas.replica import ReplicaStatus
-
-__all__ = [
-    "Catalogue",
-    "Description",
-    "Estimate",
-    "Fleet",
-    "FleetSnapshot",
-    "Generation",
-    "Lifecycle",
-    "Machine",
-    "Model",
-    "ModelRecord",
-    "ModelSnapshot",
-    "ModelStatus",
-    "ReplicaStatus",
-    "RequestRecord",
-    "Rules",
-    "has_gpu",
-    "host_memory_available",
-    "llamacpp_levels",
-    "llamacpp_totals",
-    "open_catalogue",
-    "scan_files",
-]
