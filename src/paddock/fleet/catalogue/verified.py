@@ -10,8 +10,6 @@ from pathlib import Path
 
 import msgspec
 
-_CHUNK = 1 << 20
-
 
 class Verified(msgspec.Struct, frozen=True):
     """A file's state when its digest was checked. Writing to the file changes one of the first three fields."""
@@ -60,10 +58,8 @@ def digest_of(path: Path, *, is_sha256: bool) -> str:
     with path.open("rb") as file:
         if is_sha256:
             return hashlib.file_digest(file, "sha256").hexdigest()
-        digest = hashlib.sha1(b"blob %d\0" % os.fstat(file.fileno()).st_size, usedforsecurity=False)
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-        return digest.hexdigest()
+        blob = hashlib.sha1(b"blob %d\0" % os.fstat(file.fileno()).st_size, usedforsecurity=False)
+        return hashlib.file_digest(file, lambda: blob).hexdigest()
 
 
 def sync(path: Path) -> None:

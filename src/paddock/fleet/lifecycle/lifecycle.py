@@ -41,7 +41,7 @@ class Lifecycle:
         self._rules = rules
         self._models = {model.name: ModelState(model) for model in models}
         self.records = Records()
-        self._stopping = False
+        self.stopping = False
         self._timer: asyncio.TimerHandle | None = None
         self._changes = Broadcast[str](_MOST_UNREAD_CHANGES)
         self._watching_workers = False
@@ -50,10 +50,6 @@ class Lifecycle:
         self._accounts = Accounts(memory, gpu=gpu)
         self._spare = Spare(self._cpu_lock_file, self)
         self._starter = Starter(self._spare, self._accounts, self._cache_share)
-
-    @property
-    def stopping(self) -> bool:
-        return self._stopping
 
     def status(self, name: str) -> ModelStatus:
         return self._models[name].status(time.monotonic())
@@ -151,7 +147,7 @@ class Lifecycle:
 
     async def drain(self, grace: float) -> None:
         """Refuse new requests; let running ones finish within `grace` seconds, then fail them."""
-        self._stopping = True
+        self.stopping = True
         self._changes.close()
         for state in self._models.values():
             if state.phase == "unloaded":  # and is not loaded any more
@@ -164,7 +160,7 @@ class Lifecycle:
 
     def abort(self) -> None:
         """Fail every request and cancel every load, now."""
-        self._stopping = True
+        self.stopping = True
         for state in self._models.values():
             state.refuse_waiting(_server_stopping())
             if state.worker is not None:
@@ -219,7 +215,7 @@ class Lifecycle:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._stopping:
+        if self.stopping:
             return
         now = time.monotonic()
         active = [
@@ -248,7 +244,7 @@ class Lifecycle:
             await self._accounts.refresh()
 
     def _refuse_if_stopping(self) -> None:
-        if self._stopping:
+        if self.stopping:
             raise _server_stopping()
 
     def _cache_share(self, state: ModelState) -> int:

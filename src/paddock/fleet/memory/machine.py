@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -42,8 +41,8 @@ class Machine:
 
     def taken(self, pid: int) -> dict[str, int]:
         """Host memory of a worker that the kernel cannot reclaim. GPU memory per process is unknown."""
-        found = footprint(pid)
-        return {} if found is None else {"host": found.anonymous}
+        found = anonymous_memory(pid)
+        return {} if found is None else {"host": found}
 
     def changed(self) -> None:
         """A worker started or ended: drop the cached GPU value."""
@@ -60,22 +59,15 @@ class Machine:
             return self._gpu
 
 
-@dataclass(frozen=True, slots=True)
-class Footprint:
-    """Resident bytes of a process."""
-
-    resident: int
-    anonymous: int
-    """Without pages of files, such as a model's, which the kernel can drop. Only Linux distinguishes them."""
-
-
-def footprint(pid: int) -> Footprint | None:
-    """None if the process has ended."""
+def anonymous_memory(pid: int) -> int | None:
+    """Resident bytes of a process without pages of files, such as a model's, which the kernel can drop. Only Linux
+    distinguishes them. None if the process has ended.
+    """
     try:
         info = psutil.Process(pid).memory_info()
     except psutil.NoSuchProcess:
         return None
-    return Footprint(info.rss, info.rss - getattr(info, "shared", 0))
+    return int(info.rss - getattr(info, "shared", 0))
 
 
 def host_memory_available() -> int:
