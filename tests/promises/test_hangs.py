@@ -78,7 +78,7 @@ def test_a_step_that_hangs_is_tried_twice_and_the_worker_is_replaced(tmp_path: P
 
 
 def test_a_long_step_is_not_a_hang(tmp_path: Path) -> None:
-    config = _settings(tmp_path, model="fake:delay=6", silence_timeout=10)
+    config = _settings(tmp_path, model="fake:delay=12", silence_timeout=10)
     with Server("--config", config) as server:
         assert server.chat("say: slow", max_tokens=1)["choices"][0]["message"]["content"] == "s"
 
