@@ -117,20 +117,19 @@ def portable(settings: Settings) -> dict[str, Any]:
     """The settings with absolute paths, so that they mean the same on every node."""
     data: dict[str, Any] = settings.model_dump(mode="json", exclude_unset=True)
     manager, server = data.setdefault("model_manager", {}), data.setdefault("server", {})
-    for section, key in (
-        (manager, "model"),
-        (manager, "models_directory"),
-        (server, "slot_save_path"),
-    ):
-        if section.get(key) and not section[key].startswith("fake:"):
-            section[key] = str(Path(section[key]).absolute())
+    _make_absolute(manager, "model", "models_directory")
+    _make_absolute(server, "slot_save_path")
     _hide_keys(settings, server)
     if "models_directory" not in manager:
-        for model_settings in manager.get("models", {}).values():
-            for key in ("path", "model_draft", "chat_template_file"):
-                if model_settings.get(key) and not model_settings[key].startswith("fake:"):
-                    model_settings[key] = str(Path(model_settings[key]).absolute())
+        for named in manager.get("models", {}).values():
+            _make_absolute(named, "path", "model_draft", "chat_template_file")
     return data
+
+
+def _make_absolute(section: dict[str, Any], *keys: str) -> None:
+    for key in keys:
+        if section.get(key) and not section[key].startswith("fake:"):
+            section[key] = str(Path(section[key]).absolute())
 
 
 def _hide_keys(settings: Settings, server: dict[str, Any]) -> None:
