@@ -63,8 +63,8 @@ def test_a_killed_worker_is_replaced() -> None:
     async def scenario() -> None:
         async with _fleet("fake:delay=0.05", "fake:") as fleet:
             model = fleet.catalogue.find("fake:delay=0.05")
+            other = await _text(fleet, "fake:")  # first: a load may take longer than the generation
             generation = await fleet.generate(model, GenerateRequest(TextPrompt("hello")))
-            other = await _text(fleet, "fake:")
             pid = fleet.status()[0].pid
             assert pid is not None
             with pytest.raises(WorkerCrashed, match="SIGKILL"):
