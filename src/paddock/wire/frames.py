@@ -35,8 +35,9 @@ def encode(message: ToWorker | ToGateway) -> bytes:
 class FrameReader(Generic[M]):
     """Decodes the messages of one direction from chunks of a byte stream."""
 
-    def __init__(self, decoder: msgspec.msgpack.Decoder[M]) -> None:
-        self._decoder = decoder
+    def __init__(self, messages: Any) -> None:
+        """`messages` is the union of the message types."""
+        self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(messages)
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[M]:
@@ -63,13 +64,9 @@ class FrameReader(Generic[M]):
 
 def reader_for_worker() -> FrameReader[ToWorker]:
     """Reads messages of the gateway."""
-    return FrameReader(_decoder(ToWorker))
+    return FrameReader(ToWorker)
 
 
 def reader_for_gateway() -> FrameReader[ToGateway]:
     """Reads messages of a worker."""
-    return FrameReader(_decoder(ToGateway))
-
-
-def _decoder(union: Any) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(union)
+    return FrameReader(ToGateway)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from paddock.engine import PooledEngine
 from paddock.errors import ContextLengthExceeded, InvalidRequest
 from paddock.types import MixedPrompt, PairPrompt, PoolRequest, TextPrompt, TokenPrompt
+from paddock.worker.preparation import Prepared, Preparer
 from paddock.worker.tokens import joined_text, prompt_parts, tokenize_parts
 
 # A text with more bytes than this for each token of the context is refused without tokenising it.
@@ -14,14 +17,15 @@ _FLOAT = 4
 _MAX_BYTES = 32 << 20
 
 
-class InputReader:
-    """Immutable, so that any thread may use it while the engine computes."""
+class InputPreparer(Preparer):
+    """For models that compute embeddings or scores."""
 
-    def __init__(self, engine: PooledEngine) -> None:
+    def __init__(self, engine: PooledEngine, post: Callable[[Prepared], None], is_live: Callable[[int], bool]) -> None:
+        super().__init__(post, is_live)
         self._engine = engine
         self._info = engine.info
 
-    def read(self, request: PoolRequest) -> list[list[int]]:
+    def _prepare(self, id: int, request: PoolRequest) -> list[list[int]]:
         """The tokens of every input. Raises `InvalidRequest` for anything that this model cannot do."""
         width = self._info.n_embd
         if request.dimensions is not None and request.dimensions > width:

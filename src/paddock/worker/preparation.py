@@ -13,7 +13,6 @@ from paddock.text import StopStrings
 from paddock.types import GenerateRequest, PoolRequest
 from paddock.worker.constraints import Compiler
 from paddock.worker.fair_threads import FairThreads
-from paddock.worker.inputs import InputReader
 from paddock.worker.logs import log_error, log_warning
 from paddock.worker.prompts import PromptReader, Read, Reply
 
@@ -119,14 +118,3 @@ class PromptPreparer(Preparer):
                 raise
             log_warning("tool schemas of a request are not enforced", reason=error.message)
             return None
-
-
-class InputPreparer(Preparer):
-    """For models that compute embeddings or scores."""
-
-    def __init__(self, inputs: InputReader, post: Callable[[Prepared], None], is_live: Callable[[int], bool]) -> None:
-        super().__init__(post, is_live)
-        self._inputs = inputs
-
-    def _prepare(self, id: int, request: PoolRequest) -> Inputs:
-        return self._inputs.read(request)

@@ -19,12 +19,12 @@ from paddock.wire import messages
 from paddock.worker.commands import Add, Command, Died, Ended, Event, Failed, Opened, Opening, Remove, Report, Resize
 from paddock.worker.cpu_lock import CpuLock
 from paddock.worker.generation_thread import GenerationThread
-from paddock.worker.inputs import InputReader
+from paddock.worker.inputs import InputPreparer
 from paddock.worker.io_loop import IoLoop, exit_now
 from paddock.worker.live_requests import LiveRequests
 from paddock.worker.logs import log_error
 from paddock.worker.pooling_thread import PoolingThread, Vectors
-from paddock.worker.preparation import InputPreparer, Prepared, PreparedPrompt, Preparer, PromptPreparer
+from paddock.worker.preparation import Prepared, PreparedPrompt, Preparer, PromptPreparer
 from paddock.worker.prompts import PromptReader
 from paddock.worker.questions import TextQuestions
 from paddock.worker.sandbox import confine_calls, confine_files
@@ -164,7 +164,7 @@ class Worker:
         thread, send = self._thread, self._outbox.send
         assert thread is not None, "it posts this event"
         if isinstance(thread, PoolingThread):
-            self._preparer = InputPreparer(InputReader(thread.engine), self._io.post, self._live.__contains__)
+            self._preparer = InputPreparer(thread.engine, self._io.post, self._live.__contains__)
             self._views = ViewPublisher(thread.view, send)
         else:
             engine = thread.engine
