@@ -86,7 +86,7 @@ def tool_result(call_id: str, text: str) -> dict[str, Any]:
 
 
 def function_tool(function: Any, *, strict: bool) -> Tool:
-    """Of an object with OpenAI's fields of a function."""
+    """The tool that an object with OpenAI's function fields declares."""
     return Tool(function.name, function.parameters or _NO_PARAMETERS, function.description or "", strict=strict)
 
 

@@ -1,4 +1,4 @@
-"""The declarations of a dialect's routes: endpoints that generate, and routes that answer a body by themselves."""
+"""The declarations of a dialect's routes: endpoints that generate, and routes that do not."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -54,11 +54,12 @@ class Parts:
         """All parts that were not withdrawn."""
         return [part for part in self._parts if not part.withdrawn]
 
-    def feed_all(self, deltas: Iterable[Delta]) -> None:
-        """For callers that need only the complete parts."""
+    def feed_all(self, deltas: Sequence[Delta]) -> Delta:
+        """For callers that need only the complete parts. Returns the last delta."""
         for delta in deltas:
             for _ in self.feed(delta):
                 pass
+        return deltas[-1]
 
     def feed(self, delta: Delta) -> Iterator[Change]:
         calls = delta.calls or []

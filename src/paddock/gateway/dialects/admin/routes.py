@@ -103,7 +103,7 @@ def admin_routes(services: Services) -> APIRouter:
             await draining
         else:
             background.begin(draining, "draining", model)
-            await asyncio.sleep(0)  # draining starts now
+            await asyncio.sleep(0)  # lets the drain start before the answer is sent
         return JSON(_replica_done(fleet, model, body.replica))
 
     @router.post("/admin/undrain", **describe(schema.ReplicaDone, body=schema.NamedReplica))

@@ -40,9 +40,7 @@ class MessageAnswer:
         )
 
     async def whole(self) -> schema.Message:
-        deltas = await whole(self._generation)
-        self._parts.feed_all(deltas)
-        ended = self._ended(deltas[-1])
+        ended = self._ended(self._parts.feed_all(await whole(self._generation)))
         return msgspec.structs.replace(
             self._message,
             content=[self._block(part) for part in self._parts.kept],

@@ -6,12 +6,17 @@ from dataclasses import replace
 from typing import Any, Final
 
 from paddock.gateway.dialects.dialect import Dialect
-from paddock.gateway.dialects.llama.completion import ANSWERS, EVENTS, NativeAnswer, parse_completion, parse_infill
+from paddock.gateway.dialects.llama.completion import NativeAnswer, parse_completion, parse_infill
 from paddock.gateway.dialects.llama.embedding import EMBEDDING_ROUTE
 from paddock.gateway.dialects.llama.lora import lora_routes
 from paddock.gateway.dialects.llama.props import props_routes
 from paddock.gateway.dialects.llama.rerank import RERANK_ROUTE
-from paddock.gateway.dialects.llama.schema import InfillRequest, NativeCompletionRequest
+from paddock.gateway.dialects.llama.schema import (
+    InfillRequest,
+    NativeCompletion,
+    NativeCompletionPart,
+    NativeCompletionRequest,
+)
 from paddock.gateway.dialects.llama.slots import slot_routes
 from paddock.gateway.dialects.llama.text import TEXT_ROUTES
 from paddock.gateway.generation.endpoint import Endpoint
@@ -24,8 +29,9 @@ _COMPLETION: Final[Endpoint[Any]] = Endpoint(
     parse=parse_completion,
     answer=NativeAnswer,
     trace_kind="text_completion",
-    responses=ANSWERS,
-    events=EVENTS,
+    # One answer or several, with all fields or only with the requested ones.
+    responses=(NativeCompletion, list[NativeCompletion], dict[str, Any], list[dict[str, Any]]),
+    events=(NativeCompletionPart, NativeCompletion, dict[str, Any]),
 )
 _INFILL: Final = replace(
     _COMPLETION,

@@ -21,9 +21,6 @@ from paddock.types import GenerateRequest, InfillPrompt, Prompt, TextLogprobs
 from paddock.wire.messages import Delta
 
 _encode = msgspec.json.Encoder().encode
-# One answer or several, with all fields or only with the requested ones.
-ANSWERS = (schema.NativeCompletion, list[schema.NativeCompletion], dict[str, Any], list[dict[str, Any]])
-EVENTS = (schema.NativeCompletionPart, schema.NativeCompletion, dict[str, Any])
 
 
 def parse_completion(body: schema.NativeCompletionRequest, context: RequestContext) -> list[GenerateRequest]:

@@ -41,14 +41,11 @@ async def embed(call: Call[NativeEmbeddingRequest]) -> list[NativeEmbedding]:
     param = "input" if body.content is None else "content"
     inputs = body.content or body.input or []
     pooled = await pool(call, "embedding", inputs, param, normalize=body.embd_normalize)
-    return [
-        NativeEmbedding(index=index, embedding=_rows(floats(data), pooled.width))
-        for index, data in enumerate(pooled.vectors)
+    vectors = [
+        [numbers[start : start + pooled.width] for start in range(0, len(numbers), pooled.width)]
+        for numbers in map(floats, pooled.vectors)
     ]
-
-
-def _rows(numbers: list[float], width: int) -> list[list[float]]:
-    return [numbers[start : start + width] for start in range(0, len(numbers), width)]
+    return [NativeEmbedding(index=index, embedding=rows) for index, rows in enumerate(vectors)]
 
 
 EMBEDDING_ROUTE: Final = Route(["/embedding", "/embeddings"], NativeEmbeddingRequest, list[NativeEmbedding], embed)

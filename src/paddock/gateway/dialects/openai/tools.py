@@ -72,7 +72,7 @@ class NamedToolChoice(Fields):
 
 
 def openai_tool_use(tools: Sequence[Any] | None, choice: Any, parallel: bool | None) -> ToolUse:
-    """Of `tools`, `tool_choice` (a word, or an object that names a function) and `parallel_tool_calls`."""
+    """What `tools`, `tool_choice` (a word, or an object that names a function) and `parallel_tool_calls` request."""
     named = hasattr(choice, "name")
     return ToolUse(
         [tool.tool() for tool in tools or ()],

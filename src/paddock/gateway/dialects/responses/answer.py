@@ -64,9 +64,7 @@ class ResponseAnswer:
         )
 
     async def whole(self) -> schema.Response:
-        deltas = await whole(self._generation)
-        self._parts.feed_all(deltas)
-        return self._ended(deltas[-1])
+        return self._ended(self._parts.feed_all(await whole(self._generation)))
 
     async def events(self) -> AsyncGenerator[bytes]:
         with closing(self._generation) as generation:
@@ -83,7 +81,7 @@ class ResponseAnswer:
                         )
                         events.append(ended(response=response))
                     yield self._encoded(*events)
-            except PaddockError as error:  # here, because the event has a sequence number
+            except PaddockError as error:  # error events of this API have a sequence number
                 note_failure(error, in_stream=True)
                 yield self._encoded(struct_from(schema.ErrorEvent, error, **error_body(error)))
 

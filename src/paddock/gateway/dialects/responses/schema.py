@@ -118,7 +118,7 @@ class _Event(msgspec.Struct, kw_only=True, tag_field="type"):
 
 
 class ResponseCreated(_Event, kw_only=True, tag="response.created"):
-    """The whole response. So have the next three."""
+    """An event with the whole response."""
 
     response: Response
 
