@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.engine.context import clamped_context
+from paddock.engine.loading import clamped_context
 from tests.engine.harness import Harness
 from tests.options import engine_options
 from tests.server import Server

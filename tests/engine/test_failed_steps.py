@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.engine.offloading import computes_on_cpu
+from paddock.engine.loading import needs_cpu
 from paddock.errors import DecodeFailed
 from tests.engine.harness import Harness
 from tests.tiers import examples
@@ -92,6 +92,6 @@ def test_a_draft_model_that_fails_costs_its_guesses_only(
 
 
 @given(st.integers(-1, 60), st.integers(1, 48), st.booleans())
-def test_whoever_computes_on_the_cpu_takes_turns(n_gpu_layers: int, n_layers: int, has_gpu: bool) -> None:
+def test_a_model_with_a_layer_on_the_cpu_needs_the_cpu(n_gpu_layers: int, n_layers: int, has_gpu: bool) -> None:
     all_on_gpu = has_gpu and (n_gpu_layers < 0 or n_gpu_layers >= n_layers + 1)
-    assert computes_on_cpu(n_gpu_layers, n_layers, has_gpu=has_gpu) == (not all_on_gpu)
+    assert needs_cpu(n_gpu_layers, n_layers, has_gpu=has_gpu) == (not all_on_gpu)

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from llguidance import LLTokenizer
 
 from paddock.engine import grammar as module
-from paddock.engine.batch_sampler import choose_all
 from paddock.engine.fake_vocab import FakeVocab
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.engine.sampler import Sampler
 from paddock.errors import InvalidRequest
 from paddock.types import Constraint, SamplingParams
+from tests.engine.sampling import choose_all
 
 _END = 0
 _PIECES = [b"", b"a", b"b", b"c", b"ab", b"ba", b"abc", b"bb", b"cab", b""]
@@ -198,7 +198,7 @@ def test_json_has_bounded_whitespace() -> None:
         ("json_schema", {"$ref": "http://example.com/schema"}, "example.com"),
         ("json_schema", {"x-guidance": {"lenient": True}, "uniqueItems": True}, "x-guidance"),
         ("json_schema", False, "nothing"),
-        ("json_schema", {"$ref": "#"}, "nothing would satisfy it"),
+        ("json_schema", {"$ref": "#"}, "nothing satisfies it"),
         ("json_schema", {"enum": ["x" * 140_000]}, "131072"),
         ("json_schema", {"$defs": {f"a{n}": {"$ref": f"#/$defs/a{n + 1}"} for n in range(900)}}, "definitions"),
         ("regex", "[0-9", "unclosed"),
@@ -206,8 +206,8 @@ def test_json_has_bounded_whitespace() -> None:
         ("gbnf", 'start ::= "a"', "root"),
         ("gbnf", "root ::= missing", "missing"),
         ("gbnf", 'root ::= "a', "end of input"),
-        ("gbnf", r'root ::= "\ud800"', "no character"),
-        ("gbnf", "root ::= root", "nothing would satisfy it"),
+        ("gbnf", r'root ::= "\ud800"', "not a character"),
+        ("gbnf", "root ::= root", "nothing satisfies it"),
         ("gbnf", "root ::= " + "(" * 3000 + '"a"' + ")" * 3000, "nested"),
         ("lark", "%llguidance {}\nstart: missing", "missing"),
         ("lark", "start: r0\n" + "".join(f"r{n}: r{n + 1}\n" for n in range(2500)) + 'r2500: "a"', "definitions"),

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.engine.history import History, common_endings
-from paddock.engine.piece_index import PieceIndex
 from paddock.engine.sampler import Sampler
+from paddock.engine.vocab import PieceIndex
 from paddock.types import SamplingParams
 
 _tokens = st.lists(st.integers(0, 3), max_size=40) | st.builds(

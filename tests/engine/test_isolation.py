@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.engine.batch_sampler import choose_all
 from paddock.engine.candidates import Logits
 from paddock.engine.sampler import Sampler
 from paddock.types import SamplingParams
+from tests.engine.sampling import choose_all
 
 _N_VOCAB = 24
 _EVERY_TOKEN = tuple((token, -math.inf) for token in range(_N_VOCAB))

@@ -111,7 +111,7 @@ def test_requests_that_outgrow_the_cells_step_back_and_finish(tiny_models: dict[
 
 def test_constrained_requests_that_step_back_go_on_where_they_were(tiny_models: dict[str, Path]) -> None:
     harness = Harness(tiny_models["llama"], n_ctx=512, parallel=4)
-    grammar = harness.engine.compile(Constraint("regex", "(one|two){40}(and|or){40}", "regex"))
+    grammar = harness.engine.grammars.compile(Constraint("regex", "(one|two){40}(and|or){40}", "regex"))
     for id in range(4):
         harness.ask(id, f"{id} " * 80, max_tokens=400, temperature=1.0, grammar=grammar)
     harness.run()

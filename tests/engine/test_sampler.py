@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from paddock.engine.batch_sampler import BatchSampler, choose_all
+from paddock.engine.batch_sampler import BatchSampler
 from paddock.engine.candidates import Candidates, Logits, softmax, top_k
 from paddock.engine.sampler import Sampler, logprobs_of, uniform
 from paddock.types import SamplerName, SamplingParams
+from tests.engine.sampling import choose_all
 
 _NAMES: tuple[SamplerName, ...] = get_args(SamplerName)
 _OFF = SamplingParams(temperature=1, top_k=0, top_p=1, min_p=0, seed=7)

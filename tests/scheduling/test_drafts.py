@@ -128,7 +128,7 @@ def test_drafted_tokens_obey_the_constraint(wrong: int) -> None:
     answers = []
     for draft in (0, wrong):
         harness = Harness(draft=draft)
-        grammar = harness.engine.compile(Constraint("regex", "[a-m ]{3}x[a-z ]{30}", "regex"))
+        grammar = harness.engine.grammars.compile(Constraint("regex", "[a-m ]{3}x[a-z ]{30}", "regex"))
         tokens = harness.engine.vocab.tokenize("abc", add_special=True, parse_special=False)
         sampler = harness.engine.sampler(SamplingParams(seed=7), tokens, grammar)
         request = Request(1, tokens, sampler, 100, draft=FOUR)

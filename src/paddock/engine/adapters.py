@@ -1,4 +1,4 @@
-"""LoRA adapters over libllama: loaded with a model and freed with it, applied to a context when they change."""
+"""LoRA adapters, which libllama frees with their model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LoadedAdapters:
         return tuple((number, 1.0) for number in range(len(self._pointers)))
 
     def apply(self, context: Any, adapters: Adapters) -> None:
-        """From now on just these act on what the context computes."""
+        """Make exactly these adapters active in the context."""
         count = len(adapters)
         pointers = (lib.llama_adapter_lora_p_ctypes * count)(*(self._pointers[number] for number, _ in adapters))
         scales = (ctypes.c_float * count)(*(scale for _, scale in adapters))

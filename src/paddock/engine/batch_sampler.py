@@ -159,8 +159,3 @@ def _constraint_failed(sampler: Sampler, grammar: Grammar) -> PaddockError:
         return no_token_left(sampler.params, grammar.param)
     reason = f"the answer cannot match {grammar.param or 'its grammar'}: {grammar.problem}"
     return ConstraintFailed(reason, param=grammar.param or None)
-
-
-def choose_all(rows: Logits, samplers: Sequence[Sampler]) -> list[Sampled]:
-    """Choose a token for each row with its own sampler."""
-    return BatchSampler(samplers).choose(rows)

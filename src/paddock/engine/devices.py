@@ -1,17 +1,15 @@
-"""The GPUs that libllama can compute on, and their memory."""
+"""How libllama was built, and the GPUs that it can use."""
 
 from __future__ import annotations
 
 import ctypes
 
+import llama_cpp.llama_cpp as lib
 import msgspec
-
-# What is asked here is ggml's, and not bound. Looked up here it is found wherever libllama itself was.
-from llama_cpp.llama_cpp import _lib as libllama
 
 from paddock.engine import library
 
-# ggml's numbers. One that uses the host's memory is used by libllama only where there is none of the other kind.
+# ggml's numbers. libllama uses an integrated GPU only if there is no other.
 _GPU, _INTEGRATED_GPU = 1, 2
 
 
@@ -21,21 +19,36 @@ class Gpu(msgspec.Struct, frozen=True):
     total: int
 
 
+class Build(msgspec.Struct, frozen=True):
+    features: list[str]
+    """ggml's names of CPU instruction sets and other build options."""
+    gpus: list[Gpu]
+
+
+def build() -> Build:
+    library.start(verbose=False)
+    # `CPU : NEON = 1 | DOTPROD = 1 | … | CUDA : ARCHS = 900 | …`: a part for each device, with the active features.
+    text = lib.llama_print_system_info().decode("utf-8", "replace")
+    parts = (part.rpartition(":")[2].partition("=") for part in text.split("|"))
+    return Build([name.strip() for name, _, value in parts if value.strip() == "1"], gpus())
+
+
 def gpus() -> list[Gpu]:
     library.start(verbose=False)
-    libllama.ggml_backend_dev_count.restype = ctypes.c_size_t
-    libllama.ggml_backend_dev_get.restype = ctypes.c_void_p
+    ggml = lib._lib  # noqa: SLF001 (these functions are ggml's, which the bindings leave out)
+    ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
+    ggml.ggml_backend_dev_get.restype = ctypes.c_void_p
+    ggml.ggml_backend_dev_name.restype = ctypes.c_char_p
     devices = [
-        ctypes.c_void_p(libllama.ggml_backend_dev_get(ctypes.c_size_t(index)))
-        for index in range(libllama.ggml_backend_dev_count())
+        ctypes.c_void_p(ggml.ggml_backend_dev_get(ctypes.c_size_t(index)))
+        for index in range(ggml.ggml_backend_dev_count())
     ]
-    kinds = [int(libllama.ggml_backend_dev_type(device)) for device in devices]
+    kinds = [int(ggml.ggml_backend_dev_type(device)) for device in devices]
     wanted = _GPU if _GPU in kinds else _INTEGRATED_GPU
-    return [_gpu(device) for device, kind in zip(devices, kinds, strict=True) if kind == wanted]
-
-
-def _gpu(device: ctypes.c_void_p) -> Gpu:
-    free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    libllama.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
-    libllama.ggml_backend_dev_name.restype = ctypes.c_char_p
-    return Gpu(libllama.ggml_backend_dev_name(device).decode("utf-8", "replace"), free.value, total.value)
+    found = []
+    for device, kind in zip(devices, kinds, strict=True):
+        if kind == wanted:
+            free, total = ctypes.c_size_t(), ctypes.c_size_t()
+            ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
+            found.append(Gpu(ggml.ggml_backend_dev_name(device).decode("utf-8", "replace"), free.value, total.value))
+    return found

@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -44,7 +44,6 @@ from paddock.types import (
     Adapters,
     Adopt,
     CacheShape,
-    Constraint,
     Drop,
     EngineOptions,
     Forget,
@@ -84,7 +83,7 @@ class FakeEngine:
         self._ballast = b"x" * (int(settings.get("memory", 0)) << 20)
         on_progress(1.0)
         self.vocab = FakeVocab(options.chat_template)
-        self._grammars = GrammarSource(self.vocab, N_VOCAB)
+        self.grammars = GrammarSource(self.vocab, N_VOCAB)
         self.is_cpu_bound = False
         self.n_batch = options.n_batch
         self._delay = settings.get("delay", 0.0)
@@ -106,20 +105,12 @@ class FakeEngine:
             max_copied=_MOST_COPIED,
             spare_sequences=1 if unified else 0,
         )
-        self.info = ModelInfo(
-            description="fake",
+        self.info = fake_info(
             n_ctx=n_ctx,
             n_ctx_train=_N_CTX,
-            n_vocab=N_VOCAB,
-            n_params=0,
-            size_bytes=0,
             n_slots=options.parallel,
-            fingerprint="fp_fake",
             reuse=self.shape.reuse,
-            engine="fake",
             chat_template=options.chat_template,
-            bos=self.vocab.bos,
-            eos=self.vocab.eos,
             n_cells=self.shape.cells,
             kv_unified=unified,
             bytes_per_token=_BYTES_PER_TOKEN,
@@ -136,12 +127,6 @@ class FakeEngine:
             arithmetic=f"kv_unified {unified}",
             adapters=options.adapters,
         )
-
-    def prepare_constraints(self) -> None:
-        self._grammars.prepare()
-
-    def compile(self, constraint: Constraint) -> Grammar:
-        return self._grammars.compile(constraint)
 
     def sampler(self, params: SamplingParams, prompt: Sequence[int], grammar: Grammar | None = None) -> FakeSampler:
         return FakeSampler(params, None if grammar is None else grammar.fork(), may_hang=self._hangs)
@@ -291,18 +276,29 @@ class _Cell:
 
 
 def _other_workers() -> list[int]:
-    """The other workers of the same gateway, from the process table."""
-    sibling = f"PPid:\t{os.getppid()}\n"
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                status, command = (entry / "status").read_text(), (entry / "cmdline").read_bytes()
-            except OSError:
-                continue  # the process has just ended
-            if sibling in status and b"paddock.worker\0" in command:
-                found.append(int(entry.name))
-    return found
+    """The other workers of the same gateway."""
+    import psutil  # slow to import, and needed only here
+
+    processes = [process.info for process in psutil.process_iter(["pid", "ppid", "cmdline"])]
+    return [
+        info["pid"]
+        for info in processes
+        if info["ppid"] == os.getppid() and info["pid"] != os.getpid() and "paddock.worker" in (info["cmdline"] or ())
+    ]
+
+
+def fake_info(**more: Any) -> ModelInfo:
+    return ModelInfo(
+        description="fake",
+        n_vocab=N_VOCAB,
+        n_params=0,
+        size_bytes=0,
+        fingerprint="fp_fake",
+        engine="fake",
+        bos=FakeVocab.bos,
+        eos=FakeVocab.eos,
+        **more,
+    )
 
 
 def parse(path: str) -> dict[str, float]:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from paddock.engine.fake import parse
+from paddock.engine.fake import fake_info, parse
 from paddock.engine.fake_text import hang
-from paddock.engine.fake_vocab import EOS, N_VOCAB, FakeVocab
-from paddock.types import EngineOptions, ModelInfo
+from paddock.engine.fake_vocab import EOS, FakeVocab
+from paddock.types import EngineOptions
 
 _N_CTX = 512
 _WIDTH = 26
@@ -37,17 +37,9 @@ class FakePooledEngine:
         self._delay = settings.get("delay", 0.0)
         self._hangs = bool(settings.get("hang"))
         self._pooling = options.pooling
-        self.info = ModelInfo(
-            description="fake",
+        self.info = fake_info(
             n_ctx=int(settings.get("n_ctx", _N_CTX)),
             n_ctx_train=_N_CTX,
-            n_vocab=N_VOCAB,
-            n_params=0,
-            size_bytes=0,
-            fingerprint="fp_fake",
-            engine="fake",
-            bos=self.vocab.bos,
-            eos=self.vocab.eos,
             reuse="none",
             pooling=options.pooling,
             n_embd=1 if options.pooling == "rank" else _WIDTH,

@@ -1,4 +1,4 @@
-"""What must be equal for two servers to give the same bytes for the same seed, or to use each other's states."""
+"""Fingerprints: which servers give the same bytes for the same seed, and which can use each other's saved states."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from paddock.types import EngineOptions, StateOrigin
 
 ENGINE = f"llama-cpp-python {llama_cpp.__version__}"
 _EDGE = 1 << 20
-# What changes the order of additions somewhere, and so the last bits of a logit.
-_MATTERS = ("n_ubatch", "n_gpu_layers", "n_threads", "flash_attn", "cache_type_k", "cache_type_v", "repack")
-# Of these, what a slot's state may differ in: its tokens' keys and values are the same but for the last bits.
+# Options that change the order of additions, and so the last bits of a logit.
+_AFFECTS_BITS = ("n_ubatch", "n_gpu_layers", "n_threads", "flash_attn", "cache_type_k", "cache_type_v", "repack")
+# Of these, the options in which a saved state may differ: only the last bits of its keys and values change.
 _LAST_BITS = ("n_ubatch", "n_gpu_layers", "n_threads", "repack")
 
 
 def fingerprint(path: Path, options: EngineOptions, *, unified: bool, exact_batch: int) -> str:
-    """Of the engine's version, the model's file, the samplers and the options that matter, as they turned out."""
+    """A digest of the engine's version, the model's file, the samplers and the effective options."""
     digest = hashlib.sha256()
     digest.update(f"unified {unified} deterministic {options.deterministic} together {exact_batch > 1} ".encode())
     digest.update(f"{ENGINE} {library.commit()} samplers {PROFILE}".encode())
-    digest.update(repr([(name, getattr(options, name)) for name in _MATTERS]).encode())
+    digest.update(repr([(name, getattr(options, name)) for name in _AFFECTS_BITS]).encode())
     digest.update(_edges(path))
     return f"fp_{digest.hexdigest()[:16]}"
 
 
 def origin(path: Path, options: EngineOptions, *, unified: bool, flash_attn: bool) -> StateOrigin:
-    """What a state of this engine depends on, as the context turned out."""
+    """What a state of this engine depends on, with the effective options."""
     last_bits = [f"{name} {getattr(options, name)}" for name in _LAST_BITS]
     return StateOrigin(
         engine=ENGINE,
@@ -48,7 +48,7 @@ def _file_digest(path: Path) -> str:
 
 
 def _edges(path: Path) -> bytes:
-    """A file's size, its header and its end: enough to tell files apart, without reading gigabytes."""
+    """The size, the start and the end of a file. They distinguish files without reading gigabytes."""
     with path.open("rb") as file:
         size = path.stat().st_size
         begin = file.read(_EDGE)

@@ -1,6 +1,4 @@
-"""Constraints → token masks, by llguidance: what an answer may go on with, so that it can only become what was asked
-for. Needs nothing of a model but its vocabulary.
-"""
+"""Compiles constraints to token masks with llguidance, for the vocabulary of a model."""
 
 from __future__ import annotations
 
@@ -20,21 +18,21 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from paddock.engine.candidates import Logits
 from paddock.engine.protocol import Vocab
-from paddock.engine.schema import rewritten, without_year_zero
+from paddock.engine.schema import objects_in, rewritten, without_year_zero
 from paddock.errors import InvalidRequest
 from paddock.types import Constraint
 
 _LARGEST_SOURCE = 1 << 16
-# Time grows with the square of the size. Ordinary schemas of this size are ready within the time that they have, those
-# of twice the size not always (docs/lab.md).
+# The time to compile grows with the square of the size. Common schemas of this size are compiled within the time limit,
+# schemas of twice the size not always (docs/lab.md).
 _LARGEST_SCHEMA = 1 << 17
-# llguidance recurses from definition to definition, and a native stack that overflows ends the process. More than this
-# many levels overflow the usual 8 MiB; the threads of a worker have eight times that.
+# llguidance recurses through definitions, and a native stack overflow ends the process. More levels than this overflow
+# a stack of 8 MiB. The threads of a worker have eight times that.
 _DEEPEST = 2000
-# Time and memory grow with the square of the first and with the second, before any limit of llguidance's is asked.
+# Time and memory grow with the square of the first and with the second, before llguidance checks its own limits.
 _MOST_PATTERNS = 64
 _LARGEST_MULTIPLES = 50_000
-# As llama.cpp has it: without a bound small models go on indenting for ever.
+# As in llama.cpp. Without a limit small models indent forever.
 _WHITESPACE = r" |\n{1,2}[ \t]{0,20}"
 _UNSATISFIABLE = "NoExtensionBias"
 _LONGEST_MESSAGE = 300
@@ -43,55 +41,55 @@ _LIMITS = LLParserLimits(verbose_errors=False)
 _CEILINGS = np.where(
     np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"), np.inf, -np.inf
 ).astype(np.float32)
-"""For each byte of a mask, the most that its eight tokens' logits may be."""
+"""For each byte of a mask, the upper limits for the logits of its eight tokens."""
 _ESCAPES = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|.)")
 _LITERALS = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/')
 
 
 class Grammar:
-    """How far one answer has come in its constraint. Never shared between answers."""
+    """The state of one answer in its constraint. Answers never share one."""
 
     def __init__(self, matcher: LLMatcher, n_vocab: int, param: str = "") -> None:
         self._matcher = matcher
         self._n_vocab = n_vocab
         self.param = param
-        """The field of the request that asked for it."""
+        """The request's field for the constraint."""
 
     def fork(self) -> Grammar:
-        """A state of its own for another answer."""
+        """A separate state for another answer."""
         return Grammar(self._matcher.deep_copy(), self._n_vocab, self.param)
 
     def forbidden(self) -> npt.NDArray[np.bool_]:
-        """For each token, whether it may not come next."""
+        """For each token, whether it is forbidden next."""
         bits = np.unpackbits(~self._bits(), count=self._n_vocab, bitorder="little")
         return bits.astype(np.bool_)
 
     def restrict(self, row: Logits) -> None:
-        """Take out of the row, in place, what may not come next."""
-        # Without a branch for each token: as fast for one mask as for another.
+        """Set the logits of forbidden tokens to -inf, in place."""
+        # Without a branch for each token, so that the time does not depend on the mask.
         np.minimum(row, _CEILINGS.take(self._bits(), axis=0).ravel()[: len(row)], out=row)
 
     def _bits(self) -> npt.NDArray[np.uint8]:
         return np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
 
     def consume(self, token: int) -> bool:
-        """Go on with this token. False where it is not allowed: the answer cannot be finished any more."""
+        """Advance by this token. False: the token is not allowed, and the answer cannot be completed."""
         return bool(self._matcher.consume_token(token))
 
     @property
     def complete(self) -> bool:
-        """Nothing may follow."""
+        """No token may follow."""
         return self._matcher.is_stopped() and not self._matcher.is_error()
 
     @property
     def problem(self) -> str:
-        """Why it came to nothing, in a line; empty while all is well."""
+        """Why the grammar failed, in one line; empty: it has not."""
         message = " ".join(self._matcher.get_error().removesuffix("<non-verbose/>").split())
-        return "nothing would satisfy it" if message == _UNSATISFIABLE else message[:_LONGEST_MESSAGE]
+        return "nothing satisfies it" if message == _UNSATISFIABLE else message[:_LONGEST_MESSAGE]
 
 
 class GrammarSource:
-    """Compiles constraints for one vocabulary. Safe to use from any thread."""
+    """Compiles constraints for one vocabulary. Thread-safe."""
 
     def __init__(self, vocab: Vocab, n_vocab: int) -> None:
         self._vocab = vocab
@@ -100,8 +98,8 @@ class GrammarSource:
         self._built: LLTokenizer | None = None
 
     def prepare(self) -> None:
-        """Build the tables that all constraints need: half a second for 50,000 tokens, several for 250,000. They are
-        built once, for the first constraint rather than for the model. Whoever comes meanwhile waits.
+        """Build the tables that all constraints need, once. This takes half a second for 50,000 tokens and several
+        seconds for 250,000, so it is done for the first constraint. Concurrent callers wait.
         """
         with self._building:
             if self._built is None:
@@ -109,17 +107,17 @@ class GrammarSource:
                 self._built = LLTokenizer(vocabulary, eos_token=sorted(self._vocab.end_tokens) or None)
 
     def compile(self, constraint: Constraint) -> Grammar:
-        """Raises `InvalidRequest` for what is malformed, too large, or cannot be enforced."""
+        """May take a while. Raises `InvalidRequest` if the constraint is malformed, too large or not enforceable."""
         try:
             source = _source(constraint)
             matcher = LLMatcher(self._tokenizer, source, log_level=0, limits=_LIMITS)
             grammar = Grammar(matcher, self._n_vocab, constraint.param)
             if not grammar.problem:
-                grammar.forbidden()  # some are found to be too complex only now
+                grammar.forbidden()  # only now some prove too complex
         except (_Refused, ValueError) as error:
             raise _refusal(constraint, str(error)) from None
         if grammar.problem:
-            for part in constraint.parts:  # should one of them alone be the reason, it is the one to name
+            for part in constraint.parts:  # name the part that fails on its own
                 self.compile(part)
             raise _refusal(constraint, grammar.problem)
         return grammar
@@ -132,7 +130,7 @@ class GrammarSource:
 
 
 class _Vocabulary:
-    """What llguidance wants to know of a tokeniser. A token is what a reader sees of it, or else it is special."""
+    """The interface that llguidance expects of a tokenizer. A token without visible text is special."""
 
     bos_token_id: int | None = None
 
@@ -143,10 +141,10 @@ class _Vocabulary:
         self.special_token_ids = [token for token, piece in enumerate(self.tokens) if piece.startswith(b"\xff<|")]
 
     def __call__(self, text: str) -> list[int]:
-        """A text in the middle of another as tokens: what the model is made to say where there is but one way on."""
+        """Tokenize text that the grammar forces, in the middle of an answer."""
         tokens = self._vocab.tokenize(text, add_special=False, parse_special=False)
         data = text.encode("utf-8")
-        # Some tokenisers put a space before every text.
+        # Some tokenizers put a space before every text.
         return tokens if b"".join(map(self._vocab.piece, tokens)) == data else list(self._greedy(data))
 
     def _greedy(self, data: bytes) -> Iterator[int]:
@@ -165,13 +163,13 @@ class _Vocabulary:
 
 
 class _Refused(Exception):
-    """Not even worth showing to llguidance."""
+    """The constraint is refused without llguidance."""
 
 
 def _source(constraint: Constraint) -> str:
     if not constraint.parts:
         return _simple(constraint)
-    # A grammar that refers to others. It is our own; the others are the client's, and taken with the usual care.
+    # The grammar refers to its parts. It is ours, but the parts come from the client and are checked.
     grammars: list[dict[str, Any]] = [{"lark_grammar": constraint.source}]
     for index, part in enumerate(constraint.parts):
         try:
@@ -186,7 +184,7 @@ def _source(constraint: Constraint) -> str:
 def _simple(constraint: Constraint) -> str:
     largest = _LARGEST_SCHEMA if constraint.kind == "json_schema" else _LARGEST_SOURCE
     if len(constraint.source) > largest:
-        raise _Refused(f"it has {len(constraint.source)} characters; at most {largest} are taken")
+        raise _Refused(f"it has {len(constraint.source)} characters; the limit is {largest}")
     match constraint.kind:
         case "json_schema":
             return _schema(constraint.source)
@@ -204,13 +202,13 @@ def _simple(constraint: Constraint) -> str:
 
 
 def _character(escape: re.Match[str]) -> str:
-    r"""An escape such as `\u00e9` → `é`, which the converter knows. What means something to a grammar stays escaped."""
+    r"""Replace an escape such as `\u00e9` by `é`, because the converter does not know it. ASCII stays escaped."""
     digits = escape[1] or escape[2]
     if not digits:
         return escape[0]
     code = int(digits, 16)
     if code > 0x10FFFF or 0xD800 <= code < 0xE000:
-        raise _Refused(f"{escape[0]} is no character")
+        raise _Refused(f"{escape[0]} is not a character")
     return chr(code) if code > 0x7F else f"\\x{code:02x}"
 
 
@@ -221,29 +219,29 @@ def _schema(source: str) -> str:
     if not isinstance(schema, dict):
         raise _Refused("a schema must be an object" if schema is not False else "nothing satisfies the schema false")
     if "x-guidance" in schema:
-        raise _Refused("'x-guidance' could loosen the schema, so it is not taken")
+        raise _Refused("'x-guidance' is not supported, because it could loosen the schema")
     _refuse_costly(schema)
-    references = {str(value) for name, value in _pairs(schema) if name == "$ref"}
+    references = {str(part["$ref"]) for part in objects_in(schema) if "$ref" in part}
     _refuse_depth(_depth(schema), 1 + len(references))
     schema = without_year_zero(rewritten(schema))
     _refuse_depth(_depth(schema), 1 + len(references))
-    # What it does not know it then refuses, rather than leave it out.
+    # Refuse unknown keywords instead of ignoring them.
     strict: Any = {"lenient": False, "coerce_one_of": False, "whitespace_pattern": _WHITESPACE}
     return str(LLMatcher.grammar_from_json_schema(schema, overrides=strict))
 
 
 def _refuse_costly(schema: dict[str, Any]) -> None:
-    pairs = list(_pairs(schema))
-    patterns = sum(len(value) for name, value in pairs if name == "patternProperties" and isinstance(value, dict))
+    parts = list(objects_in(schema))
+    patterns = sum(len(value) for part in parts if isinstance(value := part.get("patternProperties"), dict))
     if patterns > _MOST_PATTERNS:
-        raise _Refused(f"it has {patterns} patternProperties; at most {_MOST_PATTERNS} are taken")
-    multiples = sum(_digits(value) for name, value in pairs if name == "multipleOf")
+        raise _Refused(f"it has {patterns} patternProperties; the limit is {_MOST_PATTERNS}")
+    multiples = sum(_digits(part.get("multipleOf")) for part in parts)
     if multiples > _LARGEST_MULTIPLES:
-        raise _Refused(f"its multipleOf, without zeros, come to {multiples}; at most {_LARGEST_MULTIPLES} are taken")
+        raise _Refused(f"the sum of its multipleOf, without zeros, is {multiples}; the limit is {_LARGEST_MULTIPLES}")
 
 
 def _digits(number: Any) -> int:
-    """What is left of a number without its point and the zeros around."""
+    """The significant digits of a number as an integer."""
     if type(number) not in (int, float) or not math.isfinite(number):
         return 0
     return int("".join(map(str, Decimal(repr(number)).as_tuple().digits)).rstrip("0") or "0")
@@ -261,14 +259,7 @@ def _lark(source: str) -> str:
 
 def _refuse_depth(levels: int, definitions: int) -> None:
     if levels * definitions > _DEEPEST:
-        raise _Refused(f"its {definitions} definitions, up to {levels} levels deep, are more than can be taken")
-
-
-def _pairs(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        yield from value.items()
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _pairs(inner)
+        raise _Refused(f"its {definitions} definitions times its {levels} levels exceed the limit of {_DEEPEST}")
 
 
 def _depth(value: Any) -> int:
@@ -276,16 +267,12 @@ def _depth(value: Any) -> int:
     return 1 + max(map(_depth, inner), default=0)
 
 
-def _plain(reason: str) -> str:
-    """A library's message without the names of its options, which nobody here can set."""
+def _refusal(constraint: Constraint, reason: str) -> InvalidRequest:
     if "oneOf" in reason:
-        return (
+        reason = (
             "it is not certain that the branches of a oneOf exclude each other; use anyOf, or give each branch another "
             "type, or a required property with another const"
         )
-    return _OPTIONS.sub("", reason) or "it is not supported"
-
-
-def _refusal(constraint: Constraint, reason: str) -> InvalidRequest:
-    reason = _plain(reason)
+    # llguidance suggests options of its own, which a client cannot set.
+    reason = _OPTIONS.sub("", reason) or "it is not supported"
     return InvalidRequest(f"{constraint.param} cannot be enforced: {reason}", param=constraint.param)

@@ -1,7 +1,6 @@
-"""The tokens of one answer and its prompt, and what the samplers that look back ask about them.
+"""The tokens of one answer and its prompt, for penalties.
 
-Each answer is kept up to date with the tokens that came since it was last asked, so that a step costs no more than one
-pass over the text in C, whatever the text.
+Counts and matches are updated incrementally, so that a step takes at most one pass over the text in C.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ import numpy.typing as npt
 from paddock.engine.candidates import Ids
 
 _FEW = 1024
-"""Windows up to this size are counted anew each time."""
+"""Windows up to this size are counted again at each step."""
 
 
 class History:
-    """The last token may be replaced until the next question is asked."""
+    """The last token may be replaced until `counts` or `repeats` is called."""
 
     def __init__(self, tokens: Sequence[int] = (), breakers: Collection[int] | npt.NDArray[np.int32] = ()) -> None:
         self._size = len(tokens)
@@ -30,9 +29,9 @@ class History:
         self._breaks[ids] = True
         self._counts: npt.NDArray[np.int64] | None = None
         self._counted = (0, 0)
-        """The part of the text that is in the counts: from here, to there."""
+        """The range of tokens that the counts include."""
         self._matches = np.empty(0, np.int64)
-        """After `_matched` tokens: for each place, how much of what ends there is also what the text ends with."""
+        """The common endings of the first `_matched` tokens."""
         self._matched = 0
         self._newest_breaker = -1
         self._searched = 0
@@ -50,12 +49,12 @@ class History:
         self._tokens[self._size - 1] = token
 
     def latest(self, count: int) -> Ids:
-        """The last tokens, all for a negative count. A view, of use until the next token."""
+        """A view of the last tokens, valid until the next token. A negative count means all."""
         return self._tokens[self._start(count) : self._size]
 
     def counts(self, window: int, n_vocab: int) -> tuple[Ids, Ids]:
-        """The tokens among the last `window` (all: negative), in the order of their ids, and how often each is there.
-        The window must be the same each time.
+        """The ids among the last `window` tokens (negative: all), in order, and how often each occurs. Every call must
+        have the same window.
         """
         start = self._start(window)
         if self._size - start <= _FEW:
@@ -71,18 +70,17 @@ class History:
         return ids, self._counts[ids]
 
     def repeats(self, window: int, least: int) -> tuple[Ids, Ids]:
-        """The tokens that would continue a repetition, in the order of their ids, and how long the longest one is that
-        each would continue.
+        """The ids that would continue a repetition, in order, and the length of the longest repetition for each.
 
-        Only the last `window` tokens (all: negative) count, repetitions of at least `least` tokens, and of each no more
-        than what comes after the last breaker.
+        Only the last `window` tokens (negative: all) and repetitions of at least `least` tokens count. A repetition
+        does not reach back beyond the last breaker.
         """
         start, size = self._start(window), self._size
         self._match()
         limit = self._since_breaker(start)
-        places = np.arange(start, size - 1)
-        # What a repetition has outside the window is not part of it.
-        lengths = np.minimum(np.minimum(self._matches[start : size - 1], places - start + 1), limit)
+        positions = np.arange(start, size - 1)
+        # A repetition does not extend beyond the window.
+        lengths = np.minimum(np.minimum(self._matches[start : size - 1], positions - start + 1), limit)
         long_enough = np.flatnonzero(lengths >= least)
         following = self._tokens[start + 1 : size][long_enough]
         lengths = lengths[long_enough]
@@ -97,14 +95,14 @@ class History:
         return known
 
     def copy(self) -> History:
-        """For another answer to the same prompt."""
+        """A copy for another answer to the same prompt."""
         other = copy(self)
         counts = None if self._counts is None else self._counts.copy()
         vars(other).update(_tokens=self._tokens.copy(), _counts=counts)
         return other
 
     def prepare(self) -> None:
-        """Do now what takes long the first time that `repeats` is asked for."""
+        """Match the prompt now, so that the first call of `repeats` is fast."""
         self._match()
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -113,7 +111,7 @@ class History:
         return 0 if window < 0 else max(0, self._size - window)
 
     def _since_breaker(self, start: int) -> int:
-        """How many tokens of the window there are after its last breaker."""
+        """The number of tokens in the window after its last breaker."""
         found = np.flatnonzero(self.is_breaker(self._tokens[self._searched : self._size]))
         if len(found):
             self._newest_breaker = self._searched + int(found[-1])
@@ -126,7 +124,7 @@ class History:
             self._matches = common_endings(tokens)
         else:
             for size in range(self._matched + 1, self._size + 1):
-                # A place matches one more than the place before it did, if its token is the newest one too.
+                # A position matches one more than the position before it did, if its token equals the newest one.
                 grown = np.zeros(size, np.int64)
                 grown[1:] = self._matches + 1
                 grown[0] = 1
@@ -136,8 +134,8 @@ class History:
 
 
 def common_endings(tokens: Ids) -> Ids:
-    """For each place of a text, how much of what ends there is also what the text ends with: the Z-algorithm, from the
-    end, in time linear in the text.
+    """For each position of a text, the length of the common suffix of the text up to there and of the whole text. This
+    is the Z-algorithm from the end, in linear time.
     """
     reverse = tokens[::-1].tolist()
     size = len(reverse)
@@ -145,12 +143,12 @@ def common_endings(tokens: Ids) -> Ids:
     if size:
         lengths[0] = size
     left = right = 0
-    for place in range(1, size):
-        length = min(lengths[place - left], right - place) if place < right else 0
-        if length == 0 or place + length == right:
-            while place + length < size and reverse[length] == reverse[place + length]:
+    for position in range(1, size):
+        length = min(lengths[position - left], right - position) if position < right else 0
+        if length == 0 or position + length == right:
+            while position + length < size and reverse[length] == reverse[position + length]:
                 length += 1
-            if place + length > right:
-                left, right = place, place + length
-        lengths[place] = length
+            if position + length > right:
+                left, right = position, position + length
+        lengths[position] = length
     return np.array(lengths[::-1], np.int64)

@@ -1,4 +1,4 @@
-"""libllama as a whole: started once per process, its log lines caught."""
+"""Initializes libllama once per process and captures its log lines."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import llama_cpp.llama_cpp as lib
 from paddock.errors import ModelLoadFailed, OutOfMemory
 
 _INFO, _WARNING, _ERROR, _CONTINUED = 2, 3, 4, 5
-# ggml's levels as sd-daemon(3) writes them before a line, which is how the gateway knows them.
+# ggml's levels as prefixes of sd-daemon(3), which the gateway parses.
 _PREFIXES = {_INFO: "<7>", _WARNING: "<4>", _ERROR: "<3>"}
-# What its parts say when they are given no memory; there is no other way to know.
+# The error messages of a failed allocation. libllama has no error code for it.
 _NO_MEMORY = ("failed to allocate", "unable to allocate", "cannot allocate memory", "out of memory", "std::bad_alloc")
 
 
 class NativeLog:
-    """Passes libllama's log lines to stderr, each with its level (warnings and errors only, unless verbose), and
-    remembers the last errors.
+    """Writes libllama's log lines to stderr with their levels, and keeps the last errors. Lines below a warning are
+    written only if `verbose` is set.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class NativeLog:
         self.errors: deque[str] = deque(maxlen=8)
         self._level = 0
         self._line = ""
-        # libllama keeps this pointer for the life of the process: losing the reference is a segfault later.
+        # libllama keeps this pointer for the life of the process. If the callback were freed, it would crash later.
         self._callback = lib.llama_log_callback(self._on_line)
 
     def install(self) -> None:
@@ -36,14 +36,13 @@ class NativeLog:
 
     def _on_line(self, level: int, text: bytes, _data: Any) -> None:
         if level != _CONTINUED:
-            self._tell()
+            self._write_line()
             self._level = level
         self._line += text.decode("utf-8", "replace")
         if self._line.endswith("\n"):
-            self._tell()
+            self._write_line()
 
-    def _tell(self) -> None:
-        """A line is complete, or another one begins."""
+    def _write_line(self) -> None:
         line, self._line = self._line.strip(), ""
         if not line:
             return
@@ -59,7 +58,7 @@ _started = False
 
 
 def start(*, verbose: bool) -> None:
-    """Bring libllama up. Idempotent."""
+    """Initialize libllama. Idempotent."""
     global _started
     log.verbose = verbose
     if not _started:
@@ -69,7 +68,7 @@ def start(*, verbose: bool) -> None:
 
 
 def commit() -> str:
-    """The commit that the library was built from; empty where it does not say so."""
+    """The llama.cpp commit that the library was built from; empty: unknown."""
     try:
         function = lib._lib.ggml_commit  # noqa: SLF001 (the bindings leave it out)
     except AttributeError:
@@ -80,7 +79,7 @@ def commit() -> str:
 
 
 def load_failure(what: str) -> ModelLoadFailed:
-    """The error to raise for something that libllama did not give us, with what it said of it."""
+    """The error for a failed call, with libllama's last error lines."""
     reason = "; ".join(log.errors) or "libllama gave no reason"
     no_memory = any(phrase in reason.lower() for phrase in _NO_MEMORY)
     return (OutOfMemory if no_memory else ModelLoadFailed)(f"{what}: {reason}")

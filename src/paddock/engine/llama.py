@@ -13,13 +13,19 @@ import msgspec
 from paddock.engine import library
 from paddock.engine.adapters import LoadedAdapters
 from paddock.engine.batch import Batch, padded_sizes, paired_sizes
-from paddock.engine.context import clamped_context
 from paddock.engine.draft import Drafter, draft_options, why_unfit
 from paddock.engine.exact_batch import PROBE_CONTEXT, max_exact_batch
-from paddock.engine.fingerprint import ENGINE, fingerprint, origin
+from paddock.engine.fingerprint import fingerprint, origin
 from paddock.engine.grammar import Grammar, GrammarSource
-from paddock.engine.loading import context_params, description, has_indivisible_state, load_model, new_context
-from paddock.engine.offloading import computes_on_cpu
+from paddock.engine.loading import (
+    clamped_context,
+    computes_on_cpu,
+    context_params,
+    has_indivisible_state,
+    load_model,
+    model_info,
+    new_context,
+)
 from paddock.engine.outputs import Outputs
 from paddock.engine.prefix_memory import PrefixMemory
 from paddock.engine.sampler import PROFILE, Sampler
@@ -29,10 +35,8 @@ from paddock.errors import DecodeFailed, ModelLoadFailed, NoCells
 from paddock.types import (
     Adapters,
     CacheShape,
-    Constraint,
     EngineOptions,
     Forget,
-    ModelInfo,
     Operation,
     Piece,
     Sampled,
@@ -62,7 +66,7 @@ class LlamaEngine:
         self._adapters = LoadedAdapters(self._model, options.adapters)
         self._applied: Adapters = ()
         self.vocab = LlamaVocab(self._model, options.chat_template)
-        self._grammars = GrammarSource(self.vocab, self.vocab.size)
+        self.grammars = GrammarSource(self.vocab, self.vocab.size)
         self._unified = options.kv_unified or options.parallel == 1
         trained = int(lib.llama_model_n_ctx_train(self._model))
         # A model is useless past its trained context: no request gets more, and no more is reserved than all can use.
@@ -80,11 +84,8 @@ class LlamaEngine:
         self._n_ctx = int(lib.llama_n_ctx_seq(self._context))
         self._batch = Batch(n_batch)
         self._outputs = Outputs(self._context, self.vocab.size)
-        has_gpu = bool(lib.llama_supports_gpu_offload())
-        on_gpu = options.n_gpu_layers != 0 and has_gpu
-        self._on_gpu = on_gpu
-        n_layers = int(lib.llama_model_n_layer(self._model))
-        self.is_cpu_bound = computes_on_cpu(options.n_gpu_layers, n_layers, has_gpu=has_gpu)
+        self._on_gpu = on_gpu = options.n_gpu_layers != 0 and bool(lib.llama_supports_gpu_offload())
+        self.is_cpu_bound = computes_on_cpu(self._model, options.n_gpu_layers)
         self._pads = False
         self._drafter: Drafter | None = None
         self._can_undo = False
@@ -109,21 +110,14 @@ class LlamaEngine:
         )
         self.origin = origin(path, options, unified=self._unified, flash_attn=not self._memory.transposed)
         exact_batch = self._probe_exact_batch(options) if options.deterministic else 1
-        self.info = ModelInfo(
-            description=description(self._model),
+        self.info = model_info(
+            self._model,
+            self.vocab,
             n_ctx=min(self._n_ctx, trained),
-            n_ctx_train=trained,
-            n_vocab=self.vocab.size,
-            n_params=int(lib.llama_model_n_params(self._model)),
-            size_bytes=int(lib.llama_model_size(self._model)),
             n_slots=options.parallel,
             fingerprint=fingerprint(path, options, unified=self._unified, exact_batch=exact_batch),
-            engine=ENGINE,
-            llama_cpp_commit=library.commit(),
             sampler_profile=PROFILE,
             chat_template=self.vocab.chat_template or "",
-            bos=self.vocab.bos,
-            eos=self.vocab.eos,
             reuse=self._memory.reuse,
             n_cells=self.shape.cells,
             kv_unified=self._unified,
@@ -132,12 +126,6 @@ class LlamaEngine:
             adapters=self.origin.adapters,
             draft_slots=0 if self._drafter is None else self._drafter.slots,
         )
-
-    def prepare_constraints(self) -> None:
-        self._grammars.prepare()
-
-    def compile(self, constraint: Constraint) -> Grammar:
-        return self._grammars.compile(constraint)
 
     def sampler(self, params: SamplingParams, prompt: Sequence[int], grammar: Grammar | None = None) -> Sampler:
         return Sampler(
@@ -254,8 +242,7 @@ class LlamaEngine:
         path = Path(options.model_draft)
         options = draft_options(options, on_gpu=on_gpu)
         model = load_model(path, options, lambda _: None)
-        layers, has_gpu = int(lib.llama_model_n_layer(model)), bool(lib.llama_supports_gpu_offload())
-        self.is_cpu_bound |= computes_on_cpu(options.n_gpu_layers, layers, has_gpu=has_gpu)
+        self.is_cpu_bound |= computes_on_cpu(model, options.n_gpu_layers)
         trained = int(lib.llama_model_n_ctx_train(model))
         unfit = why_unfit(self.vocab, LlamaVocab(model))
         if has_indivisible_state(model):

@@ -10,7 +10,9 @@ from typing import Any
 import llama_cpp.llama_cpp as lib
 
 from paddock.engine import library
-from paddock.types import EngineOptions
+from paddock.engine.fingerprint import ENGINE
+from paddock.engine.vocab import LlamaVocab
+from paddock.types import EngineOptions, ModelInfo
 
 _FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}
 _CACHE_TYPES = {
@@ -66,12 +68,48 @@ def new_context(model: Any, params: Any) -> Any:
     return context
 
 
-def description(model: Any) -> str:
+def model_info(model: Any, vocab: LlamaVocab, **more: Any) -> ModelInfo:
+    """The metadata that all models have, and the given fields."""
     buffer = ctypes.create_string_buffer(256)
     lib.llama_model_desc(model, buffer, len(buffer))
-    return buffer.value.decode("utf-8", "replace")
+    return ModelInfo(
+        description=buffer.value.decode("utf-8", "replace"),
+        n_ctx_train=int(lib.llama_model_n_ctx_train(model)),
+        n_vocab=vocab.size,
+        n_params=int(lib.llama_model_n_params(model)),
+        size_bytes=int(lib.llama_model_size(model)),
+        engine=ENGINE,
+        llama_cpp_commit=library.commit(),
+        bos=vocab.bos,
+        eos=vocab.eos,
+        **more,
+    )
 
 
 def has_indivisible_state(model: Any) -> bool:
     """Whether the state of a sequence is more than keys and values by position, so that it cannot be cut."""
     return bool(lib.llama_model_is_recurrent(model) or lib.llama_model_is_hybrid(model) or lib.llama_model_n_swa(model))
+
+
+def computes_on_cpu(model: Any, n_gpu_layers: int) -> bool:
+    """Whether the CPU computes a part of each step."""
+    layers, has_gpu = int(lib.llama_model_n_layer(model)), bool(lib.llama_supports_gpu_offload())
+    return needs_cpu(n_gpu_layers, layers, has_gpu=has_gpu)
+
+
+def needs_cpu(n_gpu_layers: int, n_layers: int, *, has_gpu: bool) -> bool:
+    """Whether a layer is on the CPU. libllama counts the output as one more layer. Negative: all are on the GPU."""
+    return not has_gpu or 0 <= n_gpu_layers <= n_layers
+
+
+def clamped_context(options: EngineOptions, trained: int, *, unified: bool) -> str:
+    """The log line if the options allow a request more tokens than the model was trained for; else empty. llama-server
+    limits requests in the same way.
+    """
+    wanted = options.n_ctx if unified else options.n_ctx // options.parallel
+    if wanted <= trained:
+        return ""
+    return (
+        f"n_ctx {options.n_ctx} allows {wanted} tokens in a request, but the model was trained for {trained}: "
+        f"a request gets at most {trained}"
+    )

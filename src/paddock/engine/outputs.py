@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from paddock.engine.batch_sampler import BatchSampler
 from paddock.engine.sampler import Sampler, logprobs_of
-from paddock.types import Sampled, Span, TokenLogprobs
+from paddock.types import Sampled, Span
 
 
 class Outputs:
@@ -27,11 +27,9 @@ class Outputs:
 
     def sample(self, spans: Sequence[Span]) -> list[Sampled | None]:
         """Sample a token for each span that has a sampler."""
+        if any(span.targets or span.draft for span in spans):
+            return self._sample_rows(spans)
         samplers = [span.sampler for span in spans if span.sampler is not None]
-        if any(span.targets for span in spans):
-            return self._sample_with_prompt_probs(spans, samplers)
-        if any(span.draft for span in spans):
-            return self._sample_drafts(spans)
         if not samplers:
             lib.llama_synchronize(self._context)
             return [None] * len(spans)
@@ -43,42 +41,24 @@ class Outputs:
             self._batch_sampler = BatchSampler(samplers)
         return self._batch_sampler.choose(rows)
 
-    def _sample_drafts(self, spans: Sequence[Span]) -> list[Sampled | None]:
-        """Verify drafts: while a drafted token is the one that is sampled, the next row counts too."""
-        ends = list(accumulate(1 + len(span.draft) for span in spans))
+    def _sample_rows(self, spans: Sequence[Span]) -> list[Sampled | None]:
+        """The general case: a span has a row for each target, then one for its last token and one for each draft. While
+        a drafted token is the one that is sampled, the next row is valid too.
+        """
+        sampled_rows = [0 if span.sampler is None else 1 + len(span.draft) for span in spans]
+        ends = list(accumulate(len(span.targets) + count for span, count in zip(spans, sampled_rows, strict=True)))
+        firsts = [end - count for end, count in zip(ends, sampled_rows, strict=True)]
         rows = self._logits(ends[-1])
-        firsts = [0, *ends]
         chosen: list[list[Sampled]] = [[] for _ in spans]
-        active = list(range(len(spans)))
+        active = [index for index, count in enumerate(sampled_rows) if count]
         while active:
             at = [firsts[index] + len(chosen[index]) for index in active]
             for index, sampled in zip(active, self._choose(rows[at], [spans[i].sampler for i in active]), strict=True):
                 chosen[index].append(sampled)
             active = [index for index in active if _is_accepted(spans[index].draft, chosen[index])]
         return [
-            msgspec.structs.replace(first, drafted=len(span.draft), more=more)
-            for span, (first, *more) in zip(spans, chosen, strict=True)
-        ]
-
-    def _sample_with_prompt_probs(self, spans: Sequence[Span], samplers: list[Sampler]) -> list[Sampled | None]:
-        """The same with rows for the probabilities of prompt tokens among the outputs."""
-        rows = self._logits(sum(len(span.targets) + (span.sampler is not None) for span in spans))
-        probs: list[list[TokenLogprobs]] = []
-        last: list[int] = []
-        at = 0
-        for span in spans:
-            targets = zip(rows[at:], span.targets, strict=False)
-            probs.append([logprobs_of(row, target, span.target_probs) for row, target in targets])
-            at += len(span.targets)
-            if span.sampler is not None:
-                last.append(at)
-                at += 1
-        chosen = iter(self._choose(rows[last], samplers) if last else ())
-        return [
-            msgspec.structs.replace(next(chosen) if span.sampler is not None else Sampled(None), prompt=prompt)
-            if span.sampler is not None or prompt
-            else None
-            for span, prompt in zip(spans, probs, strict=True)
+            _result(span, rows[first - len(span.targets) : first], tokens)
+            for span, first, tokens in zip(spans, firsts, chosen, strict=True)
         ]
 
     def _logits(self, rows: int) -> npt.NDArray[np.float32]:
@@ -95,3 +75,11 @@ def _is_accepted(draft: list[int], chosen: list[Sampled]) -> bool:
     """Whether the newest token equals its draft, so that the next row is valid."""
     newest, place = chosen[-1], len(chosen) - 1
     return place < len(draft) and newest.token == draft[place] and not newest.last
+
+
+def _result(span: Span, target_rows: npt.NDArray[np.float32], chosen: list[Sampled]) -> Sampled | None:
+    targets = zip(target_rows, span.targets, strict=True)
+    prompt = [logprobs_of(row, target, span.target_probs) for row, target in targets]
+    if not chosen:
+        return Sampled(None, prompt=prompt) if prompt else None
+    return msgspec.structs.replace(chosen[0], prompt=prompt, drafted=len(span.draft), more=chosen[1:])

@@ -1,4 +1,4 @@
-"""Vectors of whole inputs over libllama: embeddings, and the scores of models that rank."""
+"""Embeddings and reranking with libllama."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import numpy.typing as npt
 
 from paddock.engine import library
 from paddock.engine.batch import Batch
-from paddock.engine.fingerprint import ENGINE, fingerprint
-from paddock.engine.loading import context_params, description, load_model, new_context
-from paddock.engine.offloading import computes_on_cpu
+from paddock.engine.fingerprint import fingerprint
+from paddock.engine.loading import computes_on_cpu, context_params, load_model, model_info, new_context
 from paddock.engine.vocab import LlamaVocab
 from paddock.errors import DecodeFailed
-from paddock.types import EngineOptions, ModelInfo, Pooling, Span
+from paddock.types import EngineOptions, Pooling, Span
 
 _POOLINGS: dict[Pooling, int] = {
     "none": lib.LLAMA_POOLING_TYPE_NONE,
@@ -25,7 +24,7 @@ _POOLINGS: dict[Pooling, int] = {
     "last": lib.LLAMA_POOLING_TYPE_LAST,
     "rank": lib.LLAMA_POOLING_TYPE_RANK,
 }
-# More inputs in a step gain nothing: by then it has as many tokens as a machine can use.
+# More inputs per step do not raise the throughput: the step has enough tokens to use the whole machine.
 _MOST_SEQUENCES = 64
 
 
@@ -33,20 +32,20 @@ class LlamaPooledEngine:
     """Implements `PooledEngine`. Every step is validated here, because libllama aborts the process on a bad one."""
 
     def __init__(self, path: Path, options: EngineOptions, on_progress: Callable[[float], None]) -> None:
-        assert options.pooling is not None, "opened in order to pool"
+        assert options.pooling is not None, "the caller chooses a pooling engine"
         library.start(verbose=options.verbose)
         self._model = load_model(path, options, on_progress)
         self.vocab = LlamaVocab(self._model)
         trained = int(lib.llama_model_n_ctx_train(self._model))
         longest = min(trained, options.n_batch, options.n_ctx or trained)
-        # Every token looks at every other of its step, if only to find that it is none of its own: more are slower.
+        # The attention mask covers all pairs of tokens in a step, so larger batches are slower.
         self.n_batch = min(options.n_ubatch, options.n_batch)
-        # An input that is alone in its step has the same bits whoever else is there.
+        # The bits of a result depend on the other inputs of its step, so a deterministic input is alone.
         self.n_sequences = 1 if options.deterministic else min(_MOST_SEQUENCES, self.n_batch)
-        # libllama plans for equal shares and aborts when they do not come out even.
+        # libllama divides the batch evenly among the sequences and aborts if there is a remainder.
         planned = -(-max(self.n_batch, longest) // self.n_sequences) * self.n_sequences
         params = context_params(options, n_ctx=planned, n_batch=planned, unified=True)
-        # A model that looks both ways needs the whole of an input in one pass of its graph.
+        # Bidirectional attention needs all tokens of an input in one pass.
         params.n_ubatch = planned
         params.n_seq_max = self.n_sequences
         params.embeddings = True
@@ -59,33 +58,24 @@ class LlamaPooledEngine:
         self._pools = options.pooling != "none"
         ranks = options.pooling == "rank"
         self._width = int((lib.llama_model_n_cls_out if ranks else lib.llama_model_n_embd_out)(self._model))
-        n_layers, has_gpu = int(lib.llama_model_n_layer(self._model)), bool(lib.llama_supports_gpu_offload())
-        self.is_cpu_bound = computes_on_cpu(options.n_gpu_layers, n_layers, has_gpu=has_gpu)
-        self.info = ModelInfo(
-            description=description(self._model),
+        self.is_cpu_bound = computes_on_cpu(self._model, options.n_gpu_layers)
+        self.info = model_info(
+            self._model,
+            self.vocab,
             n_ctx=longest,
-            n_ctx_train=trained,
-            n_vocab=self.vocab.size,
-            n_params=int(lib.llama_model_n_params(self._model)),
-            size_bytes=int(lib.llama_model_size(self._model)),
             fingerprint=fingerprint(path, options, unified=True, exact_batch=self.n_sequences),
-            engine=ENGINE,
-            llama_cpp_commit=library.commit(),
-            bos=self.vocab.bos,
-            eos=self.vocab.eos,
             reuse="none",
             pooling=options.pooling,
             n_embd=self._width,
         )
-        # What this build cannot do on this machine dies here, while loading, rather than with somebody's request.
-        self.pool([[0]])
+        self.pool([[0]])  # a build that does not work on this machine dies here, while loading
 
     def pair(self, query: str, document: str) -> list[int]:
         return self.vocab.pair(query, document)
 
     def pool(self, inputs: Sequence[Sequence[int]]) -> list[npt.NDArray[np.float32]]:
         if len(inputs) > self.n_sequences:
-            raise DecodeFailed(f"{len(inputs)} inputs in a step for {self.n_sequences}")
+            raise DecodeFailed(f"a step of {len(inputs)} inputs exceeds the limit of {self.n_sequences}")
         if not all(0 < len(tokens) <= self.info.n_ctx for tokens in inputs):
             raise DecodeFailed(f"an input has no tokens, or more than {self.info.n_ctx}")
         spans = [Span(sequence, 0, list(tokens)) for sequence, tokens in enumerate(inputs)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -10,12 +9,12 @@ from typing import Any
 import llama_cpp.llama_cpp as lib
 import numpy as np
 
-from paddock.engine.state import Bytes, Span, StateFormat, UnknownFormat
+from paddock.engine.state import Bytes, SequenceStates, Span, StateFormat, UnknownFormat
 from paddock.errors import DecodeFailed
 from paddock.types import Adopt, Drop, Forget, Fork, Operation, Piece, Restore, Reuse, Save, SnapshotSize
 
 
-class PrefixMemory:
+class PrefixMemory(SequenceStates):
     """Carries out the cache operations of the scheduler. Belongs to the engine thread."""
 
     reuse: Reuse = "prefix"
@@ -23,9 +22,7 @@ class PrefixMemory:
     has_exact_copies = True
 
     def __init__(self, context: Any, *, unified: bool, on_gpu: bool, scratch: int) -> None:
-        self._context = context
-        self._memory = lib.llama_get_memory(context)
-        self._unified = unified
+        super().__init__(context, unified=unified)
         self._on_gpu = on_gpu
         self._scratch = scratch
         self._format: StateFormat | None = None
@@ -47,21 +44,20 @@ class PrefixMemory:
 
     def learn(self, sequence: int, tokens: int) -> None:
         """Detect the format of this model's state. It is used only if a round trip gives the same bytes."""
-        size = int(lib.llama_state_seq_get_size(self._context, sequence))
         try:
-            before = self._read_whole(sequence, np.empty(size, np.uint8))
+            before = self._read_state(sequence, np.empty(self._size(sequence), np.uint8))
             format = StateFormat.learn(before.tobytes(), tokens)
             halves = [format.take(before, 0, tokens // 2), format.take(before, tokens // 2, tokens)]
             pieces = [(halves[0], 0, tokens // 2), (halves[1], 0, tokens - tokens // 2)]
             buffer = np.empty(format.size(tokens), np.uint8)
             written = format.join(pieces, 0, buffer)
-            self._forget(sequence, 0)
-            if self._write(sequence, buffer[:written]) and bytes(self._read_whole(sequence, self._room(size))) == bytes(
-                before
+            self._forget(sequence)
+            if self._write_state(sequence, buffer[:written]) and np.array_equal(
+                self._read_state(sequence, self._room(len(before))), before
             ):
                 self._format = format
-        except UnknownFormat:
-            pass
+        except (UnknownFormat, DecodeFailed):
+            pass  # nothing is copied
 
     def apply(self, operations: Sequence[Operation]) -> None:
         self._overwritten = {operation.sequence for operation in operations if isinstance(operation, Restore)}
@@ -92,7 +88,7 @@ class PrefixMemory:
 
     def put(self, sequence: int, state: Bytes) -> None:
         """Give an empty sequence a whole state."""
-        if not self._write(sequence, state):
+        if not self._write_state(sequence, state):
             raise DecodeFailed(f"libllama did not accept the state of sequence {sequence}")
 
     def view_pieces(self, pieces: Sequence[Piece]) -> list[tuple[Span, int, int]]:
@@ -105,9 +101,6 @@ class PrefixMemory:
         return self._state_format.unpack(data, tokens)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _forget(self, sequence: int, start: int) -> None:
-        lib.llama_memory_seq_rm(self._memory, sequence, start, -1)
 
     def _fork(self, source: int, target: int, start: int, length: int) -> None:
         # Copying onto a sequence that already has cells corrupts positions.
@@ -176,11 +169,11 @@ class PrefixMemory:
     def _read(self, sequence: int, first: int, last: int, into: Bytes) -> Bytes:
         """The state of these tokens of a sequence."""
         if not self._unified:
-            return self._read_whole(sequence, into)
-        self._forget(self._scratch, 0)
+            return self._read_state(sequence, into)
+        self._forget(self._scratch)
         lib.llama_memory_seq_cp(self._memory, sequence, self._scratch, first, last)
-        data = self._read_whole(self._scratch, into)
-        self._forget(self._scratch, 0)
+        data = self._read_state(self._scratch, into)
+        self._forget(self._scratch)
         return data
 
     def _put(self, sequence: int, pieces: list[tuple[Span, int, int]], start: int) -> None:
@@ -188,21 +181,12 @@ class PrefixMemory:
         buffer = self._room(self._state_format.size(tokens))
         size = self._state_format.join(pieces, start, buffer)
         target = self._scratch if start else sequence
-        if not self._write(target, buffer[:size]):
+        if not self._write_state(target, buffer[:size]):
             raise DecodeFailed(f"libllama could not restore {tokens} tokens into the cache")
         if start:
             assert self._unified, "a stream is restored at once"
             lib.llama_memory_seq_cp(self._memory, target, sequence, start, start + tokens)
-            self._forget(target, 0)
-
-    def _read_whole(self, sequence: int, into: Bytes) -> Bytes:
-        read = int(lib.llama_state_seq_get_data(self._context, _pointer(into), len(into), sequence))
-        if read != len(into):
-            raise UnknownFormat(f"{read} bytes of state instead of {len(into)}")
-        return into
-
-    def _write(self, sequence: int, data: Bytes) -> bool:
-        return int(lib.llama_state_seq_set_data(self._context, _pointer(data), len(data), sequence)) == len(data)
+            self._forget(target)
 
     def _room(self, size: int) -> Bytes:
         """A reused buffer: fresh pages cost more than the copy into them."""
@@ -223,7 +207,3 @@ def _runs(saves: list[Save]) -> Iterator[list[Save]]:
 
 def _copy(span: Span) -> Span:
     return tuple(group.copy() for group in span)
-
-
-def _pointer(data: Bytes) -> Any:
-    return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))

@@ -6,14 +6,13 @@ whole sequences, and an operation on a part raises an error.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
 import numpy as np
 
-from paddock.engine.state import Bytes
+from paddock.engine.state import Bytes, SequenceStates
 from paddock.errors import DecodeFailed
 from paddock.types import Drop, Forget, Fork, Operation, Restore, Reuse, Save, SnapshotSize
 
@@ -21,7 +20,7 @@ from paddock.types import Drop, Forget, Fork, Operation, Restore, Reuse, Save, S
 _PARTIAL_ONLY = 1
 
 
-class SnapshotMemory:
+class SnapshotMemory(SequenceStates):
     """Carries out the cache operations of the scheduler. Belongs to the engine thread."""
 
     bytes_per_token = 0
@@ -29,9 +28,7 @@ class SnapshotMemory:
     transposed = False
 
     def __init__(self, context: Any, *, unified: bool, window: int) -> None:
-        self._context = context
-        self._memory = lib.llama_get_memory(context)
-        self._unified = unified
+        super().__init__(context, unified=unified)
         self._window = window
         self._snapshots: dict[int, Bytes] = {}
         self.reuse: Reuse = "none"
@@ -54,7 +51,7 @@ class SnapshotMemory:
         try:
             before = self._read(sequence)
             self._forget(sequence)
-            if self._write(sequence, before) and np.array_equal(self._read(sequence), before):
+            if self._write_state(sequence, before) and np.array_equal(self._read(sequence), before):
                 self.reuse = "snapshot"
         except DecodeFailed:
             pass  # nothing is copied
@@ -71,7 +68,7 @@ class SnapshotMemory:
                     self._expect(sequence, end)
                     self._snapshots[snapshot] = self._read(sequence)
                 case Restore(sequence, 0, [piece]):
-                    if not self._write(sequence, self._snapshots[piece.span]):
+                    if not self._write_state(sequence, self._snapshots[piece.span]):
                         raise DecodeFailed(f"libllama could not restore {piece.length} tokens into the cache")
                     self._expect(sequence, piece.length)
                 case Drop(snapshot):
@@ -81,15 +78,12 @@ class SnapshotMemory:
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _forget(self, sequence: int) -> None:
-        lib.llama_memory_seq_rm(self._memory, sequence, -1, -1)
-
     def _fork(self, source: int, target: int) -> None:
         # Copying onto a sequence that already has cells corrupts positions.
         self._forget(target)
         if self._unified:
             lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)
-        elif not self._write(target, self._read(source)):
+        elif not self._write_state(target, self._read(source)):
             raise DecodeFailed(f"libllama could not copy sequence {source} to {target}")
 
     def _expect(self, sequence: int, tokens: int) -> None:
@@ -97,18 +91,5 @@ class SnapshotMemory:
         if held != tokens:
             raise DecodeFailed(f"sequence {sequence} holds {held} tokens, not {tokens}")
 
-    def _size(self, sequence: int, flags: int = 0) -> int:
-        return int(lib.llama_state_seq_get_size_ext(self._context, sequence, flags))
-
     def _read(self, sequence: int) -> Bytes:
-        data = np.empty(self._size(sequence), np.uint8)
-        if int(lib.llama_state_seq_get_data(self._context, _pointer(data), len(data), sequence)) != len(data):
-            raise DecodeFailed(f"libllama could not copy the state of sequence {sequence}")
-        return data
-
-    def _write(self, sequence: int, data: Bytes) -> bool:
-        return int(lib.llama_state_seq_set_data(self._context, _pointer(data), len(data), sequence)) == len(data)
-
-
-def _pointer(data: Bytes) -> Any:
-    return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
+        return self._read_state(sequence, np.empty(self._size(sequence), np.uint8))

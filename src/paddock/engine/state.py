@@ -1,43 +1,76 @@
-"""The bytes of `llama_state_seq_get_data`, taken apart into spans of tokens that can be cut and joined.
+"""Splits the bytes of `llama_state_seq_get_data` into spans of tokens and joins spans again.
 
-libllama writes a sequence's cells layer by layer: first all keys, then all values, each behind a small header. Nothing
-promises that format, so it is learnt from a probe when a model is loaded, and what does not fit is not used.
+libllama writes the cells of a sequence layer by layer: first all keys, then all values, each after a small header. The
+format is not documented, so it is detected with a probe when a model is loaded. An unknown format is not used.
 """
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
+from paddock.errors import DecodeFailed
+
 Bytes = npt.NDArray[np.uint8]
 Span = tuple[Bytes, ...]
-"""One array for each group: layers by tokens by bytes."""
+"""One array for each group, with the shape layers by tokens by bytes."""
+
+
+class SequenceStates:
+    """Reads and writes the states of whole sequences of a context."""
+
+    def __init__(self, context: Any, *, unified: bool) -> None:
+        self._context = context
+        self._memory = lib.llama_get_memory(context)
+        self._unified = unified
+
+    def _forget(self, sequence: int, start: int = 0) -> None:
+        lib.llama_memory_seq_rm(self._memory, sequence, start, -1)
+
+    def _size(self, sequence: int, flags: int = 0) -> int:
+        return int(lib.llama_state_seq_get_size_ext(self._context, sequence, flags))
+
+    def _read_state(self, sequence: int, into: Bytes) -> Bytes:
+        read = int(lib.llama_state_seq_get_data(self._context, _pointer(into), len(into), sequence))
+        if read != len(into):
+            raise DecodeFailed(f"libllama read {read} bytes of the state of sequence {sequence} instead of {len(into)}")
+        return into
+
+    def _write_state(self, sequence: int, data: Bytes) -> bool:
+        return int(lib.llama_state_seq_set_data(self._context, _pointer(data), len(data), sequence)) == len(data)
+
+
+def _pointer(data: Bytes) -> Any:
+    return data.ctypes.data_as(ctypes.POINTER(ctypes.c_uint8))
 
 
 class UnknownFormat(Exception):
-    """The state of this model is written in a way that this code does not know."""
+    """The state of this model has an unknown format."""
 
 
 @dataclass(slots=True, frozen=True)
 class _Group:
-    """Consecutive layers whose headers and rows are alike."""
+    """Consecutive layers with the same header and row size."""
 
     header: bytes
     layers: int
     row: int
-    """Bytes of one token in one layer."""
+    """The bytes of one token in one layer."""
     element: int
-    """Values are written transposed when flash attention is off: then the bytes of one element, else 0."""
+    """The bytes of one element if values are transposed, as they are without flash attention; else 0."""
 
     def size(self, tokens: int) -> int:
         return self.layers * (len(self.header) + self.row * tokens)
 
     def bodies(self, data: Bytes, at: int, tokens: int) -> Bytes:
-        """The group's rows inside a blob, as a view: layers by tokens by bytes, however they lie."""
+        """A view of the group's rows in a blob, with the shape layers by tokens by bytes, also for transposed rows."""
         stride = len(self.header) + self.row * tokens
         rows = np.lib.stride_tricks.as_strided(
             data[at + len(self.header) :], (self.layers, self.row * tokens), (stride, 1), writeable=True
@@ -50,7 +83,7 @@ class _Group:
         )
 
     def shape(self, tokens: int) -> tuple[int, ...]:
-        """Of the group's rows, as `bodies` has them."""
+        """The shape of what `bodies` returns."""
         inner = (self.row // self.element, self.element) if self.element else (self.row,)
         return (self.layers, tokens, *inner)
 
@@ -60,7 +93,7 @@ class _Group:
 
 
 class StateFormat:
-    """How this context writes a sequence. Learn it with `learn` from the blob of a sequence of known length."""
+    """The format in which this context writes a sequence. `learn` detects it."""
 
     def __init__(self, prefix: bytes, streams: int, groups: list[_Group], infix: bytes) -> None:
         self._prefix = prefix
@@ -72,7 +105,7 @@ class StateFormat:
 
     @classmethod
     def learn(cls, blob: bytes, tokens: int) -> StateFormat:
-        """Raises `UnknownFormat` unless every byte of the blob is understood."""
+        """Detect the format from a blob with this many tokens. Raises `UnknownFormat` if a byte is unexpected."""
         try:
             reader = _Reader(blob)
             prefix = blob[:8]
@@ -93,17 +126,17 @@ class StateFormat:
             groups = _group([reader.segment(tokens) for _ in range(layers)])
             groups += _group([reader.segment(tokens, transposed=bool(transposed)) for _ in range(layers)])
             if set(blob[reader.at :]) - {0} or len(blob) - reader.at > 4 * streams:
-                raise UnknownFormat("more follows than was expected")
+                raise UnknownFormat("unexpected bytes at the end")
         except (struct.error, IndexError) as error:
             raise UnknownFormat(str(error)) from error
         return cls(prefix, streams, groups, infix)
 
     def size(self, tokens: int) -> int:
-        """Of a whole blob."""
+        """The size of a blob."""
         return 8 + 4 + 4 * self._streams + 12 * tokens + 8 + sum(group.size(tokens) for group in self._groups)
 
     def take(self, data: Bytes, first: int, last: int) -> Span:
-        """The tokens at positions `first..last` of a blob, as views of it as far as they lie in order."""
+        """The tokens at positions `first..last` of a blob. These are views if the cells are in order, else copies."""
         cells, at = self._cells(data)
         positions = data[at : at + 12 * cells].view(np.int32).reshape(cells, 3)[:, 0]
         at += 12 * cells + 8
@@ -111,7 +144,7 @@ class StateFormat:
         if (np.diff(positions) == 1).all():
             begin = first - int(positions[0])
             which = slice(begin, begin + last - first)
-        else:  # cells that were free here and there: put the tokens back in order
+        else:  # the cells were not adjacent, so sort the tokens
             order = np.argsort(positions)
             which = order[np.searchsorted(positions[order], np.arange(first, last))]
         span: list[Bytes] = []
@@ -147,14 +180,14 @@ class StateFormat:
         return size
 
     def pack(self, pieces: list[tuple[Span, int, int]]) -> Iterator[memoryview]:
-        """The rows of pieces (span, offset, length) one after another, layer by layer, without anything between."""
+        """The rows of pieces (span, offset, length), layer by layer, without headers."""
         for index, group in enumerate(self._groups):
             for layer in range(group.layers):
                 rows = [span[index][layer, offset : offset + length] for span, offset, length in pieces]
                 yield np.concatenate(rows).reshape(-1).data
 
     def unpack(self, data: memoryview, tokens: int) -> Span:
-        """What `pack` wrote, as one span of views."""
+        """The span that `pack` wrote, as views of the data."""
         if len(data) != tokens * self.bytes_per_token:
             raise ValueError(f"{len(data)} bytes for {tokens} tokens of {self.bytes_per_token} bytes each")
         rows = np.frombuffer(data, np.uint8)
@@ -197,7 +230,7 @@ class _Reader:
         header = self._blob[begin : self.at]
         self.at += row * tokens
         if self.at > len(self._blob):
-            raise UnknownFormat("a layer ends beyond the end")
+            raise UnknownFormat("a layer exceeds the blob")
         return _Group(header, 1, row, element)
 
 

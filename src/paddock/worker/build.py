@@ -6,7 +6,7 @@ import sys
 
 import msgspec
 
-from paddock.engine.build import build
+from paddock.engine.devices import build
 
 
 def main() -> None:

@@ -87,7 +87,7 @@ class PromptPreparer(Preparer):
         super().__init__(post, is_live)
         self._engine = engine
         self._prompts = prompts
-        self._compiler = Compiler(engine.compile, prepare=engine.prepare_constraints)
+        self._compiler = Compiler(engine.grammars.compile, prepare=engine.grammars.prepare)
         self._threads = FairThreads("constraints", _COMPILED_AT_ONCE, per_key=_COMPILED_PER_KEY)
 
     def _prepare(self, id: int, request: GenerateRequest) -> PreparedPrompt | None:

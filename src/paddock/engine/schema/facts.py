@@ -1,40 +1,45 @@
-"""What is certain about the instances of a schema. Everything here may miss a fact, but never claims a false one."""
+"""Facts about the instances of a schema. A fact may be missed, but none is ever false."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any, Final
 
 Schema = Any
 """A JSON schema: an object, true or false."""
 
-# `number` is split into the two kinds that exclude each other.
+# `number` is split into two kinds that exclude each other.
 EVERY_TYPE: Final = frozenset({"null", "boolean", "integer", "fraction", "string", "array", "object"})
 OBJECT: Final = frozenset({"object"})
 _BOOLEANS: Final = (False, True)
+_TYPES: Final = {
+    python: frozenset({name})
+    for python, name in ((NoneType, "null"), (bool, "boolean"), (int, "integer"), (str, "string"), (list, "array"))
+}
 _DEEPEST: Final = 16
 _MOST_STEPS: Final = 50_000
 
 
 class TooCostly(Exception):
-    """More steps than a schema is worth. Nothing is certain then."""
+    """The analysis needs too many steps. Nothing is known then."""
 
 
 @dataclass
 class Facts:
-    """Of schemas that all hold for one instance."""
+    """Facts about an instance that satisfies several schemas."""
 
     types: frozenset[str] = EVERY_TYPE
     values: list[Any] | None = None
-    """Every possible value, where `const` or `enum` says so."""
+    """All possible values, if `const` or `enum` lists them."""
     required: set[str] = field(default_factory=set)
     objects: list[dict[str, Any]] = field(default_factory=list)
-    """The schemas that say something about properties."""
+    """The schemas that constrain properties."""
 
     def of_property(self, name: str) -> list[Schema]:
-        """The schemas that the property satisfies, where there is one."""
+        """The schemas that the property satisfies if it is present."""
         return [schema for part in self.objects for schema in _of_property(part, name)]
 
 
@@ -47,12 +52,12 @@ def _of_property(part: dict[str, Any], name: str) -> Iterator[Schema]:
 
 
 class Document:
-    """One schema document: where references lead, and how much thought has gone into it."""
+    """One schema document. It resolves references and counts the steps of the analysis."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
         self._steps = 0
-        # With a base of its own somewhere inside, `#/…` may mean another place.
+        # An `$id` inside changes the base, so that `#/…` may refer to another place.
         self._is_plain = not any("$id" in part or "id" in part for part in list(objects_in(root))[1:])
 
     def step(self) -> None:
@@ -61,7 +66,7 @@ class Document:
             raise TooCostly
 
     def resolve(self, reference: Any) -> Schema:
-        """The schema at a local pointer; true, of which nothing is certain, where it cannot be found."""
+        """The schema at a local pointer. Not found: true, which every instance satisfies."""
         if not isinstance(reference, str) or not self._is_plain or "%" in reference:
             return True
         if reference != "#" and not reference.startswith("#/"):
@@ -90,7 +95,7 @@ class Document:
         if not isinstance(schema, dict) or depth == 0:
             return
         if "$ref" in schema:
-            # What stands beside it counts in newer drafts only.
+            # Keywords beside `$ref` count only in newer drafts.
             self._add(facts, self.resolve(schema["$ref"]), depth - 1)
             return
         facts.types &= _types(schema.get("type"))
@@ -106,10 +111,10 @@ class Document:
             for part in parts:
                 self._add(facts, part, depth - 1)
 
-    # ── what follows from them ───────────────────────────────────────────────────────────────────────────────────────
+    # ── conclusions ───────────────────────────────────────────────────────────────────────────────────────
 
     def is_empty(self, schemas: Sequence[Schema], depth: int = _DEEPEST) -> bool:
-        """Whether certainly nothing satisfies all of the schemas."""
+        """Whether certainly no instance satisfies all of the schemas."""
         self.step()
         if depth == 0:
             return False
@@ -123,7 +128,7 @@ class Document:
         return any(self.is_empty(facts.of_property(name), depth - 1) for name in facts.required)
 
     def domain(self, schemas: Sequence[Schema]) -> list[Any] | None:
-        """Every value that may satisfy all of the schemas, where they can be listed."""
+        """The values that may satisfy all of the schemas. None: they cannot be listed."""
         facts = self.facts(schemas)
         if facts.values is not None:
             return [value for value in facts.values if not self._refuses(facts, value, _DEEPEST)]
@@ -148,7 +153,7 @@ class Document:
 
 
 def objects_in(value: Any) -> Iterator[dict[str, Any]]:
-    """Every object in it, itself first."""
+    """All objects in a JSON value, itself first."""
     if isinstance(value, dict):
         yield value
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -171,25 +176,12 @@ def _listed(schema: dict[str, Any]) -> Iterator[list[Any]]:
 
 
 def type_of(value: Any) -> frozenset[str]:
-    """The kinds that a value may be taken for."""
-    match value:
-        case None:
-            return frozenset({"null"})
-        case bool():
-            return frozenset({"boolean"})
-        case int():
-            return frozenset({"integer"})
-        case float():
-            # 1.0 is an integer in newer drafts only.
-            if not math.isfinite(value) or value.is_integer():
-                return frozenset({"integer", "fraction"})
-            return frozenset({"fraction"})
-        case str():
-            return frozenset({"string"})
-        case list():
-            return frozenset({"array"})
-        case _:
-            return frozenset({"object"})
+    """The types that a value may have."""
+    if isinstance(value, float):
+        # 1.0 is an integer in newer drafts only.
+        whole = not math.isfinite(value) or value.is_integer()
+        return frozenset({"integer", "fraction"} if whole else {"fraction"})
+    return _TYPES.get(type(value), OBJECT)
 
 
 def contains(values: Sequence[Any], value: Any) -> bool:
@@ -197,7 +189,7 @@ def contains(values: Sequence[Any], value: Any) -> bool:
 
 
 def equal(one: Any, other: Any) -> bool:
-    """As JSON has it: 1 is 1.0, but true is not 1."""
+    """Equality of JSON values: 1 equals 1.0, but not true."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):

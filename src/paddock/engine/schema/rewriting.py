@@ -1,8 +1,8 @@
-"""Keywords that no grammar is made of, written with those that can: exactly the same instances satisfy the result.
+"""Rewrites keywords that llguidance does not support. Exactly the same instances satisfy the result.
 
-`oneOf` whose branches exclude each other is `anyOf`. A dependency is a choice between "the property is absent" and
-"what depends on it holds". `if` over the values of one property is a choice between its values. What
-cannot be rewritten with certainty stays as it is.
+A `oneOf` whose branches exclude each other becomes `anyOf`. A dependency becomes a choice between "the property is
+absent" and "the dependency holds". An `if` over the values of one property becomes a choice between its values.
+Keywords that cannot be rewritten with certainty stay.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from paddock.engine.schema.facts import OBJECT, Document, Schema, TooCostly, con
 from paddock.types import STANDARD_FORMATS
 
 _MOST_BRANCHES: Final = 256
-"""Of one `oneOf`; each pair of them is compared."""
+"""The limit for one `oneOf`, because each pair of branches is compared."""
 _MOST_CHOICES: Final = 256
-"""All choices multiplied: a grammar may have to consider every combination of them."""
+"""The limit for the product of all choices: a grammar may have to consider every combination."""
 _MOST_EXACTLY_ONE: Final = 8
 
 _ONE: Final = (
     "additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then",
     "unevaluatedItems", "unevaluatedProperties",
 )  # fmt: skip
-_LISTS: Final = ("items", "prefixItems")
-_NAMED: Final = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
-_TOGETHER: Final = ("allOf", "anyOf", "oneOf")
-"""Their schemas are about the same instance as the schema that they stand in."""
+_LISTS: Final = ("allOf", "anyOf", "items", "oneOf", "prefixItems")
+_NAMED: Final = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
+_SAME_INSTANCE: Final = ("allOf", "anyOf", "dependentSchemas", "else", "oneOf", "then")
+"""Keywords whose schemas apply to the same instance."""
 _REWRITTEN: Final = frozenset(
     {"allOf", "anyOf", "oneOf", "if", "then", "else", "dependencies", "dependentRequired", "dependentSchemas"}
 )
@@ -36,10 +36,10 @@ _ANNOTATIONS: Final = frozenset({"title", "description", "$comment", "examples",
 
 
 def rewritten(schema: Schema) -> Schema:
-    """An equivalent schema. The one given is not changed."""
+    """An equivalent schema. The given one is not changed."""
     references = [part["$ref"] for part in objects_in(schema) if isinstance(part.get("$ref"), str)]
     if any(step in _REWRITTEN for reference in references for step in reference.split("/")):
-        return _without_unknown_formats(schema)  # what is pointed at must stay where it is
+        return _without_unknown_formats(schema)  # a referenced part must stay in its place
     try:
         return _Rewriting(schema).schema(_without_unknown_formats(schema), ())
     except TooCostly:
@@ -52,12 +52,12 @@ class _Rewriting:
         self._choices = 1
 
     def schema(self, schema: Schema, context: tuple[Schema, ...]) -> Schema:
-        """`context` holds for the same instance."""
+        """`context`: further schemas that the same instance satisfies."""
         if not isinstance(schema, dict):
             return schema
         self._document.step()
         given = (*context, schema)
-        new = {key: self._value(key, value, given) for key, value in schema.items()}
+        new = _map_subschemas(schema, lambda key, inner: self.schema(inner, given if key in _SAME_INSTANCE else ()))
         if isinstance(new.get("oneOf"), list) and (choice := self._one_of(schema["oneOf"], new["oneOf"], given)):
             del new["oneOf"]
             new = _and(new, choice)
@@ -68,20 +68,6 @@ class _Rewriting:
             rest = {key: value for key, value in new.items() if key not in ("if", "then", "else")}
             new = _and(rest, {"anyOf": branches})
         return new
-
-    def _value(self, key: str, value: Any, given: tuple[Schema, ...]) -> Any:
-        if key in _TOGETHER and isinstance(value, list):
-            return [self.schema(inner, given) for inner in value]
-        if key in ("then", "else"):
-            return self.schema(value, given)
-        if key in _LISTS and isinstance(value, list):
-            return [self.schema(inner, ()) for inner in value]
-        if key in _ONE:
-            return self.schema(value, ())
-        if key in _NAMED and isinstance(value, dict):
-            inside = given if key == "dependentSchemas" else ()
-            return {name: self.schema(inner, inside) for name, inner in value.items()}
-        return value
 
     def _affordable(self, choices: int) -> bool:
         if self._choices * choices > _MOST_CHOICES:
@@ -102,7 +88,7 @@ class _Rewriting:
         return all(self._document.is_empty([*given, *pair]) for pair in combinations(branches, 2))
 
     def _exactly_one_present(self, branches: list[Schema], given: tuple[Schema, ...]) -> dict[str, Any] | None:
-        """Of branches that each only require a property."""
+        """Rewrite branches that each only require one property."""
         names = [_only_required(branch) for branch in branches]
         if any(name is None for name in names) or len(set(names)) < len(names) or len(names) > _MOST_EXACTLY_ONE:
             return None
@@ -114,7 +100,7 @@ class _Rewriting:
     # ── dependencies ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _dependencies(self, schema: dict[str, Any], keyword: str) -> dict[str, Any]:
-        """What is not an object has no properties: the first choice holds."""
+        """Instances other than objects have no properties, so the first choice holds for them."""
         given = schema[keyword]
         if not all(isinstance(needed, dict | list | bool) for needed in given.values()):
             return schema
@@ -122,17 +108,17 @@ class _Rewriting:
             return schema
         new = {key: value for key, value in schema.items() if key != keyword}
         for name, needed in given.items():
-            present = {"required": [name, *(n for n in needed if n != name)]} if isinstance(needed, list) else None
-            if present is None:
-                inner = self.schema(needed, ()) if keyword == "dependencies" else needed
-                present = _and({"required": [name]}, inner)
+            if isinstance(needed, list):
+                present = {"required": [name, *(n for n in needed if n != name)]}
+            else:
+                present = _and({"required": [name]}, needed)
             new = _and(new, {"anyOf": [_absent(name), present]})
         return new
 
     # ── if, then, else ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _condition(self, schema: dict[str, Any], given: tuple[Schema, ...]) -> list[Schema] | None:
-        """The branches to choose from, which exclude each other."""
+        """Branches that exclude each other, or None if the condition cannot be rewritten."""
         condition, then, otherwise = schema["if"], schema.get("then", True), schema.get("else", True)
         if isinstance(condition, bool):
             return [then if condition else otherwise]
@@ -178,7 +164,7 @@ class _Rewriting:
 
 
 def _only_required(schema: Schema) -> str | None:
-    """The one property that a schema requires, where it says nothing else of an object."""
+    """The one property that a schema requires, if it has no other constraint on objects."""
     if not isinstance(schema, dict) or schema.keys() - _ANNOTATIONS - {"type"} != {"required"}:
         return None
     names = schema["required"]
@@ -192,18 +178,18 @@ def _absent(name: str) -> dict[str, Any]:
 
 
 def _and(schema: dict[str, Any], other: Schema) -> dict[str, Any]:
-    """Both of them."""
+    """The conjunction of both."""
     if other is True:
         return schema
-    together = schema.get("allOf", [])
-    return {**schema, "allOf": [*(together if isinstance(together, list) else []), other]}
+    parts = schema.get("allOf", [])
+    return {**schema, "allOf": [*(parts if isinstance(parts, list) else []), other]}
 
 
 # ── formats ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def without_year_zero(schema: Schema) -> Schema:
-    """The same with a `pattern` beside dates: RFC 3339 has a year 0000, which most languages' dates do not."""
+    """The schema with a `pattern` for dates. RFC 3339 allows the year 0000, but the dates of most languages do not."""
 
     def change(part: dict[str, Any]) -> dict[str, Any]:
         if part.get("format") in ("date", "date-time") and "pattern" not in part:
@@ -214,11 +200,11 @@ def without_year_zero(schema: Schema) -> Schema:
 
 
 def _without_unknown_formats(schema: Schema) -> Schema:
-    """Names that no standard defines only annotate. Those of the standard stay, enforceable or not."""
+    """The schema without formats that the standard does not define: they are annotations. Standard formats stay."""
 
     def change(part: dict[str, Any]) -> dict[str, Any]:
-        said = part.get("format")
-        if isinstance(said, str) and said not in STANDARD_FORMATS:
+        name = part.get("format")
+        if isinstance(name, str) and name not in STANDARD_FORMATS:
             return {key: value for key, value in part.items() if key != "format"}
         return part
 
@@ -226,15 +212,20 @@ def _without_unknown_formats(schema: Schema) -> Schema:
 
 
 def _each(schema: Schema, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Schema:
-    """The schema with every schema in it changed."""
+    """The schema with `change` applied to every schema in it."""
     if not isinstance(schema, dict):
         return schema
-    return change({key: _mapped(key, value, change) for key, value in schema.items()})
+    return change(_map_subschemas(schema, lambda _, inner: _each(inner, change)))
 
 
-def _mapped(key: str, value: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    if isinstance(value, list) and key in (*_TOGETHER, *_LISTS):
-        return [_each(inner, change) for inner in value]
-    if isinstance(value, dict) and key in (*_NAMED, "dependencies"):
-        return {name: _each(inner, change) for name, inner in value.items()}
-    return _each(value, change) if key in _ONE else value
+def _map_subschemas(schema: dict[str, Any], change: Callable[[str, Schema], Schema]) -> dict[str, Any]:
+    """The schema with its direct subschemas changed. `change` gets the keyword and the subschema."""
+
+    def changed(key: str, value: Any) -> Any:
+        if isinstance(value, list) and key in _LISTS:
+            return [change(key, inner) for inner in value]
+        if isinstance(value, dict) and key in _NAMED:
+            return {name: change(key, inner) for name, inner in value.items()}
+        return change(key, value) if key in _ONE else value
+
+    return {key: changed(key, value) for key, value in schema.items()}
