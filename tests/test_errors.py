@@ -9,7 +9,7 @@ def _classes(of: type[PaddockError]) -> list[type[PaddockError]]:
     return [of, *(sub for child in of.__subclasses__() for sub in _classes(child))]
 
 
-def test_every_class_has_a_code_of_its_own() -> None:
+def test_every_class_has_a_unique_code() -> None:
     codes = [cls.code for cls in _classes(PaddockError)]
     assert len(codes) == len(set(codes))
 
@@ -20,7 +20,7 @@ def test_an_error_survives_the_wire() -> None:
         assert (type(error), error.message, error.param, error.retry_after) == (cls, "why", "field", 2)
 
 
-def test_the_body_is_openais() -> None:
+def test_the_body_has_the_format_of_openai() -> None:
     error = ContextLengthExceeded("too long", param="messages").body()["error"]
     assert error == {
         "message": "too long",
@@ -30,18 +30,18 @@ def test_the_body_is_openais() -> None:
     }
 
 
-def test_an_unknown_code_is_a_bug_of_ours() -> None:
+def test_an_unknown_code_is_an_internal_error() -> None:
     assert PaddockError.from_code("no such code", "x").status == 500
     assert isinstance(PaddockError.from_code("worker_crashed", "x"), WorkerCrashed)
 
 
 def test_every_class_and_message_is_documented() -> None:
-    """`make check` compares docs/reference/errors.md with the code; here the reader of the code is tested."""
+    """`make check` compares docs/reference/errors.md with the code. This tests how the page is generated."""
     messages = documented_errors.raised()
     page = documented_errors.page()
     for cls in _classes(PaddockError):
         assert vars(cls).get("__doc__"), f"{cls.__name__} does not say when it occurs"
         assert f"`{cls.code}`" in page
         assert cls.__name__ in messages
-    assert sum(map(len, messages.values())) > 150, "the messages are found"
+    assert sum(map(len, messages.values())) > 150, "messages are missing"
     assert "an API key is required: send it as 'Authorization: Bearer KEY'" in messages["AuthenticationError"]

@@ -1,4 +1,4 @@
-"""llama.cpp's libraries, which a wheel brings six times."""
+"""llama.cpp's libraries, of which a wheel contains six copies."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def _tool() -> Any:
     return module
 
 
-def test_copies_become_links_and_everything_else_stays(tmp_path: Path) -> None:
+def test_copies_become_links_and_other_files_stay(tmp_path: Path) -> None:
     contents = {"libllama": b"llama" * 100, "libggml": b"ggml" * 100}
     for folder in ("lib", "llama_cpp/lib"):
         (tmp_path / folder).mkdir(parents=True)
         for name, data in contents.items():
             for ending in ("so", "so.0", "so.0.5.0"):
                 (tmp_path / folder / f"{name}.{ending}").write_bytes(data)
-    (tmp_path / "lib" / "libother.so").write_bytes(b"other" * 80)  # as large, and something else
+    (tmp_path / "lib" / "libother.so").write_bytes(b"other" * 80)  # the same size, but other content
     (tmp_path / "lib" / "notes.txt").write_bytes(contents["libllama"])
     before = {path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert _tool().share(tmp_path) == 5 * 500 + 5 * 400
@@ -32,4 +32,4 @@ def test_copies_become_links_and_everything_else_stays(tmp_path: Path) -> None:
     assert own == {
         "llama_cpp/lib/libllama.so.0.5.0", "llama_cpp/lib/libggml.so.0.5.0", "lib/libother.so", "lib/notes.txt",
     }  # fmt: skip
-    assert _tool().share(tmp_path) == 0, "done twice it changes nothing"
+    assert _tool().share(tmp_path) == 0, "a second run changes nothing"

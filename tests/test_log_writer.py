@@ -1,4 +1,4 @@
-"""Whoever logs never waits for whoever reads, and what is lost is counted."""
+"""Logging never waits for the reader of the log, and lost lines are counted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _count(dropped: int) -> bytes:
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40), max_size=50))
-def test_what_fits_is_written_in_order(lines: list[bytes]) -> None:
+def test_lines_that_fit_are_written_in_order(lines: list[bytes]) -> None:
     reading, writing = os.pipe()
     writer = LogWriter(writing, _count)
     for line in lines:
@@ -33,7 +33,7 @@ def test_what_fits_is_written_in_order(lines: list[bytes]) -> None:
     assert writer.dropped == 0
 
 
-def test_what_nobody_reads_is_dropped_with_a_count() -> None:
+def test_unread_lines_are_dropped_and_counted() -> None:
     reading, writing = os.pipe()
     writer = LogWriter(writing, _count, most_bytes=100_000)
     line = b"x" * 999 + b"\n"
@@ -41,20 +41,20 @@ def test_what_nobody_reads_is_dropped_with_a_count() -> None:
         writer.write(line)
     assert writer.dropped > 500
     with os.fdopen(reading, "rb") as read:
-        kept, told = 0, 0
-        while kept + told < 1000:
+        kept, reported = 0, 0
+        while kept + reported < 1000:
             text = read.readline()
             if text == line:
                 kept += 1
             else:
-                told += int(text.removesuffix(b" dropped\n"))
-        assert told == writer.dropped
+                reported += int(text.removesuffix(b" dropped\n"))
+        assert reported == writer.dropped
         writer.write(b"later\n")
         assert read.readline() == b"later\n"
     os.close(writing)
 
 
-def test_a_pipe_that_broke_stops_nobody() -> None:
+def test_a_broken_pipe_is_ignored() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     writer = LogWriter(writing, _count)
@@ -64,7 +64,7 @@ def test_a_pipe_that_broke_stops_nobody() -> None:
     os.close(writing)
 
 
-def test_a_server_whose_log_nobody_reads_goes_on() -> None:
+def test_a_server_whose_log_is_not_read_keeps_serving() -> None:
     """Each request logs its prompt, ten megabytes in all; the pipe takes 64 KiB."""
     command = [sys.executable, "-m", "paddock", "serve", "-m", "fake:", "--port", "0", "--log-prompts"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:
@@ -75,7 +75,7 @@ def test_a_server_whose_log_nobody_reads_goes_on() -> None:
             with httpx.Client(base_url=url[1].decode(), timeout=200) as client:
                 body = chat_body("say: " + "x" * 90_000)
                 for _ in range(100):
-                    client.post("/v1/chat/completions", json=body)  # too long for the model, and logged all the same
+                    client.post("/v1/chat/completions", json=body)  # too long for the model, but logged
 
                 def dropped() -> int:
                     found = re.search(r"^paddock_log_lines_dropped_total (\S+)$", client.get("/metrics").text, re.M)
@@ -84,7 +84,7 @@ def test_a_server_whose_log_nobody_reads_goes_on() -> None:
 
                 wait_for(dropped, 20, "lines to be dropped")
                 count = dropped()
-            # Now somebody reads: the lines that were kept, and how many were not.
+            # Now the log is read: the kept lines, and the number of dropped ones.
             for line in server.stderr:
                 if b"log lines were dropped" in line:
                     assert f"dropped={count}".encode() in line
@@ -95,7 +95,7 @@ def test_a_server_whose_log_nobody_reads_goes_on() -> None:
     assert server.returncode == 0
 
 
-def test_a_server_whose_log_nobody_reads_can_be_stopped() -> None:
+def test_a_server_whose_log_is_not_read_can_be_stopped() -> None:
     command = [sys.executable, "-m", "paddock", "serve", "-m", "fake:", "--port", "0", "-v"]
     reading, writing = os.pipe()
     os.set_blocking(writing, False)

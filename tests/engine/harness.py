@@ -1,4 +1,4 @@
-"""A scheduler and a real engine, stepped by hand: what a worker's engine thread does, without the thread."""
+"""A scheduler and an engine that the test steps, as the engine thread of a worker does."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Harness:
             try:
                 results = self.engine.decode(plan.spans, exact=plan.exact, adapters=plan.adapters)
             except NoCells:
-                if (hopeless := self.scheduler.handle_no_cells(plan)) is not None:
-                    self.finished[hopeless.id] = "no room"
+                if (failed := self.scheduler.handle_no_cells(plan)) is not None:
+                    self.finished[failed.id] = "no room"
                 return True
             for progress in self.scheduler.commit(plan, results, time.perf_counter() - begun):
                 if progress.prompt:

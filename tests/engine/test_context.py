@@ -13,16 +13,14 @@ from tests.tiers import full
 
 
 @given(st.integers(0, 1 << 20), st.integers(1, 64), st.integers(1, 1 << 20), st.booleans())
-def test_it_is_said_whenever_a_request_gets_less_than_was_asked_for(
-    n_ctx: int, parallel: int, trained: int, unified: bool
-) -> None:
-    said = clamped_context(engine_options(n_ctx=n_ctx, parallel=parallel), trained, unified=unified)
-    assert bool(said) == ((n_ctx if unified else n_ctx // parallel) > trained)
-    assert not said or (str(n_ctx) in said and f"at most {trained}" in said)
+def test_a_clamped_context_is_logged(n_ctx: int, parallel: int, trained: int, unified: bool) -> None:
+    line = clamped_context(engine_options(n_ctx=n_ctx, parallel=parallel), trained, unified=unified)
+    assert bool(line) == ((n_ctx if unified else n_ctx // parallel) > trained)
+    assert not line or (str(n_ctx) in line and f"at most {trained}" in line)
 
 
 @full
-def test_a_context_beyond_the_trained_one_is_clamped_aloud(tiny_models: dict[str, Path]) -> None:
+def test_a_context_beyond_the_trained_one_is_clamped_with_a_warning(tiny_models: dict[str, Path]) -> None:
     harness = Harness(tiny_models["llama"])
     trained = harness.engine.info.n_ctx_train
     harness.close()

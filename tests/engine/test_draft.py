@@ -1,4 +1,4 @@
-"""Draft models over libllama: what is said with one is what is said without, token for token."""
+"""Draft models with libllama: an answer has the same tokens with and without one."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ TEXTS = ["the horse ", "an old mare stands by the brook. " * 12, "in the end it 
 
 @pytest.fixture(scope="module", params=["llama", "draft"])
 def draft(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Path:
-    """The model itself, and one that is hardly ever right."""
+    """The model itself, and one whose drafts are nearly always wrong."""
     return tiny_models[request.param]
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["unified", "streams"])
-def houses(
+def harnesses(
     request: pytest.FixtureRequest, tiny_models: dict[str, Path], draft: Path
 ) -> Iterator[tuple[Harness, Harness]]:
-    """One with a draft model and one without."""
+    """A harness with a draft model and one without."""
     options: dict[str, Any] = {"kv_unified": request.param, "n_ctx": 2048, **EXACT}
     pair = (
         Harness(tiny_models["llama"], model_draft=str(draft), **options),
@@ -44,14 +44,14 @@ def houses(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
-def test_an_answer_is_the_same_with_and_without(
-    houses: tuple[Harness, Harness], draft: Path, temperature: float
+def test_an_answer_is_the_same_with_and_without_drafts(
+    harnesses: tuple[Harness, Harness], draft: Path, temperature: float
 ) -> None:
-    guessing, plain = houses
+    drafting, plain = harnesses
     for id, text in enumerate(TEXTS):
-        request = guessing.ask(id, text, max_tokens=60, temperature=temperature, draft=ALL)
-        guessing.run()
-        assert guessing.answers.pop(id) == plain.alone(id, text, max_tokens=60, temperature=temperature)
+        request = drafting.ask(id, text, max_tokens=60, temperature=temperature, draft=ALL)
+        drafting.run()
+        assert drafting.answers.pop(id) == plain.alone(id, text, max_tokens=60, temperature=temperature)
         assert request.drafted > 0
         if draft.stem == "draft":
             assert request.accepted < request.drafted / 4
@@ -61,7 +61,7 @@ def test_an_answer_is_the_same_with_and_without(
             assert request.accepted == request.drafted
 
 
-def test_a_model_that_guesses_itself_needs_a_step_for_seven_tokens(tiny_models: dict[str, Path]) -> None:
+def test_a_model_that_drafts_for_itself_needs_one_step_for_seven_tokens(tiny_models: dict[str, Path]) -> None:
     harness = Harness(tiny_models["llama"], model_draft=str(tiny_models["llama"]), **EXACT)
     harness.ask(1, "the horse ", max_tokens=71, draft=ALL)
     steps = 0
@@ -87,29 +87,29 @@ _Requests = st.lists(
 
 @examples(15)
 @given(requests=_Requests)
-def test_whoever_comes_and_goes_everybody_gets_their_own_words(
-    houses: tuple[Harness, Harness], requests: list[tuple[str, int, int, float, bool]]
+def test_arrivals_and_cancellations_change_no_answer(
+    harnesses: tuple[Harness, Harness], requests: list[tuple[str, int, int, float, bool]]
 ) -> None:
-    """Also those whose place in the draft model's memory others had in the meantime."""
-    guessing, plain = houses
-    guessing.answers.clear()
+    """Also if another request used the slot of the draft model in the meantime."""
+    drafting, plain = harnesses
+    drafting.answers.clear()
     for id, (text, size, steps, temperature, cancelled) in enumerate(requests):
         params = draft_params(n_max=1 + id, p_min=0.3 * (id % 3))
-        guessing.ask(id, text, max_tokens=size, temperature=temperature, draft=params)
+        drafting.ask(id, text, max_tokens=size, temperature=temperature, draft=params)
         for _ in range(steps):
-            guessing.step()
+            drafting.step()
         if cancelled:
-            guessing.scheduler.remove(id)
-    guessing.run()
+            drafting.scheduler.remove(id)
+    drafting.run()
     for id, (text, size, _, temperature, cancelled) in enumerate(requests):
         expected = plain.alone(id, text, max_tokens=size, temperature=temperature)
-        said = guessing.answers[id]
-        assert said == expected[: len(said)]
-        assert cancelled or len(said) == size
+        answer = drafting.answers[id]
+        assert answer == expected[: len(answer)]
+        assert cancelled or len(answer) == size
 
 
-def test_a_draft_model_without_room_for_all_guesses_for_some(tiny_models: dict[str, Path], draft: Path) -> None:
-    """They share a prompt and so the cells of the large model, which the small one cannot."""
+def test_a_draft_model_without_room_for_all_requests_drafts_for_some(tiny_models: dict[str, Path], draft: Path) -> None:
+    """The requests share cells of the large model, but not of the draft model."""
     harness = Harness(tiny_models["llama"], model_draft=str(draft), n_ctx=512, **EXACT)
     requests = [harness.ask(id, TEXTS[1], max_tokens=40, draft=ALL) for id in range(2)]
     assert requests[0].prompt_size * 2 > 512
@@ -145,7 +145,7 @@ def test_a_model_whose_memory_cannot_be_cut_does_not_draft_and_logs_it(
     harness.close()
 
 
-def test_a_deterministic_server_does_not_guess(
+def test_a_deterministic_server_does_not_draft(
     tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     harness = Harness(tiny_models["llama"], model_draft=str(tiny_models["draft"]), deterministic=True)

@@ -1,4 +1,4 @@
-"""What every engine must do, shown by the fake and by libllama on the demo model."""
+"""Tests of every engine: the fake, and libllama with the demo model."""
 
 from __future__ import annotations
 
@@ -47,28 +47,28 @@ def _prompt(engine: Engine) -> list[int]:
     return engine.vocab.tokenize(text, add_special=False, parse_special=True)
 
 
-def test_it_answers_the_same_twice(engine: Engine) -> None:
+def test_a_greedy_answer_is_reproducible(engine: Engine) -> None:
     prompt = _prompt(engine)
     first = _answer(engine, prompt, 8, chunk=64)
     assert first == _answer(engine, prompt, 8, chunk=64)
     assert len(first) == 8
 
 
-def test_text_goes_in_and_comes_out(engine: Engine) -> None:
+def test_detokenized_text_equals_the_input(engine: Engine) -> None:
     text = "Hello, wörld! 🦙"
     tokens = engine.vocab.tokenize(text, add_special=False, parse_special=False)
     assert b"".join(map(engine.vocab.piece, tokens)).decode() == text
     assert engine.vocab.longest_piece >= max(len(engine.vocab.piece(token)) for token in tokens)
 
 
-def test_special_tokens_are_seen_and_not_shown(engine: Engine) -> None:
+def test_special_tokens_are_parsed_and_have_no_text(engine: Engine) -> None:
     (token,) = engine.vocab.tokenize("<|im_end|>", add_special=False, parse_special=True)
     assert token in engine.vocab.end_tokens
     assert engine.vocab.piece(token) == b""
     assert len(engine.vocab.tokenize("<|im_end|>", add_special=False, parse_special=False)) > 1
 
 
-def test_the_demo_model_knows_paris(demo_model: Path) -> None:
+def test_the_demo_model_answers_paris(demo_model: Path) -> None:
     engine = open_engine(str(demo_model), engine_options(n_ctx=512, n_threads=2), lambda _: None)
     answer = b"".join(map(engine.vocab.piece, _answer(engine, _prompt(engine), 8, chunk=64))).decode()
     assert "Paris" in answer
@@ -84,7 +84,7 @@ def test_a_step_that_would_abort_the_process_is_refused(demo_model: Path) -> Non
     engine.close()
 
 
-def test_a_broken_file_is_an_error_with_a_reason(tmp_path: Path) -> None:
+def test_a_broken_file_or_option_is_refused_with_a_reason(tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF" + b"\0" * 100)
     with pytest.raises(ModelLoadFailed, match=r"broken\.gguf"):

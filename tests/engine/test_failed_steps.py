@@ -1,4 +1,4 @@
-"""Steps that libllama cannot compute, and what becomes of the requests in them."""
+"""Steps that libllama cannot compute, and their requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.tiers import examples
     st.integers(0, 150),
     st.booleans(),
 )
-def test_with_fewer_cells_than_promised_all_that_fits_is_answered_alike(
+def test_with_fewer_cells_than_reported_requests_that_fit_get_the_same_answer(
     asked: list[tuple[int, int]], short: int, whole: bool
 ) -> None:
     path = f"fake:n_ctx=256,short={short},whole={int(whole)}"
@@ -41,7 +41,7 @@ def test_with_fewer_cells_than_promised_all_that_fits_is_answered_alike(
 
 @pytest.mark.parametrize("status", [2, -2, -3])
 @pytest.mark.parametrize("kv_unified", [True, False])
-def test_a_step_that_fails_once_is_computed_again_and_nobody_notices(
+def test_a_step_that_fails_once_is_repeated_and_changes_no_answer(
     status: int, kv_unified: bool, tiny_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answers(harness: Harness) -> list[list[int]]:
@@ -59,7 +59,7 @@ def test_a_step_that_fails_once_is_computed_again_and_nobody_notices(
         nonlocal steps
         steps += 1
         done = int(real(context, batch))
-        return status if steps % 3 == 1 and done == 0 else done  # what it has computed by then stays in its cache
+        return status if steps % 3 == 1 and done == 0 else done  # the computed tokens stay in the cache
 
     monkeypatch.setattr(lib, "llama_decode", failing)
     assert answers(harness) == expected
@@ -73,13 +73,13 @@ def test_a_step_that_fails_again_is_an_error(tiny_models: dict[str, Path], monke
         harness.run()
 
 
-def test_a_draft_model_that_fails_costs_its_guesses_only(
+def test_a_failing_draft_model_costs_only_its_drafts(
     tiny_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def answer(harness: Harness) -> list[int]:
-        said = harness.alone(0, "Once upon a time", max_tokens=12)
+        tokens = harness.alone(0, "Once upon a time", max_tokens=12)
         harness.close()
-        return said
+        return tokens
 
     expected = answer(Harness(tiny_models["llama"]))
     harness = Harness(tiny_models["llama"], model_draft=str(tiny_models["draft"]))

@@ -1,4 +1,4 @@
-"""Constraints as token masks: against brute force over small languages, and through the sampler."""
+"""Token masks of constraints, against brute force over small languages, and with the sampler."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PIECES = [b"", b"a", b"b", b"c", b"ab", b"ba", b"abc", b"bb", b"cab", b""]
 
 
 class _Vocab(FakeVocab):
-    """Tokens of several letters, so that a text can be cut in more than one way."""
+    """Tokens of several letters, so that a text has several tokenizations."""
 
     end_tokens = frozenset({_END})
 
@@ -39,7 +39,7 @@ class _Vocab(FakeVocab):
 
 
 def _forced(words: list[str], said: str) -> bool:
-    """Whether there is but one way to go on: then llguidance wants the tokeniser's own tokens for it."""
+    """Whether only one continuation is possible. llguidance then expects the tokenizer's own tokens."""
     return said not in words and len({word[len(said)] for word in words if word.startswith(said)}) == 1
 
 
@@ -55,7 +55,7 @@ def _compile(kind: Literal["json_schema", "regex", "gbnf", "lark"], source: str,
 
 
 def _languages(words: list[str]) -> list[Grammar]:
-    """The same finite language, said in three ways."""
+    """The same finite language in three notations."""
     return [
         _compile("regex", "|".join(words)),
         _compile("gbnf", "root ::= " + " | ".join(f'"{word}"' for word in words)),
@@ -74,7 +74,7 @@ def _allowed(words: list[str], said: str) -> set[int]:
 
 
 @given(_words, st.data())
-def test_a_mask_is_what_brute_force_finds_at_every_step(words: list[str], data: st.DataObject) -> None:
+def test_a_mask_agrees_with_brute_force_at_every_step(words: list[str], data: st.DataObject) -> None:
     for grammar in _languages(words):
         said = ""
         while not grammar.complete:
@@ -103,25 +103,25 @@ _params = st.builds(
 
 
 @given(_words, st.lists(st.tuples(_params, st.booleans()), min_size=1, max_size=4), st.integers(0, 2**32))
-def test_a_constrained_row_is_chosen_as_if_the_forbidden_had_no_chance(
-    words: list[str], asked: list[tuple[SamplingParams, bool]], seed: int
+def test_a_constrained_row_is_sampled_as_if_forbidden_tokens_were_minus_infinity(
+    words: list[str], requests: list[tuple[SamplingParams, bool]], seed: int
 ) -> None:
-    """And its neighbours as if it were not there."""
+    """Other rows are sampled as if the constraint did not exist."""
     grammar = _compile("regex", "|".join(words))
-    kept = [grammar.fork() if constrained else None for _, constrained in asked]
-    together = [Sampler(params, grammar=grammar) for (params, _), grammar in zip(asked, kept, strict=True)]
-    alone = [Sampler(params) for params, _ in asked]
-    said = [""] * len(asked)
+    kept = [grammar.fork() if constrained else None for _, constrained in requests]
+    batched = [Sampler(params, grammar=grammar) for (params, _), grammar in zip(requests, kept, strict=True)]
+    alone = [Sampler(params) for params, _ in requests]
+    said = [""] * len(requests)
     for step in range(12):
-        rows = np.random.default_rng(seed + step).normal(0, 3, (len(asked), len(_PIECES))).astype(np.float32)
-        rows[:, -1] = -50  # a token nobody wants and no reader sees
+        rows = np.random.default_rng(seed + step).normal(0, 3, (len(requests), len(_PIECES))).astype(np.float32)
+        rows[:, -1] = -50  # a control token, which is unlikely
         expected = rows.copy()
-        for index, (_, constrained) in enumerate(asked):
+        for index, (_, constrained) in enumerate(requests):
             if constrained:
-                constrained_by = together[index].grammar
+                constrained_by = batched[index].grammar
                 assert constrained_by is not None
                 expected[index, constrained_by.fork().forbidden()] = -np.inf
-        chosen = choose_all(rows, together)
+        chosen = choose_all(rows, batched)
         for index, sampled in enumerate(chosen):
             (reference,) = choose_all(expected[index : index + 1], [alone[index]])
             assert sampled.token == reference.token
@@ -131,7 +131,7 @@ def test_a_constrained_row_is_chosen_as_if_the_forbidden_had_no_chance(
             return
 
 
-def test_the_report_is_of_what_the_model_thought_before_it_was_constrained() -> None:
+def test_log_probabilities_are_those_before_the_constraint() -> None:
     row = np.zeros((1, len(_PIECES)), np.float32)
     sampler = Sampler(SamplingParams(temperature=0, n_probs=3), grammar=_compile("regex", "bb"))
     (sampled,) = choose_all(row, [sampler])
@@ -140,7 +140,7 @@ def test_the_report_is_of_what_the_model_thought_before_it_was_constrained() -> 
     assert [token for token, _ in sampled.logprobs.top] == [0, 1, 2]
 
 
-def test_the_last_token_says_that_it_is_the_last() -> None:
+def test_the_last_token_is_marked_as_last() -> None:
     (sampled,) = choose_all(
         np.zeros((1, len(_PIECES)), np.float32), [Sampler(SamplingParams(), grammar=_compile("regex", "a"))]
     )
@@ -150,7 +150,7 @@ def test_the_last_token_says_that_it_is_the_last() -> None:
 @pytest.mark.parametrize(
     "params", [SamplingParams(temperature=0), SamplingParams(seed=1), SamplingParams(repeat_penalty=2)]
 )
-def test_where_a_bias_leaves_nothing_only_that_request_fails(params: SamplingParams) -> None:
+def test_if_a_bias_forbids_all_tokens_only_that_request_fails(params: SamplingParams) -> None:
     impossible = SamplingParams(
         temperature=params.temperature,
         repeat_penalty=params.repeat_penalty,
@@ -162,14 +162,14 @@ def test_where_a_bias_leaves_nothing_only_that_request_fails(params: SamplingPar
     assert other.token is not None and other.error is None
 
 
-def test_a_fork_goes_its_own_way() -> None:
+def test_a_fork_is_independent() -> None:
     one = _compile("regex", "ab|ba")
     other = one.fork()
     assert one.consume(_PIECES.index(b"a"))
     assert set(np.flatnonzero(~other.forbidden())) == _allowed(["ab", "ba"], "")
 
 
-def test_gbnf_may_spell_characters_by_their_numbers() -> None:
+def test_gbnf_escapes_of_code_points() -> None:
     grammar = _compile("gbnf", r'root ::= "\u00e9\x41\u0041" [\u4e00-\u4e10] "\U0001F40E" "\\u0041"', BYTES)
     for byte in "éAA一🐎\\u0041".encode():
         assert grammar.consume(byte)
@@ -213,7 +213,7 @@ def test_json_has_bounded_whitespace() -> None:
         ("lark", "start: r0\n" + "".join(f"r{n}: r{n + 1}\n" for n in range(2500)) + 'r2500: "a"', "definitions"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_enforced_is_refused_by_name(kind: Any, source: Any, reason: str) -> None:
+def test_a_constraint_that_cannot_be_enforced_is_refused_with_the_reason(kind: Any, source: Any, reason: str) -> None:
     text = json.dumps(source) if kind == "json_schema" else source
     with pytest.raises(InvalidRequest, match=reason) as refused:
         BYTES.compile(Constraint(kind, text, "response_format"))
@@ -221,51 +221,51 @@ def test_what_cannot_be_enforced_is_refused_by_name(kind: Any, source: Any, reas
     assert refused.value.message.startswith("response_format cannot be enforced: ")
 
 
-def test_nothing_that_the_official_suite_calls_invalid_can_be_said() -> None:
-    """Of every schema that is taken. The suite says far more than a schema of ours could think of."""
+def test_no_invalid_example_of_the_official_suite_is_accepted() -> None:
+    """This checks every schema of the suite that can be compiled."""
     models = os.environ.get("PADDOCK_TEST_MODELS")
     folder = Path(models).parent / "json-schema-suite" / "tests" / "draft2020-12" if models else None
     if folder is None or not folder.is_dir():
         pytest.skip("no JSON-Schema test suite beside PADDOCK_TEST_MODELS")
-    taken = 0
+    compiled = 0
     for file in sorted(folder.glob("*.json")):
         for group in json.loads(file.read_text("utf-8")):
             try:
                 grammar = _compile("json_schema", json.dumps(group["schema"]), BYTES)
             except InvalidRequest:
                 continue
-            taken += 1
+            compiled += 1
             for example in group["tests"]:
                 state = grammar.fork()
-                said = all(state.consume(byte) for byte in json.dumps(example["data"], ensure_ascii=False).encode())
-                over = said and (state.complete or not state.forbidden()[BYTES_END])
-                assert example["valid"] or not over, (file.name, group["description"], example)
-    assert taken > 150
+                accepted = all(state.consume(byte) for byte in json.dumps(example["data"], ensure_ascii=False).encode())
+                complete = accepted and (state.complete or not state.forbidden()[BYTES_END])
+                assert example["valid"] or not complete, (file.name, group["description"], example)
+    assert compiled > 150
 
 
 @pytest.mark.parametrize(
-    ("schema", "said"),
+    ("schema", "reason"),
     [
-        ({"patternProperties": {f"^{number}-": {} for number in range(65)}}, "65 patternProperties; at most 64"),
+        ({"patternProperties": {f"^{number}-": {} for number in range(65)}}, "65 patternProperties; the limit is 64"),
         (
             {"allOf": [{"patternProperties": {f"^{n}{m}-": {} for m in range(40)}} for n in "ab"]},
             "80 patternProperties",
         ),
-        ({"type": "integer", "multipleOf": 999983}, "999983; at most 50000"),
-        ({"items": [{"multipleOf": 0.30011}, {"multipleOf": 29989}]}, "60000; at most 50000"),
+        ({"type": "integer", "multipleOf": 999983}, "999983; the limit is 50000"),
+        ({"items": [{"multipleOf": 0.30011}, {"multipleOf": 29989}]}, "60000; the limit is 50000"),
     ],
 )
-def test_what_would_take_minutes_is_refused_at_once(schema: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said):
+def test_a_schema_that_would_take_minutes_is_refused_at_once(schema: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidRequest, match=reason):
         _compile("json_schema", json.dumps(schema), BYTES)
 
 
 @pytest.mark.parametrize("multiple", [0.01, 5, 86400, 1000000, 1e-5])
-def test_multiples_that_people_ask_for(multiple: float) -> None:
+def test_common_multiples_are_compiled(multiple: float) -> None:
     assert not _compile("json_schema", json.dumps({"type": "number", "multipleOf": multiple}), BYTES).problem
 
 
-def test_the_tables_of_a_vocabulary_are_built_once_however_many_ask_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tables_of_a_vocabulary_are_built_once_for_concurrent_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[object] = []
 
     def build(*args: Any, **options: Any) -> object:

@@ -18,7 +18,7 @@ _windows = st.sampled_from([-1, 0, 1, 2, 7, 30, 100])
 
 
 def _slow_repeats(tokens: list[int], window: int, least: int, breakers: set[int]) -> dict[int, int]:
-    """What llama.cpp's DRY sampler finds: for each place but the last, how long it repeats the end of the text."""
+    """The repetitions that llama.cpp's DRY sampler finds, by a direct search."""
     text = tokens if window < 0 else tokens[max(0, len(tokens) - window) :]
     limit = next((n for n, token in enumerate(reversed(text)) if token in breakers), len(text))
     found: dict[int, int] = {}
@@ -33,7 +33,7 @@ def _slow_repeats(tokens: list[int], window: int, least: int, breakers: set[int]
 
 
 @given(_tokens, st.lists(st.integers(0, 3), max_size=12), _windows, st.integers(0, 3), st.sets(st.integers(0, 5)))
-def test_repeats_are_those_of_a_search_that_takes_its_time(
+def test_repeats_agree_with_a_direct_search(
     prompt: list[int], answer: list[int], window: int, least: int, breakers: set[int]
 ) -> None:
     history = History(prompt, frozenset(breakers))
@@ -58,7 +58,7 @@ def test_common_endings_are_exact(tokens: list[int]) -> None:
 
 
 @given(st.integers(0, 60), st.sampled_from([-1, 1025, 1100, 1500]), st.integers(0, 2**32))
-def test_counts_of_a_long_window_are_those_of_its_tokens(more: int, window: int, seed: int) -> None:
+def test_counts_of_a_long_window_are_exact(more: int, window: int, seed: int) -> None:
     tokens = np.random.default_rng(seed).integers(0, 9, 1480 + more).tolist()
     history = History(tokens[:1480])
     for end in range(1480, len(tokens) + 1, 7):
@@ -77,8 +77,8 @@ def test_the_index_finds_the_tokens_that_contain_a_text(pieces: list[str], texts
     assert found.tolist() == [n for n, piece in enumerate(pieces) if any(text in piece for text in wanted)]
 
 
-def test_a_step_takes_one_pass_over_the_text_whatever_it_repeats() -> None:
-    """With a base of 1 no penalty is too large, so nothing bounded the length that was compared for each place."""
+def test_a_step_takes_one_pass_over_a_repetitive_text() -> None:
+    """With a base of 1 the penalty does not grow, so it does not limit the length of the repetitions."""
     size = 20_000
     sampler = Sampler(SamplingParams(dry_multiplier=0.8, dry_base=1.0, seed=1), [7] * size)
     row = np.zeros(16, np.float32)
@@ -87,7 +87,7 @@ def test_a_step_takes_one_pass_over_the_text_whatever_it_repeats() -> None:
 
 
 @given(st.lists(st.integers(0, 7), max_size=20), st.integers(0, 2**63))
-def test_a_sibling_chooses_as_if_it_had_been_made_by_itself(prompt: list[int], seed: int) -> None:
+def test_a_sibling_samples_like_a_new_sampler(prompt: list[int], seed: int) -> None:
     params = SamplingParams(dry_multiplier=0.8, repeat_penalty=1.3, top_k=0, seed=seed)
     first, alone = (
         Sampler(SamplingParams(dry_multiplier=0.8, repeat_penalty=1.3, top_k=0, seed=1), prompt),

@@ -1,4 +1,4 @@
-"""What goes wrong while one request's token is chosen ends that request alone."""
+"""An error while a token is sampled ends only the request of that token."""
 
 from __future__ import annotations
 
@@ -43,28 +43,26 @@ def _rows(count: int) -> Logits:
 
 
 @given(st.lists(_params, min_size=1, max_size=4), st.data())
-def test_a_row_in_which_every_token_is_forbidden_ends_its_own_request_only(
-    params: list[SamplingParams], data: st.DataObject
-) -> None:
-    dead = data.draw(st.integers(0, len(params) - 1))
-    way = data.draw(st.sampled_from(["logit_bias", "the model", "not a number"]))
+def test_a_row_without_allowed_tokens_ends_only_its_request(params: list[SamplingParams], data: st.DataObject) -> None:
+    failing = data.draw(st.integers(0, len(params) - 1))
+    cause = data.draw(st.sampled_from(["logit_bias", "the model", "not a number"]))
     rows = _rows(len(params))
     expected = choose_all(rows.copy(), [Sampler(p, [1, 2, 1, 2]) for p in params])
-    if way == "logit_bias":
-        params[dead] = msgspec.structs.replace(params[dead], logit_bias=_EVERY_TOKEN)
+    if cause == "logit_bias":
+        params[failing] = msgspec.structs.replace(params[failing], logit_bias=_EVERY_TOKEN)
     else:
-        rows[dead] = -np.inf if way == "the model" else np.nan
+        rows[failing] = -np.inf if cause == "the model" else np.nan
     chosen = choose_all(rows, [Sampler(p, [1, 2, 1, 2]) for p in params])
-    failed = chosen.pop(dead)
-    del expected[dead]
+    failed = chosen.pop(failing)
+    del expected[failing]
     assert chosen == expected
     assert failed.token is None and failed.error is not None
-    assert failed.error.code == ("constraint_failed" if way == "logit_bias" else "decode_failed")
-    assert way != "logit_bias" or failed.error.param == "logit_bias"
+    assert failed.error.code == ("constraint_failed" if cause == "logit_bias" else "decode_failed")
+    assert cause != "logit_bias" or failed.error.param == "logit_bias"
 
 
 @given(_params)
-def test_some_logits_that_are_not_numbers_are_never_chosen(params: SamplingParams) -> None:
+def test_tokens_with_nan_logits_are_never_chosen(params: SamplingParams) -> None:
     rows = _rows(1)
     rows[0, ::2] = np.nan
     (chosen,) = choose_all(rows, [Sampler(params)])
@@ -72,7 +70,7 @@ def test_some_logits_that_are_not_numbers_are_never_chosen(params: SamplingParam
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
-def test_an_exception_in_one_sampler_is_told_of_its_request_only(temperature: float) -> None:
+def test_an_exception_in_one_sampler_fails_only_its_request(temperature: float) -> None:
     params = SamplingParams(temperature=temperature, seed=5)
     special = msgspec.structs.replace(params, typical_p=0.5)
     rows = _rows(3)
@@ -83,7 +81,7 @@ def test_an_exception_in_one_sampler_is_told_of_its_request_only(temperature: fl
     assert "ZeroDivisionError" in chosen[1].error.message
 
 
-def test_what_breaks_the_rows_together_is_done_again_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_batch_is_repeated_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     params = [SamplingParams(seed=seed) for seed in range(4)]
     rows = _rows(4)
     expected = choose_all(rows.copy(), [Sampler(p) for p in params])

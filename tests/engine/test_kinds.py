@@ -1,4 +1,4 @@
-"""Every kind of memory, with real (if tiny) models: no wrong text, no abort, whatever else is running."""
+"""Concurrent requests on tiny models of every kind of memory: no wrong text and no abort."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXTS = [" ".join(f"word{(n * k) % 13}" for n in range(20 + 15 * k)) for k in ra
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("unified", [True, False])
-def test_requests_of_every_kind_run_together_cancel_and_come_again(
+def test_concurrent_requests_with_cancellation_and_repetition(
     tiny_models: dict[str, Path], kind: str, unified: bool
 ) -> None:
     harness = Harness(tiny_models[kind], kv_unified=unified, parallel=3)
@@ -37,7 +37,7 @@ def test_requests_of_every_kind_run_together_cancel_and_come_again(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_deterministic_answer_is_the_same_among_others_and_again(tiny_models: dict[str, Path], kind: str) -> None:
+def test_a_deterministic_answer_is_the_same_alone_and_among_others(tiny_models: dict[str, Path], kind: str) -> None:
     harness = Harness(tiny_models[kind], kv_unified=False, parallel=3)
     first = [harness.alone(id, text, deterministic=True) for id, text in enumerate(TEXTS)]
     for id, text in enumerate(TEXTS):
@@ -53,9 +53,9 @@ def test_a_deterministic_answer_is_the_same_among_others_and_again(tiny_models: 
     params=[(kind, unified) for kind in KINDS for unified in (True, False)],
     ids=[f"{kind}-{layout}" for kind in KINDS for layout in ("unified", "streams")],
 )
-def shared_house(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Iterator[Harness]:
+def shared_harness(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Iterator[Harness]:
     kind, unified = request.param
-    # Room for two long requests at most, and for a few prefixes in memory.
+    # Cells for two long requests at most, and host memory for a few prefixes.
     harness = Harness(tiny_models[kind], kv_unified=unified, n_ctx=1024, cache_ram_bytes=768 * 600, parallel=3)
     yield harness
     harness.close()
@@ -76,11 +76,11 @@ _Requests = st.lists(
 
 @examples(25)
 @given(requests=_Requests)
-def test_a_mix_of_arrivals_and_cancels_changes_nobodys_text(
-    shared_house: Harness, requests: list[tuple[str, int, int, bool, bool]]
+def test_arrivals_and_cancellations_change_no_deterministic_answer(
+    shared_harness: Harness, requests: list[tuple[str, int, int, bool, bool]]
 ) -> None:
-    """Each deterministic request gets the text it gets alone, however the rest comes, goes and crowds it."""
-    harness = shared_house
+    """A deterministic request has the same answer alone and among requests that arrive, end and take cells."""
+    harness = shared_harness
     harness.answers.clear()
     harness.finished.clear()
     for id, (text, size, steps, cancelled, deterministic) in enumerate(requests):
@@ -90,16 +90,16 @@ def test_a_mix_of_arrivals_and_cancels_changes_nobodys_text(
         if cancelled:
             harness.scheduler.remove(id)
     harness.run()
-    together = {id: list(tokens) for id, tokens in harness.answers.items()}
+    answers = {id: list(tokens) for id, tokens in harness.answers.items()}
     for id, (text, size, _, cancelled, deterministic) in enumerate(requests):
         if deterministic:
             expected = harness.alone(id, text, max_tokens=size, temperature=0.9, deterministic=True, namespace=None)
-            seen = together.get(id, [])
+            seen = answers.get(id, [])
             assert seen == expected[: len(seen)]
             assert cancelled or len(seen) == size
 
 
-def test_requests_that_outgrow_the_cells_step_back_and_finish(tiny_models: dict[str, Path]) -> None:
+def test_requests_that_exceed_the_cells_are_preempted_and_finish(tiny_models: dict[str, Path]) -> None:
     harness = Harness(tiny_models["llama"], n_ctx=512, parallel=4)
     for id in range(4):
         harness.ask(id, f"{id} " * 80, max_tokens=120)
@@ -109,7 +109,7 @@ def test_requests_that_outgrow_the_cells_step_back_and_finish(tiny_models: dict[
     harness.close()
 
 
-def test_constrained_requests_that_step_back_go_on_where_they_were(tiny_models: dict[str, Path]) -> None:
+def test_preempted_constrained_requests_continue_in_their_grammar(tiny_models: dict[str, Path]) -> None:
     harness = Harness(tiny_models["llama"], n_ctx=512, parallel=4)
     grammar = harness.engine.grammars.compile(Constraint("regex", "(one|two){40}(and|or){40}", "regex"))
     for id in range(4):

@@ -19,7 +19,7 @@ from paddock.errors import ModelLoadFailed, OutOfMemory
         ("", ModelLoadFailed),
     ],
 )
-def test_what_libllama_says_tells_why_it_failed(
+def test_the_error_lines_of_libllama_decide_the_error_class(
     monkeypatch: pytest.MonkeyPatch, line: str, kind: type[ModelLoadFailed]
 ) -> None:
     monkeypatch.setattr(library.log, "errors", deque([line] if line else []))
@@ -29,7 +29,7 @@ def test_what_libllama_says_tells_why_it_failed(
 
 
 @pytest.mark.parametrize("verbose", [True, False])
-def test_lines_are_written_with_their_level(capsys: pytest.CaptureFixture[str], verbose: bool) -> None:
+def test_log_lines_are_written_with_their_level(capsys: pytest.CaptureFixture[str], verbose: bool) -> None:
     log = library.NativeLog()
     log.verbose = verbose
     for level, text in (

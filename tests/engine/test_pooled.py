@@ -1,4 +1,4 @@
-"""Vectors and scores of whole inputs, against what libllama says when it is asked without any of our code."""
+"""Embeddings and ranking scores, against direct calls of libllama."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.options import engine_options
 from tests.tiers import examples
 
 TEXTS = ["a horse on the hill", "and", "of the other hill in the rain, is it?", "the mare and the foal", "no"]
-# Without rounding to half precision, so that no more than the order of additions can differ.
+# Without rounding to half precision, so that only the order of additions can differ.
 EXACT: dict[str, Any] = {"flash_attn": "off", "cache_type_k": "f32", "cache_type_v": "f32"}
 NUMBERS: dict[Pooling, int] = {"none": 0, "mean": 1, "cls": 2, "last": 3, "rank": 4}
 
@@ -36,7 +36,7 @@ def _open(model: Path, pooling: Pooling, **options: Any) -> PooledEngine:
 
 
 def _directly(model: Path, pooling: Pooling, tokens: list[int]) -> Matrix:
-    """One input in a context of its own."""
+    """The result for one input in a context of its own."""
     handle = lib.llama_model_load_from_file(str(model).encode(), lib.llama_model_default_params())
     params = lib.llama_context_default_params()
     params.n_ctx = params.n_batch = params.n_ubatch = 512
@@ -61,7 +61,7 @@ def _directly(model: Path, pooling: Pooling, tokens: list[int]) -> Matrix:
 
 
 def _equal(one: Matrix, other: Matrix) -> bool:
-    """As vectors of length 1; a score as it is. (Within a BERT some numbers pass through a table of few digits.)"""
+    """Compare vectors of length 1, and scores as they are. (BERT models use a lookup table of low precision.)"""
     size = 1.0 if one.shape == (1, 1) else np.linalg.norm(other, axis=1, keepdims=True)
     return bool(one.shape == other.shape and np.abs((one - other) / size).max() < 1e-4)
 
@@ -77,7 +77,7 @@ def _equal(one: Matrix, other: Matrix) -> bool:
         ("recurrent", "last"),
     ],
 )
-def test_packed_with_others_an_input_gives_what_it_gives_alone(
+def test_a_batched_input_gives_the_same_result_as_a_single_one(
     tiny_models: dict[str, Path], kind: str, pooling: Pooling
 ) -> None:
     engine = _open(tiny_models[kind], pooling)
@@ -87,7 +87,7 @@ def test_packed_with_others_an_input_gives_what_it_gives_alone(
         assert vectors.shape == (len(tokens) if pooling == "none" else 1, engine.info.n_embd)
         assert _equal(vectors, _directly(tiny_models[kind], pooling, tokens))
         assert _equal(vectors, engine.pool([tokens])[0])
-    assert len({vectors.tobytes() for vectors in packed}) == len(inputs), "no two are alike"
+    assert len({vectors.tobytes() for vectors in packed}) == len(inputs), "all differ"
     engine.close()
 
 
@@ -98,10 +98,10 @@ def engine(tiny_models: dict[str, Path]) -> PooledEngine:
 
 @examples(50)
 @given(st.lists(st.lists(st.integers(0, 70), min_size=1, max_size=60), min_size=1, max_size=4))
-def test_no_step_leaves_anything_for_the_next(engine: PooledEngine, inputs: list[list[int]]) -> None:
-    together = engine.pool(inputs)
+def test_a_step_does_not_affect_the_next_one(engine: PooledEngine, inputs: list[list[int]]) -> None:
+    batched = engine.pool(inputs)
     alone = [engine.pool([tokens])[0] for tokens in inputs]
-    assert all(map(_equal, together, alone))
+    assert all(map(_equal, batched, alone))
 
 
 def test_a_step_that_would_abort_the_process_is_refused(engine: PooledEngine) -> None:
@@ -112,7 +112,7 @@ def test_a_step_that_would_abort_the_process_is_refused(engine: PooledEngine) ->
     assert engine.pool([[5] * 256])[0].shape == (1, engine.info.n_embd)
 
 
-def test_the_longest_input_is_what_the_model_was_trained_on_or_a_batch_holds(tiny_models: dict[str, Path]) -> None:
+def test_the_longest_input_is_the_trained_length_or_the_batch_size(tiny_models: dict[str, Path]) -> None:
     sizes = {"n_batch": 4096}, {"n_batch": 100}, {"n_batch": 4096, "n_ctx": 64}, {"n_batch": 4096, "n_ctx": 0}
     engines = [_open(tiny_models["embedding"], "mean", **options) for options in sizes]
     assert [engine.info.n_ctx for engine in engines] == [2048, 100, 64, 2048]
@@ -121,7 +121,7 @@ def test_the_longest_input_is_what_the_model_was_trained_on_or_a_batch_holds(tin
         engine.close()
 
 
-def test_deterministic_vectors_have_the_same_bits_whoever_else_is_there(tiny_models: dict[str, Path]) -> None:
+def test_deterministic_vectors_are_bit_identical(tiny_models: dict[str, Path]) -> None:
     engine = _open(tiny_models["embedding"], "mean", deterministic=True)
     assert engine.n_sequences == 1
     alone = engine.pool([[2, 5, 6, 7, 3]])[0]
@@ -130,21 +130,21 @@ def test_deterministic_vectors_have_the_same_bits_whoever_else_is_there(tiny_mod
     engine.close()
 
 
-def test_a_pair_is_put_together_with_the_models_separators(tiny_models: dict[str, Path]) -> None:
+def test_a_pair_has_the_separators_of_the_model(tiny_models: dict[str, Path]) -> None:
     engine = _open(tiny_models["reranking"], "rank")
     query, document = (
         engine.vocab.tokenize(text, add_special=False, parse_special=False) for text in ("who", "the mare")
     )
     begin, *_, separator = engine.vocab.tokenize("", add_special=True, parse_special=False)
     assert engine.pair("who", "the mare") == [begin, *query, separator, *document]
-    assert engine.pair("who", "[SEP]").count(separator) == 1, "what a document says is no separator"
+    assert engine.pair("who", "[SEP]").count(separator) == 1, "special tokens in a document are text"
     engine.close()
 
 
-def test_a_pair_is_put_together_by_the_models_template(tmp_path: Path) -> None:
+def test_a_pair_is_rendered_by_the_template_of_the_model(tmp_path: Path) -> None:
     tiny.judging(tmp_path / "judging.gguf")
     engine = _open(tmp_path / "judging.gguf", "mean")
     filled = engine.vocab.tokenize("<s>{document} of the mare</s>", add_special=False, parse_special=True)
-    assert engine.pair("{document}", "the mare") == filled, "what a query says is no place in it"
+    assert engine.pair("{document}", "the mare") == filled, "a placeholder in a query is text"
     assert (filled[0], filled[-1]) == (1, 2)
     engine.close()

@@ -1,4 +1,4 @@
-"""How likely a prompt's own tokens were, against the same computed with libllama directly, in one go."""
+"""The probabilities of prompt tokens, against a direct computation with libllama in one batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXT = " ".join(f"the {n} and the {n * 7 % 13} in it" for n in range(30))
 
 @pytest.fixture(scope="module", params=[True, False], ids=["unified", "streams"])
 def harness(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Iterator[Harness]:
-    # As exact as it gets (flash attention computes few queries unlike many), so that only a wrong row can differ.
+    # Full precision, so that only a wrong row can differ. Flash attention depends on the number of queries.
     exact = {"cache_type_k": "f32", "cache_type_v": "f32", "flash_attn": "off"}
     harness = Harness(tiny_models["llama"], kv_unified=request.param, parallel=3, chunk=512, **exact)
     yield harness
@@ -48,17 +48,17 @@ def direct(path: Path, tokens: list[int]) -> npt.NDArray[np.float64]:
     return result
 
 
-# One token less than a step takes, as many, one more, and several steps.
+# Around the size of a step, and several steps.
 @pytest.mark.parametrize("size", [2, 127, 128, 129, 130, 257, 320])
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_they_are_those_of_libllama(
+def test_prompt_probabilities_are_those_of_libllama(
     harness: Harness, tiny_models: dict[str, Path], size: int, deterministic: bool
 ) -> None:
     tokens = harness.engine.vocab.tokenize(TEXT, add_special=True, parse_special=True)[:size]
     assert len(tokens) == size
     text = b"".join(map(harness.engine.vocab.piece, tokens)).decode()
     logprobs = direct(tiny_models["llama"], tokens)
-    for id in range(2):  # cold, and with the whole of it known
+    for id in range(2):  # with a cold and a warm cache
         request = harness.ask(id, text, max_tokens=3, prompt_probs=2, deterministic=deterministic)
         assert request.tokens == tokens
         harness.ask(10 + id, TEXT[5:], max_tokens=9)
@@ -66,6 +66,8 @@ def test_they_are_those_of_libllama(
         prompt_probs = harness.prompt_probs.pop(id)
         assert len(prompt_probs) == size - 1
         assert request.cached == 0
-        for at, opinion in enumerate(prompt_probs):
-            assert opinion.chosen == pytest.approx(logprobs[at][tokens[at + 1]], abs=0.001)
-            assert [logprob for _, logprob in opinion.top] == pytest.approx(np.sort(logprobs[at])[:-3:-1], abs=0.001)
+        for at, logprob_of_token in enumerate(prompt_probs):
+            assert logprob_of_token.chosen == pytest.approx(logprobs[at][tokens[at + 1]], abs=0.001)
+            assert [logprob for _, logprob in logprob_of_token.top] == pytest.approx(
+                np.sort(logprobs[at])[:-3:-1], abs=0.001
+            )

@@ -1,4 +1,4 @@
-"""Memory that cannot be cut, on tiny models: copies of whole states change nobody's text and save the work."""
+"""Memory that cannot be cut, on tiny models: copies of whole states change no answer and save prefill."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def model(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> tuple
     return tiny_models[kind], unified
 
 
-def test_the_same_text_cold_warm_and_for_the_third_user(model: tuple[Path, bool]) -> None:
+def test_a_cold_and_a_warm_cache_give_the_same_text(model: tuple[Path, bool]) -> None:
     harness = _harness(model[0], kv_unified=model[1])
     assert (harness.engine.shape.reuse, harness.engine.info.reuse) == ("snapshot", "snapshot")
     alone = [harness.alone(id, prompt, namespace=None) for id, prompt in enumerate(PROMPTS)]
@@ -63,14 +63,14 @@ def test_the_same_text_cold_warm_and_for_the_third_user(model: tuple[Path, bool]
             assert harness.answers.pop(id) == alone[id], round
             left.append(request.prompt_size - request.cached)
     assert min(left[:2]) > 200, (
-        "the first two computed all of it, the second with a pause where it parts from the first"
+        "the first two compute the whole prompt; the second saves a state where it diverges from the first"
     )
     assert max(left[2:4]) < 60
     assert left[4:] == [1] * 4
     harness.close()
 
 
-def test_the_next_turn_goes_on_where_the_answer_ended(model: tuple[Path, bool]) -> None:
+def test_the_next_turn_continues_from_the_end_of_the_answer(model: tuple[Path, bool]) -> None:
     harness = _harness(model[0], kv_unified=model[1])
     first = harness.ask(1, PROMPTS[0])
     harness.run()
@@ -83,7 +83,7 @@ def test_the_next_turn_goes_on_where_the_answer_ended(model: tuple[Path, bool]) 
     harness.close()
 
 
-def test_prompts_that_arrive_together_share_what_they_share(model: tuple[Path, bool]) -> None:
+def test_concurrent_prompts_share_their_prefix(model: tuple[Path, bool]) -> None:
     harness = _harness(model[0], kv_unified=model[1])
     alone = [harness.alone(id, prompt, namespace=None) for id, prompt in enumerate(PROMPTS)]
     requests = [harness.ask(id, prompt) for id, prompt in enumerate(PROMPTS)]
@@ -105,7 +105,7 @@ def test_several_answers_to_one_prompt_compute_it_once(model: tuple[Path, bool])
     harness.close()
 
 
-def test_states_that_had_to_leave_are_computed_again(model: tuple[Path, bool]) -> None:
+def test_evicted_states_are_computed_again(model: tuple[Path, bool]) -> None:
     harness = _harness(model[0], kv_unified=model[1])
     alone = [harness.alone(id, prompt, namespace=None) for id, prompt in enumerate(PROMPTS)]
     size = max(len(harness.engine.vocab.tokenize(prompt, add_special=True, parse_special=True)) for prompt in PROMPTS)
@@ -122,9 +122,7 @@ def test_states_that_had_to_leave_are_computed_again(model: tuple[Path, bool]) -
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ram", [64 << 20, 0])
-def test_a_request_that_stepped_back_goes_on_with_the_same_text(
-    tiny_models: dict[str, Path], kind: str, ram: int
-) -> None:
+def test_a_preempted_request_continues_with_the_same_text(tiny_models: dict[str, Path], kind: str, ram: int) -> None:
     harness = _harness(tiny_models[kind], n_ctx=512, cache_ram_bytes=ram)
     prompts = [f"{id} {question * 4}" for id, question in enumerate(QUESTIONS)]
     alone = [harness.alone(id, prompt, max_tokens=150, namespace=None) for id, prompt in enumerate(prompts)]
@@ -137,9 +135,9 @@ def test_a_request_that_stepped_back_goes_on_with_the_same_text(
 
 
 @pytest.fixture(scope="module", params=[(kind, unified) for kind in KINDS for unified in (True, False)], ids=str)
-def crowded_house(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Iterator[Harness]:
+def crowded_harness(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Iterator[Harness]:
     kind, unified = request.param
-    # Cells for hardly more than one long request at a time, where they are shared, and memory for a few states.
+    # Shared cells for little more than one long request, and host memory for a few states.
     n_ctx = 256 if unified else 1024
     harness = _harness(
         tiny_models[kind], kv_unified=unified, n_ctx=n_ctx, cache_ram_bytes=400_000, parallel=3, chunk=48
@@ -158,10 +156,10 @@ _Requests = st.lists(
 
 @examples(15)
 @given(base=st.text(st.sampled_from("ab "), min_size=150, max_size=150), requests=_Requests)
-def test_a_crowd_that_comes_and_goes_changes_nobodys_text(
-    crowded_house: Harness, base: str, requests: list[tuple[int, str, int, int, bool, bool]]
+def test_arrivals_and_cancellations_change_no_answer(
+    crowded_harness: Harness, base: str, requests: list[tuple[int, str, int, int, bool, bool]]
 ) -> None:
-    harness = crowded_house
+    harness = crowded_harness
     harness.answers.clear()
     prompts = [base[:cut] + tail for cut, tail, *_ in requests]
     for id, (_, _, size, steps, cancelled, shared) in enumerate(requests):
@@ -171,9 +169,9 @@ def test_a_crowd_that_comes_and_goes_changes_nobodys_text(
         if cancelled:
             harness.scheduler.remove(id)
     harness.run()
-    together = {id: list(tokens) for id, tokens in harness.answers.items()}
+    answers = {id: list(tokens) for id, tokens in harness.answers.items()}
     for id, (_, _, size, _, cancelled, _) in enumerate(requests):
-        seen = together.get(id, [])
+        seen = answers.get(id, [])
         assert seen == harness.alone(id, prompts[id], max_tokens=size, namespace=None)[: len(seen)]
         assert cancelled or len(seen) == size
     cache, engine = harness.scheduler.cache, harness.engine
@@ -185,9 +183,7 @@ def test_a_crowd_that_comes_and_goes_changes_nobodys_text(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("unified", [True, False])
-def test_deterministic_requests_reuse_what_goes_on_to_the_last_bit(
-    tiny_models: dict[str, Path], kind: str, unified: bool
-) -> None:
+def test_deterministic_requests_reuse_only_exact_copies(tiny_models: dict[str, Path], kind: str, unified: bool) -> None:
     harness = Harness(tiny_models[kind], kv_unified=unified)
     options: dict[str, Any] = {"deterministic": True, "temperature": 1.0, "max_tokens": 24}
     cold = [harness.alone(id, prompt, namespace=None, **options) for id, prompt in enumerate(PROMPTS)]
@@ -197,8 +193,8 @@ def test_deterministic_requests_reuse_what_goes_on_to_the_last_bit(
     requests += [harness.ask(id, prompt, **options) for id, prompt in enumerate(PROMPTS)]
     harness.run()
     assert [harness.answers[id] for id in range(len(PROMPTS))] == cold, "warm"
-    # A copy of a windowed state lies in other cells than the original, and there the last bits differ.
-    # In unified cells they run one after another, and the second learns where it parts from the first.
+    # A copy of a windowed state is in other cells than the original, so the last bits differ.
+    # In unified cells they run one after another, and the second saves a state where it diverges from the first.
     together, warm = requests[2 if unified else 1 : 4], requests[4:]
     if kind == "sliding_window":
         assert not any(request.cached for request in requests)
@@ -208,7 +204,7 @@ def test_deterministic_requests_reuse_what_goes_on_to_the_last_bit(
     harness.close()
 
 
-def test_a_snapshot_takes_what_was_foretold(model: tuple[Path, bool]) -> None:
+def test_a_snapshot_has_the_predicted_size(model: tuple[Path, bool]) -> None:
     engine = LlamaEngine(model[0], engine_options(n_ctx=1024, parallel=2, kv_unified=model[1]), lambda _: None)
     memory = engine._memory
     assert isinstance(memory, SnapshotMemory)
@@ -237,10 +233,10 @@ def test_a_part_of_a_state_is_refused(tiny_models: dict[str, Path], operation: O
     engine.close()
 
 
-def test_a_model_whose_copies_come_out_differently_shares_nothing(
+def test_a_model_whose_copies_differ_reuses_nothing(
     tiny_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SnapshotMemory, "_write", lambda *_: False)
+    monkeypatch.setattr(SnapshotMemory, "_write_state", lambda *_: False)
     harness = _harness(tiny_models["hybrid"])
     assert harness.engine.shape.reuse == "none"
     first = harness.alone(1, PROMPTS[0], namespace=None)
@@ -251,7 +247,7 @@ def test_a_model_whose_copies_come_out_differently_shares_nothing(
     harness.close()
 
 
-def test_attention_whose_state_is_written_in_an_unknown_way_is_copied_whole(
+def test_attention_with_an_unknown_state_format_is_copied_as_a_whole(
     tiny_models: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def learn(*_: object) -> StateFormat:

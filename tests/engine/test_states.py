@@ -1,4 +1,4 @@
-"""States that leave one engine and enter another, with libllama on a tiny model."""
+"""Saving states and restoring them in another engine, with libllama and a tiny model."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def _restore(harness: Harness, slot: int, prefix: SlotPrefix, packed: bytes) -> 
 @pytest.mark.parametrize(
     "options", [{}, {"flash_attn": "off"}, {"flash_attn": "on", "cache_type_k": "q8_0", "cache_type_v": "q4_0"}]
 )
-def test_a_state_survives_the_way_from_layout_to_layout(
+def test_a_state_can_be_restored_in_another_layout(
     tiny_models: dict[str, Path], here: bool, there: bool, options: dict[str, Any]
 ) -> None:
     first = Harness(tiny_models["llama"], kv_unified=here, **options)
     first.alone(1, TEXT, wanted_slot=2)
-    first.alone(2, TEXT[:200], wanted_slot=2)  # another branch, so that what is saved lies in several spans
+    first.alone(2, TEXT[:200], wanted_slot=2)  # another branch, so that the saved state consists of several spans
     warm = first.alone(1, TEXT, wanted_slot=2)
     prefix, packed = _save(first, 2)
     assert len(packed) == len(prefix.tokens) * first.engine.shape.bytes_per_token
     second = Harness(tiny_models["llama"], kv_unified=there, parallel=3, n_ctx=3072, **options)
     assert second.engine.origin.flash_attn == first.engine.origin.flash_attn == (options.get("flash_attn") != "off")
-    second.alone(3, TEXT[:300])  # a part of it is known already
+    second.alone(3, TEXT[:300])  # a part of it is cached already
     assert _restore(second, 1, prefix, packed) == len(prefix.tokens)
     assert _save(second, 1) == (prefix, packed)
     request = second.ask(1, TEXT)
@@ -51,8 +51,8 @@ def test_a_state_survives_the_way_from_layout_to_layout(
 
 
 @pytest.mark.parametrize("known", [0, 100, len(TEXT) - 30])
-def test_only_what_is_missing_is_adopted(tiny_models: dict[str, Path], known: int) -> None:
-    """However little that is: it outlives the memory it came in, and the others that came with it."""
+def test_only_missing_tokens_are_adopted(tiny_models: dict[str, Path], known: int) -> None:
+    """Also a few tokens. They stay valid without the buffer and the spans that they came with."""
     harness = Harness(tiny_models["llama"])
     harness.alone(1, TEXT, wanted_slot=0)
     warm = harness.alone(1, TEXT, wanted_slot=0)
@@ -76,18 +76,18 @@ def test_a_state_of_the_wrong_size_is_refused(tiny_models: dict[str, Path]) -> N
     harness.close()
 
 
-def test_origins_tell_models_and_settings_apart(tiny_models: dict[str, Path]) -> None:
-    houses = [
+def test_origins_differ_between_models_and_settings(tiny_models: dict[str, Path]) -> None:
+    harnesses = [
         Harness(tiny_models["llama"]),
         Harness(tiny_models["llama"], parallel=2, n_ctx=512),
         Harness(tiny_models["llama"], kv_unified=False),
         Harness(tiny_models["llama"], cache_type_k="q8_0"),
         Harness(tiny_models["recurrent"]),
     ]
-    one, fewer, streams, quantised, recurrent = (harness.engine.origin for harness in houses)
+    one, fewer, streams, quantised, recurrent = (harness.engine.origin for harness in harnesses)
     assert one == fewer
     assert one.arithmetic != streams.arithmetic
     assert quantised.cache_type_k == "q8_0"
     assert recurrent.model != one.model
-    for harness in houses:
+    for harness in harnesses:
         harness.close()

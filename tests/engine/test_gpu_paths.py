@@ -1,4 +1,4 @@
-"""What is done differently on a GPU, done on the CPU, where it is slower but must be just as right."""
+"""The code paths for GPUs, run on the CPU, where they are slower but must give the same answers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from paddock.types import Span
 from tests.engine.harness import Harness
 from tests.options import draft_params
 
-# Without flash attention and in full precision a token comes out alike in any step, but for bits that decide nothing.
-_EVEN: dict[str, Any] = {
+# Without flash attention and in full precision a token is the same in any step, except for its last bits.
+_EXACT: dict[str, Any] = {
     "kv_unified": False,
     "flash_attn": "off",
     "cache_type_k": "f32",
@@ -27,7 +27,7 @@ _EVEN: dict[str, Any] = {
 
 
 def _as_on_a_gpu(model: Path, **options: Any) -> Harness:
-    harness = Harness(model, chunk=400, **_EVEN, **options)
+    harness = Harness(model, chunk=400, **_EXACT, **options)
     engine = harness.engine
     assert isinstance(engine, LlamaEngine)
     engine._pads = True
@@ -41,7 +41,7 @@ def test_padded_prompts_and_copied_streams_change_no_answer(
     tiny_models: dict[str, Path], asked: list[tuple[int, str]]
 ) -> None:
     texts = ["the shared beginning " * (shared // 20) + own + "." for shared, own in asked]
-    plain = Harness(tiny_models["llama"], **_EVEN)
+    plain = Harness(tiny_models["llama"], **_EXACT)
     alone = [plain.alone(id, text, namespace=None) for id, text in enumerate(texts)]
     plain.close()
     harness = _as_on_a_gpu(tiny_models["llama"])
@@ -52,8 +52,8 @@ def test_padded_prompts_and_copied_streams_change_no_answer(
     harness.close()
 
 
-def test_guesses_of_different_lengths_are_filled_up_and_change_no_answer(tiny_models: dict[str, Path]) -> None:
-    plain = Harness(tiny_models["llama"], **_EVEN)
+def test_drafts_of_different_lengths_are_padded_and_change_no_answer(tiny_models: dict[str, Path]) -> None:
+    plain = Harness(tiny_models["llama"], **_EXACT)
     harness = _as_on_a_gpu(tiny_models["llama"], model_draft=str(tiny_models["llama"]))
     alone = [plain.alone(id, f"{id} is it", max_tokens=50, temperature=0.8) for id in range(2)]
     for id in range(2):

@@ -1,4 +1,4 @@
-"""Requests that make way for another key, with libllama on tiny models of every kind of memory."""
+"""Preemption of requests for another key, with tiny models of every kind of memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PROMPTS = [" ".join(f"the {n} of {name} and in an{n}" for n in range(20)) for na
 
 
 @pytest.mark.parametrize("kind", ["llama", "sliding_window", "recurrent", "hybrid"])
-def test_a_deterministic_answer_goes_on_to_the_same_bytes(tiny_models: dict[str, Path], kind: str) -> None:
+def test_a_preempted_deterministic_answer_has_the_same_bytes(tiny_models: dict[str, Path], kind: str) -> None:
     alone = Harness(tiny_models[kind], parallel=2, kv_unified=False)
     expected = [alone.alone(id, text, max_tokens=60, deterministic=True) for id, text in enumerate(PROMPTS)]
     alone.close()
