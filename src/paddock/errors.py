@@ -1,4 +1,4 @@
-"""The one error tree. Each class owns its HTTP status, OpenAI error type and code; one renderer turns any into a body.
+"""The error classes. Each has an HTTP status and a code, and `body` renders all of them.
 
 Errors cross the process boundary by `code` (see `wire.messages.Problem`), so every concrete class has its own.
 """
@@ -7,13 +7,28 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    501: "not_supported_error",
+    503: "unavailable_error",
+}
+"""OpenAI's error types by status. Other statuses have `invalid_request_error`."""
+
 
 class PaddockError(Exception):
     """An error inside the server, or the base of all errors that a client or an operator sees."""
 
     status: ClassVar[int] = 500
-    type: ClassVar[str] = "server_error"
+    type: ClassVar[str] = _TYPES[500]
     code: ClassVar[str] = "internal_error"
+
+    def __init_subclass__(cls) -> None:
+        """Set the type by the status, unless the class declares its own."""
+        if "type" not in vars(cls):
+            cls.type = _TYPES.get(cls.status, "invalid_request_error")
 
     def __init__(self, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -63,7 +78,6 @@ class InvalidRequest(PaddockError):
     """The request has an invalid value, or values that contradict each other."""
 
     status = 400
-    type = "invalid_request_error"
     code = "invalid_request"
 
 
@@ -101,7 +115,6 @@ class ReadTooSlowly(PaddockError):
     """The client reads a stream more slowly than the server may buffer it."""
 
     status = 408
-    type = "invalid_request_error"
     code = "read_too_slowly"
 
 
@@ -109,7 +122,6 @@ class RequestTimeout(PaddockError):
     """The client did not send its request completely in time."""
 
     status = 408
-    type = "invalid_request_error"
     code = "request_timeout"
 
 
@@ -117,7 +129,6 @@ class AuthenticationError(PaddockError):
     """The request has no key, or an unknown or expired one."""
 
     status = 401
-    type = "authentication_error"
     code = "invalid_api_key"
 
 
@@ -133,7 +144,6 @@ class PermissionDenied(PaddockError):
     """The key is valid, but does not allow this request."""
 
     status = 403
-    type = "permission_error"
     code = "permission_denied"
 
 
@@ -141,7 +151,6 @@ class HostNotAllowed(PaddockError):
     """The Host header is not a name of this server, as in a DNS rebinding attack."""
 
     status = 403
-    type = "permission_error"
     code = "host_not_allowed"
 
 
@@ -149,7 +158,6 @@ class OriginNotAllowed(PaddockError):
     """The request comes from a web page of another origin."""
 
     status = 403
-    type = "permission_error"
     code = "origin_not_allowed"
 
 
@@ -157,7 +165,6 @@ class NotFound(PaddockError):
     """The route or the object does not exist."""
 
     status = 404
-    type = "invalid_request_error"
     code = "not_found"
 
 
@@ -171,7 +178,6 @@ class MethodNotAllowed(PaddockError):
     """The route exists, but not with this method."""
 
     status = 405
-    type = "invalid_request_error"
     code = "method_not_allowed"
 
 
@@ -179,7 +185,6 @@ class RateLimitExceeded(PaddockError):
     """A key has reached one of its limits."""
 
     status = 429
-    type = "rate_limit_error"
     code = "rate_limit_exceeded"
 
 
@@ -187,7 +192,6 @@ class RequestTooLarge(PaddockError):
     """The body is larger than `server.max_body_bytes`."""
 
     status = 413
-    type = "invalid_request_error"
     code = "request_too_large"
 
 
@@ -195,7 +199,6 @@ class URITooLong(PaddockError):
     """The URL is longer than `server.max_url_bytes`."""
 
     status = 414
-    type = "invalid_request_error"
     code = "uri_too_long"
 
 
@@ -203,7 +206,6 @@ class HeadersTooLarge(PaddockError):
     """The headers exceed `server.max_header_bytes` or `server.max_header_count`."""
 
     status = 431
-    type = "invalid_request_error"
     code = "headers_too_large"
 
 
@@ -211,7 +213,6 @@ class NotSupported(PaddockError):
     """This server or this model does not support the operation."""
 
     status = 501
-    type = "not_supported_error"
     code = "not_supported"
 
 
@@ -222,7 +223,6 @@ class Unavailable(PaddockError):
     """The server cannot answer now. Retry later."""
 
     status = 503
-    type = "unavailable_error"
     code = "unavailable"
 
 
@@ -242,7 +242,6 @@ class QueueFull(PaddockError):
     """The queue of the model is full (`max_queue`)."""
 
     status = 429
-    type = "rate_limit_error"
     code = "queue_full"
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from paddock.engine.batch_sampler import BatchSampler
-from paddock.engine.candidates import Logits, softmax, top_k
+from paddock.engine.candidates import Candidates, Logits, top_k
 from paddock.engine.sampler import Sampler, logprobs_of, uniform
 from paddock.types import SamplerName, SamplingParams
 from tests.engine.sampling import OFF, changed, choose_all, histories, kept, random_rows, unusual_params, usual_params
@@ -225,7 +225,7 @@ def test_the_dynamic_temperature_rises_with_the_flatness() -> None:
 def test_log_probabilities_are_those_before_sampling() -> None:
     row = np.array([1, 3, 2, 3], np.float32)
     sampled = Sampler(changed(logit_bias=((1, -math.inf),), temperature=0, top_k=1, n_probs=3)).choose(row)
-    expected = np.log(softmax(row.astype(np.float64)))
+    expected = np.log(Candidates.all(row).probabilities())
     assert sampled.token == 3 and sampled.logprobs is not None
     assert sampled.logprobs.chosen == pytest.approx(expected[3])
     assert [token for token, _ in sampled.logprobs.top] == [1, 3, 2]

@@ -28,7 +28,7 @@ class BatchSampler:
         self._greedy = [index for index, sampler in enumerate(samplers) if sampler.is_greedy]
         self._batched = [index for index, sampler in enumerate(samplers) if sampler.is_batchable]
         self._single = sorted({*range(len(samplers))} - {*self._greedy, *self._batched})
-        biased = [index for index in (*self._greedy, *self._batched) if samplers[index].has_bias]
+        biased = [index for index in (*self._greedy, *self._batched) if len(samplers[index].bias)]
         sizes = [len(samplers[index].bias_ids) for index in biased]
         self._biased_rows = np.repeat(np.array(biased, np.int64), sizes)
         self._biased_ids = np.concatenate([_NO_IDS, *(samplers[index].bias_ids for index in biased)])

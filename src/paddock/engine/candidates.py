@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -16,13 +18,14 @@ _OWNER_SHIFT = _ID_BITS + 32
 _LARGEST = np.finfo(np.float32).max
 
 
+@dataclass(slots=True)
 class Candidates:
-    """Token ids with their logits. `ordered`: the most likely come first."""
+    """Token ids with their logits."""
 
-    def __init__(self, ids: Ids, logits: Floats, *, ordered: bool) -> None:
-        self.ids = ids
-        self.logits = logits
-        self.ordered = ordered
+    ids: Ids
+    logits: Floats
+    ordered: bool
+    """The most likely come first."""
 
     @classmethod
     def all(cls, row: Logits) -> Candidates:
@@ -42,7 +45,9 @@ class Candidates:
         self.ids, self.logits = self.ids[which], self.logits[which]
 
     def probabilities(self) -> Floats:
-        return softmax(self.logits)
+        weights = np.exp(self.logits - self.logits.max())
+        result: Floats = weights / weights.sum()
+        return result
 
 
 def top_k(row: Logits, k: int) -> Ids:
@@ -124,9 +129,3 @@ def repair(row: Logits) -> Logits | None:
         row = np.where(np.isnan(row), np.float32(-np.inf), np.minimum(row, _LARGEST))
         peak = row.max()
     return row if peak > -np.inf else None
-
-
-def softmax(logits: Floats) -> Floats:
-    weights = np.exp(logits - logits.max())
-    result: Floats = weights / weights.sum()
-    return result

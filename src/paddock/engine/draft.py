@@ -76,13 +76,12 @@ class _Target:
     """A request to draft for, and its slot in the draft model."""
 
     span: Span
-    tokens: list[int]
     params: DraftParams
     slot: _Slot
 
     @property
     def new(self) -> int:
-        return len(self.tokens) - self.slot.held
+        return len(self.slot.tokens) - self.slot.held
 
     @property
     def grows(self) -> int:
@@ -106,15 +105,12 @@ class Drafter:
         self._cells = int(lib.llama_n_ctx(context))
         self._longest = min(self._cells, int(lib.llama_model_n_ctx_train(model)))
         self._batch = Batch(int(lib.llama_n_batch(context)))
+        self.slots = slots
+        """The number of requests that it can draft for."""
         self._slots = [_Slot(sequence) for sequence in range(slots)]
         """The most recently used comes last."""
         self._decode([Span(0, 0, [0])])  # a build that does not work on this machine dies here, while loading
         lib.llama_memory_clear(self._memory, True)
-
-    @property
-    def slots(self) -> int:
-        """How many requests it can draft for."""
-        return len(self._slots)
 
     def propose(self, spans: Sequence[Span]) -> None:
         """Draft tokens for the spans that allow it, greedily, one token of all spans per pass. A new prompt is computed
@@ -160,18 +156,15 @@ class Drafter:
         """
         wanted = [(span, span.drafting) for span in spans if span.drafting is not None]
         lists = [drafting.tokens for _, drafting in wanted]
-        targets = [
-            _Target(span, drafting.tokens, drafting.params, self._slot(drafting.tokens, lists))
-            for span, drafting in wanted
-        ]
+        targets = [_Target(span, drafting.params, self._slot(drafting.tokens, lists)) for span, drafting in wanted]
         idle = [slot for slot in self._slots if not any(slot is target.slot for target in targets)]
         room = self._batch.capacity
         prefill: list[Span] = []
         complete: list[_Target] = []
         promised = 0
         for target in sorted(targets, key=lambda target: target.new):
-            slot, tokens = target.slot, target.tokens
-            new = tokens[slot.held : slot.held + room]
+            slot = target.slot
+            new = slot.tokens[slot.held : slot.held + room]
             if not new or max(new) >= self._shared_vocab or not self._has_room(target, promised, idle):
                 continue
             promised += target.grows - len(new)
@@ -205,7 +198,7 @@ class Drafter:
 
     def _has_room(self, target: _Target, promised: int, idle: list[_Slot]) -> bool:
         """Whether there are cells for the request and its drafts. Clears idle slots if needed."""
-        if len(target.tokens) + target.params.n_max > self._longest:
+        if len(target.slot.tokens) + target.params.n_max > self._longest:
             return False
         for slot in (*idle, None):
             if sum(slot.cells for slot in self._slots) + promised + target.grows <= self._cells:

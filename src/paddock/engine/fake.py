@@ -64,10 +64,10 @@ SCHEME = "fake:"
 _OPTIONS = ("alone", "delay", "draft", "hang", "load", "memory", "n_ctx", "short", "sigill", "whole")
 _N_CTX = 8192
 _BYTES_PER_TOKEN = 1024
-_MOST_COPIED = 16
+_MAX_COPIED = 16
 _BYTES_PER_SNAPSHOT = 4096
 _EXACT_BATCH = 3
-_DRAFTS_FOR = 3
+_DRAFT_SLOTS = 3
 
 
 class FakeEngine:
@@ -102,7 +102,7 @@ class FakeEngine:
             ram_bytes=options.cache_ram_bytes,
             reuse="snapshot" if self._whole else "prefix",
             snapshot=SnapshotSize(fixed=_BYTES_PER_SNAPSHOT, per_token=_BYTES_PER_TOKEN),
-            max_copied=_MOST_COPIED,
+            max_copied=_MAX_COPIED,
             spare_sequences=1 if unified else 0,
         )
         self.info = fake_info(
@@ -116,7 +116,7 @@ class FakeEngine:
             bytes_per_token=_BYTES_PER_TOKEN,
             exact_batch=1 if unified or self._whole else _EXACT_BATCH,
             adapters=options.adapters,
-            draft_slots=_DRAFTS_FOR if self._draft and not self._whole else 0,
+            draft_slots=_DRAFT_SLOTS if self._draft and not self._whole else 0,
         )
         self.origin = StateOrigin(
             engine="fake",
@@ -139,16 +139,11 @@ class FakeEngine:
                 case Forget(sequence, start):
                     del self._cells.setdefault(sequence, [])[start:]
                 case Fork(source, target, length, start):
-                    cells = self._cells[source][start:length]
-                    if len(cells) != length - start:
-                        raise AssertionError(f"sequence {source} does not hold the tokens {start}..{length}")
+                    cells = self._held(source, start, length)
                     history = self._history(target, start)
                     history += cells if self.shape.unified else map(copy, cells)
                 case Save(sequence, start, end, span):
-                    cells = self._cells[sequence][start:end]
-                    if len(cells) != end - start:
-                        raise AssertionError(f"sequence {sequence} does not hold the tokens {start}..{end}")
-                    self._spans[span] = list(map(copy, cells))
+                    self._spans[span] = list(map(copy, self._held(sequence, start, end)))
                 case Restore(sequence, start, pieces):
                     history = self._history(sequence, start)
                     history += map(copy, self.view_pieces(pieces))
@@ -255,6 +250,12 @@ class FakeEngine:
                 break
             drafted.append(token if len(text) % self._draft else (token + 1) % 256)
         return drafted if len(drafted) >= params.n_min else []
+
+    def _held(self, sequence: int, start: int, end: int) -> list[_Cell]:
+        cells = self._cells[sequence][start:end]
+        if len(cells) != end - start:
+            raise AssertionError(f"sequence {sequence} does not hold the tokens {start}..{end}")
+        return cells
 
     def _history(self, sequence: int, start: int) -> list[_Cell]:
         history = self._cells.setdefault(sequence, [])

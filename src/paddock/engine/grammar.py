@@ -61,8 +61,7 @@ class Grammar:
 
     def forbidden(self) -> npt.NDArray[np.bool_]:
         """For each token, whether it is forbidden next."""
-        bits = np.unpackbits(~self._bits(), count=self._n_vocab, bitorder="little")
-        return bits.astype(np.bool_)
+        return np.unpackbits(~self._bits(), count=self._n_vocab, bitorder="little").view(np.bool_)
 
     def restrict(self, row: Logits) -> None:
         """Set the logits of forbidden tokens to -inf, in place."""

@@ -12,20 +12,9 @@ import llama_cpp.llama_cpp as lib
 from paddock.engine import library
 from paddock.engine.fingerprint import ENGINE
 from paddock.engine.vocab import LlamaVocab
-from paddock.types import EngineOptions, ModelInfo
+from paddock.types import CacheType, EngineOptions, ModelInfo
 
 _FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}
-_CACHE_TYPES = {
-    "f32": lib.GGML_TYPE_F32,
-    "f16": lib.GGML_TYPE_F16,
-    "bf16": 30,  # GGML_TYPE_BF16, which the bindings do not have
-    "q8_0": lib.GGML_TYPE_Q8_0,
-    "q5_1": lib.GGML_TYPE_Q5_1,
-    "q5_0": lib.GGML_TYPE_Q5_0,
-    "q4_1": lib.GGML_TYPE_Q4_1,
-    "q4_0": lib.GGML_TYPE_Q4_0,
-    "iq4_nl": lib.GGML_TYPE_IQ4_NL,
-}
 
 
 def load_model(path: Path, options: EngineOptions, on_progress: Callable[[float], None]) -> Any:
@@ -55,10 +44,14 @@ def context_params(options: EngineOptions, *, n_ctx: int, n_batch: int, unified:
     params.kv_unified = unified
     params.n_threads = params.n_threads_batch = options.n_threads
     params.flash_attn_type = _FLASH_ATTENTION[options.flash_attn]
-    params.type_k = _CACHE_TYPES[options.cache_type_k]
-    params.type_v = _CACHE_TYPES[options.cache_type_v]
+    params.type_k = _cache_type(options.cache_type_k)
+    params.type_v = _cache_type(options.cache_type_v)
     params.no_perf = True
     return params
+
+
+def _cache_type(name: CacheType) -> int:
+    return 30 if name == "bf16" else int(getattr(lib, f"GGML_TYPE_{name.upper()}"))  # the bindings do not have bf16
 
 
 def new_context(model: Any, params: Any) -> Any:

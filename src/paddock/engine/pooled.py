@@ -15,15 +15,8 @@ from paddock.engine.fingerprint import fingerprint
 from paddock.engine.loading import computes_on_cpu, context_params, load_model, model_info, new_context
 from paddock.engine.vocab import LlamaVocab
 from paddock.errors import DecodeFailed
-from paddock.types import EngineOptions, Pooling, Span
+from paddock.types import EngineOptions, Span
 
-_POOLINGS: dict[Pooling, int] = {
-    "none": lib.LLAMA_POOLING_TYPE_NONE,
-    "mean": lib.LLAMA_POOLING_TYPE_MEAN,
-    "cls": lib.LLAMA_POOLING_TYPE_CLS,
-    "last": lib.LLAMA_POOLING_TYPE_LAST,
-    "rank": lib.LLAMA_POOLING_TYPE_RANK,
-}
 # More inputs per step do not raise the throughput: the step has enough tokens to use the whole machine.
 _MOST_SEQUENCES = 64
 
@@ -49,7 +42,7 @@ class LlamaPooledEngine:
         params.n_ubatch = planned
         params.n_seq_max = self.n_sequences
         params.embeddings = True
-        params.pooling_type = _POOLINGS[options.pooling]
+        params.pooling_type = getattr(lib, f"LLAMA_POOLING_TYPE_{options.pooling.upper()}")
         self._context = new_context(self._model, params)
         self._memory = lib.llama_get_memory(self._context)
         decodes = self._memory and lib.llama_model_has_decoder(self._model)

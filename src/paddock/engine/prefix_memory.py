@@ -74,8 +74,8 @@ class PrefixMemory(SequenceStates):
                         self._forget(sequence, start)
                     case Fork(source, target, length, start):
                         self._fork(source, target, start, length)
-                    case Restore(sequence, start):
-                        self._restore(operation)
+                    case Restore(sequence, start, pieces):
+                        self._put(sequence, self.view_pieces(pieces), start)
                     case Drop(span):
                         self._drop(span)
 
@@ -152,9 +152,6 @@ class PrefixMemory(SequenceStates):
             for left in shared:
                 self._spans[left] = _copy(self._spans[left])
                 del self._shared[left]
-
-    def _restore(self, restore: Restore) -> None:
-        self._put(restore.sequence, self.view_pieces(restore.pieces), restore.start)
 
     @property
     def _state_format(self) -> StateFormat:

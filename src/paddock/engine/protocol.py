@@ -28,21 +28,18 @@ if TYPE_CHECKING:
 class Vocab(Protocol):
     """Text ⇄ token ids. Thread-safe, also while the engine decodes."""
 
-    @property
-    def chat_template(self) -> str | None: ...
-    @property
-    def bos(self) -> str: ...
-    @property
-    def eos(self) -> str: ...
-    @property
-    def adds_bos(self) -> bool: ...
+    chat_template: str | None
+    bos: str
+    eos: str
+    adds_bos: bool
+
     @property
     def end_tokens(self) -> frozenset[int]:
         """The tokens that end an answer."""
 
     @property
     def longest_piece(self) -> int:
-        """The most bytes of one token. A text that is far too long is refused by it without tokenizing."""
+        """The most bytes of one token. It shows without tokenizing that a text is far too long."""
 
     @property
     def infill(self) -> InfillTokens | None:

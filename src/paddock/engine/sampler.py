@@ -55,6 +55,7 @@ class Sampler:
     ) -> None:
         self.params = params
         self.grammar = grammar
+        self._uses_history = uses_history(params)
         self._unconstrained: Logits | None = None
         self._seed = params.seed or 0
         self.drawn = 0
@@ -77,10 +78,6 @@ class Sampler:
         other.grammar = None if self.grammar is None else self.grammar.fork()
         vars(other).update(_seed=params.seed or 0, _forced=[], _history=self._history.copy())
         return other
-
-    @cached_property
-    def _uses_history(self) -> bool:
-        return uses_history(self.params)
 
     @cached_property
     def is_greedy(self) -> bool:
@@ -113,10 +110,6 @@ class Sampler:
             and all(filter.keeps_best or not filter.is_active(p) for name in p.samplers
                     if (filter := FILTERS.get(name)) is not None)
         )  # fmt: skip
-
-    @property
-    def has_bias(self) -> bool:
-        return len(self.bias) > 0
 
     def constrain(self, row: Logits, grammar: Grammar) -> None:
         """Remove from the row, in place, what the grammar forbids. The original row is kept for log-probabilities."""
@@ -178,7 +171,7 @@ class Sampler:
 
     def _adjusted(self, row: Logits) -> Logits:
         """The row with its bias, and with the penalties that come before all filters."""
-        if not self.has_bias and not self._uses_history:
+        if not len(self.bias) and not self._uses_history:
             return row
         row = row.copy()
         row[self.bias_ids] += self.bias

@@ -108,9 +108,8 @@ class StateFormat:
         """Detect the format from a blob with this many tokens. Raises `UnknownFormat` if a byte is unexpected."""
         try:
             reader = _Reader(blob)
-            prefix = blob[:8]
-            reader.skip(8)  # a magic number and the sequence's id
-            (streams,) = reader.read("I")
+            prefix = blob[:8]  # a magic number and the sequence's id
+            (streams,) = reader.read("8xI")
             for _ in range(streams):
                 (cells,) = reader.read("I")
                 if cells:
@@ -118,9 +117,8 @@ class StateFormat:
             if cells != tokens:
                 raise UnknownFormat(f"{cells} cells for {tokens} tokens")
             for position in range(tokens):
-                if reader.read("iI")[:2] != (position, 1):
+                if reader.read("iI4x") != (position, 1):
                     raise UnknownFormat("unexpected cell metadata")
-                reader.skip(4)
             transposed, layers = reader.read("II")
             infix = struct.pack("<II", transposed, layers)
             groups = _group([reader.segment(tokens) for _ in range(layers)])
@@ -209,9 +207,6 @@ class _Reader:
     def __init__(self, blob: bytes) -> None:
         self._blob = blob
         self.at = 0
-
-    def skip(self, count: int) -> None:
-        self.at += count
 
     def read(self, layout: str) -> tuple[int, ...]:
         layout = f"<{layout}"

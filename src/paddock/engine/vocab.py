@@ -51,28 +51,16 @@ class LlamaVocab:
 
     def __init__(self, model: Any, chat_template: str = "") -> None:
         self._model = model
-        self._given_template = chat_template
         self._vocab = lib.llama_model_get_vocab(model)
+        source = lib.llama_model_chat_template(model, None)
+        self.chat_template = chat_template or (source.decode("utf-8", "replace") if source else None)
+        self.bos = self._special(lib.llama_vocab_bos(self._vocab))
+        self.eos = self._special(lib.llama_vocab_eos(self._vocab))
         self.size = int(lib.llama_vocab_n_tokens(self._vocab))
         self.adds_bos = bool(lib.llama_vocab_get_add_bos(self._vocab))
         self.piece = lru_cache(maxsize=65536)(self._piece)
         self._indexing = threading.Lock()
         self._index: PieceIndex | None = None
-
-    @cached_property
-    def chat_template(self) -> str | None:
-        if self._given_template:
-            return self._given_template
-        source = lib.llama_model_chat_template(self._model, None)
-        return source.decode("utf-8", "replace") if source else None
-
-    @cached_property
-    def bos(self) -> str:
-        return self._special(lib.llama_vocab_bos(self._vocab))
-
-    @cached_property
-    def eos(self) -> str:
-        return self._special(lib.llama_vocab_eos(self._vocab))
 
     @cached_property
     def end_tokens(self) -> frozenset[int]:

@@ -40,15 +40,14 @@ class Facts:
 
     def of_property(self, name: str) -> list[Schema]:
         """The schemas that the property satisfies if it is present."""
-        return [schema for part in self.objects for schema in _of_property(part, name)]
-
-
-def _of_property(part: dict[str, Any], name: str) -> Iterator[Schema]:
-    properties, patterns = part.get("properties"), part.get("patternProperties")
-    if isinstance(properties, dict) and name in properties:
-        yield properties[name]
-    elif "additionalProperties" in part and not patterns:
-        yield part["additionalProperties"]
+        found = []
+        for part in self.objects:
+            properties = part.get("properties")
+            if isinstance(properties, dict) and name in properties:
+                found.append(properties[name])
+            elif "additionalProperties" in part and not part.get("patternProperties"):
+                found.append(part["additionalProperties"])
+        return found
 
 
 class Document:
