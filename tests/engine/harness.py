@@ -46,7 +46,7 @@ class Harness:
         plan = self.scheduler.schedule()
         if plan is None:
             return False
-        begun = time.perf_counter()
+        started = time.perf_counter()
         self.engine.apply(plan.operations)
         if plan.spans:
             try:
@@ -55,7 +55,7 @@ class Harness:
                 if (failed := self.scheduler.handle_no_cells(plan)) is not None:
                     self.finished[failed.id] = "no room"
                 return True
-            for progress in self.scheduler.commit(plan, results, time.perf_counter() - begun):
+            for progress in self.scheduler.commit(plan, results, time.perf_counter() - started):
                 if progress.prompt:
                     self.prompt_probs[progress.request.id] += progress.prompt
                 if progress.token is not None:

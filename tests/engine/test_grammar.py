@@ -38,9 +38,9 @@ class _Vocab(FakeVocab):
         return [_PIECES.index(letter.encode()) for letter in text]
 
 
-def _forced(words: list[str], said: str) -> bool:
+def _forced(words: list[str], text: str) -> bool:
     """Whether only one continuation is possible. llguidance then expects the tokenizer's own tokens."""
-    return said not in words and len({word[len(said)] for word in words if word.startswith(said)}) == 1
+    return text not in words and len({word[len(text)] for word in words if word.startswith(text)}) == 1
 
 
 SOURCE = GrammarSource(_Vocab(), len(_PIECES))
@@ -63,30 +63,30 @@ def _languages(words: list[str]) -> list[Grammar]:
     ]
 
 
-def _allowed(words: list[str], said: str) -> set[int]:
+def _allowed(words: list[str], text: str) -> set[int]:
     """By brute force: every token after which one of the words is still possible."""
     found = {
         token
         for token, piece in enumerate(_PIECES)
-        if piece and any(w.startswith(said + piece.decode()) for w in words)
+        if piece and any(w.startswith(text + piece.decode()) for w in words)
     }
-    return found | ({_END} if said in words else set())
+    return found | ({_END} if text in words else set())
 
 
 @given(_words, st.data())
 def test_a_mask_agrees_with_brute_force_at_every_step(words: list[str], data: st.DataObject) -> None:
     for grammar in _languages(words):
-        said = ""
+        text = ""
         while not grammar.complete:
             allowed = set(np.flatnonzero(~grammar.forbidden()).tolist())
-            possible = _allowed(words, said)
-            assert allowed == possible if not _forced(words, said) else set() < allowed <= possible
+            possible = _allowed(words, text)
+            assert allowed == possible if not _forced(words, text) else set() < allowed <= possible
             token = data.draw(st.sampled_from(sorted(allowed)))
             assert grammar.consume(token)
             if token == _END:
                 break
-            said += _PIECES[token].decode()
-        assert said in words
+            text += _PIECES[token].decode()
+        assert text in words
 
 
 _params = st.builds(
@@ -111,7 +111,7 @@ def test_a_constrained_row_is_sampled_as_if_forbidden_tokens_were_minus_infinity
     kept = [grammar.fork() if constrained else None for _, constrained in requests]
     batched = [Sampler(params, grammar=grammar) for (params, _), grammar in zip(requests, kept, strict=True)]
     alone = [Sampler(params) for params, _ in requests]
-    said = [""] * len(requests)
+    text = [""] * len(requests)
     for step in range(12):
         rows = np.random.default_rng(seed + step).normal(0, 3, (len(requests), len(_PIECES))).astype(np.float32)
         rows[:, -1] = -50  # a control token, which is unlikely
@@ -126,7 +126,7 @@ def test_a_constrained_row_is_sampled_as_if_forbidden_tokens_were_minus_infinity
             (reference,) = choose_all(expected[index : index + 1], [alone[index]])
             assert sampled.token == reference.token
             assert sampled.token is not None
-            said[index] += _PIECES[sampled.token].decode()
+            text[index] += _PIECES[sampled.token].decode()
         if any(sampled.last or sampled.token == _END for sampled in chosen):
             return
 

@@ -10,8 +10,8 @@ The last message of the conversation decides the answer:
 - `hang: …` never returns, if the option `hang=1` is set.
 - Any other message gets words drawn from a hash of the conversation and the seed.
 
-Text without chat markers continues with hashed letters. Under a grammar the engine says the same as far as the grammar
-allows it, and otherwise the simplest allowed token. Adapters change the hash.
+Text without chat markers continues with hashed letters. A grammar replaces each forbidden token of the answer by the
+simplest allowed one. Adapters change the hash.
 
 Options follow the colon, as in `fake:delay=0.05,n_ctx=512`:
 - `delay`: seconds per step. `load`: seconds to load. `memory`: MiB to hold. `n_ctx`: the context size.

@@ -1,4 +1,4 @@
-"""What the fake engine says: the next token, as a function of the tokens so far."""
+"""The answers of the fake engine: the next token as a function of the tokens so far."""
 
 from __future__ import annotations
 
@@ -59,19 +59,19 @@ class FakeSampler:
 
 def next_token(history: list[int], sampling: SamplingParams, adapters: Adapters) -> int:
     start = max((index for index, token in enumerate(history) if token == START), default=-1)
-    role, _, said = _bytes(history[start + 1 :]).partition(b"\n")
+    role, _, reply = _bytes(history[start + 1 :]).partition(b"\n")
     if start < 0 or role != b"assistant":
         return _continuation(history, adapters)
     prompt = history[:start]
     question = _last_message(prompt)
-    if len(said) >= _FAIL_AFTER:
+    if len(reply) >= _FAIL_AFTER:
         _fail_on_request(question)
     answer = _answer(prompt, question, sampling, adapters)
-    return answer[len(said)] if len(said) < len(answer) else END
+    return answer[len(reply)] if len(reply) < len(answer) else END
 
 
 def hang() -> None:
-    """Never return. Other threads go on, as they do when native code hangs."""
+    """Never return. Other threads continue, as they do when native code hangs."""
     threading.Event().wait()
 
 

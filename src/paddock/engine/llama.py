@@ -166,7 +166,7 @@ class LlamaEngine:
         if (status > _NO_CELLS or status < _BAD_BATCH) and self._can_undo:
             # The parts of the batch before the failure are in the cache.
             self.apply([Forget(span.sequence, span.start) for span in spans])
-            sys.stderr.write(f"<4>llama_decode failed with {status}: trying the step again\n")
+            sys.stderr.write(f"<4>llama_decode failed with {status}: repeating the step\n")
             status = int(lib.llama_decode(self._context, self._batch.struct))
         tokens = self._batch.struct.n_tokens
         if status == _NO_CELLS:
@@ -175,7 +175,7 @@ class LlamaEngine:
             raise DecodeFailed(f"llama_decode failed with {status} on a batch of {tokens} tokens")
 
     def _draft(self, spans: Sequence[Span]) -> None:
-        """Draft tokens. If the draft model fails, the step goes on without drafts."""
+        """Draft tokens. If the draft model fails, the step continues without drafts."""
         assert self._drafter is not None, "the caller checked"
         try:
             self._drafter.propose(spans)

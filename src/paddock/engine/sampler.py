@@ -56,6 +56,7 @@ class Sampler:
         self.params = params
         self.grammar = grammar
         self._uses_history = uses_history(params)
+        self._is_plain = not self._uses_history and not params.mirostat and params.n_probs < 0
         self._unconstrained: Logits | None = None
         self._seed = params.seed or 0
         self.drawn = 0
@@ -95,11 +96,6 @@ class Sampler:
             and order == BATCHED_FILTERS and 0 < p.top_k <= _MAX_BATCHED_K
             and p.min_keep <= 1 and p.temperature >= MIN_TEMPERATURE
         )  # fmt: skip
-
-    @cached_property
-    def _is_plain(self) -> bool:
-        p = self.params
-        return not self._uses_history and not p.mirostat and p.n_probs < 0
 
     @cached_property
     def _largest_wins(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -37,9 +37,7 @@ class SamplingParams(msgspec.Struct, frozen=True, omit_defaults=True):
     mirostat_tau: float = 5.0
     mirostat_eta: float = 0.1
     min_keep: int = 0
-    samplers: tuple[SamplerName, ...] = (
-        *("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"),
-    )
+    samplers: tuple[SamplerName, ...] = get_args(SamplerName)
     """The active samplers, in this order."""
     logit_bias: tuple[tuple[int, float], ...] = ()
     ignore_eos: bool = False
