@@ -64,7 +64,7 @@ def test_counts_of_a_long_window_are_exact(more: int, window: int, seed: int) ->
     for end in range(1480, len(tokens) + 1, 7):
         for token in tokens[len(history) : end]:
             history.append(token)
-        ids, counts = history.counts(window, 12)
+        ids, counts = history.counts(window)
         expected = Counter(tokens[:end] if window < 0 else tokens[max(0, end - window) : end])
         assert dict(zip(ids.tolist(), counts.tolist(), strict=True)) == expected
         assert ids.tolist() == sorted(expected)

@@ -64,6 +64,13 @@ class Batch:
         self._token[:total] = tokens
         self.struct.n_tokens = total
 
+    def decode(self, context: Any, spans: Sequence[Span], *, n_vocab: int, sizes: Sequence[int] = ()) -> None:
+        """Fill the batch and decode it. Raises `DecodeFailed`."""
+        self.fill(spans, n_vocab=n_vocab, sizes=sizes)
+        status = int(lib.llama_decode(context, self.struct))
+        if status != 0:
+            raise DecodeFailed(f"llama_decode failed with {status} on a batch of {self.struct.n_tokens} tokens")
+
     def output_all(self) -> None:
         """Request an output for every token, as pooling needs it."""
         self._output[: self.struct.n_tokens] = 1

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from paddock.engine.batch import Batch
 from paddock.engine.vocab import LlamaVocab
-from paddock.errors import DecodeFailed
 from paddock.types import DraftParams, EngineOptions, Span
 
 # With more generating requests than this, drafts cost more than they save: a CPU soon becomes compute-bound
@@ -216,10 +215,7 @@ class Drafter:
         return [token] if likely else []
 
     def _decode(self, spans: Sequence[Span]) -> None:
-        self._batch.fill(spans, n_vocab=self._n_vocab)
-        status = int(lib.llama_decode(self._context, self._batch.struct))
-        if status != 0:
-            raise DecodeFailed(f"llama_decode failed with {status} on {len(spans)} sequences of the draft model")
+        self._batch.decode(self._context, spans, n_vocab=self._n_vocab)
 
     def _logits(self, rows: int) -> npt.NDArray[np.float32]:
         return np.ctypeslib.as_array(lib.llama_get_logits(self._context), shape=(rows, self._n_vocab))

@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from paddock.engine.batch import Batch
 from paddock.engine.prefix_memory import PrefixMemory
-from paddock.errors import DecodeFailed
 from paddock.types import Forget, Span
 
 PROBE_CONTEXT = 1024
@@ -51,7 +50,7 @@ class _Probe:
         self._n_vocab = n_vocab
         self._batch = Batch(64)
         self._memory = PrefixMemory(context, unified=False, on_gpu=False, scratch=0)
-        self._decode([Span(0, 0, [_TOKEN] * _SEED_TOKENS)])
+        self._batch.decode(context, [Span(0, 0, [_TOKEN] * _SEED_TOKENS)], n_vocab=n_vocab)
         self._memory.learn(0, _SEED_TOKENS)
         self.is_usable = self._memory.bytes_per_token > 0
         if self.is_usable:
@@ -63,12 +62,6 @@ class _Probe:
             self._memory.apply([Forget(sequence)])
             self._memory.put(sequence, self._states[length])
         spans = [Span(sequence, length, [_TOKEN], sampler=True) for sequence, length in enumerate(lengths)]
-        self._decode(spans, [1 + spare] * len(spans))
+        self._batch.decode(self._context, spans, n_vocab=self._n_vocab, sizes=[1 + spare] * len(spans))
         pointer = lib.llama_get_logits(self._context)
         return np.ctypeslib.as_array(pointer, shape=(len(spans), self._n_vocab)).copy()
-
-    def _decode(self, spans: list[Span], sizes: list[int] | None = None) -> None:
-        self._batch.fill(spans, n_vocab=self._n_vocab, sizes=sizes or ())
-        status = int(lib.llama_decode(self._context, self._batch.struct))
-        if status != 0:
-            raise DecodeFailed(f"llama_decode failed with {status} on a probe of {len(spans)} sequences")

@@ -18,9 +18,9 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from paddock.engine.candidates import Logits
 from paddock.engine.protocol import Vocab
-from paddock.engine.schema import objects_in, rewritten, without_year_zero
+from paddock.engine.schema import rewritten, without_year_zero
 from paddock.errors import InvalidRequest
-from paddock.types import Constraint
+from paddock.types import Constraint, objects_in
 
 _LARGEST_SOURCE = 1 << 16
 # The time to compile grows with the square of the size. Common schemas of this size are compiled within the time limit,
@@ -94,21 +94,24 @@ class GrammarSource:
         self._vocab = vocab
         self._n_vocab = n_vocab
         self._building = threading.Lock()
-        self._built: LLTokenizer | None = None
 
     def prepare(self) -> None:
         """Build the tables that all constraints need, once. This takes half a second for 50,000 tokens and several
         seconds for 250,000, so it is done for the first constraint. Concurrent callers wait.
         """
         with self._building:
-            if self._built is None:
-                vocabulary = TokenizerWrapper(_Vocabulary(self._vocab, self._n_vocab))
-                self._built = LLTokenizer(vocabulary, eos_token=sorted(self._vocab.end_tokens) or None)
+            _ = self._tokenizer
+
+    @cached_property
+    def _tokenizer(self) -> LLTokenizer:
+        vocabulary = TokenizerWrapper(_Vocabulary(self._vocab, self._n_vocab))
+        return LLTokenizer(vocabulary, eos_token=sorted(self._vocab.end_tokens) or None)
 
     def compile(self, constraint: Constraint) -> Grammar:
         """May take a while. Raises `InvalidRequest` if the constraint is malformed, too large or not enforceable."""
         try:
             source = _source(constraint)
+            self.prepare()
             matcher = LLMatcher(self._tokenizer, source, log_level=0, limits=_LIMITS)
             grammar = Grammar(matcher, self._n_vocab, constraint.param)
             if not grammar.problem:
@@ -120,12 +123,6 @@ class GrammarSource:
                 self.compile(part)
             raise _refusal(constraint, grammar.problem)
         return grammar
-
-    @property
-    def _tokenizer(self) -> LLTokenizer:
-        self.prepare()
-        assert self._built is not None, "it was just built"
-        return self._built
 
 
 class _Vocabulary:

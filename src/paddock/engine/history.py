@@ -1,6 +1,6 @@
 """The tokens of one answer and its prompt, for penalties.
 
-Counts and matches are updated incrementally, so that a step takes at most one pass over the text in C.
+Repetitions are updated incrementally, so that a step takes at most one pass over the text in C.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from paddock.engine.candidates import Ids
 
 _FEW = 1024
-"""Windows up to this size are counted again at each step."""
+"""For fewer tokens a sort is faster than an array of counts as large as the vocabulary."""
 
 
 class History:
@@ -27,9 +27,6 @@ class History:
         ids = np.fromiter(breakers, np.int64, len(breakers))
         self._breaks = np.zeros(int(ids.max()) + 1 if len(ids) else 0, np.bool_)
         self._breaks[ids] = True
-        self._counts: npt.NDArray[np.int64] | None = None
-        self._counted = (0, 0)
-        """The range of tokens that the counts include."""
         self._matches = np.empty(0, np.int64)
         """The common endings of the first `_matched` tokens."""
         self._matched = 0
@@ -52,22 +49,15 @@ class History:
         """A view of the last tokens, valid until the next token. A negative count means all."""
         return self._tokens[self._start(count) : self._size]
 
-    def counts(self, window: int, n_vocab: int) -> tuple[Ids, Ids]:
-        """The ids among the last `window` tokens (negative: all), in order, and how often each occurs. Every call must
-        have the same window.
-        """
-        start = self._start(window)
-        if self._size - start <= _FEW:
-            ids, counts = np.unique(self._tokens[start : self._size], return_counts=True)
+    def counts(self, window: int) -> tuple[Ids, Ids]:
+        """The ids among the last `window` tokens (negative: all), in order, and how often each occurs."""
+        tokens = self.latest(window)
+        if len(tokens) <= _FEW:
+            ids, counts = np.unique(tokens, return_counts=True)
             return ids, counts
-        if self._counts is None:
-            self._counts = np.zeros(n_vocab, np.int64)
-        first, last = self._counted
-        np.add.at(self._counts, self._tokens[max(last, start) : self._size], 1)
-        np.subtract.at(self._counts, self._tokens[first : min(last, start)], 1)
-        self._counted = (start, self._size)
-        ids = np.flatnonzero(self._counts)
-        return ids, self._counts[ids]
+        counts = np.bincount(tokens)
+        ids = np.flatnonzero(counts)
+        return ids, counts[ids]
 
     def repeats(self, window: int, least: int) -> tuple[Ids, Ids]:
         """The ids that would continue a repetition, in order, and the length of the longest repetition for each.
@@ -97,8 +87,7 @@ class History:
     def copy(self) -> History:
         """A copy for another answer to the same prompt."""
         other = copy(self)
-        counts = None if self._counts is None else self._counts.copy()
-        vars(other).update(_tokens=self._tokens.copy(), _counts=counts)
+        vars(other).update(_tokens=self._tokens.copy())
         return other
 
     def prepare(self) -> None:

@@ -180,7 +180,7 @@ class LlamaEngine:
         try:
             self._drafter.propose(spans)
         except DecodeFailed as error:
-            sys.stderr.write(f"<4>{error.message}: the step has no drafts\n")
+            sys.stderr.write(f"<4>the draft model failed, so the step has no drafts: {error.message}\n")
             self._drafter.clear()
             for span in spans:
                 span.draft = []

@@ -23,7 +23,7 @@ def uses_history(params: SamplingParams) -> bool:
 def penalize_repeats(row: Logits, history: History, params: SamplingParams) -> None:
     if not len(history.latest(params.repeat_last_n)):
         return
-    ids, counts = history.counts(params.repeat_last_n, len(row))
+    ids, counts = history.counts(params.repeat_last_n)
     logits = row[ids]
     logits = np.where(logits <= 0, logits * params.repeat_penalty, logits / params.repeat_penalty)
     row[ids] = logits - counts * params.frequency_penalty - params.presence_penalty

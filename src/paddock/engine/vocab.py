@@ -60,7 +60,6 @@ class LlamaVocab:
         self.adds_bos = bool(lib.llama_vocab_get_add_bos(self._vocab))
         self.piece = lru_cache(maxsize=65536)(self._piece)
         self._indexing = threading.Lock()
-        self._index: PieceIndex | None = None
 
     @cached_property
     def end_tokens(self) -> frozenset[int]:
@@ -123,9 +122,12 @@ class LlamaVocab:
     def tokens_with(self, strings: tuple[str, ...]) -> npt.NDArray[np.int32]:
         """The tokens whose text contains one of the strings. The first call reads all tokens."""
         with self._indexing:
-            if self._index is None:
-                self._index = PieceIndex(map(self._piece, range(self.size)))
-        return self._index.tokens_with(strings)
+            index = self._index
+        return index.tokens_with(strings)
+
+    @cached_property
+    def _index(self) -> PieceIndex:
+        return PieceIndex(map(self._piece, range(self.size)))
 
     def _piece(self, token: int) -> bytes:
         return self._render(token, special=False)

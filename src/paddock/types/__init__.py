@@ -1,7 +1,7 @@
 """Data types that several folders use: requests, results and the plan of one engine step."""
 
 from paddock.types.answers import CallDelta, FinishReason, PromptProgress, TextLogprobs, Timings, TokenLogprobs, Usage
-from paddock.types.formats import STANDARD_FORMATS, unknown_formats
+from paddock.types.formats import STANDARD_FORMATS, objects_in, unknown_formats
 from paddock.types.memory import (
     Adopt,
     CacheShape,

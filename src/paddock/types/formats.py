@@ -1,4 +1,4 @@
-"""The names of `format` that JSON Schema defines."""
+"""The formats of JSON Schema."""
 
 from __future__ import annotations
 
@@ -12,9 +12,15 @@ STANDARD_FORMATS: Final = frozenset({
 })  # fmt: skip
 
 
+def objects_in(value: Any) -> Iterator[dict[str, Any]]:
+    """All objects in a JSON value, itself first."""
+    if isinstance(value, dict):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from objects_in(inner)
+
+
 def unknown_formats(schema: Any) -> Iterator[str]:
     """Formats in a schema that the standard does not define. They are annotations and constrain nothing."""
-    if isinstance(schema, dict) and isinstance(name := schema.get("format"), str) and name not in STANDARD_FORMATS:
-        yield name
-    for inner in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
-        yield from unknown_formats(inner)
+    names = (part.get("format") for part in objects_in(schema))
+    return (name for name in names if isinstance(name, str) and name not in STANDARD_FORMATS)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, Final
 
+from paddock.types import objects_in
+
 Schema = Any
 """A JSON schema: an object, true or false."""
 
@@ -149,14 +151,6 @@ class Document:
         return any(
             self._refuses(self.facts(facts.of_property(name)), inner, depth - 1) for name, inner in value.items()
         )
-
-
-def objects_in(value: Any) -> Iterator[dict[str, Any]]:
-    """All objects in a JSON value, itself first."""
-    if isinstance(value, dict):
-        yield value
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from objects_in(inner)
 
 
 def _types(given: Any) -> frozenset[str]:

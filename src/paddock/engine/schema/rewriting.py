@@ -11,8 +11,8 @@ from collections.abc import Callable
 from itertools import combinations
 from typing import Any, Final
 
-from paddock.engine.schema.facts import OBJECT, Document, Schema, TooCostly, contains, objects_in
-from paddock.types import STANDARD_FORMATS
+from paddock.engine.schema.facts import OBJECT, Document, Schema, TooCostly, contains
+from paddock.types import STANDARD_FORMATS, objects_in
 
 _MOST_BRANCHES: Final = 256
 """The limit for one `oneOf`, because each pair of branches is compared."""
