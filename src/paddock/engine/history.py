@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from paddock.engine.candidates import Ids
 
-_FEW = 1024
-"""For fewer tokens a sort is faster than an array of counts as large as the vocabulary."""
+_FEW = 16384
+"""Up to this many tokens a sort is faster than a search in counts of the whole vocabulary."""
 
 
 class History:
