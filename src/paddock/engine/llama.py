@@ -11,13 +11,13 @@ import llama_cpp.llama_cpp as lib
 import msgspec
 
 from paddock.engine import library
-from paddock.engine.adapters import LoadedAdapters
 from paddock.engine.batch import Batch, padded_sizes, paired_sizes
 from paddock.engine.draft import Drafter, draft_options, why_unfit
 from paddock.engine.exact_batch import PROBE_CONTEXT, max_exact_batch
 from paddock.engine.fingerprint import fingerprint, origin
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.engine.loading import (
+    LoadedAdapters,
     clamped_context,
     computes_on_cpu,
     context_params,

@@ -1,9 +1,9 @@
-"""Loading a model and creating a context with libllama."""
+"""Loads models and adapters, and creates contexts, with libllama."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import llama_cpp.llama_cpp as lib
 from paddock.engine import library
 from paddock.engine.fingerprint import ENGINE
 from paddock.engine.vocab import LlamaVocab
-from paddock.types import CacheType, EngineOptions, ModelInfo
+from paddock.types import Adapters, CacheType, EngineOptions, ModelInfo
 
 _FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}
 
@@ -106,3 +106,28 @@ def clamped_context(options: EngineOptions, trained: int, *, unified: bool) -> s
         f"n_ctx {options.n_ctx} allows {wanted} tokens in a request, but the model was trained for {trained}: "
         f"a request gets at most {trained}"
     )
+
+
+class LoadedAdapters:
+    """LoRA adapters, which libllama frees with their model."""
+
+    def __init__(self, model: Any, paths: Sequence[str]) -> None:
+        self._pointers = [_load_adapter(model, path) for path in paths]
+
+    @property
+    def all(self) -> Adapters:
+        return tuple((number, 1.0) for number in range(len(self._pointers)))
+
+    def apply(self, context: Any, adapters: Adapters) -> None:
+        """Make exactly these adapters active in the context."""
+        count = len(adapters)
+        pointers = (lib.llama_adapter_lora_p_ctypes * count)(*(self._pointers[number] for number, _ in adapters))
+        scales = (ctypes.c_float * count)(*(scale for _, scale in adapters))
+        lib.llama_set_adapters_lora(context, pointers, count, scales)
+
+
+def _load_adapter(model: Any, path: str) -> Any:
+    pointer = lib.llama_adapter_lora_init(model, path.encode())
+    if not pointer:
+        raise library.load_failure(f"cannot load the adapter {path}")
+    return pointer
