@@ -15,16 +15,16 @@ from paddock.engine.fake_vocab import EOS, N_VOCAB, FakeVocab
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.text import Chat, ReplyParser, reply_constraint
 from paddock.text.reply.call_grammar import FunctionGrammar
-from paddock.text.reply.formats import FORMATS, Format
+from paddock.text.reply.format import Format
+from paddock.text.reply.formats import FORMATS
 from paddock.text.reply.reader import CallReader, Reading
-from paddock.text.reply.shapes.calls import Calls
 from paddock.types import ChatPrompt, Tool
 
 # ── the declaration: this is all that a new format adds to formats.py ────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
-class PipeCalls(Calls):
+class PipeFormat(Format):
     """`<<f|{…}>>`"""
 
     def read(self, reader: CallReader) -> Reading[None]:
@@ -38,7 +38,7 @@ class PipeCalls(Calls):
         return f"{lark.literal(function.name + '|')} {function.json_arguments()} {lark.literal(self.closing)}"
 
 
-TOY = Format(("<<name|",), PipeCalls(opening="<<", closing=">>", separator="\n"))
+TOY = PipeFormat(("<<name|",), call="<<{call}>>", separator="\n")
 
 # ── the tests ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

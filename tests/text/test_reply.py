@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.text.reply import ReplyParser, detect_format
-from paddock.text.reply.formats import PLAIN_CALLS
+from paddock.text.reply.formats import PLAIN
 from paddock.types import CallDelta, Tool
 
 WEATHER = Tool(
@@ -381,8 +381,8 @@ _PIECES = sorted(
     {
         marker
         for sample in SAMPLES.values()
-        for calls in [detect_format(sample.template).calls]
-        for marker in calls.markers
+        for format in [detect_format(sample.template)]
+        for marker in (format.begin, format.end, format.opening, format.closing, *format.call_markers)
         if marker
     }
     | {"<think>", "</think>", "[THINK]", "{", "}", "[", "]", '"', "\\", "get_weather", "clock", '{"name": "clock", '}
@@ -500,4 +500,4 @@ def test_reasoning_stays_in_content_on_request() -> None:
 
 
 def test_an_unknown_template_has_plain_calls() -> None:
-    assert detect_format("{{ messages }}").calls is PLAIN_CALLS
+    assert detect_format("{{ messages }}") == PLAIN

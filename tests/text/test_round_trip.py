@@ -168,7 +168,7 @@ def before_end(text: str, format: Format) -> str:
     """The part that a model would write."""
     markers = (
         *format.skipped_markers,
-        *format.calls.markers,
+        *format.call_markers,
         *([format.reasoning.closing] if format.reasoning else []),
     )
     ends = [text.find(end) for end in ENDS if end in text and not any(end in marker for marker in markers)]
@@ -192,7 +192,7 @@ def _parse(chat: Chat, text: str, prefix: str) -> tuple[str, str, list[Call]]:
 @pytest.mark.parametrize("name", templates())
 def test_the_parser_reads_what_a_template_writes(name: str) -> None:
     chat = Chat(templates()[name], bos="<s>", eos="</s>")
-    is_bare = not (chat.format.calls.begin or chat.format.calls.opening)
+    is_bare = chat.format.is_bare
     for case, (content, reasoning, calls) in CASES.items():
         if (is_bare and case == "content and a call") or (name == ONLY_REASONING and content):
             continue  # such a call looks like content in JSON

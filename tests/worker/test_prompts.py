@@ -18,8 +18,8 @@ from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.errors import InvalidRequest
 from paddock.text import Chat, ReplyParser
 from paddock.text.reply import detect_format
-from paddock.text.reply.shapes.literal_calls import BraceCalls, PythonCalls
-from paddock.text.reply.shapes.tag_calls import NestedTagCalls, TagCalls
+from paddock.text.reply.literal_formats import BraceFormat, PythonFormat
+from paddock.text.reply.tag_formats import NestedTagFormat, TagFormat
 from paddock.types import ChatPrompt, Constraint, GenerateRequest, ModelInfo, Tool
 from paddock.worker.prompts import PromptReader, Read
 from tests.text.test_round_trip import ONLY_REASONING, USER, before_end, templates
@@ -100,7 +100,7 @@ class _Vocab(FakeVocab):
         format = detect_format(sign)
         lead = format.reply_prefix
         thoughts = [format.reasoning.opening, format.reasoning.closing] if format.reasoning is not None else []
-        markers = "".join([lead, *format.skipped_markers, format.content_opening, *thoughts, *format.calls.markers])
+        markers = "".join([lead, *format.skipped_markers, format.content_opening, *thoughts, *format.call_markers])
         self.marks = sorted(set(_MARKS.findall(markers)) - _SHOWN) if controls else []
         self.size = 260 + len(self.marks)
         self.chat_template = f"{{# {sign} #}}" + CHATML.replace("lead", repr(lead))
@@ -137,15 +137,14 @@ def _read(sign: str, *, controls: bool = False, **fields: Any) -> tuple[Read, Gr
 def _text_endings(sign: str) -> list[str]:
     """Markers that end a text in this format."""
     format = detect_format(sign)
-    calls = format.calls
     ways = [format.reasoning.closing] if format.reasoning is not None else []
-    if isinstance(calls, TagCalls):
-        ways += [calls.value_closing]
-    if isinstance(calls, NestedTagCalls):
-        ways += [calls.closing_tag(name) for name in ("title", "name", "item")]
-    if isinstance(calls, PythonCalls):
+    if isinstance(format, TagFormat):
+        ways += [format.argument.partition("{value}")[2]]
+    if isinstance(format, NestedTagFormat):
+        ways += [format.closing_tag(name) for name in ("title", "name", "item")]
+    if isinstance(format, PythonFormat):
         ways += ["'"]
-    return [*ways, *([calls.quote] if isinstance(calls, BraceCalls) else [])] or ["x"]
+    return [*ways, *([format.quote] if isinstance(format, BraceFormat) else [])] or ["x"]
 
 
 def _walk(grammar: Grammar, seed: int, sign: str, *, controls: bool = False) -> str:

@@ -5,25 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any, Literal
 
 from paddock.errors import InvalidRequest, TemplateRefused
 from paddock.text.chat_template import ChatTemplate, text_of
-from paddock.text.reply.formats import FORMATS, PLAIN_CALLS, Format, detect_format
+from paddock.text.reply.format import Format, ReplyFormat
+from paddock.text.reply.formats import FORMATS, PLAIN, detect_format
 from paddock.text.reply.history import calls_to_content, calls_to_text, split_calls, with_explanation
 from paddock.types import ChatPrompt, Tool
 
 _PROBE = "probe_of_tools"
-_PROBE_TOOL = {
-    "type": "function",
-    "function": {
-        "name": _PROBE,
-        "description": "A probe.",
-        "parameters": {"type": "object", "properties": {"word": {"type": "string", "description": "A word."}}},
-    },
-}
+_PROBE_PARAMETERS = {"type": "object", "properties": {"word": {"type": "string", "description": "A word."}}}
+_PROBE_TOOL = Tool(_PROBE, _PROBE_PARAMETERS, "A probe.")
 _GREETING = [{"role": "user", "content": "hi"}]
 _SHORT_ID = 9
 """Mistral's templates refuse ids of any other length."""
@@ -50,7 +45,9 @@ class Chat:
     @cached_property
     def format(self) -> Format:
         format = detect_format(self._source, self._formats)
-        return format if self._supports_tools else replace(format, calls=PLAIN_CALLS)
+        if self._supports_tools:
+            return format
+        return replace(PLAIN, **{field.name: getattr(format, field.name) for field in fields(ReplyFormat)})
 
     def render(self, prompt: ChatPrompt) -> Rendered:
         """Raises `InvalidRequest` if the template refuses the messages or does not support an option."""
@@ -62,7 +59,7 @@ class Chat:
             options = _thinking_options(prompt.thinking) | options
         if prompt.thinking is False and options.get("reasoning_effort") == "none":
             del options["reasoning_effort"]  # templates do not know this value
-        text = self._render(messages, prompt.tools, prompt.ending != "none", options)
+        text = self._render(messages, prompt, options)
         if prompt.ending == "none":
             return Rendered(text, reasoning="possible" if self.format.reasoning else "none")
         reply = self._start_reply(text, prompt)
@@ -97,11 +94,8 @@ class Chat:
     @cached_property
     def _has_thinking_option(self) -> bool:
         """Whether the template has an option that turns reasoning off."""
-        try:
-            on, off = (self._template.render(_GREETING, options=_thinking_options(on)) for on in (True, False))
-        except TemplateRefused:
-            return False
-        return on != off
+        on, off = (self._probe(_GREETING, options=_thinking_options(on)) for on in (True, False))
+        return bool(on and off) and on != off
 
     def _continue(self, reply: Rendered, last: dict[str, Any]) -> Rendered:
         """Continue the last message, which is the start of a reply."""
@@ -120,16 +114,13 @@ class Chat:
 
     @cached_property
     def _supports_tools(self) -> bool:
-        try:
-            return _PROBE in self._template.render(_GREETING, tools=[_PROBE_TOOL])
-        except TemplateRefused:
-            return False
+        return _PROBE in self._probe(_GREETING, tools=[_describe(_PROBE_TOOL)])
 
     @cached_property
     def _takes_objects(self) -> bool:
         """Whether the template expects the arguments of earlier calls as objects rather than as JSON text."""
-        text = self._render_calls({"argument": "value"})
-        return text is not None and "{'argument'" not in text
+        text = self._probe_calls({"argument": "value"})
+        return bool(text) and "{'argument'" not in text
 
     @cached_property
     def _writes_calls(self) -> Literal["all", "one", "none"]:
@@ -137,14 +128,13 @@ class Chat:
         first, second = ({"argument": f"{_PROBE}_{number}"} for number in ("one", "two"))
         if not self._takes_objects:
             return "all"
-        both = self._render_calls(first, second)
-        if both is not None and first["argument"] in both and second["argument"] in both:
+        both = self._probe_calls(first, second)
+        if first["argument"] in both and second["argument"] in both:
             return "all"
-        one = self._render_calls(first)
-        return "one" if one is not None and first["argument"] in one else "none"
+        return "one" if first["argument"] in self._probe_calls(first) else "none"
 
-    def _render_calls(self, *arguments: dict[str, Any]) -> str | None:
-        """A conversation with calls and their results. None if the template refuses it."""
+    def _probe_calls(self, *arguments: dict[str, Any]) -> str:
+        """Render a conversation with calls and their results."""
         ids = [f"probe123{number}" for number in range(len(arguments))]
         calls = [
             {"id": id, "type": "function", "function": {"name": _PROBE, "arguments": given}}
@@ -152,22 +142,20 @@ class Chat:
         ]
         results = [{"role": "tool", "content": "yes", "tool_call_id": id, "name": _PROBE} for id in ids]
         message: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": calls}
+        return self._probe([*_GREETING, message, *results], tools=[_describe(_PROBE_TOOL)])
+
+    def _probe(self, messages: Sequence[dict[str, Any]], **options: Any) -> str:
+        """The text that the template renders, or an empty string if it refuses the messages."""
         try:
-            return self._template.render([*_GREETING, message, *results], tools=[_PROBE_TOOL])
+            return self._template.render(messages, **options)
         except TemplateRefused:
-            return None
+            return ""
 
     # ── what the template gets ───────────────────────────────────────────────────────────────────────────────────────
 
-    def _render(
-        self,
-        messages: Sequence[dict[str, Any]],
-        tools: Sequence[Tool],
-        generation_prompt: bool,
-        options: dict[str, Any],
-    ) -> str:
-        described = [_describe(tool) for tool in tools]
-        render = partial(self._template.render, add_generation_prompt=generation_prompt, options=options)
+    def _render(self, messages: Sequence[dict[str, Any]], prompt: ChatPrompt, options: dict[str, Any]) -> str:
+        described = [_describe(tool) for tool in prompt.tools]
+        render = partial(self._template.render, add_generation_prompt=prompt.ending != "none", options=options)
         if self._supports_tools:
             if self._writes_calls == "one":
                 messages = list(split_calls(messages))
@@ -184,7 +172,7 @@ class Chat:
         message = dict(message)
         if self._writes_calls == "none":
             message["content"] = text_of(message.get("content"))
-            message = calls_to_content(message, self.format.calls)
+            message = calls_to_content(message, self.format)
         if message.get("tool_calls"):
             message["tool_calls"] = [self._adapt_call(call) for call in message["tool_calls"]]
         if "tool_call_id" in message:

@@ -126,7 +126,7 @@ class PromptReader:
         rendered = self._chat.render(prompt)
         tokens = self._checked(prompt, self.rendered_tokens(prompt, rendered.text))
         format = self._chat.format
-        markers = format.markers + (format.calls.markers if prompt.tools else ())
+        markers = format.markers + (format.call_markers if prompt.tools else ())
         shown = frozenset(self._spelling.control_tokens("".join(markers)))
         reply = None
         if prompt.tools or (format.reasoning is not None and prompt.split_reasoning):

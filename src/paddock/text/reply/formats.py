@@ -1,56 +1,19 @@
 """Formats of reasoning and tool calls by model family, detected by the chat template.
 
-To add a format, add a `Format` to `FORMATS`. If no shape fits its calls, write a subclass of `Calls` in this file.
+To add a format, add a declaration to `FORMATS`. If its calls have a new shape, write a subclass of `Format` in this
+file.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from paddock.text.reply.shapes.calls import Calls
-from paddock.text.reply.shapes.json_calls import HeaderCalls, ObjectCalls
-from paddock.text.reply.shapes.literal_calls import BraceCalls, PythonCalls
-from paddock.text.reply.shapes.tag_calls import NestedTagCalls, TagCalls
-
-
-@dataclass(frozen=True)
-class Reasoning:
-    """The markers around reasoning."""
-
-    opening: str
-    closing: str
-
-
-@dataclass(frozen=True)
-class Format:
-    """How a model family writes its replies."""
-
-    template_markers: tuple[str, ...]
-    """A chat template whose source contains all of these uses the format."""
-    calls: Calls
-    reasoning: Reasoning | None = None
-    """None: one of `_REASONING`, if the template contains its markers."""
-    skipped_markers: tuple[str, ...] = ()
-    """Markers that the parser drops."""
-    reply_prefix: str = ""
-    """The start of the reply, if the prompt ends with it."""
-    after_reasoning: str = ""
-    """The marker between reasoning and the rest of the reply, which is again the `reply_prefix`."""
-    content_opening: str = ""
-    """The marker before content, after the `reply_prefix` or equal to it."""
-    content_closing: str = ""
-    """The marker between content and a call."""
-    always_reasons: bool = False
-    """An empty reasoning block does not turn reasoning off."""
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        """All markers but those of calls."""
-        reasoning = (self.reasoning.opening, self.reasoning.closing) if self.reasoning is not None else ()
-        return (*self.skipped_markers, self.reply_prefix, self.after_reasoning, self.content_opening, *reasoning)
-
+from paddock.text.reply.format import Format, Reasoning
+from paddock.text.reply.json_formats import HeaderFormat, ObjectFormat
+from paddock.text.reply.literal_formats import BraceFormat, PythonFormat
+from paddock.text.reply.tag_formats import NestedTagFormat, TagFormat
 
 _REASONING = (
     Reasoning("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
@@ -64,51 +27,47 @@ _REASONING = (
     Reasoning("<thinking>", "</thinking>"),
 )
 
-# ── calls that several formats share ─────────────────────────────────────────────────────────────────────────────────
+# ── what several formats share ───────────────────────────────────────────────────────────────────────────────────────
 
-_XML = TagCalls.like("<function={name}>\n{arguments}</function>\n", "<parameter={key}>\n{value}\n</parameter>\n")
-_DSML = TagCalls.like(
-    '<｜DSML｜invoke name="{name}">\n{arguments}</｜DSML｜invoke>\n',
-    '<｜DSML｜parameter name="{key}" string="{is_string}">{value}</｜DSML｜parameter>\n',
+_XML = TagFormat(
+    call="<function={name}>\n{arguments}</function>\n", argument="<parameter={key}>\n{value}\n</parameter>\n"
 )
-_LFM = PythonCalls(begin="<|tool_call_start|>", end="<|tool_call_end|>")
-_COMMAND_R = Format(
+_DSML = TagFormat(
+    call='<｜DSML｜invoke name="{name}">\n{arguments}</｜DSML｜invoke>\n',
+    argument='<｜DSML｜parameter name="{key}" string="{is_string}">{value}</｜DSML｜parameter>\n',
+)
+_LFM = PythonFormat(section="<|tool_call_start|>{calls}<|tool_call_end|>")
+_COMMAND_R = ObjectFormat(
     ("<|START_ACTION|>",),
-    ObjectCalls(
-        begin="<|START_ACTION|>",
-        end="<|END_ACTION|>",
-        name_key="tool_name",
-        arguments_key="parameters",
-        array=True,
-        number_key="tool_call_id",
-    ),
+    section="<|START_ACTION|>{calls}<|END_ACTION|>",
+    name_key="tool_name",
+    arguments_key="parameters",
+    array=True,
+    number_key="tool_call_id",
     skipped_markers=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
 )
-PLAIN_CALLS = ObjectCalls(separator="\n")
-"""Calls of models whose template does not support tools."""
+PLAIN = ObjectFormat(separator="\n")
+"""For templates that do not support tools, or that no other format matches."""
 
 # ── the formats: the first that matches is used, so a more specific one comes first ──────────────────────────────────
 
 FORMATS: tuple[Format, ...] = (
     # gpt-oss
-    Format(
+    HeaderFormat(
         ("<|channel|>analysis",),
-        HeaderCalls(
-            opening="<|channel|>commentary to=functions.",
-            other_openings=("<|start|>assistant to=functions.", "<|channel|>analysis to=functions."),
-            header="{name}{kind}<|message|>",
-            kinds=(
-                " <|constrain|>json",
-                "<|channel|>commentary json",
-                "<|channel|>commentary <|constrain|>json",
-                " json",
-                "",
-            ),
-            pattern=re.compile(r"(?P<name>[^\s<]+)(?:\s|<\|channel\|>\w+|<\|constrain\|>|json)*<\|message\|>\s*"),
-            closing="<|call|>",
-            single=True,
-        ),
         Reasoning("<|channel|>analysis<|message|>", "<|end|>"),
+        call="<|channel|>commentary to=functions.{header}<|call|>",
+        other_openings=("<|start|>assistant to=functions.", "<|channel|>analysis to=functions."),
+        header="{name}{kind}<|message|>",
+        kinds=(
+            " <|constrain|>json",
+            "<|channel|>commentary json",
+            "<|channel|>commentary <|constrain|>json",
+            " json",
+            "",
+        ),
+        pattern=re.compile(r"(?P<name>[^\s<]+)(?:\s|<\|channel\|>\w+|<\|constrain\|>|json)*<\|message\|>\s*"),
+        single=True,
         skipped_markers=(
             "<|start|>assistant",
             "<|channel|>final<|message|>",
@@ -121,31 +80,26 @@ FORMATS: tuple[Format, ...] = (
         always_reasons=True,
     ),
     # Solar Open
-    Format(
+    HeaderFormat(
         ("<|tool_call:begin|>",),
-        HeaderCalls(
-            begin="<|tool_calls|>",
-            opening="<|tool_call:begin|>",
-            header="{id}<|tool_call:name|>{name}<|tool_call:args|>",
-            pattern=re.compile(r"[^<]*<\|tool_call:name\|>(?P<name>[^\s<]+)<\|tool_call:args\|>\s*"),
-            closing="<|tool_call:end|>",
-        ),
         Reasoning("<|think|>", "<|end|>"),
+        section="<|tool_calls|>{calls}",
+        call="<|tool_call:begin|>{header}<|tool_call:end|>",
+        header="{id}<|tool_call:name|>{name}<|tool_call:args|>",
+        pattern=re.compile(r"[^<]*<\|tool_call:name\|>(?P<name>[^\s<]+)<\|tool_call:args\|>\s*"),
         skipped_markers=("<|begin|>assistant", "<|content|>", "<|end|>"),
         reply_prefix="<|begin|>assistant",
         after_reasoning="<|begin|>assistant",
         content_opening="<|content|>",
     ),
     # Muse
-    Format(
+    TagFormat(
         ("<atem:function_calls>",),
-        TagCalls.like(
-            '<|start|>assistant to={name}<|message|><atem:function_calls>\n<atem:invoke name="{name}">\n'
-            "{arguments}</atem:invoke>\n</atem:function_calls>",
-            '<atem:parameter name="{key}">{value}</atem:parameter>\n',
-            separator="<|eom|>",
-        ),
         Reasoning("<|start|>assistant to=self<|message|>", "<|eom|>"),
+        call='<|start|>assistant to={name}<|message|><atem:function_calls>\n<atem:invoke name="{name}">\n'
+        "{arguments}</atem:invoke>\n</atem:function_calls>",
+        argument='<atem:parameter name="{key}">{value}</atem:parameter>\n',
+        separator="<|eom|>",
         skipped_markers=("<|start|>assistant to=user<|message|>", "<|eom|>"),
         reply_prefix="<|start|>assistant",
         after_reasoning="<|start|>assistant",
@@ -153,156 +107,133 @@ FORMATS: tuple[Format, ...] = (
         always_reasons=True,
     ),
     # Kimi K3
-    Format(
+    TagFormat(
         ("<|open|>", "<|end_of_msg|>"),
-        TagCalls.like(
-            '<|open|>call tool="{name}" index="{number}"<|sep|>{arguments}<|close|>call<|sep|>',
-            '<|open|>argument key="{key}" type="{type}"<|sep|>{value}<|close|>argument<|sep|>',
-            begin="<|open|>tools<|sep|>",
-            end="<|close|>tools<|sep|>",
-        ),
         Reasoning("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+        section="<|open|>tools<|sep|>{calls}<|close|>tools<|sep|>",
+        call='<|open|>call tool="{name}" index="{number}"<|sep|>{arguments}<|close|>call<|sep|>',
+        argument='<|open|>argument key="{key}" type="{type}"<|sep|>{value}<|close|>argument<|sep|>',
         skipped_markers=("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"),
         reply_prefix="<|open|>response<|sep|>",
         content_opening="<|open|>response<|sep|>",
         content_closing="<|close|>response<|sep|>",
     ),
     # Hy3
-    Format(
+    TagFormat(
         ("<tool_sep{}>", ":opensource"),
-        TagCalls.like(
-            "<tool_call:opensource>{name}<tool_sep:opensource>\n{arguments}</tool_call:opensource>\n",
-            "<arg_key:opensource>{key}</arg_key:opensource>\n<arg_value:opensource>{value}</arg_value:opensource>\n",
-            begin="<tool_calls:opensource>\n",
-            end="</tool_calls:opensource>",
-        ),
         Reasoning("<think:opensource>", "</think:opensource>"),
+        section="<tool_calls:opensource>\n{calls}</tool_calls:opensource>",
+        call="<tool_call:opensource>{name}<tool_sep:opensource>\n{arguments}</tool_call:opensource>\n",
+        argument="<arg_key:opensource>{key}</arg_key:opensource>\n"
+        "<arg_value:opensource>{value}</arg_value:opensource>\n",
     ),
     # Functionary 3.2
-    Format(
+    HeaderFormat(
         (">>>all",),
-        HeaderCalls(opening=">>>", header="{name}\n", pattern=re.compile(r"(?P<name>[^\s{]+)\n\s*")),
+        call=">>>{header}",
+        header="{name}\n",
+        pattern=re.compile(r"(?P<name>[^\s{]+)\n\s*"),
         skipped_markers=(">>>all\n",),
         reply_prefix=">>>",
         content_opening="all\n",
     ),
     # GigaChat 3
-    Format(
+    ObjectFormat(
         ("'role': 'function call'",),
-        ObjectCalls(opening="<|message_sep|>\n\nfunction call<|role_sep|>\n", single=True),
+        call="<|message_sep|>\n\nfunction call<|role_sep|>\n{call}",
+        single=True,
         skipped_markers=("<|message_sep|>",),
     ),
     # Kimi K2
-    Format(
+    HeaderFormat(
         ("<|tool_call_argument_begin|>",),
-        HeaderCalls(
-            begin="<|tool_calls_section_begin|>",
-            opening="<|tool_call_begin|>",
-            header="functions.{name}:{number}<|tool_call_argument_begin|>",
-            pattern=re.compile(r"\s*(?:functions\.)?(?P<name>[^\s:<]+)(?::\d+)?\s*<\|tool_call_argument_begin\|>\s*"),
-            closing="<|tool_call_end|>",
-            end="<|tool_calls_section_end|>",
-        ),
+        section="<|tool_calls_section_begin|>{calls}<|tool_calls_section_end|>",
+        call="<|tool_call_begin|>{header}<|tool_call_end|>",
+        header="functions.{name}:{number}<|tool_call_argument_begin|>",
+        pattern=re.compile(r"\s*(?:functions\.)?(?P<name>[^\s:<]+)(?::\d+)?\s*<\|tool_call_argument_begin\|>\s*"),
     ),
     # DeepSeek V3.2
-    Format(
-        ("DSML", "function_calls>"),
-        replace(_DSML, begin="<｜DSML｜function_calls>\n", end="</｜DSML｜function_calls>"),
+    replace(
+        _DSML,
+        template_markers=("DSML", "function_calls>"),
+        section="<｜DSML｜function_calls>\n{calls}</｜DSML｜function_calls>",
     ),
-    Format(("DSML", "tool_calls>"), replace(_DSML, begin="<｜DSML｜tool_calls>\n", end="</｜DSML｜tool_calls>")),
+    replace(
+        _DSML,
+        template_markers=("DSML", "tool_calls>"),
+        section="<｜DSML｜tool_calls>\n{calls}</｜DSML｜tool_calls>",
+    ),
     # DeepSeek R1 and V3
-    Format(
+    HeaderFormat(
         ("<｜tool▁sep｜>", "```json"),
-        HeaderCalls(
-            begin="<｜tool▁calls▁begin｜>",
-            opening="<｜tool▁call▁begin｜>",
-            header="function<｜tool▁sep｜>{name}\n```json\n",
-            pattern=re.compile(r"\s*(?:function)?<｜tool▁sep｜>(?P<name>[^\s`]+)\s*```json\s*"),
-            closing="\n```<｜tool▁call▁end｜>",
-            separator="\n",
-            end="<｜tool▁calls▁end｜>",
-        ),
+        section="<｜tool▁calls▁begin｜>{calls}<｜tool▁calls▁end｜>",
+        call="<｜tool▁call▁begin｜>{header}\n```<｜tool▁call▁end｜>",
+        header="function<｜tool▁sep｜>{name}\n```json\n",
+        pattern=re.compile(r"\s*(?:function)?<｜tool▁sep｜>(?P<name>[^\s`]+)\s*```json\s*"),
+        separator="\n",
     ),
     # DeepSeek V3.1
-    Format(
+    HeaderFormat(
         ("<｜tool▁sep｜>",),
-        HeaderCalls(
-            begin="<｜tool▁calls▁begin｜>",
-            opening="<｜tool▁call▁begin｜>",
-            header="{name}<｜tool▁sep｜>",
-            pattern=re.compile(r"\s*(?P<name>[^\s<]+)<｜tool▁sep｜>\s*"),
-            closing="<｜tool▁call▁end｜>",
-            end="<｜tool▁calls▁end｜>",
-        ),
+        section="<｜tool▁calls▁begin｜>{calls}<｜tool▁calls▁end｜>",
+        call="<｜tool▁call▁begin｜>{header}<｜tool▁call▁end｜>",
+        header="{name}<｜tool▁sep｜>",
+        pattern=re.compile(r"\s*(?P<name>[^\s<]+)<｜tool▁sep｜>\s*"),
     ),
     # MiniMax M2
-    Format(
+    TagFormat(
         ("<minimax:tool_call>",),
-        TagCalls.like(
-            '<invoke name="{name}">\n{arguments}</invoke>\n',
-            '<parameter name="{key}">{value}</parameter>\n',
-            begin="<minimax:tool_call>\n",
-            end="</minimax:tool_call>",
-        ),
+        section="<minimax:tool_call>\n{calls}</minimax:tool_call>",
+        call='<invoke name="{name}">\n{arguments}</invoke>\n',
+        argument='<parameter name="{key}">{value}</parameter>\n',
     ),
     # Seed-OSS
-    Format(
-        ("<seed:tool_call>",),
-        replace(
-            _XML,
-            begin="<seed:tool_call>\n",
-            end="</seed:tool_call>",
-            separator="</seed:tool_call>\n<seed:tool_call>\n",
-        ),
+    replace(
+        _XML,
+        template_markers=("<seed:tool_call>",),
+        section="<seed:tool_call>\n{calls}</seed:tool_call>",
+        separator="</seed:tool_call>\n<seed:tool_call>\n",
     ),
     # MiniMax M3
-    Format(
+    NestedTagFormat(
         ("]<]minimax[>[",),
-        NestedTagCalls(
-            begin="]<]minimax[>[<tool_call>\n",
-            opening=']<]minimax[>[<invoke name="',
-            name_end='">',
-            prefix="]<]minimax[>[",
-            closing="]<]minimax[>[</invoke>\n",
-            end="]<]minimax[>[</tool_call>",
-        ),
+        section="]<]minimax[>[<tool_call>\n{calls}]<]minimax[>[</tool_call>",
+        call=']<]minimax[>[<invoke name="{name}">{arguments}]<]minimax[>[</invoke>\n',
+        prefix="]<]minimax[>[",
     ),
     # LFM2
-    Format(("<|tool_list_start|>",), _LFM),
-    Format(("List of tools: [",), _LFM),
+    replace(_LFM, template_markers=("<|tool_list_start|>",)),
+    replace(_LFM, template_markers=("List of tools: [",)),
     # GLM 4.5
-    Format(
+    TagFormat(
         ("<arg_key>",),
-        TagCalls.like(
-            "<tool_call>{name}\n{arguments}</tool_call>",
-            "<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n",
-            separator="\n",
-        ),
+        call="<tool_call>{name}\n{arguments}</tool_call>",
+        argument="<arg_key>{key}</arg_key>\n<arg_value>{value}</arg_value>\n",
+        separator="\n",
     ),
     # Qwen3-Coder
-    Format(
-        ("<parameter=", "<tool_call>"),
-        replace(_XML, begin="<tool_call>\n", end="</tool_call>", separator="</tool_call>\n<tool_call>\n"),
+    replace(
+        _XML,
+        template_markers=("<parameter=", "<tool_call>"),
+        section="<tool_call>\n{calls}</tool_call>",
+        separator="</tool_call>\n<tool_call>\n",
     ),
     # MiniCPM
-    Format(
+    TagFormat(
         ('<function name="', '<param name="'),
-        TagCalls.like(
-            '<function name="{name}">{arguments}</function>', '<param name="{key}">{value}</param>', cdata=True
-        ),
+        call='<function name="{name}">{arguments}</function>',
+        argument='<param name="{key}">{value}</param>',
+        cdata=True,
     ),
     # Functionary 3.1
-    Format(
+    HeaderFormat(
         ("<function=",),
-        HeaderCalls(
-            opening="<function=",
-            header="{name}>",
-            pattern=re.compile(r"(?P<name>[^\s>]+)>\s*"),
-            closing="</function>",
-        ),
+        call="<function={header}</function>",
+        header="{name}>",
+        pattern=re.compile(r"(?P<name>[^\s>]+)>\s*"),
     ),
     # Gemma
-    Format(("<|tool_call>call:",), BraceCalls(opening="<|tool_call>call:", closing="<tool_call|>", quote='<|"|>')),
+    BraceFormat(("<|tool_call>call:",), call="<|tool_call>call:{call}<tool_call|>", quote='<|"|>'),
     # Command R7B and Command A
     *(
         replace(_COMMAND_R, template_markers=("<|START_ACTION|>", opening), content_opening=opening)
@@ -310,49 +241,47 @@ FORMATS: tuple[Format, ...] = (
     ),
     _COMMAND_R,
     # Command R+
-    Format(
+    ObjectFormat(
         ("Action:", "tool_name"),
-        ObjectCalls(
-            begin="Action:\n```json\n", end="\n```", name_key="tool_name", arguments_key="parameters", array=True
-        ),
+        section="Action:\n```json\n{calls}\n```",
+        name_key="tool_name",
+        arguments_key="parameters",
+        array=True,
     ),
     # Mistral, newer
-    Format(
+    HeaderFormat(
         ("[TOOL_CALLS]", "[ARGS]"),
-        HeaderCalls(
-            opening="[TOOL_CALLS]",
-            header="{name}{kind}[ARGS]",
-            kinds=("", "[CALL_ID]{id}"),
-            pattern=re.compile(r"\s*(?P<name>[^\s\[{]+)(?:\[CALL_ID\][^\[{]*)?(?:\[ARGS\])?\s*"),
-        ),
+        call="[TOOL_CALLS]{header}",
+        header="{name}{kind}[ARGS]",
+        kinds=("", "[CALL_ID]{id}"),
+        pattern=re.compile(r"\s*(?P<name>[^\s\[{]+)(?:\[CALL_ID\][^\[{]*)?(?:\[ARGS\])?\s*"),
     ),
     # Mistral, older
-    Format(("[TOOL_CALLS]",), ObjectCalls(begin="[TOOL_CALLS]", array=True, id_key="id")),
+    ObjectFormat(("[TOOL_CALLS]",), section="[TOOL_CALLS]{calls}", array=True, id_key="id"),
     # Apertus
-    Format(
-        ("<|tools_prefix|>",), ObjectCalls(begin="<|tools_prefix|>", end="<|tools_suffix|>", array=True, keyed=True)
-    ),
+    ObjectFormat(("<|tools_prefix|>",), section="<|tools_prefix|>{calls}<|tools_suffix|>", array=True, keyed=True),
     # Nemotron
-    Format(("<TOOLCALL>",), ObjectCalls(begin="<TOOLCALL>", end="</TOOLCALL>", array=True)),
+    ObjectFormat(("<TOOLCALL>",), section="<TOOLCALL>{calls}</TOOLCALL>", array=True),
     # Apriel
-    Format(("<tool_calls>[",), ObjectCalls(begin="<tool_calls>", end="</tool_calls>", array=True)),
+    ObjectFormat(("<tool_calls>[",), section="<tool_calls>{calls}</tool_calls>", array=True),
     # MiniMax M1
-    Format(("<tool_calls>",), ObjectCalls(begin="<tool_calls>\n", end="</tool_calls>", closing="\n")),
+    ObjectFormat(("<tool_calls>",), section="<tool_calls>\n{calls}</tool_calls>", call="{call}\n"),
     # Granite
-    Format(("<|tool_call|>",), ObjectCalls(begin="<|tool_call|>", array=True)),
+    ObjectFormat(("<|tool_call|>",), section="<|tool_call|>{calls}", array=True),
     # GigaChat 3.1
-    Format(("<|function_call|>",), ObjectCalls(opening="<|function_call|>", single=True)),
+    ObjectFormat(("<|function_call|>",), call="<|function_call|>{call}", single=True),
     # Hermes, Qwen
-    Format(("<tool_call>",), ObjectCalls(opening="<tool_call>\n", closing="\n</tool_call>", separator="\n")),
+    ObjectFormat(("<tool_call>",), call="<tool_call>\n{call}\n</tool_call>", separator="\n"),
     # Firefunction
-    Format(("functools[",), ObjectCalls(begin="functools", array=True)),
+    ObjectFormat(("functools[",), section="functools{calls}", array=True),
     # Llama 3
-    Format(
+    ObjectFormat(
         ('{"name": function name, "parameters"',),
-        ObjectCalls(arguments_key="parameters", other_openings=("<|python_tag|>",), separator="; "),
+        arguments_key="parameters",
+        other_openings=("<|python_tag|>",),
+        separator="; ",
     ),
-    # every other template
-    Format((), PLAIN_CALLS),
+    PLAIN,
 )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Literal
 
 from paddock.text.reply.call_grammar import FunctionGrammar
-from paddock.text.reply.formats import Format
+from paddock.text.reply.format import Format
 from paddock.text.reply.lark import LarkBuilder, Spelling, escape
 from paddock.types import ChatPrompt, Constraint
 
@@ -35,28 +36,26 @@ def reply_constraint(
     return Constraint("lark", lark.source, param, tuple(lark.parts))
 
 
+@dataclass(slots=True)
 class _Reply:
-    def __init__(
-        self, lark: LarkBuilder, format: Format, prompt: ChatPrompt, body: Constraint | None, written: str
-    ) -> None:
-        self._lark = lark
-        self._format = format
-        self._calls = format.calls
-        self._prompt = prompt
-        self._body = body
-        self._written = written
-        """The text just before the reply, after reasoning."""
-        self._functions = [
-            FunctionGrammar(lark, tool, index)
-            for index, tool in enumerate(prompt.tools)
-            if prompt.function in ("", tool.name)
-        ]
-        if prompt.tools:
-            each = [lark.rule(f"call{one.index}", self._calls.grammar(one)) for one in self._functions]
-            lark.rule("call", " | ".join(each))
+    lark: LarkBuilder
+    format: Format
+    prompt: ChatPrompt
+    body: Constraint | None
+    written: str
+    """The text just before the reply, after reasoning."""
+    functions: list[FunctionGrammar] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for index, tool in enumerate(self.prompt.tools):
+            if self.prompt.function in ("", tool.name):
+                self.functions.append(FunctionGrammar(self.lark, tool, index))
+        if self.functions:
+            each = [self.lark.rule(f"call{one.index}", self.format.grammar(one)) for one in self.functions]
+            self.lark.rule("call", " | ".join(each))
 
     def reasoning(self, state: Literal["none", "possible", "started"]) -> str:
-        lark, format, reasoning = self._lark, self._format, self._format.reasoning
+        lark, format, reasoning = self.lark, self.format, self.format.reasoning
         if reasoning is None or state == "none":
             return ""
         rest = f"{lark.until(reasoning.closing)} {lark.gap} {lark.literal(format.after_reasoning)}"
@@ -70,76 +69,76 @@ class _Reply:
 
     def rest(self) -> str:
         """The reply after reasoning."""
-        if not self._functions:
+        if not self.functions:
             return self._content()
-        if self._prompt.must_call:
+        if self.prompt.must_call:
             return self._only_calls()
-        if self._body is not None:
+        if self.body is not None:
             return f"({self._only_calls()} | {self._content()})"
-        return self._free_or_bare_calls() if self._calls.is_bare else self._free_then_calls()
+        return self._free_or_bare_calls() if self.format.is_bare else self._free_then_calls()
 
     def _content(self) -> str:
-        assert self._body is not None, "a reply without tools and body has no grammar"
-        opening = "" if self._format.content_opening == self._written else self._format.content_opening
-        return f"{self._lark.literal(opening)} {self._lark.part(self._body)}"
+        assert self.body is not None, "a reply without tools and body has no grammar"
+        opening = "" if self.format.content_opening == self.written else self.format.content_opening
+        return f"{self.lark.literal(opening)} {self.lark.part(self.body)}"
 
     def _only_calls(self) -> str:
-        format, calls, written = self._format, self._calls, self._written
+        format, written = self.format, self.written
         no_content = ""
         if format.content_closing:
-            empty = self._lark.literal((format.content_opening + format.content_closing).removeprefix(written))
+            empty = self.lark.literal((format.content_opening + format.content_closing).removeprefix(written))
             no_content = empty if written else f"({empty})?"
-        head = (calls.begin + calls.opening + "[" * calls.array).removeprefix(written)
-        return f"{no_content} {self._lark.spaced(head)} call {self._more_calls()}"
+        head = (format.begin + format.opening + "[" * format.array).removeprefix(written)
+        return f"{no_content} {self.lark.spaced(head)} call {self._more_calls()}"
 
     def _more_calls(self) -> str:
         """Further calls and the end marker, after the first call."""
-        lark, calls, array = self._lark, self._calls, self._calls.array
+        lark, format, array = self.lark, self.format, self.format.array
         between = [lark.literal(","), lark.space(" ")] if array else []
-        between += map(lark.spaced, [*calls.separator.splitlines(keepends=True), calls.opening])
-        one = calls.single or not self._prompt.parallel_calls or self._prompt.function
+        between += map(lark.spaced, [*format.separator.splitlines(keepends=True), format.opening])
+        one = format.single or not self.prompt.parallel_calls or self.prompt.function
         more = "" if one else f"({' '.join(between)} call)*"
-        return f"{more} {lark.space('') if array else ''} {lark.spaced(']' * array + calls.end)}"
+        return f"{more} {lark.space('') if array else ''} {lark.spaced(']' * array + format.end)}"
 
     # ── replies that need not call ───────────────────────────────────────────────────────────────────────────────────
 
     def _free_then_calls(self) -> str:
         """Any text up to a marker that starts a call, and then calls."""
-        lark, starts = self._lark, self._starts()
+        lark, starts = self.lark, self._starts()
         markers = [marker for marker, _ in starts]
         # The prompt may end with the first part of a marker.
         at_once = [
-            (marker.removeprefix(self._written), rest)
+            (marker.removeprefix(self.written), rest)
             for marker, rest in starts
-            if self._written and marker.startswith(self._written)
+            if self.written and marker.startswith(self.written)
         ]
         not_first = [escape(marker) for marker, _ in at_once]
-        free = lark.without(markers, not_first=not_first, allowed=self._format.skipped_markers)
+        free = lark.without(markers, not_first=not_first, allowed=self.format.skipped_markers)
         calls = " | ".join(f"{lark.until(marker, not_first=not_first)} {rest}" for marker, rest in starts)
         first = "".join(f"{lark.literal(marker)} {rest} | " for marker, rest in at_once)
         return f"({first}{free} ({calls})?)"
 
     def _starts(self) -> list[tuple[str, str]]:
         """The markers that certainly start a call, each with the expression after it."""
-        calls = self._calls
-        start, *others = calls.start_markers
-        reasoning = [self._format.reasoning.opening] if self._format.reasoning is not None else []
-        if not any(marker.startswith(start) for marker in (*self._format.skipped_markers, *reasoning)):
-            head = (calls.begin + calls.opening).removeprefix(start) + "[" * calls.array
-            rest = f"{self._lark.spaced(head)} call {self._more_calls()}"
+        format = self.format
+        start, *others = format.start_markers
+        reasoning = [format.reasoning.opening] if format.reasoning is not None else []
+        if not any(marker.startswith(start) for marker in (*format.skipped_markers, *reasoning)):
+            head = (format.begin + format.opening).removeprefix(start) + "[" * format.array
+            rest = f"{self.lark.spaced(head)} call {self._more_calls()}"
             return [(start, rest), *((other, f"call {self._more_calls()}") for other in others)]
         # Content starts with the same marker: only the name tells a call.
         starts: list[tuple[str, str]] = []
-        for function in self._functions:
-            prefix = calls.call_prefix(function.name)
-            rest = self._lark.rule(f"rest{function.index}", calls.grammar(function, prefix))
+        for function in self.functions:
+            prefix = format.call_prefix(function.name)
+            rest = self.lark.rule(f"rest{function.index}", format.grammar(function, prefix))
             starts.append((start + prefix, f"{rest} {self._more_calls()}"))
         return starts
 
     def _free_or_bare_calls(self) -> str:
         """Calls without a marker, or any text that does not start like one."""
-        pattern = self._calls.bare_pattern([function.name for function in self._functions])
-        others = self._calls.other_openings
-        either = f"(call {self._more_calls()} | {self._lark.without(others, not_first=[pattern])})"
-        openings = self._lark.one_of(others)
+        pattern = self.format.bare_pattern([function.name for function in self.functions])
+        others = self.format.other_openings
+        either = f"(call {self._more_calls()} | {self.lark.without(others, not_first=[pattern])})"
+        openings = self.lark.one_of(others)
         return f"{either} ({openings} {either})?" if openings else either

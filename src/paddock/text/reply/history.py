@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from paddock.text.reply.formats import PLAIN_CALLS
-from paddock.text.reply.shapes.calls import Calls
+from paddock.text.reply.format import Format
+from paddock.text.reply.formats import PLAIN
 
 _EXPLANATION = """You can call these functions, given as JSON schemas:
 {functions}
@@ -38,12 +38,12 @@ def split_calls(messages: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
                 yield results[call["id"]]
 
 
-def calls_to_content(message: dict[str, Any], calls: Calls) -> dict[str, Any]:
+def calls_to_content(message: dict[str, Any], format: Format) -> dict[str, Any]:
     """Move the calls of a message to its content, as the model would have written them."""
     if not message.get("tool_calls"):
         return message
-    text = calls.write([call["function"] for call in message["tool_calls"]])
-    content = message["content"] + calls.begin + calls.opening + text + calls.end
+    text = format.write([call["function"] for call in message["tool_calls"]])
+    content = message["content"] + format.begin + format.opening + text + format.end
     return {**message, "content": content, "tool_calls": []}
 
 
@@ -74,7 +74,7 @@ def calls_to_text(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         calls = message.get("tool_calls") or ()
         names |= {call["id"]: call["function"]["name"] for call in calls}
         if calls:
-            lines = [message["content"], PLAIN_CALLS.write([call["function"] for call in calls])]
+            lines = [message["content"], PLAIN.write([call["function"] for call in calls])]
             texts.append({"role": "assistant", "content": "\n".join(filter(None, lines))})
         elif message["role"] == "tool":
             name = names.get(message.get("tool_call_id", ""), message.get("name", "the function"))

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from paddock.text.reply.bare import BareCall
-from paddock.text.reply.formats import Format
+from paddock.text.reply.format import Format
 from paddock.text.reply.reader import CallReader, Malformed, Markers, Parsed, Reading
-from paddock.text.reply.shapes.calls import Calls
 from paddock.types import CallDelta, Tool
 
 
@@ -30,7 +29,7 @@ class ReplyParser(CallReader):
     ) -> None:
         """`bare_calls`: accept a reply that is only the JSON object of a call, whatever the format."""
         super().__init__(reply_prefix, tools, call_id)
-        self._calls = format.calls if tools else None
+        self._calls = format if tools else None
         self._reasoning = format.reasoning if split_reasoning else None
         self._skipped = format.skipped_markers if split_reasoning else ()
         starts = [*self._skipped, *(self._calls.start_markers if self._calls else ())]
@@ -149,7 +148,7 @@ class ReplyParser(CallReader):
 
     # ── calls ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _try_calls(self, calls: Calls, start: str) -> Reading[None]:
+    def _try_calls(self, calls: Format, start: str) -> Reading[None]:
         """Parse calls from their start marker on. If they are malformed, the rest of them is content."""
         self._call_begin = begin = self.at - len(start)
         try:
@@ -165,7 +164,7 @@ class ReplyParser(CallReader):
         else:
             self._drop_whitespace()
 
-    def _read_calls(self, calls: Calls, start: str) -> Reading[None]:
+    def _read_calls(self, calls: Format, start: str) -> Reading[None]:
         if start == "{":
             self.at -= 1
         elif calls.begin and calls.opening and start == calls.begin.strip():

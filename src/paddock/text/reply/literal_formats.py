@@ -16,8 +16,8 @@ from paddock.text.reply.call_grammar import (
     nested_items,
     nested_members,
 )
+from paddock.text.reply.format import Format, to_json
 from paddock.text.reply.reader import BARE_VALUE, CallReader, Reading, dumps, loads
-from paddock.text.reply.shapes.calls import Calls, to_json
 from paddock.text.reply.values import read_literal
 
 _KEY = re.compile(r"[\w.$-]*")
@@ -25,14 +25,14 @@ _STRING = r"/'([^'\\]|\\[nt'\"\\])*'/"
 
 
 @dataclass(frozen=True)
-class BraceCalls(Calls):
+class BraceFormat(Format):
     """Like JSON, with bare keys and another quotation mark: `f{key:<|"|>value<|"|>}`."""
 
     quote: str = '"'
 
     @property
-    def markers(self) -> tuple[str, ...]:
-        return (*super().markers, self.quote)
+    def call_markers(self) -> tuple[str, ...]:
+        return (*super().call_markers, self.quote)
 
     def read(self, reader: CallReader) -> Reading[None]:
         name = yield from reader.header("{")
@@ -94,7 +94,7 @@ class BraceCalls(Calls):
 
 
 @dataclass(frozen=True)
-class PythonCalls(Calls):
+class PythonFormat(Format):
     """A list of function calls in Python: `[f(key='value'), g()]`."""
 
     array: bool = True

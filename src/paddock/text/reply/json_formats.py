@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from paddock.text.reply.call_grammar import FunctionGrammar
+from paddock.text.reply.format import Format, to_json
 from paddock.text.reply.lark import ID_PATTERN, PLACEHOLDER, escape
 from paddock.text.reply.reader import LONE_SURROGATE, CallReader, Malformed, Reading, loads
-from paddock.text.reply.shapes.calls import Calls, to_json
 
 _NAME_KEYS = frozenset({"name", "tool_name", "function"})
 _ARGUMENTS_KEYS = frozenset({"arguments", "parameters"})
@@ -19,7 +19,7 @@ _SPACE = r"[ \n\t]{0,16}"
 
 
 @dataclass(frozen=True)
-class ObjectCalls(Calls):
+class ObjectFormat(Format):
     """Each call is an object: `{"name": "f", "arguments": {…}}`."""
 
     name_key: str = "name"
@@ -132,7 +132,7 @@ def _object_text(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class HeaderCalls(Calls):
+class HeaderFormat(Format):
     """Each call is a header with the name, and then the arguments: `f:0<args>{…}`."""
 
     header: str = "{name}"
@@ -142,8 +142,8 @@ class HeaderCalls(Calls):
     kinds: tuple[str, ...] = ()
 
     @property
-    def markers(self) -> tuple[str, ...]:
-        return (*super().markers, self.header)
+    def call_markers(self) -> tuple[str, ...]:
+        return (*super().call_markers, self.header)
 
     def read(self, reader: CallReader) -> Reading[None]:
         found = self.pattern.fullmatch((yield from reader.header("{")))

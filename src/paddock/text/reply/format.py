@@ -1,4 +1,4 @@
-"""The interface of a shape: how tool calls are parsed, constrained by a grammar, and written."""
+"""The interface of a format: how reasoning and tool calls are written, parsed and constrained by a grammar."""
 
 from __future__ import annotations
 
@@ -14,19 +14,53 @@ from paddock.text.reply.reader import CallReader, Reading
 
 
 @dataclass(frozen=True)
-class Calls(ABC):
-    """How a model family writes tool calls. A subclass is a shape, an instance has the markers of a format.
+class Reasoning:
+    """The markers around reasoning."""
+
+    opening: str
+    closing: str
+
+
+@dataclass(frozen=True)
+class ReplyFormat:
+    """How a model family writes replies, apart from tool calls."""
+
+    template_markers: tuple[str, ...] = ()
+    """A chat template whose source contains all of these uses the format."""
+    reasoning: Reasoning | None = None
+    """None: detected by the markers in the template."""
+    skipped_markers: tuple[str, ...] = ()
+    """Markers that the parser drops."""
+    reply_prefix: str = ""
+    """The start of the reply, if the prompt ends with it."""
+    after_reasoning: str = ""
+    """The marker between reasoning and the rest of the reply, which is again the `reply_prefix`."""
+    content_opening: str = ""
+    """The marker before content, after the `reply_prefix` or equal to it."""
+    content_closing: str = ""
+    """The marker between content and a call."""
+    always_reasons: bool = False
+    """An empty reasoning block does not turn reasoning off."""
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        reasoning = (self.reasoning.opening, self.reasoning.closing) if self.reasoning is not None else ()
+        return (*self.skipped_markers, self.reply_prefix, self.after_reasoning, self.content_opening, *reasoning)
+
+
+@dataclass(frozen=True)
+class Format(ReplyFormat, ABC):
+    """How a model family writes replies and tool calls. A subclass is a shape of calls, an instance adds the markers.
 
     Markers have the whitespace that models usually write. The parser accepts any whitespace around them.
     """
 
-    begin: str = ""
-    """The marker before all calls."""
-    end: str = ""
-    opening: str = ""
-    """The marker before each call."""
-    closing: str = ""
+    section: str = "{calls}"
+    """All calls, as an example with markers."""
+    call: str = "{call}"
+    """One call, as an example with markers."""
     separator: str = ""
+    """The marker between calls."""
     other_openings: tuple[str, ...] = ()
     """Further markers that may start a call."""
     single: bool = False
@@ -61,6 +95,22 @@ class Calls(ABC):
         raise NotImplementedError
 
     @cached_property
+    def begin(self) -> str:
+        return self.section.partition("{")[0]
+
+    @cached_property
+    def end(self) -> str:
+        return self.section.rpartition("}")[2]
+
+    @cached_property
+    def opening(self) -> str:
+        return self.call.partition("{")[0]
+
+    @cached_property
+    def closing(self) -> str:
+        return self.call.rpartition("}")[2]
+
+    @cached_property
     def start_markers(self) -> tuple[str, ...]:
         """The markers that start the first call."""
         return tuple(filter(None, ((self.begin or self.opening).strip(), *self.other_openings)))
@@ -71,9 +121,9 @@ class Calls(ABC):
         return not (self.begin or self.opening)
 
     @property
-    def markers(self) -> tuple[str, ...]:
-        """All markers, also those inside calls. Control tokens among them are shown as text."""
-        return (self.begin, self.end, self.opening, self.closing, self.separator, *self.other_openings)
+    def call_markers(self) -> tuple[str, ...]:
+        """All markers of calls, also those inside. Control tokens among them are shown as text."""
+        return (self.section, self.call, self.separator, *self.other_openings)
 
 
 def to_json(value: Any) -> str:

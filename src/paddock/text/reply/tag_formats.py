@@ -17,52 +17,37 @@ from paddock.text.reply.call_grammar import (
     nested_members,
     type_name,
 )
+from paddock.text.reply.format import Format
 from paddock.text.reply.reader import CallReader, Reading, dumps
 from paddock.text.reply.schemas import has_type, item_schema, member_schema
-from paddock.text.reply.shapes.calls import Calls
 from paddock.text.reply.values import to_json
 
 _ANY_PLACEHOLDER = re.compile(r"\{\w+\}")
 
 
 @dataclass(frozen=True)
-class TagCalls(Calls):
-    """`<function=f><parameter=key>value</parameter></function>`. `TagCalls.like` makes one from such an example."""
+class TagFormat(Format):
+    """`<function=f><parameter=key>value</parameter></function>`
 
-    name_end: str = ""
-    key_opening: str = ""
-    key_end: str = ""
-    value_opening: str = ""
-    value_closing: str = ""
+    `call` has `{name}` and `{arguments}`, and may have `{number}` and the name again. `argument` has `{key}` and
+    `{value}`; before the value it may have `{is_string}` (true or false) or `{type}`.
+    """
+
+    argument: str = ""
     cdata: bool = False
     """Strings may be in `<![CDATA[` and `]]>`."""
 
-    @classmethod
-    def like(cls, call: str, argument: str, **options: Any) -> TagCalls:
-        """`call` has `{name}` and `{arguments}`, and may have `{number}` and the name again. `argument` has `{key}` and
-        `{value}`; before the value it may have `{is_string}` (true or false) or `{type}`.
-        """
-        head, _, closing = call.partition("{arguments}")
-        opening, _, name_end = head.partition("{name}")
-        key_opening, _, rest = argument.partition("{key}")
-        between, _, value_closing = rest.partition("{value}")
+    @property
+    def call_markers(self) -> tuple[str, ...]:
+        return (*super().call_markers, self.argument)
+
+    @cached_property
+    def _argument_parts(self) -> tuple[str, str, str, str]:
+        """The markers before and after the key, and before and after the value."""
+        key_opening, between, value_closing = re.split(r"\{key\}|\{value\}", self.argument)
         # A line end inside is optional for the model.
         cut = between.rstrip("\n").rfind("\n") + 1
-        return cls(
-            opening=opening,
-            name_end=name_end,
-            key_opening=key_opening,
-            key_end=between[:cut],
-            value_opening=between[cut:],
-            value_closing=value_closing,
-            closing=closing,
-            **options,
-        )
-
-    @property
-    def markers(self) -> tuple[str, ...]:
-        inside = (self.name_end, self.key_opening, self.key_end, self.value_opening, self.value_closing)
-        return (*super().markers, *inside)
+        return key_opening, between[:cut], between[cut:], value_closing
 
     # ── parser ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -71,75 +56,72 @@ class TagCalls(Calls):
         yield from reader.call_by_argument(name, self.closing, lambda: self._read_argument(reader, name))
 
     def _read_name(self, reader: CallReader) -> Reading[str]:
-        if not self.name_end.strip():
+        first, *others = _ANY_PLACEHOLDER.split(_name_end(self.call).strip())
+        if not first:
             name = yield from reader.header("<")
             reader.at -= 1
             return name.strip()
-        first, *others = _ANY_PLACEHOLDER.split(self.name_end.strip())
         name = yield from reader.header(first)
         for other in others:
             yield from reader.header(other)
         return name.strip()
 
     def _read_argument(self, reader: CallReader, name: str) -> Reading[tuple[str, str]]:
-        yield from reader.expect(self.key_opening)
-        attributes = yield from reader.header(self._value_marker)
+        key_opening, _, value_opening, value_closing = self._argument_parts
+        value_marker = re.split(r'\{(?:is_string|type)\}"', value_opening)[-1].strip().removeprefix('"')
+        yield from reader.expect(key_opening)
+        attributes = yield from reader.header(value_marker)
         key = re.split(r'["<]', attributes)[0].strip()
-        value = yield from self._read_value(reader)
+        value = yield from self._read_value(reader, value_closing)
         if 'string="true"' in attributes or 'type="string"' in attributes:
             return key, dumps(value)
         schema = reader.tools[name].parameters
         return key, to_json(value, member_schema(schema, key, schema), schema)
 
-    @cached_property
-    def _value_marker(self) -> str:
-        """The end of `value_opening`, after any attributes."""
-        return re.split(r'\{(?:is_string|type)\}"', self.value_opening)[-1].strip().removeprefix('"')
-
-    def _read_value(self, reader: CallReader) -> Reading[str]:
+    def _read_value(self, reader: CallReader, closing: str) -> Reading[str]:
         begin = reader.at
         if self.cdata and (yield from reader.follows("<![CDATA[")):
             text = yield from reader.until("]]>")
-            yield from reader.expect(self.value_closing)
+            yield from reader.expect(closing)
             return text
         reader.at = begin
-        raw = yield from reader.until(self.value_closing.strip())
+        raw = yield from reader.until(closing.strip())
         return raw.removeprefix("\n").removesuffix("\n")
 
     # ── grammar ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def grammar(self, function: FunctionGrammar, written: str = "") -> str:
         lark = function.lark
-        head = (function.name + self.name_end.replace("{name}", function.name)).removeprefix(written)
+        head = (function.name + _name_end(self.call).replace("{name}", function.name)).removeprefix(written)
         members = function.members(function.arguments(), lambda argument: self._argument(function, argument))
         rest = lark.shared("arguments", f"{members} {lark.spaced(self.closing)}")
         return f"{lark.filled(head, spaced=True)} {rest}"
 
     def call_prefix(self, name: str) -> str:
-        return name + self.name_end.partition("{")[0]
+        return name + _name_end(self.call).partition("{")[0]
 
     def _argument(self, function: FunctionGrammar, argument: Argument) -> str:
         lark, schema = function.lark, function.resolve(argument.schema)
-        key = lark.spaced(self.key_opening + argument.name + self.key_end)
-        opening = self.value_opening.replace("{is_string}", "true" if is_string(schema) else "false")
+        key_opening, key_end, value_opening, value_closing = self._argument_parts
+        key = lark.spaced(key_opening + argument.name + key_end)
+        opening = value_opening.replace("{is_string}", "true" if is_string(schema) else "false")
         opening = opening.replace("{type}", type_name(schema))
         if not is_string(schema):
             value = function.or_python_constant(schema, function.json_value(schema, argument.param))
-            return f"{key} {lark.spaced(opening)} {value} {lark.spaced(self.value_closing)}"
+            return f"{key} {lark.spaced(opening)} {value} {lark.spaced(value_closing)}"
         # A string is all that is between the tags, but for one line end at each side.
         line = r'"\n"?' if opening.endswith("\n") else ""
-        text = function.text(schema, self.value_closing.strip("\n"), argument.param, line=line)
-        after = lark.spaced("\n") if self.value_closing.endswith("\n") else ""
+        text = function.text(schema, value_closing.strip("\n"), argument.param, line=line)
+        after = lark.spaced("\n") if value_closing.endswith("\n") else ""
         return f"{key} {lark.literal(opening.strip(chr(10)))} {text} {after}"
 
 
 @dataclass(frozen=True)
-class NestedTagCalls(Calls):
+class NestedTagFormat(Format):
     """Tags have the names of arguments, and those of the members of objects and arrays:
     `<invoke name="f"><key><item>value</item></key></invoke>`.
     """
 
-    name_end: str = ""
     prefix: str = ""
     """The text before every tag."""
 
@@ -147,7 +129,7 @@ class NestedTagCalls(Calls):
         return f"{self.prefix}</{name}>"
 
     def read(self, reader: CallReader) -> Reading[None]:
-        name = (yield from reader.header(self.name_end.strip())).strip()
+        name = (yield from reader.header(_name_end(self.call).strip())).strip()
         yield from reader.call_by_argument(name, self.closing, lambda: self._read_argument(reader, name))
 
     def _read_argument(self, reader: CallReader, name: str) -> Reading[tuple[str, str]]:
@@ -191,7 +173,7 @@ class NestedTagCalls(Calls):
         members = function.members(
             function.arguments(), lambda one: self._element(function, one.name, one.schema, one.param)
         )
-        return f"{lark.literal(function.name + self.name_end)} {members} {lark.spaced(self.closing)}"
+        return f"{lark.literal(function.name + _name_end(self.call))} {members} {lark.spaced(self.closing)}"
 
     def _element(self, function: FunctionGrammar, name: str, schema: Any, param: str, depth: int = 0) -> str:
         """A value between tags. It is JSON if its schema has restrictions that tags cannot express."""
@@ -214,3 +196,8 @@ def _read_tag(reader: CallReader) -> Reading[str]:
     """Read an opening tag, after its prefix, and return its name."""
     yield from reader.expect("<")
     return (yield from reader.header(">"))
+
+
+def _name_end(call: str) -> str:
+    """The text between the name and the arguments."""
+    return call.partition("{name}")[2].partition("{arguments}")[0]
