@@ -19,7 +19,7 @@ TOOL = Tool(
     "Tells the weather.",
 )
 CALL = {"id": "call12345", "type": "function", "function": {"name": "get_weather", "arguments": {"city": "Zürich"}}}
-ASKED: list[dict[str, Any]] = [
+WITH_CALL: list[dict[str, Any]] = [
     {"role": "user", "content": "How is the weather?"},
     {"role": "assistant", "tool_calls": [CALL]},
     {"role": "tool", "content": "sunny", "tool_call_id": "call12345", "name": "get_weather"},
@@ -30,8 +30,8 @@ CHATML = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 THINKING = CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
-SWITCHED = CHATML + "{% if add_generation_prompt and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
-SHUT = CHATML.replace("assistant\n{% endif", "assistant\n<think></think>{% endif")
+WITH_OPTION = CHATML + "{% if add_generation_prompt and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}"
+EMPTY_REASONING = CHATML.replace("assistant\n{% endif", "assistant\n<think></think>{% endif")
 HERMES = (
     "{% if tools %}<tools>{{ tools | tojson }}</tools> Use <tool_call></tool_call>.\n{% endif %}"
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>"
@@ -42,12 +42,12 @@ HERMES = (
 
 def test_arguments_are_objects_or_json_text_as_the_template_expects() -> None:
     for use in ("c.function.arguments | tojson", "c.function.arguments"):
-        text = Chat(HERMES.replace("ARGUMENTS", use)).render(ChatPrompt(ASKED, tools=(TOOL,))).text
+        text = Chat(HERMES.replace("ARGUMENTS", use)).render(ChatPrompt(WITH_CALL, tools=(TOOL,))).text
         assert '"arguments": {"city": "Zürich"}}' in text
 
 
 def test_tools_are_explained_if_the_template_does_not_support_them() -> None:
-    text = Chat(CHATML).render(ChatPrompt(ASKED, tools=(TOOL,))).text
+    text = Chat(CHATML).render(ChatPrompt(WITH_CALL, tools=(TOOL,))).text
     assert text.startswith("<|im_start|>system\nYou can call these functions")
     assert '{"name": "get_weather", "arguments": {"city": "Zürich"}}' in text
     assert "<|im_start|>user\nThe result of get_weather:\nsunny" in text
@@ -55,21 +55,21 @@ def test_tools_are_explained_if_the_template_does_not_support_them() -> None:
 
 def test_text_parts_are_joined_if_tools_are_explained() -> None:
     system = {"role": "system", "content": [{"type": "text", "text": "Be"}, {"type": "text", "text": "kind."}]}
-    result = {**ASKED[2], "content": [{"type": "text", "text": "sunny"}]}
-    text = Chat(CHATML).render(ChatPrompt([system, ASKED[0], ASKED[1], result], tools=(TOOL,))).text
+    result = {**WITH_CALL[2], "content": [{"type": "text", "text": "sunny"}]}
+    text = Chat(CHATML).render(ChatPrompt([system, WITH_CALL[0], WITH_CALL[1], result], tools=(TOOL,))).text
     assert "\n\nBe\nkind.<|im_end|>" in text
     assert "get_weather:\nsunny<|im_end|>" in text
 
 
 def test_tools_are_explained_in_a_user_message_if_system_messages_are_refused() -> None:
-    stern = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHATML
-    text = Chat(stern).render(ChatPrompt(HELLO, tools=(TOOL,))).text
+    no_system = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHATML
+    text = Chat(no_system).render(ChatPrompt(HELLO, tools=(TOOL,))).text
     assert text.startswith("<|im_start|>user\nYou can call these functions")
 
 
 def test_call_ids_are_shortened_if_the_template_requires_it() -> None:
     source = HERMES.replace("ARGUMENTS", "c.function.arguments | tojson }}{{ c.id") + "{# id|length != 9 #}"
-    long = [ASKED[0], {"role": "assistant", "tool_calls": [{**CALL, "id": "call_0123456789abcdef"}]}]
+    long = [WITH_CALL[0], {"role": "assistant", "tool_calls": [{**CALL, "id": "call_0123456789abcdef"}]}]
     text = Chat(source).render(ChatPrompt(long, tools=(TOOL,))).text
     id = text.partition('"arguments": {"city": "Zürich"}')[2].partition("}")[0]
     assert len(id) == 9
@@ -81,12 +81,12 @@ def test_call_ids_are_shortened_if_the_template_requires_it() -> None:
         (CHATML, None, "assistant\n", "none"),
         (THINKING + "{# </think> #}", None, "assistant\n<think>\n", "started"),
         (THINKING + "{# </think> #}", False, "assistant\n<think>\n</think>\n\n", "none"),
-        (SWITCHED, None, "assistant\n", "possible"),
-        (SWITCHED, True, "assistant\n", "possible"),
-        (SWITCHED, False, "assistant\n<think>\n\n</think>\n\n", "none"),
-        (SWITCHED.replace("is false", "is not true"), True, "assistant\n", "possible"),
-        (SHUT, None, "assistant\n<think></think>", "none"),
-        (SHUT, True, "assistant\n<think>\n", "started"),
+        (WITH_OPTION, None, "assistant\n", "possible"),
+        (WITH_OPTION, True, "assistant\n", "possible"),
+        (WITH_OPTION, False, "assistant\n<think>\n\n</think>\n\n", "none"),
+        (WITH_OPTION.replace("is false", "is not true"), True, "assistant\n", "possible"),
+        (EMPTY_REASONING, None, "assistant\n<think></think>", "none"),
+        (EMPTY_REASONING, True, "assistant\n<think>\n", "started"),
         (CHATML + "{# thinking <think></think> #}", False, "assistant\n<think>\n\n</think>\n\n", "none"),
         (CHATML + "{# <think></think> #}", False, "assistant\n<think>\n\n</think>\n\n", "none"),
     ],
@@ -113,7 +113,7 @@ def test_reasoning_that_cannot_be_turned_off_is_an_error() -> None:
         (THINKING + "{# </think> #}", {"content": "The sky"}, "<think>\n</think>\n\nThe sky"),
         (THINKING + "{# </think> #}", {"content": "A", "reasoning_content": "B"}, "<think>\nB</think>\n\nA"),
         (THINKING + "{# </think> #}", {"reasoning_content": "B"}, "<think>\nB"),
-        (SWITCHED, {"content": "A", "reasoning_content": "B"}, "assistant\n<think>B</think>\n\nA"),
+        (WITH_OPTION, {"content": "A", "reasoning_content": "B"}, "assistant\n<think>B</think>\n\nA"),
     ],
 )
 def test_a_partial_reply_is_continued(source: str, message: dict[str, Any], end: str) -> None:
@@ -125,12 +125,12 @@ def test_a_prompt_without_generation_prompt() -> None:
     assert Chat(CHATML).render(ChatPrompt(HELLO, ending="none")).text.endswith("hi<|im_end|>\n")
 
 
-ANOTHER = {**CALL, "id": "call67890", "function": {"name": "get_weather", "arguments": {"city": "Bern"}}}
-BOTH: list[dict[str, Any]] = [
-    ASKED[0],
-    {"role": "assistant", "content": "Let me see.", "tool_calls": [CALL, ANOTHER]},
+OTHER_CALL = {**CALL, "id": "call67890", "function": {"name": "get_weather", "arguments": {"city": "Bern"}}}
+WITH_CALLS: list[dict[str, Any]] = [
+    WITH_CALL[0],
+    {"role": "assistant", "content": "Let me see.", "tool_calls": [CALL, OTHER_CALL]},
     {"role": "tool", "content": "rainy", "tool_call_id": "call67890"},
-    ASKED[2],
+    WITH_CALL[2],
     {"role": "user", "content": "Thanks."},
 ]
 
@@ -142,7 +142,11 @@ def test_calls_are_split_if_the_template_supports_one_per_message(limit: str) ->
     one = HERMES.replace("ARGUMENTS", "c.function.arguments | tojson").replace(
         "m.tool_calls or []", "(m.tool_calls or [])[:1]"
     )
-    text = Chat(one.replace("{{ m.content }}", "{{ m.content }}" + limit)).render(ChatPrompt(BOTH, tools=(TOOL,))).text
+    text = (
+        Chat(one.replace("{{ m.content }}", "{{ m.content }}" + limit))
+        .render(ChatPrompt(WITH_CALLS, tools=(TOOL,)))
+        .text
+    )
     places = [text.index(word) for word in ("see.<tool", "Zürich", "sunny", "Bern", "rainy", "Thanks.")]
     assert places == sorted(places)
     assert text.count("sunny") == text.count("rainy") == 1
@@ -164,11 +168,11 @@ def test_calls_are_split_if_the_template_supports_one_per_message(limit: str) ->
 )
 def test_calls_that_a_template_omits_are_written_as_content(marker: str, written: str) -> None:
     chat = Chat(f"{{% if tools %}}{{{{ tools | tojson }}}}{{% endif %}}{CHATML}{{# {marker} #}}")
-    assert f"Let me see.{written}<|im_end|>" in chat.render(ChatPrompt(BOTH, tools=(TOOL,))).text
+    assert f"Let me see.{written}<|im_end|>" in chat.render(ChatPrompt(WITH_CALLS, tools=(TOOL,))).text
 
 
 def test_results_are_one_message_if_the_template_does_not_support_tools() -> None:
-    text = Chat(CHATML).render(ChatPrompt(BOTH, tools=(TOOL,))).text
+    text = Chat(CHATML).render(ChatPrompt(WITH_CALLS, tools=(TOOL,))).text
     assert "user\nThe result of get_weather:\nrainy\n\nThe result of get_weather:\nsunny<|im_end|>" in text
 
 
@@ -194,7 +198,7 @@ def test_templates_of_many_model_families_render_tools() -> None:
     refused = []
     for file in _templates():
         chat = Chat(file.read_text("utf-8"), bos="<s>", eos="</s>")
-        for messages, tools in ((HELLO, ()), (HELLO, (TOOL,)), (ASKED, (TOOL,))):
+        for messages, tools in ((HELLO, ()), (HELLO, (TOOL,)), (WITH_CALL, (TOOL,))):
             for thinking in (None, True):
                 try:
                     text = chat.render(ChatPrompt(messages, tools=tools, thinking=thinking)).text

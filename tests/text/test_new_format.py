@@ -108,7 +108,7 @@ def accepts(grammar: Grammar, text: str) -> bool:
 
 def test_the_template_selects_it(chat: Chat) -> None:
     assert chat.format == TOY
-    assert Chat(TEMPLATE).format != TOY, "the server does not know it"
+    assert Chat(TEMPLATE).format != TOY, "it is not in FORMATS"
 
 
 def test_it_is_parsed_whole_and_one_character_at_a_time(chat: Chat) -> None:

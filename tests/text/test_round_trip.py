@@ -48,27 +48,27 @@ ARGUMENTS = {
     "place": {"lat": 47.4, "name": "1"},
 }
 Call = tuple[str, dict[str, Any]]
-ASK: Call = ("get_weather", ARGUMENTS)
-TELL: Call = ("clock", {})
+WEATHER_CALL: Call = ("get_weather", ARGUMENTS)
+CLOCK_CALL: Call = ("clock", {})
 CASES: dict[str, tuple[str, str, list[Call]]] = {
-    "a call": ("", "", [ASK]),
-    "two calls": ("", "", [ASK, TELL]),
-    "a call without arguments": ("", "", [TELL]),
-    "reasoning and a call": ("", "Hm, hm.", [ASK]),
-    "content and a call": ("Wait.", "", [ASK]),
+    "a call": ("", "", [WEATHER_CALL]),
+    "two calls": ("", "", [WEATHER_CALL, CLOCK_CALL]),
+    "a call without arguments": ("", "", [CLOCK_CALL]),
+    "reasoning and a call": ("", "Hm, hm.", [WEATHER_CALL]),
+    "content and a call": ("Wait.", "", [WEATHER_CALL]),
     "reasoning and content": ("Yes.", "Hm, hm.", []),
     "content": ("Yes.", "", []),
 }
 
 _HEAD = "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
 _TAIL = "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-_THOUGHT = "{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}{{ m.content }}"
+_REASONING = "{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}{{ m.content }}"
 SHORT = {
     "hermes": _HEAD
-    + _THOUGHT
+    + _REASONING
     + '{% for c in m.tool_calls %}\n<tool_call>\n{"name": "{{ c.function.name }}", "arguments": '
     "{{ c.function.arguments | tojson }}}\n</tool_call>{% endfor %}" + _TAIL,
-    "tags": _HEAD + _THOUGHT + "{% for c in m.tool_calls %}\n<tool_call>\n<function={{ c.function.name }}>\n"
+    "tags": _HEAD + _REASONING + "{% for c in m.tool_calls %}\n<tool_call>\n<function={{ c.function.name }}>\n"
     "{% for k, v in c.function.arguments.items() %}<parameter={{ k }}>\n{{ v if v is string else v | tojson }}\n"
     "</parameter>\n{% endfor %}</function>\n</tool_call>{% endfor %}" + _TAIL,
     "tags with values as Python prints them": _HEAD

@@ -26,9 +26,9 @@ from tests.text.test_round_trip import ONLY_REASONING, USER, before_end, templat
 
 CHATML = (
     "{% if tools %}{{ tools | tojson }}{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ lead }}{% endif %}"
+    "{% if add_generation_prompt %}{{ reply_prefix }}{% endif %}"
 )
-SIGNS = {
+TEMPLATES = {
     "hermes": "<tool_call>",
     "qwen3-coder": "<tool_call> <function= <parameter=",
     "seed": "<seed:tool_call>",
@@ -96,14 +96,12 @@ _SHOWN = {"<|start|>", "<|channel|>", "<|message|>", "<|constrain|>", "<|end|>"}
 class _Vocab(FakeVocab):
     """Bytes and, on request, the markers of a format as control tokens, which no text can spell."""
 
-    def __init__(self, sign: str, *, controls: bool = False) -> None:
-        format = detect_format(sign)
-        lead = format.reply_prefix
-        thoughts = [format.reasoning.opening, format.reasoning.closing] if format.reasoning is not None else []
-        markers = "".join([lead, *format.skipped_markers, format.content_opening, *thoughts, *format.call_markers])
+    def __init__(self, template: str, *, controls: bool = False) -> None:
+        format = detect_format(template)
+        markers = "".join(format.markers + format.call_markers)
         self.marks = sorted(set(_MARKS.findall(markers)) - _SHOWN) if controls else []
         self.size = 260 + len(self.marks)
-        self.chat_template = f"{{# {sign} #}}" + CHATML.replace("lead", repr(lead))
+        self.chat_template = f"{{# {template} #}}" + CHATML.replace("reply_prefix", repr(format.reply_prefix))
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         if not self.marks or not parse_special:
@@ -125,8 +123,8 @@ class _Vocab(FakeVocab):
         return self.tokenize(text, add_special=False, parse_special=True)
 
 
-def _read(sign: str, *, controls: bool = False, **fields: Any) -> tuple[Read, Grammar | None]:
-    vocab = _Vocab(sign, controls=controls)
+def _read(template: str, *, controls: bool = False, **fields: Any) -> tuple[Read, Grammar | None]:
+    vocab = _Vocab(template, controls=controls)
     body = fields.pop("body", None)
     prompt = ChatPrompt([{"role": "user", "content": "hi"}], tools=fields.pop("tools", TOOLS), **fields)
     info = structs.replace(INFO, n_vocab=vocab.size)
@@ -134,37 +132,37 @@ def _read(sign: str, *, controls: bool = False, **fields: Any) -> tuple[Read, Gr
     return read, GrammarSource(vocab, vocab.size).compile(read.constraint) if read.constraint is not None else None
 
 
-def _text_endings(sign: str) -> list[str]:
+def _text_endings(template: str) -> list[str]:
     """Markers that end a text in this format."""
-    format = detect_format(sign)
-    ways = [format.reasoning.closing] if format.reasoning is not None else []
+    format = detect_format(template)
+    endings = [format.reasoning.closing] if format.reasoning is not None else []
     if isinstance(format, TagFormat):
-        ways += [format.argument.partition("{value}")[2]]
+        endings += [format.argument.partition("{value}")[2]]
     if isinstance(format, NestedTagFormat):
-        ways += [format.closing_tag(name) for name in ("title", "name", "item")]
+        endings += [format.closing_tag(name) for name in ("title", "name", "item")]
     if isinstance(format, PythonFormat):
-        ways += ["'"]
-    return [*ways, *([format.quote] if isinstance(format, BraceFormat) else [])] or ["x"]
+        endings += ["'"]
+    return [*endings, *([format.quote] if isinstance(format, BraceFormat) else [])] or ["x"]
 
 
-def _walk(grammar: Grammar, seed: int, sign: str, *, controls: bool = False) -> str:
+def _random_reply(grammar: Grammar, seed: int, template: str, *, controls: bool = False) -> str:
     """A random reply that the grammar allows. It leaves free text by one of the markers that end it."""
-    vocab, choices, ways = _Vocab(sign, controls=controls), Random(seed), _text_endings(sign)
-    said: list[int] = []
-    coming: list[int] = []
+    vocab, choices, endings = _Vocab(template, controls=controls), Random(seed), _text_endings(template)
+    written: list[int] = []
+    pending: list[int] = []
     for _ in range(10000):
         if grammar.complete:
             break
         allowed = [token for token, no in enumerate(grammar.forbidden()) if not no]
-        anything = len([token for token in allowed if token < 256]) > 90
-        if anything and not coming and ord("\n") in allowed:
-            coming = vocab.tokens(choices.choice(["x", "é\n", ""]) + choices.choice(ways))
-        elif anything and not coming:
-            coming = vocab.tokens(choices.choice(["x", "é", ""]) + '"')
-        if coming:
-            token, *coming = coming
+        is_free = len([token for token in allowed if token < 256]) > 90
+        if is_free and not pending and ord("\n") in allowed:
+            pending = vocab.tokens(choices.choice(["x", "é\n", ""]) + choices.choice(endings))
+        elif is_free and not pending:
+            pending = vocab.tokens(choices.choice(["x", "é", ""]) + '"')
+        if pending:
+            token, *pending = pending
             if token not in allowed:
-                coming = []
+                pending = []
                 continue
         elif 257 in allowed and choices.random() < 0.5:
             break
@@ -173,10 +171,10 @@ def _walk(grammar: Grammar, seed: int, sign: str, *, controls: bool = False) -> 
             spaces = [token for token in allowed if token in (*b" \n",)]
             token = choices.choice(likely if likely and choices.random() < 0.7 else spaces or likely)
         assert grammar.consume(token)
-        said.append(token)
+        written.append(token)
     else:
-        pytest.fail(f"no end of {said}")
-    return b"".join(map(vocab.name, said)).decode("utf-8")
+        pytest.fail(f"no end of {written}")
+    return b"".join(map(vocab.name, written)).decode("utf-8")
 
 
 def _parse(read: Read, text: str) -> tuple[list[tuple[str, Any]], str, ReplyParser]:
@@ -199,13 +197,13 @@ def _check(calls: list[tuple[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("controls", [False, True])
-@pytest.mark.parametrize("name", SIGNS)
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_a_required_call_matches_its_schema(name: str, controls: bool) -> None:
-    read, grammar = _read(SIGNS[name], controls=controls, must_call=True)
+    read, grammar = _read(TEMPLATES[name], controls=controls, must_call=True)
     assert grammar is not None
     several = 0
     for seed in range(12):
-        text = _walk(grammar.fork(), seed, SIGNS[name], controls=controls)
+        text = _random_reply(grammar.fork(), seed, TEMPLATES[name], controls=controls)
         calls, content, parser = _parse(read, text)
         assert calls, text
         assert not content.strip() and not parser.malformed, text
@@ -214,30 +212,30 @@ def test_a_required_call_matches_its_schema(name: str, controls: bool) -> None:
     assert several or name in SINGLE, "there may be several"
 
 
-@pytest.mark.parametrize("name", SIGNS)
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_one_call_of_the_named_function(name: str) -> None:
-    read, grammar = _read(SIGNS[name], must_call=True, function="clock", parallel_calls=False)
+    read, grammar = _read(TEMPLATES[name], must_call=True, function="clock", parallel_calls=False)
     assert grammar is not None
     for seed in range(3):
-        calls, _, _ = _parse(read, _walk(grammar.fork(), seed, SIGNS[name]))
+        calls, _, _ = _parse(read, _random_reply(grammar.fork(), seed, TEMPLATES[name]))
         assert calls == [("clock", {})]
 
 
 @pytest.mark.parametrize("controls", [False, True])
-@pytest.mark.parametrize("name", SIGNS)
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_a_free_reply_is_constrained_once_it_starts_a_call(name: str, controls: bool) -> None:
-    sign, format = SIGNS[name], detect_format(SIGNS[name])
-    vocab = _Vocab(sign, controls=controls)
-    read, grammar = _read(sign, controls=controls)
+    template, format = TEMPLATES[name], detect_format(TEMPLATES[name])
+    vocab = _Vocab(template, controls=controls)
+    read, grammar = _read(template, controls=controls)
     assert read.is_optional and grammar is not None
     for words in ("Any text: { < [ é", '{"name": "Bella", "arguments": 1}', "x >>> y\n>>>all\n", "to=", "[1] {}"):
         assert _allows(grammar, words, vocab) == "may end"
     if not format.reply_prefix:
         assert _allows(grammar, "".join(format.skipped_markers), vocab) == "may end"
-    _, must = _read(sign, controls=controls, must_call=True, function="plan")
+    _, must = _read(template, controls=controls, must_call=True, function="plan")
     assert must is not None
     for seed in range(3):
-        text = _walk(must.fork(), seed, sign, controls=controls)
+        text = _random_reply(must.fork(), seed, template, controls=controls)
         before = [""] if name in BARE else ["", "Well."] if name == "kimi k3" else ["", f"Well.\n{format.reply_prefix}"]
         for words in before:
             assert _allows(grammar, words + text, vocab) in ("complete", "may end"), words + text
@@ -248,7 +246,7 @@ def test_a_free_reply_is_constrained_once_it_starts_a_call(name: str, controls: 
 
 
 @pytest.mark.parametrize(
-    "said",
+    "written",
     [
         "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes.",
         "<|channel|>commentary<|message|>Wait.<|end|><|start|>assistant<|channel|>commentary to=functions.clock "
@@ -260,28 +258,28 @@ def test_a_free_reply_is_constrained_once_it_starts_a_call(name: str, controls: 
         "<|channel|>analysis<|message|>Call to=functions.plan?<|end|><|start|>assistant<|channel|>final<|message|>No.",
     ],
 )
-def test_all_variants_of_harmony_are_allowed(said: str) -> None:
-    _, grammar = _read(SIGNS["harmony"])
+def test_all_variants_of_harmony_are_allowed(written: str) -> None:
+    _, grammar = _read(TEMPLATES["harmony"])
     assert grammar is not None
-    assert _allows(grammar, said) in ("may end", "complete", "more")
-    if said.endswith("{}"):
-        assert _allows(grammar, said.replace("clock", "cluck")) == "no"
-        assert _allows(grammar, said.replace("{}", '{"a": 1}')) == "no"
+    assert _allows(grammar, written) in ("may end", "complete", "more")
+    if written.endswith("{}"):
+        assert _allows(grammar, written.replace("clock", "cluck")) == "no"
+        assert _allows(grammar, written.replace("{}", '{"a": 1}')) == "no"
 
 
 @pytest.mark.parametrize("name", BARE)
 def test_a_call_without_a_marker_may_have_any_whitespace(name: str) -> None:
-    read, grammar = _read(SIGNS[name])
+    read, grammar = _read(TEMPLATES[name])
     assert grammar is not None
     key = "parameters" if name == "llama 3" else "arguments"
-    for said in (
+    for written in (
         f'{{"name":"clock","{key}":{{}}}}',
         f' {{ "name" : "clock",\n"{key}": {{}}}}',
         f'{{"type": "function", "name": "clock", "{key}": {{}}}}',
     ):
-        assert _allows(grammar, said) in ("may end", "complete")
-        assert _allows(grammar, said.replace("{}}", '{"a": 1}}')) == "no"
-        assert _parse(read, said)[0] == [("clock", {})]
+        assert _allows(grammar, written) in ("may end", "complete")
+        assert _allows(grammar, written.replace("{}}", '{"a": 1}}')) == "no"
+        assert _parse(read, written)[0] == [("clock", {})]
 
 
 # ── replies of templates ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -348,8 +346,8 @@ def test_a_free_reply_may_be_written_as_the_template_does(name: str) -> None:
 @pytest.mark.parametrize("name", templates())
 def test_structured_content_may_be_written_as_the_template_does(name: str) -> None:
     body = Constraint("json_schema", '{"type": "object", "required": ["a"]}', "response_format")
-    for thoughts in ({"reasoning_content": "Hm {."}, {}):
-        message = {"role": "assistant", "content": '{"a": 12}', **thoughts}
+    for reasoning in ({"reasoning_content": "Hm {."}, {}):
+        message = {"role": "assistant", "content": '{"a": 12}', **reasoning}
         if found := _template_reply(name, message, body=body):
             text, grammar = found
             words = text.replace('{"a": 12}', "twelve")
@@ -361,14 +359,14 @@ def test_structured_content_may_be_written_as_the_template_does(name: str) -> No
 
 def test_reasoning_comes_before_constrained_content() -> None:
     body = Constraint("json_schema", '{"type": "integer"}', "response_format")
-    for sign in ("<think> </think>", "<tool_call> <think> </think>", "[TOOL_CALLS] [THINK] [/THINK]"):
-        think, end = ("[THINK]", "[/THINK]") if "[" in sign else ("<think>", "</think>")
-        _, grammar = _read(sign, tools=(), body=body)
+    for template in ("<think> </think>", "<tool_call> <think> </think>", "[TOOL_CALLS] [THINK] [/THINK]"):
+        think, end = ("[THINK]", "[/THINK]") if "[" in template else ("<think>", "</think>")
+        _, grammar = _read(template, tools=(), body=body)
         assert grammar is not None
         assert _allows(grammar, f"{think}Hm, {{.{end}\n\n12") == "may end"
         assert _allows(grammar, "12") == "may end"
         assert _allows(grammar, "Hm.") == "no"
-        _, grammar = _read(sign, body=body, tools=TOOLS)
+        _, grammar = _read(template, body=body, tools=TOOLS)
         assert grammar is not None
         assert _allows(grammar, f"{think}Hm.{end}\n\n12") == "may end"
         assert _allows(grammar, "Hm.") == "no"
@@ -404,12 +402,12 @@ DEEP = Tool(
 )
 
 
-@pytest.mark.parametrize("name", SIGNS)
+@pytest.mark.parametrize("name", TEMPLATES)
 def test_nested_values_match_their_schemas(name: str) -> None:
-    read, grammar = _read(SIGNS[name], tools=(DEEP,), must_call=True, parallel_calls=False)
+    read, grammar = _read(TEMPLATES[name], tools=(DEEP,), must_call=True, parallel_calls=False)
     assert grammar is not None
     for seed in range(6):
-        text = _walk(grammar.fork(), seed, SIGNS[name])
+        text = _random_reply(grammar.fork(), seed, TEMPLATES[name])
         calls, content, parser = _parse(read, text)
         assert len(calls) == 1 and not content and not parser.malformed, text
         jsonschema.validate(calls[0][1], DEEP.parameters)
@@ -417,9 +415,9 @@ def test_nested_values_match_their_schemas(name: str) -> None:
 
 def test_an_unsupported_keyword_is_named() -> None:
     odd = Tool("odd", {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}})
-    for sign in ("<tool_call>", "", "<arg_key>"):
+    for template in ("<tool_call>", "", "<arg_key>"):
         with pytest.raises(InvalidRequest, match="uniqueItems") as caught:
-            _read(sign, tools=(TOOLS[0], odd), must_call=True)
+            _read(template, tools=(TOOLS[0], odd), must_call=True)
         assert (caught.value.param or "").startswith("tools[1].function.parameters")
 
 
@@ -454,7 +452,7 @@ _odd: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(
-    st.sampled_from(sorted(SIGNS)),
+    st.sampled_from(sorted(TEMPLATES)),
     st.dictionaries(st.sampled_from(["a", "b", "c"]), _odd, max_size=3),
     st.fixed_dictionaries(
         {}, optional={"required": _odd, "$defs": _odd, "type": st.just("object"), "properties": _odd}
@@ -464,7 +462,7 @@ _odd: st.SearchStrategy[Any] = st.recursive(
 def test_any_schema_is_enforced_or_refused(name: str, named: dict[str, Any], more: dict[str, Any], must: bool) -> None:
     tool = Tool("odd", {"type": "object", "properties": named, **more})
     try:
-        _, grammar = _read(SIGNS[name], tools=(tool,), must_call=must)
+        _, grammar = _read(TEMPLATES[name], tools=(tool,), must_call=must)
     except InvalidRequest as refused:
         assert refused.param
     else:

@@ -58,7 +58,7 @@ class Chat:
         if prompt.thinking is not None:
             options = _thinking_options(prompt.thinking) | options
         if prompt.thinking is False and options.get("reasoning_effort") == "none":
-            del options["reasoning_effort"]  # templates do not know this value
+            del options["reasoning_effort"]  # templates do not support this value
         text = self._render(messages, prompt, options)
         if prompt.ending == "none":
             return Rendered(text, reasoning="possible" if self.format.reasoning else "none")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from paddock.text.reply.reader import Malformed, dumps, loads
 from paddock.text.reply.schemas import is_valid
@@ -29,19 +29,15 @@ def whole_call(text: str, tools: Mapping[str, Tool]) -> tuple[str, str] | None:
     text = text.strip()
     fenced = _FENCED.fullmatch(text)
     try:
-        found = loads(fenced[1] if fenced is not None else text)
-        return _call(found, tools)
+        call = loads(fenced[1] if fenced is not None else text)
+        if not isinstance(call, dict) or len(call) != 2:
+            return None
+        name, arguments = call.get("name"), call.get("arguments", call.get("parameters"))
+        if not isinstance(name, str) or name not in tools or not isinstance(arguments, dict):
+            return None
+        return (name, dumps(arguments)) if is_valid(arguments, tools[name].parameters) else None
     except Malformed:
         return None
-
-
-def _call(found: Any, tools: Mapping[str, Tool]) -> tuple[str, str] | None:
-    if not isinstance(found, dict) or len(found) != 2 or not isinstance(name := found.get("name"), str):
-        return None
-    arguments = found.get("arguments", found.get("parameters"))
-    if name not in tools or not isinstance(arguments, dict) or not is_valid(arguments, tools[name].parameters):
-        return None
-    return name, dumps(arguments)
 
 
 class BareCall:

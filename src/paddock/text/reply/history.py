@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 from paddock.text.reply.format import Format
@@ -25,12 +26,9 @@ def split_calls(messages: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
                 yield message
             continue
         ids = {call["id"] for call in calls}
-        results = {}
-        for later in messages[at + 1 :]:
-            if later["role"] != "tool":
-                break
-            if later.get("tool_call_id") in ids:
-                results.setdefault(later["tool_call_id"], later)
+        following = takewhile(lambda message: message["role"] == "tool", messages[at + 1 :])
+        answers = [message for message in following if message.get("tool_call_id") in ids]
+        results = {message["tool_call_id"]: message for message in reversed(answers)}  # the first result counts
         for index, call in enumerate(calls):
             first = message if index == 0 else {"role": message["role"], "content": ""}
             yield {**first, "tool_calls": [call]}

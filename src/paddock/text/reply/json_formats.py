@@ -46,18 +46,14 @@ class ObjectFormat(Format):
                 return
 
     def grammar(self, function: FunctionGrammar, written: str = "") -> str:
-        lark, id = function.lark, ""
-        opening = lark.literal(self._opening(function.name))
+        lark, id, name = function.lark, "", json.dumps(function.name)
+        keys = name if self.keyed else f'"{self.name_key}": {name}, "{self.arguments_key}"'
+        opening = lark.literal(f"{{{keys}: ")
         if lark.loose:
             opening = lark.rule(f"OPENING{function.index}", f"/{self.bare_pattern([function.name])}/")
             id = f'(/,{_SPACE}"{self.id_key}"{_SPACE}:{_SPACE}"{ID_PATTERN}"/)?' if self.id_key else ""
         arguments = function.json_arguments()
         return f"{opening} {arguments} {id} {lark.space('')} {lark.spaced('}' + self.closing)}"
-
-    def _opening(self, name: str) -> str:
-        if self.keyed:
-            return f"{{{json.dumps(name)}: "
-        return f"{{{json.dumps(self.name_key)}: {json.dumps(name)}, {json.dumps(self.arguments_key)}: "
 
     def bare_pattern(self, names: Sequence[str]) -> str:
         """The object up to its arguments, with any whitespace, and with keys that models add before the name."""
