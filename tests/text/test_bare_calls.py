@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.text.reply import ReplyParser, detect_format
+from paddock.text import ReplyParser
 from paddock.text.reply.bare import LONGEST
+from paddock.text.reply.formats import detect_format
 from paddock.text.reply.schemas import is_valid
 from paddock.types import Tool
 

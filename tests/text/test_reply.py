@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.text.reply import ReplyParser, detect_format
-from paddock.text.reply.formats import PLAIN
+from paddock.text import ReplyParser
+from paddock.text.reply.formats import PLAIN, detect_format
 from paddock.types import CallDelta, Tool
 
 WEATHER = Tool(

@@ -17,7 +17,7 @@ from paddock.engine.fake_vocab import FakeVocab
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.errors import InvalidRequest
 from paddock.text import Chat, ReplyParser
-from paddock.text.reply import detect_format
+from paddock.text.reply.formats import detect_format
 from paddock.text.reply.literal_formats import BraceFormat, PythonFormat
 from paddock.text.reply.tag_formats import NestedTagFormat, TagFormat
 from paddock.types import ChatPrompt, Constraint, GenerateRequest, ModelInfo, Tool

@@ -3,6 +3,9 @@
 from paddock.text.chat import Chat
 from paddock.text.chat_template import ChatTemplate
 from paddock.text.indent import IndentLimit
-from paddock.text.reply import Format, Parsed, ReplyParser, reply_constraint
+from paddock.text.reply.format import Format
+from paddock.text.reply.grammar import reply_constraint
+from paddock.text.reply.parser import ReplyParser
+from paddock.text.reply.reader import Parsed
 from paddock.text.stop_strings import StopStrings
 from paddock.text.stream import TextStream
