@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.cli.doctor.finding import Finding, Level
+from paddock.cli.doctor.finding import Finding, Level, check_folder
 from paddock.cli.doctor.machine import (
     check_gpu,
     check_installation,
@@ -35,7 +35,6 @@ from paddock.cli.doctor.models import (
     Room,
     check_context,
     check_default,
-    check_directory,
     check_files,
     check_memory,
     check_speed,
@@ -51,7 +50,6 @@ from paddock.cli.doctor.server import (
     check_root,
     check_secret,
     check_service,
-    check_slots,
     check_tls,
     examine_port,
 )
@@ -152,11 +150,13 @@ def test_cors_origins(origins: list[str], keys: bool, level: Level) -> None:
 
 
 def test_models_directory(tmp_path: Path) -> None:
-    assert check_directory(tmp_path).level == "ok"
-    missing = check_directory(tmp_path / "none")
-    assert missing.level == "problem" and "mkdir -p" in missing.cure
+    what = "the models directory", "models"
+    assert check_folder(tmp_path, *what).level == "ok"
+    missing = check_folder(tmp_path / "none", *what)
+    assert missing.level == "problem" and missing.text == f"the models directory {tmp_path}/none does not exist"
+    assert f"mkdir -p {tmp_path}/none" in missing.cure
     (tmp_path / "file").touch()
-    assert check_directory(tmp_path / "file").level == "problem"
+    assert check_folder(tmp_path / "file", *what).level == "problem"
 
 
 def test_model_files_and_the_default_model(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
@@ -336,21 +336,12 @@ def test_certificates(tmp_path: Path) -> None:
     assert _worst(check_tls(tmp_path / "words", key))[0] == "problem"
 
 
-def test_the_folder_for_slots(tmp_path: Path) -> None:
-    assert list(check_slots(None)) == []
-    assert _worst(check_slots(tmp_path))[0] == "ok"
-    assert _worst(check_slots(tmp_path / "none")) == (
-        "problem",
-        f"the folder for saved slots {tmp_path}/none does not exist mkdir -p {tmp_path}/none",
-    )
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
 def test_files_without_permission(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0o000)
     (tmp_path / "key").touch(mode=0o000)
-    assert check_directory(tmp_path / "closed").level == "problem"
-    assert _worst(check_slots(tmp_path / "closed"))[0] == "problem"
+    assert check_folder(tmp_path / "closed", "the models directory", "models").level == "problem"
+    assert check_folder(tmp_path / "closed", "the folder", "permissions", writable=True).level == "problem"
     assert _worst(check_secret(tmp_path / "key", "the key file"))[0] == "problem"
 
 

@@ -102,8 +102,7 @@ def _announce(settings: Settings, url: str, fleet: Fleet) -> None:
     what = names[0] if len(names) == 1 else f"{len(names)} models"
     named = "" if len(names) == 1 else f'"model":"{names[0]}",' if names else ""
     server = settings.server
-    has_keys = bool(server.api_keys or server.api_key_file or server.keys)
-    key = ' -H "Authorization: Bearer $KEY"' if has_keys else ""
+    key = ' -H "Authorization: Bearer $KEY"' if server.has_keys else ""
     kind = models[0].kind() if models else None
     path, example = _EXAMPLES[kind or "generation"]
     page = f"  page: {url}/" if server.webui else ""
@@ -113,7 +112,7 @@ def _announce(settings: Settings, url: str, fleet: Fleet) -> None:
     elif not settings.server.log_disable:
         logs.flush()  # earlier log lines come first
         click.echo(line)
-    if not has_keys:
+    if not server.has_keys:
         _warn_if_exposed(settings, url)
 
 

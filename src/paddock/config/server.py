@@ -148,6 +148,10 @@ class ServerSettings(Section):
     """Seconds that running requests get to finish after SIGTERM. What stops the server (systemd) must wait longer."""
 
     @property
+    def has_keys(self) -> bool:
+        return bool(self.api_keys or self.api_key_file or self.keys)
+
+    @property
     def stop_timeout(self) -> int:
         """Seconds within which the server stops by itself."""
         return math.ceil(self.shutdown_grace) + 30

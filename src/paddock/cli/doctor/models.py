@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
 
 from paddock.cli.common import size
-from paddock.cli.doctor.finding import Finding
+from paddock.cli.doctor.finding import Finding, check_folder
 from paddock.config import ModelSettings
 from paddock.errors import ModelNotFound, StartupError
 from paddock.fleet import open_catalogue
@@ -55,20 +53,6 @@ class Room:
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def check_directory(directory: Path) -> Finding:
-    if not directory.is_dir():
-        return Finding(
-            "problem",
-            "models",
-            f"the models directory {directory} does not exist",
-            f"correct model_manager.models_directory, mount the disk, or create it: mkdir -p {directory}",
-        )
-    if not os.access(directory, os.R_OK | os.X_OK):
-        cure = f"give the server's user access: chmod o+rx {directory}"
-        return Finding("problem", "models", f"the models directory {directory} cannot be read", cure)
-    return Finding("ok", "models", f"the models directory is {directory}")
 
 
 def check_files(catalogue: Catalogue) -> Iterator[Finding]:
@@ -180,7 +164,7 @@ def room_for_models(settings: ModelManagerSettings, build: Build) -> Room:
 
 def examine_models(settings: ModelManagerSettings, room: Room) -> Iterator[Finding]:
     if settings.models_directory is not None and settings.model is None:
-        found = check_directory(settings.models_directory)
+        found = check_folder(settings.models_directory, "the models directory", "models")
         yield found
         if found.level == "problem":
             return

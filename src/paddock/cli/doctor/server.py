@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from paddock.cli.doctor.finding import Finding
+from paddock.cli.doctor.finding import Finding, check_folder
 from paddock.hosts import is_loopback
 
 if TYPE_CHECKING:
@@ -201,21 +201,8 @@ def check_tls(certificate: Path | None, key: Path | None) -> Iterator[Finding]:
         yield Finding("ok", "tls", f"{certificate} and its key belong together")
 
 
-def check_slots(folder: Path | None) -> Iterator[Finding]:
-    if folder is None:
-        return
-    if not folder.is_dir():
-        text = f"the folder for saved slots {folder} does not exist"
-        yield Finding("problem", "permissions", text, f"mkdir -p {folder}")
-    elif not os.access(folder, os.W_OK | os.X_OK):
-        text = f"this user cannot write to the folder for saved slots {folder}"
-        yield Finding("problem", "permissions", text, f"give it to the server's user: chown USER {folder}")
-    else:
-        yield Finding("ok", "permissions", f"slots can be saved in {folder}")
-
-
 def examine_server(settings: ServerSettings, file: Path | None) -> Iterator[Finding]:
-    has_keys = bool(settings.api_keys or settings.api_key_file or settings.keys)
+    has_keys = settings.has_keys
     yield examine_port(settings.host, settings.port)
     yield check_exposure(settings.host, keys=has_keys, tls=settings.ssl_cert_file is not None)
     optional = (
@@ -226,7 +213,8 @@ def examine_server(settings: ServerSettings, file: Path | None) -> Iterator[Find
     yield from filter(None, optional)
     yield check_cors(settings.cors_origins, keys=has_keys)
     yield from check_tls(settings.ssl_cert_file, settings.ssl_key_file)
-    yield from check_slots(settings.slot_save_path)
+    if settings.slot_save_path is not None:
+        yield check_folder(settings.slot_save_path, "the folder for saved slots", "permissions", writable=True)
     if settings.api_key_file is not None:
         yield from check_secret(settings.api_key_file, "the key file")
     in_file = settings.api_keys or any(key.key is not None for key in settings.keys.values())
