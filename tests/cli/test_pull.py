@@ -125,7 +125,7 @@ def test_a_changed_file_of_the_same_size_is_downloaded_again(tmp_path: Path) -> 
             assert path.read_bytes() == data
             assert "verifying" not in _pull(hub, tmp_path, "house/m").stderr, "it has been compared"
             path.write_bytes(data)
-            assert "verifying m-Q4_K_M.gguf" in _pull(hub, tmp_path, "house/m").stderr, "somebody wrote to it"
+            assert "verifying m-Q4_K_M.gguf" in _pull(hub, tmp_path, "house/m").stderr, "the file was modified"
             assert hub.repositories["house/m"].asked == [("m-Q4_K_M.gguf", "")]
 
 
