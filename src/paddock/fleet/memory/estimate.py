@@ -7,6 +7,7 @@ buffers are within a few per cent where the logits dominate.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,10 +123,11 @@ def estimate_draft(draft: Header, target: Header, options: EngineOptions, *, gpu
 
 def layers_that_fit(header: Header, options: EngineOptions, free: int) -> int:
     """The most layers, counting the output as one, that fit into `free` bytes of a device."""
-    for layers in range(_Model(header).n_layer + 1, 0, -1):
-        if estimate(header, msgspec.structs.replace(options, n_gpu_layers=layers), gpu=True).device.total <= free:
-            return layers
-    return 0
+
+    def needed(layers: int) -> int:
+        return estimate(header, msgspec.structs.replace(options, n_gpu_layers=layers), gpu=True).device.total
+
+    return bisect_right(range(1, _Model(header).n_layer + 2), free, key=needed)  # another layer never needs less
 
 
 @dataclass(frozen=True, slots=True)
