@@ -31,12 +31,12 @@ def _constraint(source: str) -> Constraint:
 
 def test_what_takes_too_long_is_refused_and_others_unblock() -> None:
     engine = _FakeEngine()
-    compiler = Compiler(engine.grammars.compile, timeout=0.05)
+    compiler = Compiler(engine.compile, timeout=0.05)
     for _ in range(2):
         with pytest.raises(InvalidRequest, match=r"0\.05 s") as refused:
             compiler.compile(_constraint("slow"))
         assert refused.value.param == "response_format.schema"
-    compiler = Compiler(engine.grammars.compile, timeout=60)
+    compiler = Compiler(engine.compile, timeout=60)
     assert compiler.compile(_constraint("quick")) == "quick"
     with pytest.raises(InvalidRequest, match="no"):
         compiler.compile(_constraint("wrong"))
@@ -45,13 +45,13 @@ def test_what_takes_too_long_is_refused_and_others_unblock() -> None:
 
 def test_no_more_than_so_many_of_a_key_unblock_for_nobody() -> None:
     engine = _FakeEngine()
-    compiler = Compiler(engine.grammars.compile, timeout=0.05)
+    compiler = Compiler(engine.compile, timeout=0.05)
     for _ in range(2):
         with pytest.raises(InvalidRequest):
             compiler.compile(_constraint("slow"), "flood")
     with pytest.raises(Unavailable, match="2 other schemas and grammars of this key"):
         compiler.compile(_constraint("quick"), "flood")
-    other = Compiler(engine.grammars.compile, timeout=60)
+    other = Compiler(engine.compile, timeout=60)
     other._running = compiler._running
     assert other.compile(_constraint("quick"), "other") == "quick"
     engine.unblock.set()
@@ -69,6 +69,6 @@ def test_preparation_does_not_count_against_the_time_limit() -> None:
         threading.Event().wait(0.2)
         prepared.append(True)
 
-    compiler = Compiler(engine.grammars.compile, timeout=0.1, prepare=prepare)
+    compiler = Compiler(engine.compile, timeout=0.1, prepare=prepare)
     assert compiler.compile(_constraint("quick")) == "quick"
     assert prepared == [True]
