@@ -42,7 +42,7 @@ def test_what_is_not_complete_is_not_used(tmp_path: Path) -> None:
     broken = _version(tmp_path, "0.1.0-broken", complete=False)
     assert _install(tmp_path, "use", "0.1.0-good").returncode == 0
     done = _install(tmp_path, "use", "0.1.0-broken")
-    assert done.returncode == 1 and "there are: 0.1.0-good" in done.stderr
+    assert done.returncode == 1 and "installed versions: 0.1.0-good" in done.stderr
     assert (tmp_path / "current").resolve().name == "0.1.0-good"
     assert current_python(broken) == broken
 

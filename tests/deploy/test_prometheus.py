@@ -232,7 +232,7 @@ _BUSY = 'llamacpp:requests_processing{instance="a", model_id="m"}'
         (
             "PaddockGpuIdle",
             {_GPU % "paddock_gpu_utilization_ratio": "0x30", _BUSY: "2x30"},
-            "a answers requests, and its GPUs are idle",
+            "a answers requests, but its GPUs are idle",
         ),
         ("PaddockGpuIdle", {_GPU % "paddock_gpu_utilization_ratio": "0.8x30", _BUSY: "2x30"}, None),
         ("PaddockGpuIdle", {_GPU % "paddock_gpu_utilization_ratio": "0x30", _BUSY: "0x30"}, None),
