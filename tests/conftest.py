@@ -11,11 +11,11 @@ import pytest
 
 from tests import tiny_models as tiny
 from tests.server import Server
-from tests.tiers import register_profiles
+from tests.tiers import register_profiles, start_order
 
 register_profiles()
 
-# Two processes run the tests, and their models share the cores: threads that wait for each other by spinning would
+# Several processes run the tests, and their models share the cores: threads that wait for each other by spinning would
 # bring both to a halt (docs/lab.md).
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
@@ -24,9 +24,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with tests of the full tier come first: a long file that comes last leaves a core idle."""
-    long = {item.path for item in items if item.get_closest_marker("full")}
-    items.sort(key=lambda item: item.path not in long)
+    items.sort(key=lambda item: start_order(item.path))
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
-"""`paddock serve` as a process of its own, forked from one that has imported the gateway already.
+"""`paddock` commands as processes, forked from one that has imported the gateway already.
 
-Importing the gateway takes longer than most tests of it. A forked server is the real command in every other respect:
-its own process, environment, folder, signals, output and exit status.
+Importing the gateway takes longer than most tests of it. A forked command is the real one in every other respect: its
+own process, environment, folder, signals, output and exit status.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,12 +26,14 @@ _LARGEST_REQUEST = 1 << 20
 class ForkedProcess:
     """A forked command with the methods of `subprocess.Popen` that the tests use."""
 
-    def __init__(self, arguments: list[str], env: dict[str, str], cwd: Path | None) -> None:
+    def __init__(self, arguments: list[str], env: dict[str, str], cwd: Path | None, stderr: int | None = None) -> None:
+        """Errors go to the descriptor `stderr`, by default to the same pipe as the output."""
         request = json.dumps({"arguments": arguments, "env": env, "cwd": str(cwd or Path.cwd())}).encode()
         output, output_of_child = os.pipe()
         self._status, status_of_child = socket.socketpair()
+        errors = output_of_child if stderr is None else stderr
         with status_of_child:
-            socket.send_fds(_template(), [request], [output_of_child, status_of_child.fileno()])
+            socket.send_fds(_template(), [request], [output_of_child, errors, status_of_child.fileno()])
         os.close(output_of_child)
         self.stdout: IO[str] = os.fdopen(output, encoding="utf-8", errors="replace")
         self._lines = self._status.makefile("r")
@@ -43,7 +46,7 @@ class ForkedProcess:
     def wait(self, timeout: float | None = None) -> int:
         status = self._collect(timeout)
         if status is None:
-            raise subprocess.TimeoutExpired("paddock serve", timeout or 0)
+            raise subprocess.TimeoutExpired("paddock", timeout or 0)
         return status
 
     def send_signal(self, sign: int) -> None:
@@ -59,6 +62,19 @@ class ForkedProcess:
             self._lines.close()
             self._status.close()
         return self.returncode
+
+
+def run_command(
+    *arguments: str, env: dict[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run `paddock` with these arguments to its end."""
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as errors:
+        process = ForkedProcess(list(arguments), dict(os.environ) if env is None else env, cwd, errors.fileno())
+        with process.stdout as output:
+            told = output.read()
+        status = process.wait(100)
+        errors.seek(0)
+        return subprocess.CompletedProcess(["paddock", *arguments], status, told, errors.read())
 
 
 _requests: socket.socket | None = None
@@ -84,33 +100,36 @@ def _end(process: subprocess.Popen[bytes], requests: socket.socket) -> None:
 
 
 def _serve_forks(requests: socket.socket) -> list[str] | None:
-    """Fork for each request. Returns the arguments in a forked server, and None in the template when it is done."""
+    """Fork for each request. Returns the arguments in a forked command, and None in the template when it is done."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        request, fds, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST, 2)
+        request, fds, _, _ = socket.recv_fds(requests, _LARGEST_REQUEST, 3)
         if not request:
             return None
         if os.fork() == 0:
             requests.close()
-            return _become_server(json.loads(request), *fds)
+            return _become_command(json.loads(request), *fds)
         for fd in fds:
             os.close(fd)
 
 
-def _become_server(request: dict[str, Any], output: int, status: int) -> list[str]:
-    """Fork once more: the first process reports how the second one, the server, ends."""
+def _become_command(request: dict[str, Any], output: int, errors: int, status: int) -> list[str]:
+    """Fork once more: the first process reports how the second one, the command, ends."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
     if pid:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches this one too, and the status must still be told
         os.close(output)
+        os.close(errors)
         os.write(status, b"%d\n" % pid)
         _, code = os.waitpid(pid, 0)
         os.write(status, b"%d\n" % os.waitstatus_to_exitcode(code))
         os._exit(0)
     os.close(status)
     os.dup2(output, 1)
-    os.dup2(output, 2)
+    os.dup2(errors, 2)
     os.close(output)
+    os.close(errors)
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])

@@ -31,8 +31,9 @@ class Server:
         self, *args: str, env: dict[str, str] | None = None, cwd: Path | None = None, lazy: bool = True
     ) -> None:
         self._args = args
-        # Tests that stop a server in the middle of something would wait for as long as its users may.
-        usual = {"PADDOCK_SERVER__SHUTDOWN_GRACE": "10", **os.environ}
+        # A short grace period for tests that stop a busy server. One thread per model: the other tests use the other
+        # core, and threads that wait for each other on shared cores are many times slower (docs/lab.md).
+        usual = {"PADDOCK_SERVER__SHUTDOWN_GRACE": "10", "PADDOCK_MODEL_MANAGER__N_THREADS": "1", **os.environ}
         self._env = {**usual, **({"PADDOCK_MODEL_MANAGER__LAZY": "true"} if lazy else {}), **(env or {})}
         self._cwd = cwd
         self.output: list[str] = []

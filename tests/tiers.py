@@ -5,10 +5,37 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import hypothesis
 import pytest
 
+_TESTS = Path(__file__).parent
+
 full = pytest.mark.full
+
+# The files that take longest, in either tier. Times: docs/lab.md.
+LONGEST = (
+    "cluster/test_ray.py",
+    "gateway/test_schemathesis.py",
+    "promises/test_structured.py",
+    "promises/test_replicas.py",
+    "promises/test_determinism.py",
+    "fleet/test_lifecycle.py",
+    "promises/test_sharing.py",
+    "engine/test_snapshot_memory.py",
+    "gateway/test_live.py",
+    "replicas/test_conformance.py",
+    "promises/test_clients.py",
+    "clients/test_clients.py",
+    "promises/test_hangs.py",
+    "cli/test_logs.py",
+    "promises/test_fairness.py",
+    "promises/test_soak.py",
+    "promises/test_tools.py",
+    "worker/test_prompts.py",
+)
+_ORDER = {_TESTS / name: position for position, name in enumerate(LONGEST)}
 
 # Time is no property of the code here: the machine may be busy.
 _COMMON = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
@@ -19,6 +46,11 @@ def register_profiles() -> None:
     for name, count in _EXAMPLES.items():
         hypothesis.settings.register_profile(name, _COMMON, max_examples=count)
     hypothesis.settings.load_profile("fast")
+
+
+def start_order(path: Path) -> int:
+    """The longest files start first: one that starts last leaves a core idle."""
+    return _ORDER.get(path, len(LONGEST))
 
 
 def examples(count: int) -> hypothesis.settings:

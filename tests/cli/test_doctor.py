@@ -58,6 +58,7 @@ from paddock.fleet import open_catalogue
 from paddock.fleet.process.native import Build, Gpu, ask_build
 from paddock.types import SandboxMode, SandboxState
 from tests.certificates import make_certificate
+from tests.forking import run_command
 
 GIB = 1 << 30
 
@@ -402,9 +403,7 @@ def test_the_installation() -> None:
 
 
 def _doctor(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "paddock", "doctor", *args], capture_output=True, text=True, timeout=90, cwd=cwd
-    )
+    return run_command("doctor", *args, cwd=cwd)
 
 
 def test_a_machine_without_problems(tmp_path: Path, tiny_models: dict[str, Path]) -> None:

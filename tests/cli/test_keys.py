@@ -3,16 +3,16 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 from paddock.config import ServerSettings
 from paddock.gateway.auth.keys import read_keys
+from tests.forking import run_command
 from tests.server import Server
 
 
 def _keys(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "paddock", "keys", *args], capture_output=True, text=True, timeout=60)
+    return run_command("keys", *args)
 
 
 def test_a_server_with_the_hash_accepts_the_new_key(tmp_path: Path) -> None:

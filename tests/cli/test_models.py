@@ -5,11 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.forking import run_command
+
 
 def _models(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "paddock", "models", *args], capture_output=True, text=True, timeout=60, cwd=cwd
-    )
+    return run_command("models", *args, cwd=cwd)
 
 
 def test_the_table(tiny_models: dict[str, Path], demo_model: Path, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from paddock.config import ModelManagerSettings
 from paddock.errors import PullFailed
 from paddock.fleet import open_catalogue
 from paddock.fleet.catalogue.hub import Source, pulled
+from tests.forking import run_command
 from tests.hub import REVISION, Hub, Repository
 from tests.server import Server
 from tests.tiers import full
@@ -28,10 +28,8 @@ def _environment(url: str, home: Path, **more: str) -> dict[str, str]:
 
 
 def _pull(hub: Hub, folder: Path, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "paddock", "pull", *args, "--models-dir", str(folder)],
-        capture_output=True, text=True, timeout=90, env=_environment(hub.url, folder, **environment), cwd=folder,
-    )  # fmt: skip
+    env = _environment(hub.url, folder, **environment)
+    return run_command("pull", *args, "--models-dir", str(folder), env=env, cwd=folder)
 
 
 def _failure(done: subprocess.CompletedProcess[str]) -> str:

@@ -13,6 +13,7 @@ import pytest
 from paddock.cli.options import given_settings, key_of, setting_options
 from paddock.cli.serve import command
 from paddock.config import Settings, load_settings, load_with_sources
+from tests.forking import run_command
 from tests.server import Server
 
 # Every llama-server command line of the documents Paddock answers to, with the name of the program replaced.
@@ -99,9 +100,7 @@ def test_every_flag_of_a_setting_sets_it() -> None:
 
 
 def _paddock(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "paddock", *args], capture_output=True, text=True, timeout=200, cwd=cwd
-    )
+    return run_command(*args, cwd=cwd)
 
 
 def _one_line_failure(status: int, stdout: str, stderr: str) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from paddock.cli.unit import Unit
+from tests.forking import run_command
 
 _STUB = """#!/bin/sh
 echo "$@" >> "$STUB_LOG"
@@ -38,10 +39,7 @@ class _Machine:
         self.unit = self.home / ".config" / "systemd" / "user" / "paddock.service"
 
     def service(self, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "paddock", "service", *args],
-            capture_output=True, text=True, timeout=60, env={**self._env, **environment}, cwd=self.home,
-        )  # fmt: skip
+        return run_command("service", *args, env={**self._env, **environment}, cwd=self.home)
 
     def calls(self) -> list[str]:
         lines = self.log.read_text().splitlines() if self.log.exists() else []

@@ -13,6 +13,7 @@ from paddock.engine.llama import LlamaEngine
 from paddock.types import Span
 from tests.engine.harness import Harness
 from tests.options import draft_params
+from tests.tiers import examples
 
 # Without flash attention and in full precision a token is the same in any step, except for its last bits.
 _EXACT: dict[str, Any] = {
@@ -35,7 +36,7 @@ def _as_on_a_gpu(model: Path, **options: Any) -> Harness:
     return harness
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15)
+@settings(examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 60), st.text("ab ", max_size=90)), min_size=2, max_size=9))
 def test_padded_prompts_and_copied_streams_change_no_answer(
     tiny_models: dict[str, Path], asked: list[tuple[int, str]]

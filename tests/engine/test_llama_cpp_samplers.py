@@ -17,9 +17,10 @@ from paddock.engine.candidates import Candidates, Logits
 from paddock.engine.sampler import Sampler
 from paddock.types import SamplerName, SamplingParams
 from tests.engine.sampling import NAMES, SETTINGS, changed, histories, kept, random_rows, shares, unusual_params
+from tests.tiers import examples
 
 # At a threshold the rounding decides, and llama.cpp computes with float32. So the examples are always the same.
-STEADY = settings(derandomize=True, max_examples=75)
+STEADY = settings(examples(75), derandomize=True)
 
 
 def _llama_cpp_sampler(name: SamplerName, p: SamplingParams, n_vocab: int, history: Sequence[int]) -> Any:

@@ -21,7 +21,7 @@ from paddock.scheduling.snapshot_cache import SnapshotCache, snapshot_bytes
 from paddock.types import Forget, Fork, Operation, Piece, Restore, Save, Span
 from tests.engine.harness import Harness
 from tests.options import engine_options
-from tests.tiers import examples
+from tests.tiers import examples, full
 from tests.tiny_models import WINDOW
 
 KINDS = ["sliding_window", "recurrent", "hybrid"]
@@ -44,7 +44,14 @@ def _common(request: Request, other: Request) -> int:
     return common_prefix(request.tokens[: request.prompt_size], other.tokens[: other.prompt_size])
 
 
-@pytest.fixture(params=[(kind, unified) for kind in KINDS for unified in (True, False)], ids=str)
+@pytest.fixture(
+    params=[
+        pytest.param((kind, unified), marks=() if unified or kind == "hybrid" else full)
+        for kind in KINDS
+        for unified in (True, False)
+    ],
+    ids=str,
+)
 def model(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> tuple[Path, bool]:
     kind, unified = request.param
     return tiny_models[kind], unified

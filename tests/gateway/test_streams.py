@@ -40,7 +40,7 @@ def _wait_for_load(server: Server) -> None:
 
 @pytest.fixture(scope="module")
 def slow_server() -> Iterator[Server]:
-    with Server("-m", "fake:delay=3") as server:
+    with Server("-m", "fake:delay=2") as server:
         _wait_for_load(server)
         yield server
 

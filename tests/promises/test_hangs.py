@@ -54,7 +54,7 @@ def test_a_stopped_worker_is_killed_after_its_client_disconnects(tmp_path: Path)
 @pytest.mark.parametrize("kind", ["generation", "embedding"])
 def test_a_step_that_hangs_is_tried_twice_and_the_worker_is_replaced(tmp_path: Path, kind: str) -> None:
     vectors = kind == "embedding"
-    config = _settings(tmp_path, model="fake:hang=1", silence_timeout=10, hang_timeout=3, embedding=vectors)
+    config = _settings(tmp_path, model="fake:hang=1", hang_timeout=1, embedding=vectors)
     path = "/v1/embeddings" if vectors else CHAT
     with Server("--config", config, "--metrics") as server:
 

@@ -176,11 +176,13 @@ def test_a_failing_replica_is_not_used(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["refuses", "breaks off", "falls silent", "talks nonsense", "never ends", "loads"])
-def test_a_failure_before_the_first_token_is_retried_on_another_replica(tmp_path: Path, way: str) -> None:
-    with Server("-m", "fake:") as good, _failing_server(way) as bad:
-        urls = {"bad": {"url": bad}, "good": {"url": good.url}}
-        assert good.chat("say: awake")
-        with pool(tmp_path, urls, hang_timeout=10) as server:
+def test_a_failure_before_the_first_token_is_retried_on_another_replica(
+    fake_server: Server, tmp_path: Path, way: str
+) -> None:
+    with _failing_server(way) as bad:
+        urls = {"bad": {"url": bad}, "good": {"url": fake_server.url}}
+        assert fake_server.chat("say: awake")
+        with pool(tmp_path, urls, hang_timeout=4) as server:
             _wait_for_health(server, "ready", "ready")
             with ThreadPoolExecutor(6) as threads:
                 asking = [threads.submit(ask, server, f"say: {number}", stream=number % 2 == 1) for number in range(6)]

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from tests.server import Server, chat_body, events
+from tests.tiers import full
 
 SYSTEM = "You are the caretaker of a paddock. " + " ".join(
-    f"Rule {n}: horse {n} eats at {n} o'clock." for n in range(40)
+    f"Rule {n}: horse {n} eats at {n} o'clock." for n in range(16)
 )
 
 
-@pytest.fixture(scope="module", params=["unified", "streams"])
+@pytest.fixture(scope="module", params=["unified", pytest.param("streams", marks=full)])
 def server(request: pytest.FixtureRequest, demo_model: Any) -> Any:
     layout = "-kvu" if request.param == "unified" else "-no-kvu"
     with Server("-m", str(demo_model), "-np", "4", "-c", "8192", layout, "-fa", "on") as server:

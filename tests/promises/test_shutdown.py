@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Semaphore
 from typing import Any
@@ -17,17 +18,23 @@ from tests.sockets import Wire, post
 CHAT = "/v1/chat/completions"
 
 
+@pytest.fixture(scope="module")
+def slow_server() -> Iterator[Server]:
+    with Server("-m", "fake:delay=0.5", "-np", "3") as server:
+        yield server
+
+
 @pytest.mark.parametrize("url", ["/v1/completions", "/completion"])
-def test_a_disconnect_cancels_all_prompts_of_a_request(url: str) -> None:
-    with Server("-m", "fake:delay=0.2", "-np", "3") as server:
-        body = {"prompt": ["x" * 130, "y" * 130], "max_tokens": 60, "stream": True}
-        with server.client.stream("POST", url, json=body) as response:
-            stream = events(response)
-            next(stream)
-            with httpx.Client(base_url=server.url) as other:
-                assert other.get("/health").json()["slots_available"] == 1
-        wait_for(lambda: server.client.get("/health").json()["slots_available"] == 3, 20, "the slots to be idle")
-        assert not any(slot["is_processing"] for slot in server.client.get("/slots").json())
+def test_a_disconnect_cancels_all_prompts_of_a_request(slow_server: Server, url: str) -> None:
+    client = slow_server.client
+    body = {"prompt": ["x" * 130, "y" * 130], "max_tokens": 60, "stream": True}
+    with client.stream("POST", url, json=body) as response:
+        stream = events(response)
+        next(stream)
+        with httpx.Client(base_url=slow_server.url) as other:
+            assert other.get("/health").json()["slots_available"] == 1
+    wait_for(lambda: client.get("/health").json()["slots_available"] == 3, 20, "free slots")
+    assert not any(slot["is_processing"] for slot in client.get("/slots").json())
 
 
 @pytest.mark.parametrize(
@@ -40,13 +47,12 @@ def test_a_disconnect_cancels_all_prompts_of_a_request(url: str) -> None:
         ("/v1/messages", chat_body("x", max_tokens=100)),
     ],
 )
-def test_a_disconnect_without_a_stream_frees_the_slot(url: str, body: dict[str, Any]) -> None:
-    with Server("-m", "fake:delay=1", "-np", "3") as server:
-        with Wire(server.url) as leaving:
-            leaving.send(post(url, body))
-            wait_for(lambda: _running(server) > 0, 20, "the request to run")
-        # The whole answer would take a hundred seconds.
-        wait_for(lambda: _running(server) == 0, 5, "the slots to be idle")
+def test_a_disconnect_without_a_stream_frees_the_slot(slow_server: Server, url: str, body: dict[str, Any]) -> None:
+    with Wire(slow_server.url) as leaving:
+        leaving.send(post(url, body))
+        wait_for(lambda: _running(slow_server) > 0, 20, "the request to run")
+    # The whole answer would take 50 s.
+    wait_for(lambda: _running(slow_server) == 0, 5, "free slots")
 
 
 def _running(server: Server) -> int:

@@ -53,14 +53,14 @@ def _hit_rate(server: Server, names: Sequence[str] = ("",)) -> float:
     """
     rotated = itertools.cycle(names)
     random_ = random.Random(7)
-    system = "".join(random_.choices("abcdefgh ", k=1200))
+    system = "".join(random_.choices("abcdefgh ", k=300))
     conversations = [[{"role": "system", "content": system}] for _ in range(CONVERSATIONS)]
     cached = read = 0
     with ThreadPoolExecutor(8) as pool:
         for _ in range(TURNS):
             random_.shuffle(conversations)
             for messages in conversations:
-                messages.append({"role": "user", "content": "".join(random_.choices("ijklmnop ", k=800))})
+                messages.append({"role": "user", "content": "".join(random_.choices("ijklmnop ", k=200))})
             for messages, body in zip(
                 conversations, pool.map(_answer, _bodies(server, conversations, rotated)), strict=True
             ):
