@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import socket
 import subprocess
@@ -156,7 +157,7 @@ def test_every_error_names_its_cause(tmp_path: Path) -> None:
     }
     done = subprocess.run(
         [sys.executable, "-c", _EACH], input=json.dumps(list(mistakes)),
-        capture_output=True, text=True, timeout=100, cwd=tmp_path,
+        capture_output=True, text=True, timeout=100, cwd=tmp_path, env={**os.environ, "PADDOCK_SERVER__PORT": "0"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     for why, line in zip(mistakes.values(), done.stdout.splitlines(), strict=True):
