@@ -32,7 +32,7 @@ def _stream(server: Server, path: str, **body: Any) -> list[dict[str, Any]]:
 
 def _wait_for_load(server: Server) -> None:
     """A stream that waits for a load starts with comments about the load."""
-    wait_for(lambda: server.client.get("/health").status_code == 200, 60, "the model to load")
+    assert server.client.post("/tokenize", json={"content": "x"}).status_code == 200  # loads the model
 
 
 # ── keep-alive ───────────────────────────────────────────────────────────────────────────────────────────────────────
