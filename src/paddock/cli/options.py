@@ -25,18 +25,17 @@ def setting_options() -> list[click.Option]:
         ("server", ServerSettings.model_fields),
     ]
     return [
-        _option(f"{section}.{name}", field, flag)
+        _option(f"{section}.{name}", field, flag, number)
         for section, fields in sections
         for name, field in fields.items()
-        for flag in field.metadata
-        if isinstance(flag, Flag)
+        for number, flag in enumerate(flag for flag in field.metadata if isinstance(flag, Flag))
     ]
 
 
 def key_of(option: click.Parameter) -> str | None:
     """The key of the setting that an option sets: `server.port`. None for other options."""
-    name = option.name or ""
-    return name.replace(_NESTING, ".") if _NESTING in name else None
+    parts = (option.name or "").split(_NESTING)
+    return ".".join(parts[:2]) if len(parts) > 1 else None
 
 
 def flags_of_settings() -> dict[str, list[str]]:
@@ -48,16 +47,19 @@ def flags_of_settings() -> dict[str, list[str]]:
 
 
 def given_settings(params: dict[str, Any]) -> dict[str, Any]:
-    """The settings that the command line sets, by key. `params` are click's values of all options."""
+    """The settings that the command line sets, by key. `params` are click's values of all options, in their order on
+    the command line: of several flags for one setting the last one wins.
+    """
     return {
-        name.replace(_NESTING, "."): list(value) if isinstance(value, tuple) else value
+        ".".join(name.split(_NESTING)[:2]): list(value) if isinstance(value, tuple) else value
         for name, value in params.items()
         if _NESTING in name and value is not None and value != ()
     }
 
 
-def _option(key: str, field: FieldInfo, flag: Flag) -> click.Option:
-    names = [*flag.names, key.replace(".", _NESTING)]
+def _option(key: str, field: FieldInfo, flag: Flag, number: int) -> click.Option:
+    """`number` keeps the names of several flags of one setting apart."""
+    names = [*flag.names, key.replace(".", _NESTING) + (f"{_NESTING}{number}" if number else "")]
     if flag.value is not None:
         return click.Option(names, flag_value=flag.value, help=f"Set {key} to {flag.value}.")
     shared: dict[str, Any] = {"default": None, "help": _help(field)}
@@ -67,12 +69,12 @@ def _option(key: str, field: FieldInfo, flag: Flag) -> click.Option:
     if bool in types:
         return click.Option(names, is_flag=True, **shared)
     if flag.convert is None and (choices := _choices(field.annotation)):
-        bare: dict[str, Any] = {"is_flag": False, "flag_value": flag.bare} if flag.bare else {}
-        return click.Option(names, type=click.Choice(choices), **bare, **shared)
-    (only,) = types
+        return click.Option(names, type=click.Choice(choices), **shared)
+    (only,) = types or {str}
     metavar = flag.metavar or ("N" if only in (int, float) else "FILE")
     if flag.convert is not None:
-        return click.Option(names, callback=_converted(flag.convert), metavar=metavar, **shared)
+        bare: dict[str, Any] = {"is_flag": False, "flag_value": flag.bare} if flag.bare else {}
+        return click.Option(names, callback=_converted(flag.convert), metavar=metavar, **bare, **shared)
     return click.Option(names, type=only if only in (int, float) else str, metavar=metavar, **shared)
 
 

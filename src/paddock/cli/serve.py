@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from paddock.cli.common import config_option
+from paddock.cli.llama_server import LlamaServerCommand, ignored_options, llama_options
 from paddock.cli.options import given_settings, setting_options
 from paddock.errors import StartupError
 
@@ -25,7 +26,7 @@ _EXAMPLES: dict[ModelKind, tuple[str, str]] = {
 }
 
 
-@click.command("serve")
+@click.command("serve", cls=LlamaServerCommand, context_settings={"help_option_names": ["-h", "--help", "--usage"]})
 @click.option(
     "-hf",
     "-hfr",
@@ -53,6 +54,8 @@ def command(config: Path | None, hf_repo: str | None, hf_token: str | None, **fl
         settings = load_settings(file=config, flags=given)
         form = settings.server.log_format
         logs.configure(level=settings.server.log_level, form=form, disabled=settings.server.log_disable)
+        for name, reason in ignored_options(click.get_current_context()):
+            structlog.get_logger(__name__).info(f"{name} is not needed: {reason}")
         from paddock.gateway import serve
 
         settings = read()
@@ -65,7 +68,7 @@ def command(config: Path | None, hf_repo: str | None, hf_token: str | None, **fl
         sys.exit(1)
 
 
-command.params += setting_options()
+command.params += [*setting_options(), *llama_options()]
 
 
 def _with_pulled(settings: Settings, name: str, token: str | None) -> Settings:

@@ -85,6 +85,41 @@ def layers_from_text(text: str) -> int | str:
         raise ValueError("expected a number of layers, 'all' or 'auto'") from None
 
 
+def number_or_default(text: str) -> int | None:
+    """llama-server takes a negative number (threads, slots) for its default."""
+    try:
+        return int(text) if int(text) > 0 else None
+    except ValueError:
+        raise ValueError("expected a number, or -1 for the default") from None
+
+
+def on_off_or_auto(text: str) -> str:
+    """llama-server's words for on, off and auto."""
+    words = {"on": "on enabled true 1", "off": "off disabled false 0", "auto": "auto -1"}
+    for value, spellings in words.items():
+        if text in spellings.split():
+            return value
+    raise ValueError("expected on, off or auto")
+
+
+def level_of_verbosity(text: str) -> str:
+    """llama-server's verbosity, 0 to 5, as a log level."""
+    levels = ["ERROR", "ERROR", "WARNING", "INFO", "DEBUG"]
+    try:
+        return levels[min(max(int(text), 0), len(levels) - 1)]
+    except ValueError:
+        raise ValueError("expected a number from 0 (errors only) to 5 (everything)") from None
+
+
+def idle_seconds(text: str) -> float:
+    """The value of `--sleep-idle-seconds`: -1 means never, which is 0 here."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        raise ValueError("expected a number of seconds, or -1 for never") from None
+    return 0 if seconds == -1 else seconds
+
+
 GpuLayers = Annotated[int | Literal["auto"], PlainValidator(layers)]
 """One type with one validator, so that a wrong value gives one error."""
 
@@ -115,8 +150,8 @@ class Flag:
     """The flags of `paddock serve` that set a field, as metadata of the field's type.
 
     `-on/-off` names a pair of flags. `metavar` names the argument in the help. `value` makes a flag without an argument
-    that stands for this value. `bare` is the value of a flag whose argument is left out. `convert` reads the argument;
-    by default the field's type says how to read it.
+    that stands for this value. `bare` is the value of a flag whose argument is left out. `convert` reads the argument
+    (None: the default of the field); without it the field's type says how to read it.
     """
 
     def __init__(
@@ -125,7 +160,7 @@ class Flag:
         metavar: str | None = None,
         value: str | None = None,
         bare: str | None = None,
-        convert: Callable[[str], int | str] | None = None,
+        convert: Callable[[str], float | str | None] | None = None,
     ) -> None:
         self.names, self.metavar, self.value, self.bare, self.convert = names, metavar, value, bare, convert
 

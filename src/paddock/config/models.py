@@ -20,7 +20,10 @@ from paddock.config.fields import (
     Size,
     checked_name,
     cores,
+    idle_seconds,
     layers_from_text,
+    number_or_default,
+    on_off_or_auto,
     template,
 )
 from paddock.types import CacheType, FlashAttention, Pooling, SandboxMode
@@ -32,7 +35,11 @@ _ALTERNATIVES = (frozenset({"chat_template", "chat_template_file"}), frozenset({
 class ModelSettings(Section):
     """How a model is loaded and how long it stays loaded."""
 
-    idle_timeout: Annotated[float, Flag("--idle-timeout", metavar="SECONDS")] = Field(300, ge=0)
+    idle_timeout: Annotated[
+        float,
+        Flag("--idle-timeout", metavar="SECONDS"),
+        Flag("--sleep-idle-seconds", metavar="SECONDS", convert=idle_seconds),
+    ] = Field(300, ge=0)
     """Seconds without a request after which the model is unloaded. 0: never."""
     load_timeout: float = Field(600, gt=0)
     """Seconds that loading may take before it fails."""
@@ -53,15 +60,19 @@ class ModelSettings(Section):
         GpuLayers, Flag("-ngl", "--ngl", "--gpu-layers", "--n-gpu-layers", convert=layers_from_text)
     ] = -1
     """Layers on the GPU. -1: all; `auto`: as many as fit the GPU's free memory when the model is loaded."""
-    n_threads: Annotated[int, Flag("-t", "--threads")] = Field(default_factory=lambda: min(8, cores()), ge=1)
+    n_threads: Annotated[int, Flag("-t", "--threads", convert=number_or_default)] = Field(
+        default_factory=lambda: min(8, cores()), ge=1
+    )
     """CPU threads. By default the number of cores, at most 8."""
-    flash_attn: Annotated[FlashAttention, Flag("-fa", "--flash-attn", bare="on")] = "auto"
+    flash_attn: Annotated[
+        FlashAttention, Flag("-fa", "--flash-attn", metavar="on|off|auto", bare="on", convert=on_off_or_auto)
+    ] = "auto"
     """Flash attention."""
     cache_type_k: Annotated[CacheType, Flag("-ctk", "--cache-type-k")] = "f16"
     """The data type of cached keys."""
     cache_type_v: Annotated[CacheType, Flag("-ctv", "--cache-type-v")] = "f16"
     """The data type of cached values."""
-    parallel: Annotated[int | None, Flag("-np", "--parallel")] = Field(None, ge=1, le=255)
+    parallel: Annotated[int | None, Flag("-np", "--parallel", convert=number_or_default)] = Field(None, ge=1, le=255)
     """The most requests that run in parallel. By default four per core, from 4 to 64."""
     kv_unified: Annotated[bool | None, Flag("-kvu/-no-kvu", "--kv-unified/--no-kv-unified")] = None
     """true: all requests share one context; false: each slot has an equal part of it. By default true, unless

@@ -7,7 +7,18 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
 
-from paddock.config.fields import Expanded, Flag, LogLevel, Section, Size, checked_name, hash_of_key, origin, upper
+from paddock.config.fields import (
+    Expanded,
+    Flag,
+    LogLevel,
+    Section,
+    Size,
+    checked_name,
+    hash_of_key,
+    level_of_verbosity,
+    origin,
+    upper,
+)
 
 
 class PreviousKey(Section):
@@ -75,9 +86,19 @@ class ServerSettings(Section):
     allowed_hosts: Annotated[list[str], Flag("--allowed-hosts", metavar="NAME,...")] = []
     """Host names that requests may use, besides IP addresses, the machine's own names and names without a dot. `*`
     allows every name. If empty, every name is allowed on a server with API keys that other machines can reach."""
-    log_level: Annotated[LogLevel, BeforeValidator(upper), Flag("-v", "--verbose", value="DEBUG")] = "INFO"
+    log_level: Annotated[
+        LogLevel,
+        BeforeValidator(upper),
+        Flag("-v", "--verbose", "--log-verbose", value="DEBUG"),
+        Flag("-lv", "--verbosity", "--log-verbosity", metavar="N", convert=level_of_verbosity),
+    ] = "INFO"
     """The lowest level that is logged."""
-    log_format: Annotated[Literal["text", "json"], Flag("--log-format")] = "text"
+    log_format: Annotated[
+        Literal["text", "json"],
+        Flag("--log-format"),
+        Flag("--log-jsonl", value="json"),
+        Flag("--no-log-jsonl", value="text"),
+    ] = "text"
     """`text` goes to stderr, `json` to stdout, one object per line."""
     log_disable: Annotated[bool, Flag("--log-disable")] = False
     """Log nothing."""
@@ -142,7 +163,7 @@ class ServerSettings(Section):
     """The folder in which slots are saved and from which they are restored. Without it, saving is refused."""
     props: Annotated[bool, Flag("--props")] = False
     """Allow `POST /props`."""
-    webui: Annotated[bool, Flag("--webui/--no-webui")] = True
+    webui: Annotated[bool, Flag("--webui/--no-webui", "--ui/--no-ui")] = True
     """Serve the web page at `/` and the routes that it uses."""
     shutdown_grace: float = Field(120.0, ge=0)
     """Seconds that running requests get to finish after SIGTERM. What stops the server (systemd) must wait longer."""
