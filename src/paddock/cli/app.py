@@ -7,6 +7,9 @@ from paddock.cli.common import LazyGroup
 
 _COMMANDS = {
     "serve": "Serve models over HTTP (OpenAI- and llama.cpp-compatible).",
+    "run": "Chat with a model at the terminal, or ask it one question.",
+    "ps": "List the models that a running server has loaded.",
+    "stop": "Unload a model of a running server.",
     "pull": "Download a model from the Hugging Face hub.",
     "keys": "Create API keys.",
     "config": "Show the configuration and where each value comes from, or check it.",

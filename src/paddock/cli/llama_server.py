@@ -248,7 +248,9 @@ _VARIABLES: Mapping[str, str] = {
     "LLAMA_ARG_UBATCH": "--ubatch-size",
     "LLAMA_ARG_UI": "--webui",
 }
-VARIABLES: Mapping[str, str] = _VARIABLES | {option.variable: option.names[0] for option in OPTIONS if option.variable}
+VARIABLES: Mapping[str, str] = {**_VARIABLES} | {
+    option.variable: option.names[0] for option in OPTIONS if option.variable
+}
 
 
 class LlamaServerCommand(click.Command):
@@ -284,7 +286,8 @@ def llama_options() -> list[click.Option]:
 
 def ignored_options(ctx: click.Context) -> Sequence[tuple[str, str]]:
     """The accepted options that are not needed, each with the reason."""
-    return ctx.meta.get(_IGNORED, ())
+    ignored: Sequence[tuple[str, str]] = ctx.meta.get(_IGNORED, ())
+    return ignored
 
 
 def _option(option: LlamaOption) -> click.Option:

@@ -1,0 +1,146 @@
+"""Finds a running server, or starts one for as long as a command runs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import click
+import httpx
+import msgspec
+
+URL_VARIABLE, KEY_VARIABLE = "PADDOCK_URL", "PADDOCK_API_KEY"
+_START_SECONDS = 60.0
+
+
+class ServerUnreachable(click.ClickException):
+    """No server answers at the address."""
+
+
+class Server:
+    """A server's API, as the commands use it."""
+
+    def __init__(self, url: str, key: str | None) -> None:
+        self.url = url.rstrip("/")
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._client = httpx.Client(base_url=self.url, headers=headers, timeout=httpx.Timeout(10, read=None))
+
+    def is_running(self) -> bool:
+        with suppress(httpx.HTTPError):
+            return self._client.get("/health", timeout=2).status_code in (200, 503)
+        return False
+
+    def models(self) -> list[dict[str, Any]]:
+        """The models, as `GET /v1/models` lists them."""
+        models: list[dict[str, Any]] = self._json("GET", "/v1/models")["data"]
+        return models
+
+    def status(self) -> dict[str, Any]:
+        return self._json("GET", "/admin/status")
+
+    def unload(self, model: str) -> list[str]:
+        """Unload a model after its running requests. Returns the names of the models that were loaded."""
+        unloaded: list[str] = self._json("POST", "/admin/unload", {"model": model})["models"]
+        return unloaded
+
+    def complete(self, body: dict[str, Any]) -> dict[str, Any]:
+        """A whole chat completion."""
+        return self._json("POST", "/v1/chat/completions", body)
+
+    def stream(self, body: dict[str, Any]) -> Iterator[dict[str, Any] | str]:
+        """A streamed chat completion: its events, and as texts the comments that show how far the model is loaded."""
+        with self._reached(), self._client.stream("POST", "/v1/chat/completions", json=body) as response:
+            if response.is_error:
+                response.read()
+                _check(response)
+            for line in response.iter_lines():
+                if line.startswith(":"):
+                    yield line[1:].strip()
+                elif line.startswith("data: ") and line != "data: [DONE]":
+                    event = msgspec.json.decode(line.removeprefix("data: "))
+                    if "error" in event:
+                        raise click.ClickException(event["error"]["message"])
+                    yield event
+
+    def _json(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        with self._reached():
+            response = self._client.request(method, path, json=body)
+        _check(response)
+        decoded: dict[str, Any] = response.json()
+        return decoded
+
+    @contextmanager
+    def _reached(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.ConnectError:
+            raise ServerUnreachable(f"no server answers at {self.url}: start one with `paddock serve`") from None
+        except httpx.HTTPError as error:
+            raise click.ClickException(f"the connection to {self.url} failed: {error}") from None
+
+
+def _check(response: httpx.Response) -> None:
+    if not response.is_error:
+        return
+    with suppress(msgspec.DecodeError, KeyError, TypeError):
+        raise click.ClickException(msgspec.json.decode(response.content)["error"]["message"])
+    raise click.ClickException(f"the server answered {response.status_code}: {response.text[:200]}")
+
+
+def configured_server(url: str | None, key: str | None) -> Server:
+    """The server at `url`, or else at the address of the environment or of the settings."""
+    from paddock.config import load_settings
+    from paddock.errors import StartupError
+
+    url = url or os.environ.get(URL_VARIABLE)
+    key = key or os.environ.get(KEY_VARIABLE)
+    if url is None:
+        try:
+            server = load_settings().server
+        except StartupError as error:
+            raise click.ClickException(error.message) from None
+        scheme = "https" if server.ssl_cert_file else "http"
+        every = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  # addresses to listen on, not to connect to
+        host = every.get(server.host, server.host)
+        url, key = f"{scheme}://{host}:{server.port}", key or next(iter(server.api_keys), None)
+    return Server(url, key)
+
+
+@contextmanager
+def started_server(arguments: Sequence[str]) -> Iterator[Server]:
+    """A server of our own on a free port of this machine. It ends with the command."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "paddock", "serve", "--port", str(port), "--host", "127.0.0.1", *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C ends an answer, not the server
+        env=os.environ | {"PADDOCK_SERVER__LOG_LEVEL": "ERROR"},
+    )
+    try:
+        server = Server(f"http://127.0.0.1:{port}", None)
+        deadline = time.monotonic() + _START_SECONDS
+        while not server.is_running():
+            if process.poll() is not None:
+                assert process.stderr is not None, "it is a pipe"
+                problem = process.stderr.read().strip().removeprefix("paddock: ")
+                raise click.ClickException(problem or "the server ended while it started")
+            if time.monotonic() > deadline:
+                raise click.ClickException(f"the server did not start within {_START_SECONDS:.0f} seconds")
+            time.sleep(0.05)
+        yield server
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
