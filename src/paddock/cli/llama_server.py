@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+from paddock.cli.request_defaults import DEFAULTS
+
 _TRUE, _FALSE = frozenset({"on", "enabled", "true", "1"}), frozenset({"off", "disabled", "false", "0"})
 _IGNORED = "paddock.cli.llama_server.ignored"
 
@@ -78,7 +80,13 @@ OPTIONS: tuple[LlamaOption, ...] = (
     *_not_needed("the first request is not slower than the next ones", "--warmup --no-warmup"),
     *_not_needed("chat templates are always rendered by Jinja", "--jinja --no-jinja LLAMA_ARG_JINJA"),
     *_not_needed("models are loaded at their first request", "--models-autoload"),
-    *_not_needed("prompts are cached", "--cache-prompt"),
+    *_not_needed("prompts are cached unless a request says otherwise", "--cache-prompt LLAMA_ARG_CACHE_PROMPT"),
+    *_not_needed(
+        "the chat template decides which reasoning it shows the model",
+        "--reasoning-preserve --no-reasoning-preserve LLAMA_ARG_REASONING_PRESERVE",
+    ),
+    *_not_needed("a last message of the assistant is continued", "--prefill-assistant LLAMA_ARG_PREFILL_ASSISTANT"),
+    *_not_needed("answers are parsed", "--no-skip-chat-parsing"),
     *_not_needed(
         _NO_MEDIA,
         "--mmproj-auto --no-mmproj --no-mmproj-auto LLAMA_ARG_MMPROJ_AUTO",
@@ -166,6 +174,12 @@ OPTIONS: tuple[LlamaOption, ...] = (
         "-hfd -hfrd --hf-repo-draft --spec-draft-hf REPO LLAMA_ARG_SPEC_DRAFT_HF_REPO",
     ),
     *_refused("--log-prompts writes prompts to the log", "--log-prompts-dir DIR"),
+    *_refused("reasoning ends without a message", "--reasoning-budget-message TEXT LLAMA_ARG_THINK_BUDGET_MESSAGE"),
+    *_refused(
+        "use --reasoning-format none, and leave tools out of requests",
+        "--skip-chat-parsing LLAMA_ARG_SKIP_CHAT_PARSING",
+    ),
+    *_refused("requests say so with continue_final_message: false", "--no-prefill-assistant"),
     *_refused("special tokens are not part of answers", "-sp --special"),
     *_refused("answers end at the end of the context", "--context-shift LLAMA_ARG_CONTEXT_SHIFT"),
     *_refused("the models of a folder are loaded at their first request", "--no-models-autoload"),
@@ -173,6 +187,7 @@ OPTIONS: tuple[LlamaOption, ...] = (
         "start one server on the port; `replicas` of a model use more processes", "--reuse-port LLAMA_ARG_REUSE_PORT"
     ),
     *_refused("--ctx-size is shared by all requests", "--kv-unified-per-slot N LLAMA_ARG_KV_UNIFIED_PER_SLOT"),
+    *_refused("adaptive-p sampling is not supported", "--adaptive-target N", "--adaptive-decay N"),
     *_refused("infill prompts have the order prefix, suffix, middle", "--spm-infill"),
     *_refused(
         "control vectors are not supported; --lora loads adapters",
@@ -248,8 +263,10 @@ _VARIABLES: Mapping[str, str] = {
     "LLAMA_ARG_UBATCH": "--ubatch-size",
     "LLAMA_ARG_UI": "--webui",
 }
-VARIABLES: Mapping[str, str] = {**_VARIABLES} | {
-    option.variable: option.names[0] for option in OPTIONS if option.variable
+VARIABLES: Mapping[str, str] = {
+    **_VARIABLES,
+    **{default.variable: default.flags.split()[-1] for default in DEFAULTS if default.variable},
+    **{option.variable: option.names[0] for option in OPTIONS if option.variable},
 }
 
 

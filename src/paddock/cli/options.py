@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 import click
 from pydantic.fields import FieldInfo
 
+from paddock.cli.request_defaults import PARAMETER, default_options, given_defaults
 from paddock.config import Flag, ModelManagerSettings, ModelSettings, ServerSettings
 from paddock.config.settings import container_of, scalar_types
 
@@ -24,17 +25,21 @@ def setting_options() -> list[click.Option]:
         ("model_manager", ModelSettings.model_fields),
         ("server", ServerSettings.model_fields),
     ]
-    return [
+    options = [
         _option(f"{section}.{name}", field, flag, number)
         for section, fields in sections
         for name, field in fields.items()
         for number, flag in enumerate(flag for flag in field.metadata if isinstance(flag, Flag))
     ]
+    return [*options, *default_options()]
 
 
 def key_of(option: click.Parameter) -> str | None:
     """The key of the setting that an option sets: `server.port`. None for other options."""
-    parts = (option.name or "").split(_NESTING)
+    name = option.name or ""
+    parts = name.split(_NESTING)
+    if name.startswith(PARAMETER):
+        return "model_manager.defaults"
     return ".".join(parts[:2]) if len(parts) > 1 else None
 
 
@@ -50,11 +55,13 @@ def given_settings(params: dict[str, Any]) -> dict[str, Any]:
     """The settings that the command line sets, by key. `params` are click's values of all options, in their order on
     the command line: of several flags for one setting the last one wins.
     """
-    return {
+    given = {
         ".".join(name.split(_NESTING)[:2]): list(value) if isinstance(value, tuple) else value
         for name, value in params.items()
-        if _NESTING in name and value is not None and value != ()
+        if _NESTING in name and not name.startswith(PARAMETER) and value is not None and value != ()
     }
+    defaults = given_defaults(params)
+    return given | ({"model_manager.defaults": defaults} if defaults else {})
 
 
 def _option(key: str, field: FieldInfo, flag: Flag, number: int) -> click.Option:

@@ -65,7 +65,9 @@ class ModelSettings(Section):
     )
     """CPU threads. By default the number of cores, at most 8."""
     flash_attn: Annotated[
+    flash_attn: Annotated[
         FlashAttention, Flag("-fa", "--flash-attn", metavar="on|off|auto", bare="on", convert=on_off_or_auto)
+    ] = "auto"
     ] = "auto"
     """Flash attention."""
     cache_type_k: Annotated[CacheType, Flag("-ctk", "--cache-type-k")] = "f16"
@@ -124,6 +126,10 @@ class ModelSettings(Section):
     """The text of a Jinja chat template that replaces the model's own."""
     chat_template_file: Annotated[Expanded | None, Flag("--chat-template-file")] = None
     """The file of a Jinja chat template that replaces the model's own."""
+
+    defaults: dict[str, Any] = {}
+    """Values for requests that leave a field out, such as `{"temperature": 0.2, "max_tokens": 512}`. A model's own
+    values are added to those of all models."""
 
     @property
     def is_deterministic(self) -> bool:
@@ -241,6 +247,7 @@ class ModelManagerSettings(ModelSettings):
         """The settings of one model (`.gguf` is optional), completed by those of all models."""
         own = self.models.get(name) or self.models.get(f"{name}.gguf") or NamedModel()
         given = {key: getattr(own, key) for key in own.model_fields_set}
+        given["defaults"] = self.defaults | own.defaults
         general = {key: getattr(self, key) for key in ModelSettings.model_fields}
         for alternatives in _ALTERNATIVES:
             if alternatives & given.keys():
