@@ -65,9 +65,7 @@ class ModelSettings(Section):
     )
     """CPU threads. By default the number of cores, at most 8."""
     flash_attn: Annotated[
-    flash_attn: Annotated[
         FlashAttention, Flag("-fa", "--flash-attn", metavar="on|off|auto", bare="on", convert=on_off_or_auto)
-    ] = "auto"
     ] = "auto"
     """Flash attention."""
     cache_type_k: Annotated[CacheType, Flag("-ctk", "--cache-type-k")] = "f16"
