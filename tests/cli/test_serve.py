@@ -87,7 +87,8 @@ def test_flags_become_settings() -> None:
 def test_every_flag_of_a_setting_sets_it() -> None:
     """Every flag sets its own key, and the setting accepts its value."""
     arguments = {"N": "7", "P": "0.5", "SECONDS": "7", "MIB": "7", "SIZE": "7GiB", "FILE:SCALE,...": "a.gguf:0.5"}
-    arguments["on|off|auto"] = "auto"
+    arguments |= {"on|off|auto": "auto", "N,...": "3,1", "PATTERN=BUFFER,...": "exps=CPU"}
+    arguments["KEY=TYPE:VALUE,..."] = "a.b=int:3"
     for option in setting_options():
         if (option.name or "").startswith(PARAMETER):
             continue  # test_llama_server.py tests the defaults of requests

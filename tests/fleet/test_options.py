@@ -14,8 +14,11 @@ from paddock.fleet.catalogue.options import engine_options
 from paddock.types import DraftParams, EngineOptions
 
 SETTINGS = ModelSettings.model_fields
-CONVERTED = {"n_gpu_layers", "parallel", "kv_unified", "deterministic", "chat_template", "model_draft"}
-"""Settings that are optional, `auto` or a path, and that the engine gets as a plain value."""
+CONVERTED = {
+    *("n_gpu_layers", "parallel", "kv_unified", "deterministic", "chat_template", "model_draft"),
+    *("tensor_split", "override_kv"),
+}
+"""Settings that are optional, `auto`, a path or parsed from text, and that the engine gets as a plain value."""
 
 
 @pytest.mark.parametrize("options", [EngineOptions, DraftParams])

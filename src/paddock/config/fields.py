@@ -14,6 +14,8 @@ LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Expanded = Annotated[Path, AfterValidator(Path.expanduser)]
 MOST_DRAFTED = 64
 """The most draft tokens. The model computes a row of logits for each."""
+MOST_LAYERS = 1024
+"""The most layers of a model."""
 MOST_REPLICAS = 64
 """The most workers that `replicas` as a number can start for one model."""
 LARGEST_SCALE = 100.0
@@ -122,6 +124,67 @@ def idle_seconds(text: str) -> float:
 
 GpuLayers = Annotated[int | Literal["auto"], PlainValidator(layers)]
 """One type with one validator, so that a wrong value gives one error."""
+
+
+def tensor_override(value: Any) -> Any:
+    if isinstance(value, str):
+        pattern, equals, buffer = value.rpartition("=")
+        if not equals or not pattern or not buffer:
+            raise ValueError("expected PATTERN=BUFFER, such as exps=CPU")
+        value = pattern, buffer
+    try:
+        re.compile(value[0])
+    except (re.error, TypeError, IndexError) as error:
+        raise ValueError(f"{value[0]!r} is not a regular expression: {error}") from None
+    return value
+
+
+TensorOverride = Annotated[tuple[str, str], BeforeValidator(tensor_override)]
+"""As text: `PATTERN=BUFFER`."""
+
+_METADATA_TYPES: dict[str, Callable[[str], int | float | bool | str]] = {
+    "int": int,
+    "float": float,
+    "bool": lambda text: {"true": True, "false": False}[text],
+    "str": str,
+}
+_LONGEST_METADATA = 127
+
+
+def metadata_override(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"([^=]+)=(int|float|bool|str):(.*)", value, re.DOTALL)
+    if match is None:
+        raise ValueError("expected KEY=TYPE:VALUE, where TYPE is int, float, bool or str")
+    key, kind, text = match.groups()
+    if max(len(key.encode()), len(text.encode())) > _LONGEST_METADATA:
+        raise ValueError(f"a key or a value has at most {_LONGEST_METADATA} bytes")
+    try:
+        return key, _METADATA_TYPES[kind](text)
+    except (ValueError, KeyError):
+        raise ValueError(f"{text!r} is not of the type {kind}") from None
+
+
+MetadataOverride = Annotated[tuple[str, bool | int | float | str], BeforeValidator(metadata_override)]
+"""As text: `KEY=TYPE:VALUE`."""
+
+
+def share(value: Any) -> Any:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{value!r} is not a number") from None
+
+
+def at_slashes(value: Any) -> Any:
+    """llama-server separates shares by commas or slashes."""
+    if not isinstance(value, list):
+        return value
+    return [part for item in value for part in (item.split("/") if isinstance(item, str) else [item])]
+
+
+Share = Annotated[float, BeforeValidator(share), Field(ge=0, allow_inf_nan=False)]
 
 
 def path_and_scale(value: Any) -> Any:

@@ -11,13 +11,18 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, 
 from paddock.config.cluster import PlacementSettings
 from paddock.config.fields import (
     MOST_DRAFTED,
+    MOST_LAYERS,
     MOST_REPLICAS,
     Expanded,
     Flag,
     GpuLayers,
+    MetadataOverride,
     ScaledPath,
     Section,
+    Share,
     Size,
+    TensorOverride,
+    at_slashes,
     checked_name,
     cores,
     idle_seconds,
@@ -26,7 +31,16 @@ from paddock.config.fields import (
     on_off_or_auto,
     template,
 )
-from paddock.types import CacheType, FlashAttention, Pooling, SandboxMode
+from paddock.types import (
+    CacheType,
+    FlashAttention,
+    LoadMode,
+    Numa,
+    Pooling,
+    RopeScaling,
+    SandboxMode,
+    SplitMode,
+)
 
 # If a model sets one of these, it inherits none of the others.
 _ALTERNATIVES = (frozenset({"chat_template", "chat_template_file"}), frozenset({"embedding", "reranking", "pooling"}))
@@ -64,6 +78,77 @@ class ModelSettings(Section):
         default_factory=lambda: min(8, cores()), ge=1
     )
     """CPU threads. By default the number of cores, at most 8."""
+    n_threads_batch: Annotated[int | None, Flag("-tb", "--threads-batch", convert=number_or_default)] = Field(
+        None, ge=1
+    )
+    """CPU threads for prompts. By default as `n_threads`."""
+    tensor_split: Annotated[
+        list[Share], BeforeValidator(at_slashes), Flag("-ts", "--tensor-split", metavar="N,...")
+    ] = []
+    """The share of the model on each GPU, such as 3,1."""
+    split_mode: Annotated[SplitMode, Flag("-sm", "--split-mode")] = "layer"
+    """How several GPUs share the model: by layers, by rows, by tensors, or `none` for one GPU."""
+    main_gpu: Annotated[int, Flag("-mg", "--main-gpu")] = Field(0, ge=0)
+    """The GPU of the whole model (`split_mode` none) or of intermediate results (`split_mode` row)."""
+    device: Annotated[list[str], Flag("-dev", "--device", metavar="NAME,...")] = []
+    """The devices to use, by libllama's names, such as CUDA0. `none`: no GPU."""
+    override_tensor: Annotated[
+        list[TensorOverride], Flag("-ot", "--override-tensor", metavar="PATTERN=BUFFER,...")
+    ] = []
+    """Where tensors are kept: a regular expression for names, `=`, and a buffer type, such as `exps=CPU`."""
+    cpu_moe: Annotated[bool, Flag("-cmoe", "--cpu-moe")] = False
+    """Keep the weights of all experts in host memory."""
+    n_cpu_moe: Annotated[int, Flag("-ncmoe", "--n-cpu-moe")] = Field(0, ge=0, le=MOST_LAYERS)
+    """Keep the weights of the experts of the first layers in host memory."""
+    n_cpu_ffn: Annotated[int, Flag("-ncffn", "--n-cpu-ffn")] = Field(0, ge=0, le=MOST_LAYERS)
+    """Keep the dense feed-forward weights of the first layers in host memory."""
+    kv_offload: Annotated[bool, Flag("-kvo/-nkvo", "--kv-offload/--no-kv-offload")] = True
+    """Keep the KV cache of layers on the GPU there. If false, all of it is in host memory."""
+    op_offload: Annotated[bool, Flag("--op-offload/--no-op-offload")] = True
+    """Compute large operations on host tensors on the GPU."""
+    load_mode: Annotated[
+        LoadMode,
+        Flag("-lm", "--load-mode"),
+        Flag("--mlock", value="mlock"),
+        Flag("--mmap", value="mmap"),
+        Flag("--no-mmap", value="none"),
+        Flag("-dio", "--direct-io", value="dio"),
+    ] = "auto"
+    """How the file is read: mapped (mmap), locked in memory (mlock), both, with direct I/O (dio), or plainly (none)."""
+    lazy_mode: Annotated[FlashAttention, Flag("-lzm", "--lazy-mode", metavar="on|off|auto", convert=on_off_or_auto)] = (
+        "auto"
+    )
+    """Read the rows of certain large tensors from the disk when they are needed."""
+    repack: Annotated[bool, Flag("--repack/--no-repack", " /-nr")] = True
+    """Rearrange weights for the CPU's fastest instructions."""
+    no_host: Annotated[bool, Flag("--no-host")] = False
+    """Do not use pinned host memory of the GPU's driver for weights."""
+    check_tensors: Annotated[bool, Flag("--check-tensors")] = False
+    """Check the weights for invalid values while loading."""
+    numa: Annotated[Numa | None, Flag("--numa")] = None
+    """Optimise for several NUMA nodes."""
+    override_kv: Annotated[list[MetadataOverride], Flag("--override-kv", metavar="KEY=TYPE:VALUE,...")] = []
+    """Values that replace those in the model's header, such as `tokenizer.ggml.add_bos_token=bool:false`."""
+    rope_scaling: Annotated[RopeScaling | None, Flag("--rope-scaling")] = None
+    """How positions are scaled. By default as the model's file says."""
+    rope_scale: Annotated[float | None, Flag("--rope-scale")] = Field(None, gt=0)
+    """The factor by which the context is extended."""
+    rope_freq_scale: Annotated[float | None, Flag("--rope-freq-scale")] = Field(None, gt=0)
+    """The inverse of `rope_scale`."""
+    rope_freq_base: Annotated[float | None, Flag("--rope-freq-base")] = Field(None, gt=0)
+    """The base frequency of positions. By default as the model's file says."""
+    yarn_orig_ctx: Annotated[int | None, Flag("--yarn-orig-ctx")] = Field(None, ge=0)
+    """The context that the model was trained for before YaRN. By default as the model's file says."""
+    yarn_ext_factor: Annotated[float | None, Flag("--yarn-ext-factor")] = None
+    """YaRN's mix of extrapolation; 0: interpolation only."""
+    yarn_attn_factor: Annotated[float | None, Flag("--yarn-attn-factor")] = None
+    """YaRN's scale of attention."""
+    yarn_beta_slow: Annotated[float | None, Flag("--yarn-beta-slow")] = None
+    """YaRN's high correction dimension."""
+    yarn_beta_fast: Annotated[float | None, Flag("--yarn-beta-fast")] = None
+    """YaRN's low correction dimension."""
+    swa_full: Annotated[bool, Flag("--swa-full")] = False
+    """Keep the whole context of sliding-window layers."""
     flash_attn: Annotated[
         FlashAttention, Flag("-fa", "--flash-attn", metavar="on|off|auto", bare="on", convert=on_off_or_auto)
     ] = "auto"
@@ -135,6 +220,12 @@ class ModelSettings(Section):
         if self.deterministic is not None:
             return self.deterministic
         return self.parallel == 1 and not self.cont_batching
+
+    @model_validator(mode="after")
+    def _one_rope_scale(self) -> ModelSettings:
+        if self.rope_scale is not None and self.rope_freq_scale is not None:
+            raise ValueError("rope_scale and rope_freq_scale are mutually exclusive: one is the inverse of the other")
+        return self
 
     @property
     def adapters(self) -> list[tuple[Path, float]]:

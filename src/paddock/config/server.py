@@ -151,7 +151,7 @@ class ServerSettings(Section):
     max_buffered_bytes: Size | None = None
     """The most bytes of request bodies held for all requests together. By default 256 MiB, or four times
     `max_body_bytes` if that is more."""
-    write_timeout: float = Field(60, gt=0)
+    write_timeout: Annotated[float, Flag("-to", "--timeout", metavar="SECONDS")] = Field(60, gt=0)
     """Seconds that a client may leave sent data unread before its connection is closed."""
     keep_alive_timeout: int = Field(75, gt=0)
     """Seconds that an idle connection stays open between two requests."""

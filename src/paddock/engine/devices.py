@@ -1,4 +1,4 @@
-"""How libllama was built, and the GPUs that it can use."""
+"""How libllama was built, and the devices that it can use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import msgspec
 from paddock.engine import library
 
 # ggml's numbers. libllama uses an integrated GPU only if there is no other.
-_GPU, _INTEGRATED_GPU = 1, 2
+_CPU, _GPU, _INTEGRATED_GPU = 0, 1, 2
+_ggml = lib._lib  # noqa: SLF001 (these functions are ggml's, which the bindings leave out)
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -35,20 +36,42 @@ def build() -> Build:
 
 def gpus() -> list[Gpu]:
     library.start(verbose=False)
-    ggml = lib._lib  # noqa: SLF001 (these functions are ggml's, which the bindings leave out)
-    ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
-    ggml.ggml_backend_dev_get.restype = ctypes.c_void_p
-    ggml.ggml_backend_dev_name.restype = ctypes.c_char_p
-    devices = [
-        ctypes.c_void_p(ggml.ggml_backend_dev_get(ctypes.c_size_t(index)))
-        for index in range(ggml.ggml_backend_dev_count())
-    ]
-    kinds = [int(ggml.ggml_backend_dev_type(device)) for device in devices]
-    wanted = _GPU if _GPU in kinds else _INTEGRATED_GPU
+    devices = [(device, kind) for device, _, kind in _devices()]
+    wanted = _GPU if any(kind == _GPU for _, kind in devices) else _INTEGRATED_GPU
+    return [_gpu(device) for device, kind in devices if kind == wanted]
+
+
+def accelerators() -> dict[str, int]:
+    """The addresses of all devices but the CPU, by name."""
+    return {name: device.value or 0 for device, name, kind in _devices() if kind != _CPU}
+
+
+def buffer_types() -> dict[str, int]:
+    """The addresses of the buffer types of all devices, by name."""
+    _ggml.ggml_backend_dev_buffer_type.restype = ctypes.c_void_p
+    _ggml.ggml_backend_buft_name.restype = ctypes.c_char_p
+    addresses = [_ggml.ggml_backend_dev_buffer_type(device) for device, _, _ in _devices()]
+    return {
+        _ggml.ggml_backend_buft_name(ctypes.c_void_p(address)).decode("utf-8", "replace"): address
+        for address in addresses
+        if address
+    }
+
+
+def _devices() -> list[tuple[ctypes.c_void_p, str, int]]:
+    """The address, name and kind of each device."""
+    _ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
+    _ggml.ggml_backend_dev_get.restype = ctypes.c_void_p
+    _ggml.ggml_backend_dev_name.restype = ctypes.c_char_p
     found = []
-    for device, kind in zip(devices, kinds, strict=True):
-        if kind == wanted:
-            free, total = ctypes.c_size_t(), ctypes.c_size_t()
-            ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
-            found.append(Gpu(ggml.ggml_backend_dev_name(device).decode("utf-8", "replace"), free.value, total.value))
+    for index in range(_ggml.ggml_backend_dev_count()):
+        device = ctypes.c_void_p(_ggml.ggml_backend_dev_get(ctypes.c_size_t(index)))
+        name = _ggml.ggml_backend_dev_name(device).decode("utf-8", "replace")
+        found.append((device, name, int(_ggml.ggml_backend_dev_type(device))))
     return found
+
+
+def _gpu(device: ctypes.c_void_p) -> Gpu:
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    _ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
+    return Gpu(_ggml.ggml_backend_dev_name(device).decode("utf-8", "replace"), free.value, total.value)

@@ -21,12 +21,14 @@ from paddock.engine.loading import (
     clamped_context,
     computes_on_cpu,
     context_params,
+    extended_context,
     has_indivisible_state,
     load_model,
     model_info,
     new_context,
 )
 from paddock.engine.outputs import Outputs
+from paddock.engine.placement import optimise_for_numa
 from paddock.engine.prefix_memory import PrefixMemory
 from paddock.engine.sampler import PROFILE, Sampler
 from paddock.engine.snapshot_memory import SnapshotMemory
@@ -62,13 +64,14 @@ class LlamaEngine:
 
     def __init__(self, path: Path, options: EngineOptions, on_progress: Callable[[float], None]) -> None:
         library.start(verbose=options.verbose)
+        optimise_for_numa(options)
         self._model = load_model(path, options, on_progress)
         self._adapters = LoadedAdapters(self._model, options.adapters)
         self._applied: Adapters = ()
         self.vocab = LlamaVocab(self._model, options.chat_template)
         self.grammars = GrammarSource(self.vocab, self.vocab.size)
         self._unified = options.kv_unified or options.parallel == 1
-        trained = int(lib.llama_model_n_ctx_train(self._model))
+        trained = extended_context(int(lib.llama_model_n_ctx_train(self._model)), options)
         # A model is useless past its trained context: no request gets more, and no more is reserved than all can use.
         n_ctx = min(options.n_ctx or trained, trained * options.parallel)
         if clamped := clamped_context(options, trained, unified=self._unified):

@@ -11,6 +11,7 @@ import llama_cpp.llama_cpp as lib
 
 from paddock.engine import library
 from paddock.engine.fingerprint import ENGINE
+from paddock.engine.placement import place_context, place_model
 from paddock.engine.vocab import LlamaVocab
 from paddock.types import Adapters, CacheType, EngineOptions, ModelInfo
 
@@ -20,7 +21,7 @@ _FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}
 def load_model(path: Path, options: EngineOptions, on_progress: Callable[[float], None]) -> Any:
     params = lib.llama_model_default_params()
     params.n_gpu_layers = options.n_gpu_layers
-    params.use_extra_bufts = options.repack
+    place_model(params, options)
 
     def report(progress: float, _data: Any) -> bool:
         on_progress(progress)
@@ -42,11 +43,12 @@ def context_params(options: EngineOptions, *, n_ctx: int, n_batch: int, unified:
     # With unified cells one more sequence costs nothing. It is the scratch sequence.
     params.n_seq_max = options.parallel + 1 if unified else options.parallel
     params.kv_unified = unified
-    params.n_threads = params.n_threads_batch = options.n_threads
+    params.n_threads = options.n_threads
     params.flash_attn_type = _FLASH_ATTENTION[options.flash_attn]
     params.type_k = _cache_type(options.cache_type_k)
     params.type_v = _cache_type(options.cache_type_v)
     params.no_perf = True
+    place_context(params, options)
     return params
 
 
@@ -131,3 +133,10 @@ def _load_adapter(model: Any, path: str) -> Any:
     if not pointer:
         raise library.load_failure(f"cannot load the adapter {path}")
     return pointer
+
+
+def extended_context(trained: int, options: EngineOptions) -> int:
+    """The longest context of a request: more than the model was trained for if positions are scaled."""
+    if options.rope_freq_scale is None or options.rope_scaling == "none":
+        return trained
+    return max(trained, int((options.yarn_orig_ctx or trained) / options.rope_freq_scale))

@@ -21,10 +21,14 @@ from paddock.types.models import (
     CacheType,
     EngineOptions,
     FlashAttention,
+    LoadMode,
     ModelInfo,
     ModelKind,
+    Numa,
     Pooling,
     Reuse,
+    RopeScaling,
+    SplitMode,
 )
 from paddock.types.prompts import (
     ChatPrompt,

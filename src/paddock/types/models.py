@@ -12,6 +12,11 @@ ModelKind = Literal["generation", "embedding", "reranking"]
 FlashAttention = Literal["on", "off", "auto"]
 CacheType = Literal["f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"]
 
+SplitMode = Literal["none", "layer", "row", "tensor"]
+LoadMode = Literal["auto", "none", "mmap", "mlock", "mmap+mlock", "dio"]
+Numa = Literal["distribute", "isolate", "numactl"]
+RopeScaling = Literal["none", "linear", "yarn"]
+
 Pooling = Literal["none", "mean", "cls", "last", "rank"]
 """How the vectors of an input's tokens are pooled: not at all, their mean, the first, the last, or a score from the
 model's ranking head.
@@ -38,6 +43,30 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     n_ubatch: int
     n_gpu_layers: int
     n_threads: int
+    n_threads_batch: int | None
+    tensor_split: list[float]
+    split_mode: SplitMode
+    main_gpu: int
+    device: list[str]
+    tensor_overrides: list[tuple[str, str]]
+    """Regular expressions for names of tensors, each with a buffer type. The first that matches counts."""
+    kv_offload: bool
+    op_offload: bool
+    load_mode: LoadMode
+    lazy_mode: FlashAttention
+    no_host: bool
+    check_tensors: bool
+    numa: Numa | None
+    override_kv: list[tuple[str, bool | int | float | str]]
+    rope_scaling: RopeScaling | None
+    rope_freq_scale: float | None
+    rope_freq_base: float | None
+    yarn_orig_ctx: int | None
+    yarn_ext_factor: float | None
+    yarn_attn_factor: float | None
+    yarn_beta_slow: float | None
+    yarn_beta_fast: float | None
+    swa_full: bool
     parallel: int
     kv_unified: bool
     cont_batching: bool

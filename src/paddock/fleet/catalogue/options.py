@@ -11,7 +11,7 @@ from paddock.errors import StartupError
 from paddock.fleet.memory.machine import host_memory_total
 from paddock.types import DraftParams, EngineOptions
 
-_SET_LATER: dict[str, Any] = {"pooling": None, "adapters": (), "model_draft": "", "devices": "", "repack": True}
+_SET_LATER: dict[str, Any] = {"pooling": None, "adapters": (), "model_draft": "", "devices": ""}
 """Options that depend on the model's files, or on the replica."""
 
 
@@ -35,8 +35,21 @@ def _computed(settings: ModelSettings) -> dict[str, Any]:
         "cache_ram_bytes": _cache_ram(settings.cache_ram),
         "deterministic": settings.is_deterministic,
         "chat_template": _chat_template(settings),
+        "tensor_overrides": _tensor_overrides(settings),
+        "rope_freq_scale": 1 / settings.rope_scale if settings.rope_scale is not None else settings.rope_freq_scale,
         "draft": DraftParams(settings.draft_max, settings.draft_min, settings.draft_p_min),
     }
+
+
+def _tensor_overrides(settings: ModelSettings) -> list[tuple[str, str]]:
+    """`override_tensor`, and the patterns that the options for host memory stand for, as in llama.cpp."""
+    experts, dense = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps", r"\.ffn_(up|down|gate)\."
+    found = list(settings.override_tensor)
+    if settings.cpu_moe:
+        found.append((experts, "CPU"))
+    found += [(rf"blk\.{layer}{experts}", "CPU") for layer in range(settings.n_cpu_moe)]
+    found += [(rf"blk\.{layer}{dense}", "CPU") for layer in range(settings.n_cpu_ffn)]
+    return found
 
 
 def _default_parallel() -> int:

@@ -42,7 +42,7 @@ class Starter:
     async def _spawn(self, state: ModelState) -> WorkerProcess:
         model = state.model
         pooling = await asyncio.to_thread(model.pooling)
-        options = msgspec.structs.replace(model.options, pooling=pooling, repack=self._repack)
+        options = msgspec.structs.replace(model.options, pooling=pooling, repack=self._repack and model.options.repack)
         if model.auto_layers:
             free = (await self._accounts.refresh()).get("gpu", 0)
             layers = await asyncio.to_thread(fitting_layers, model, free)

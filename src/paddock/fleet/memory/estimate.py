@@ -85,20 +85,21 @@ def estimate(header: Header, options: EngineOptions, *, gpu: bool) -> Estimate:
     layers = model.n_layer + 1
     offloaded = 0 if not gpu else layers if options.n_gpu_layers < 0 else min(options.n_gpu_layers, layers)
     first = layers - offloaded  # the output counts as the last layer
-    weights, caches = model.weights(), [model.cache(layer, context, options) for layer in range(model.n_layer)]
+    weights, caches = model.weights(options), [model.cache(layer, context, options) for layer in range(model.n_layer)]
     on_device = sum(weights[first:])
     if offloaded and not model.has_output:
         on_device += model.embeddings  # a second copy on the GPU
-    everywhere = model.inputs + sum(weights)
+    everywhere = model.inputs + sum(model.weights())
+    cached_on_host = first if options.kv_offload else len(caches)
     mask, steps = model.masks(context, options), model.compute(context, options)
     at_output = context.outputs * model.n_vocab * _FLOAT
     return Estimate(
         Footprint(
             everywhere - sum(weights[first:]),
-            sum(caches[:first]),
+            sum(caches[:cached_on_host]),
             at_output + (steps if offloaded < layers else mask + context.rows * model.n_embd * _FLOAT),
         ),
-        Footprint(on_device, sum(caches[first:]), steps if offloaded else 0),
+        Footprint(on_device, sum(caches[cached_on_host:]), steps if offloaded else 0),
         0 if options.pooling is not None else options.cache_ram_bytes,
         _PROCESS,
     )
@@ -181,11 +182,14 @@ class _Model:
 
     # ── weights ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def weights(self) -> list[int]:
-        """Bytes of each layer; the output is the last."""
+    def weights(self, options: EngineOptions | None = None) -> list[int]:
+        """Bytes of each layer; the output is the last. With options, without the tensors that they keep on the host."""
+        kept = (
+            [re.compile(pattern) for pattern, buffer in options.tensor_overrides if buffer == "CPU"] if options else []
+        )
         sizes = [0] * (self.n_layer + 1)
-        for layer, _, size in self._tensors:
-            if layer >= 0:
+        for (layer, _, size), tensor in zip(self._tensors, self._header.tensors, strict=True):
+            if layer >= 0 and not any(pattern.search(tensor.name) for pattern in kept):
                 sizes[layer] += size
         return sizes
 
