@@ -79,7 +79,7 @@ OPTIONS: tuple[LlamaOption, ...] = (
     *_not_needed("the context is not shifted", "--no-context-shift"),
     *_not_needed("the first request is not slower than the next ones", "--warmup --no-warmup"),
     *_not_needed("chat templates are always rendered by Jinja", "--jinja --no-jinja LLAMA_ARG_JINJA"),
-    *_not_needed("models are loaded at their first request", "--models-autoload"),
+    *_not_needed("models are loaded at their first request", "--models-autoload LLAMA_ARG_MODELS_AUTOLOAD"),
     *_not_needed("prompts are cached unless a request says otherwise", "--cache-prompt LLAMA_ARG_CACHE_PROMPT"),
     *_not_needed(
         "the chat template decides which reasoning it shows the model",
@@ -354,7 +354,7 @@ _VARIABLES: Mapping[str, str] = {
 VARIABLES: Mapping[str, str] = {
     **_VARIABLES,
     **{default.variable: default.flags.split()[-1] for default in DEFAULTS if default.variable},
-    **{option.variable: option.names[0] for option in OPTIONS if option.variable},
+    **{option.variable: max(option.names, key=len) for option in OPTIONS if option.variable},
 }
 
 
@@ -370,7 +370,7 @@ class LlamaServerCommand(click.Command):
         flags = {name: option for option in self.params for name in [*option.opts, *option.secondary_opts]}
         for variable, flag in VARIABLES.items():
             option = flags[flag]
-            negative = option.secondary_opts
+            negative = option.secondary_opts or [name for name in (f"--no-{flag[2:]}",) if name in flags]
             value = "0" if negative and variable.replace("_ARG_", "_ARG_NO_") in environ else environ.get(variable)
             if value is None:
                 continue
