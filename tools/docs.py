@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import sys
 
-from documents import configuration, errors, flags, links, metrics, routes, snippets
+from documents import configuration, errors, flags, links, llama_server, metrics, routes, snippets
 from documents.markdown import ROOT
 
 _PAGES = {
     "configuration": configuration.page,
     "errors": errors.page,
     "flags": flags.page,
+    "llama-server": llama_server.page,
     "metrics": metrics.page,
     "routes": routes.page,
 }

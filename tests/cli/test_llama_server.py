@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.cli.llama_server import OPTIONS, PRESETS, VARIABLES, ignored_options
+from paddock.cli.llama_options import OPTIONS
+from paddock.cli.llama_server import PRESETS, VARIABLES, ignored_options
 from paddock.cli.options import given_settings
 from paddock.cli.serve import command
 
