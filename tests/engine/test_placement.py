@@ -55,7 +55,7 @@ def test_placement_by_value() -> None:
 
 
 def test_experts_are_kept_in_host_memory_by_patterns() -> None:
-    settings = ModelSettings(override_tensor=["attn=CPU"], cpu_moe=True, n_cpu_moe=2, n_cpu_ffn=1)  # type: ignore[list-item]
+    settings = ModelSettings(override_tensor=["attn=CPU"], cpu_moe=True, n_cpu_moe=2, n_cpu_ffn=1)
     experts, dense = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps", r"\.ffn_(up|down|gate)\."
     assert options.engine_options(settings, verbose=False).tensor_overrides == [
         ("attn", "CPU"),

@@ -7,15 +7,15 @@ import json
 import click
 
 from paddock.cli.chat.server import configured_server
-from paddock.cli.common import size
+from paddock.cli.common import json_option, size
 
 _COLUMNS = ("NAME", "STATE", "RUNNING", "WAITING", "MEMORY", "LOADED FOR", "UNLOADS IN", "PID")
 
 
-@click.command("ps", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("ps")
 @click.option("--url", metavar="URL", help="The server. [PADDOCK_URL, or the settings' host and port]")
 @click.option("--api-key", metavar="KEY", help="An admin key of it. [PADDOCK_API_KEY]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all models and fields.")
+@json_option
 def command(url: str | None, api_key: str | None, as_json: bool) -> None:
     """List the models that are loaded, their requests and their memory."""
     status = configured_server(url, api_key).status()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MULTILINE = '"""'
 
 
-@click.command("run", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.command("run")
 @click.argument("words", nargs=-1, metavar='[MODEL] ["QUESTION"]')
 @click.option("--url", metavar="URL", help="The server to use. [PADDOCK_URL, or the settings' host and port]")
 @click.option("--api-key", metavar="KEY", help="Its API key. [PADDOCK_API_KEY]")

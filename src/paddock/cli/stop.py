@@ -7,7 +7,7 @@ import click
 from paddock.cli.chat.server import configured_server
 
 
-@click.command("stop", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("stop")
 @click.argument("name")
 @click.option("--url", metavar="URL", help="The server. [PADDOCK_URL, or the settings' host and port]")
 @click.option("--api-key", metavar="KEY", help="An admin key of it. [PADDOCK_API_KEY]")
