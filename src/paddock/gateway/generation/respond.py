@@ -16,6 +16,7 @@ from paddock.fleet import Fleet, Generation, Model
 from paddock.gateway.auth.caller import caller_of, model_for
 from paddock.gateway.auth.metering import answers_of, meter_of, tokens_of
 from paddock.gateway.generation.conversation import renamed_params
+from paddock.gateway.generation.defaults import with_defaults
 from paddock.gateway.generation.endpoint import Answer, Body, Endpoint
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import start_all
@@ -50,6 +51,7 @@ async def respond(
     """
     request.scope[TRACE_KIND] = endpoint.trace_kind
     model = model_for(request, fleet, body.model)
+    body = with_defaults(body, model)
     meter = meter_of(request)
     with renamed_params(field_names):
         listed = [(item.id, item.scale) for item in body.lora] if body.lora else None

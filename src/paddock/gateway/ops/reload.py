@@ -14,6 +14,7 @@ from paddock.errors import InvalidRequest, StartupError
 from paddock.fleet import Catalogue, Fleet, Rules, open_catalogue, scan_files
 from paddock.gateway.auth.gate import Gate
 from paddock.gateway.auth.keys import Key, read_keys
+from paddock.gateway.generation.defaults import check_defaults
 
 _log = structlog.get_logger(__name__)
 
@@ -52,6 +53,7 @@ class Reloader:
                 settings = await asyncio.to_thread(self._reread)
                 keys = await asyncio.to_thread(self._read_keys, settings)
                 catalogue = await self._open_catalogue(settings.model_manager)
+                check_defaults(catalogue)
             except StartupError as error:
                 _log.error("not reloaded", error=error.message)
                 raise _nothing_changed(error) from None

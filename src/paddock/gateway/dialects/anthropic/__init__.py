@@ -12,7 +12,7 @@ from paddock.gateway.generation.endpoint import Call, Endpoint, Route
 from paddock.gateway.generation.text_questions import count_tokens
 
 _MESSAGES: Final = Endpoint(
-    paths=["/v1/messages"],
+    paths=["/v1/messages", "/messages"],
     name="create_message",
     description="Generate the next message of a conversation, as Anthropic's API does.",
     body=MessagesRequest,
@@ -33,9 +33,16 @@ async def count_message_tokens(call: Call[CountTokensRequest]) -> TokenCount:
 ANTHROPIC: Final = Dialect(
     tag="anthropic",
     endpoints=[_MESSAGES],
-    routes=[Route(["/v1/messages/count_tokens"], CountTokensRequest, TokenCount, count_message_tokens)],
+    routes=[
+        Route(
+            ["/v1/messages/count_tokens", "/messages/count_tokens"],
+            CountTokensRequest,
+            TokenCount,
+            count_message_tokens,
+        )
+    ],
     keep_alive=PING,
-    prefixes=["/v1/messages"],
+    prefixes=["/v1/messages", "/messages"],
     error_body=anthropic_error_body,
     error_schema=Failure,
     schema_prefix="Messages",

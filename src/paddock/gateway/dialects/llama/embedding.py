@@ -8,6 +8,7 @@ import msgspec
 from pydantic import Field, model_validator
 
 from paddock.errors import InvalidRequest
+from paddock.gateway.generation.defaults import defaults_of
 from paddock.gateway.generation.endpoint import Call, Route
 from paddock.gateway.generation.fields import Inputs, ModelFields
 from paddock.gateway.generation.vectors import floats, pool
@@ -40,7 +41,8 @@ async def embed(call: Call[NativeEmbeddingRequest]) -> list[NativeEmbedding]:
     body = call.body
     param = "input" if body.content is None else "content"
     inputs = body.content or body.input or []
-    pooled = await pool(call, "embedding", inputs, param, normalize=body.embd_normalize)
+    normalize = body.embd_normalize if body.embd_normalize is not None else defaults_of(call.model).embd_normalize
+    pooled = await pool(call, "embedding", inputs, param, normalize=normalize)
     vectors = [
         [numbers[start : start + pooled.width] for start in range(0, len(numbers), pooled.width)]
         for numbers in map(floats, pooled.vectors)

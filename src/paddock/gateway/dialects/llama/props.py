@@ -16,10 +16,11 @@ from paddock.fleet import Model
 from paddock.gateway.auth.caller import model_for
 from paddock.gateway.dialects.dialect import Services
 from paddock.gateway.dialects.llama.settings import generation_settings
+from paddock.gateway.generation.defaults import defaults_of
 from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.openapi import Success, describe
 from paddock.gateway.http.responses import JSON, struct_from
-from paddock.types import EngineOptions, ModelInfo, ModelKind, Pooling, Reuse, SamplingParams
+from paddock.types import EngineOptions, ModelInfo, ModelKind, Pooling, Reuse
 
 _LONGEST_TEMPLATE = 1 << 20
 
@@ -126,7 +127,8 @@ def props_routes(services: Services) -> APIRouter:
         """The properties of a model and how it is served. Loads nothing."""
         found = model_for(request, fleet, model)
         info = fleet.info(found)
-        usual = generation_settings(SamplingParams(), max_tokens=None, adapters=fleet.adapters(found))
+        defaults = defaults_of(found)
+        usual = generation_settings(defaults.sampling(), max_tokens=defaults.limit, adapters=fleet.adapters(found))
         return JSON(_props(found, info, await fleet.kind(found), usual, settings))
 
     @router.post("/props", **describe(Success, body=Changes, optional=True))

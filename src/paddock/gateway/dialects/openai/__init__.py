@@ -9,11 +9,12 @@ from paddock.gateway.dialects.openai import chat, completions
 from paddock.gateway.dialects.openai.embeddings import EMBEDDINGS_ROUTE
 from paddock.gateway.dialects.openai.models import model_routes
 from paddock.gateway.dialects.openai.requests import ChatCompletionRequest, CompletionRequest
-from paddock.gateway.dialects.openai.schema import ChatCompletion, ChatCompletionChunk, Completion
-from paddock.gateway.generation.endpoint import Endpoint
+from paddock.gateway.dialects.openai.schema import ChatCompletion, ChatCompletionChunk, Completion, InputTokens
+from paddock.gateway.generation.endpoint import Call, Endpoint, Route
+from paddock.gateway.generation.text_questions import count_tokens
 
 _CHAT: Final = Endpoint(
-    paths=["/v1/chat/completions"],
+    paths=["/v1/chat/completions", "/chat/completions"],
     name="create_chat_completion",
     description="Generate the next message of a conversation.",
     body=ChatCompletionRequest,
@@ -36,10 +37,23 @@ _COMPLETIONS: Final = Endpoint(
     events=(Completion,),
     ends_with_done=True,
 )
+
+
+async def count_chat_tokens(call: Call[ChatCompletionRequest]) -> InputTokens:
+    """Count the tokens of a conversation, as llama-server does. Takes the body of a chat completion."""
+    return InputTokens(input_tokens=await count_tokens(call, call.body.prompt()))
+
+
+_COUNT_ROUTE: Final = Route(
+    ["/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"],
+    ChatCompletionRequest,
+    InputTokens,
+    count_chat_tokens,
+)
 OPENAI: Final = Dialect(
     tag="openai",
     endpoints=[_CHAT, _COMPLETIONS],
-    routes=[EMBEDDINGS_ROUTE],
+    routes=[EMBEDDINGS_ROUTE, _COUNT_ROUTE],
     routers=lambda services: [model_routes(services)],
     permissions={
         "key": ["GET /models", "GET /v1/models", "GET /v1/models/{id}"],

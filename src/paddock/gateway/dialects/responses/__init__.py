@@ -12,7 +12,7 @@ from paddock.gateway.generation.endpoint import Call, Endpoint, Route
 from paddock.gateway.generation.text_questions import count_tokens
 
 _RESPONSES: Final = Endpoint(
-    paths=["/v1/responses"],
+    paths=["/v1/responses", "/responses"],
     name="create_response",
     description="Generate the next items of a conversation. Nothing is stored: send the whole conversation.",
     body=ResponseRequest,
@@ -33,7 +33,14 @@ async def count_input_tokens(call: Call[ResponseRequest]) -> schema.InputTokens:
 RESPONSES: Final = Dialect(
     tag="openai",
     endpoints=[_RESPONSES],
-    routes=[Route(["/v1/responses/input_tokens"], ResponseRequest, schema.InputTokens, count_input_tokens)],
+    routes=[
+        Route(
+            ["/v1/responses/input_tokens", "/responses/input_tokens"],
+            ResponseRequest,
+            schema.InputTokens,
+            count_input_tokens,
+        )
+    ],
     schema_prefix="Responses",
     field_names={"messages": "input", "reasoning_effort": "reasoning.effort"},
 )

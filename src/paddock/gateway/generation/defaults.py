@@ -1,0 +1,86 @@
+"""The defaults of a model's requests (`defaults` in the settings): values for fields that a body leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from pydantic import Field, ValidationError
+
+from paddock.errors import PaddockError, SettingsError
+from paddock.fleet import Model
+from paddock.gateway.generation.fields import LARGEST, GenerationFields
+
+_Body = TypeVar("_Body", bound=GenerationFields)
+
+_LIMITS = ("n_predict", "max_tokens", "max_completion_tokens", "max_output_tokens")
+"""The names of one field in different dialects."""
+_CONSTRAINTS = frozenset({"grammar", "json_schema", "regex"})
+_NO_DEFAULT = frozenset({"model", "stream", "job_id", "id_slot", "lora"})
+
+
+class RequestDefaults(GenerationFields):
+    """The fields that can have a default. Each is validated as in a request."""
+
+    n_predict: int | None = Field(None, ge=-1, le=LARGEST)
+    max_tokens: int | None = Field(None, ge=-1, le=LARGEST)
+    """Another name for `n_predict`."""
+    reasoning_format: Literal["auto", "deepseek", "none"] | None = None
+    thinking_budget_tokens: int | None = Field(None, ge=-1, le=LARGEST)
+    chat_template_kwargs: dict[str, Any] | None = None
+    embd_normalize: int | None = Field(None, ge=-1, le=64)
+
+    @property
+    def limit(self) -> int | None:
+        """The most tokens of an answer; None: no default."""
+        given = self.n_predict if self.n_predict is not None else self.max_tokens
+        return None if given == -1 else given
+
+
+def defaults_of(model: Model) -> RequestDefaults:
+    return _parsed(msgspec.json.encode(model.settings.defaults))
+
+
+def check_defaults(models: Iterable[Model]) -> None:
+    """Raises `SettingsError` for a default that no request could have."""
+    for model in models:
+        try:
+            defaults_of(model)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            field = ".".join(map(str, problem["loc"])) or "defaults"
+            raise SettingsError(f"the default of {field!r} for the model {model.name!r}: {problem['msg']}") from None
+        except PaddockError as error:
+            raise SettingsError(f"the defaults of the model {model.name!r}: {error.message}") from None
+
+
+def with_defaults(body: _Body, model: Model) -> _Body:
+    """The body with the model's defaults for the fields that it leaves out."""
+    if not model.settings.defaults:
+        return body
+    defaults = defaults_of(model)
+    return body.model_copy(update=_missing(body, defaults))
+
+
+def _missing(body: GenerationFields, defaults: RequestDefaults) -> Mapping[str, Any]:
+    fields = type(body).model_fields
+    given = {name: getattr(defaults, name) for name in defaults.model_fields_set if name in fields}
+    found = {name: value for name, value in given.items() if name not in _LIMITS and getattr(body, name) is None}
+    if body.constraints() or getattr(body, "tools", None):
+        found = {name: value for name, value in found.items() if name not in _CONSTRAINTS}
+    limits = [name for name in _LIMITS if name in fields]
+    if defaults.limit is not None and limits and all(getattr(body, name) is None for name in limits):
+        found[limits[0]] = defaults.limit
+    if defaults.chat_template_kwargs and (own := getattr(body, "chat_template_kwargs", None)):
+        found["chat_template_kwargs"] = defaults.chat_template_kwargs | own
+    return found
+
+
+@lru_cache(maxsize=256)
+def _parsed(encoded: bytes) -> RequestDefaults:
+    given = msgspec.json.decode(encoded)
+    if refused := sorted(_NO_DEFAULT & given.keys()):
+        raise SettingsError(f"{refused[0]!r} cannot have a default")
+    return RequestDefaults.model_validate(given)
