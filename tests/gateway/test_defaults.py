@@ -23,13 +23,13 @@ def server() -> Iterator[Server]:
 
 
 def _post(server: Server, path: str, body: dict[str, Any]) -> Any:
-    response = server.post(path, json=body)
+    response = server.client.post(path, json=body)
     assert response.status_code == 200, response.text
     return response.json()
 
 
 def test_props_shows_the_defaults(server: Server) -> None:
-    params = server.get("/props").json()["default_generation_settings"]["params"]
+    params = server.client.get("/props").json()["default_generation_settings"]["params"]
     assert {name: params[name] for name in ("temperature", "seed", "n_predict", "ignore_eos", "top_k", "top_p")} == {
         "temperature": 0.5,
         "seed": 42,
@@ -78,7 +78,7 @@ def test_a_model_adds_its_own_defaults(tmp_path: Path) -> None:
     file = _config(tmp_path, {"top_k": 5, "top_p": 0.5}, one=one, two={"path": "fake:"})
     with Server("--config", str(file), "--top-p", "0.25") as server:
         for name, top_k in (("one", 9), ("two", 5)):
-            params = server.get(f"/props?model={name}").json()["default_generation_settings"]["params"]
+            params = server.client.get(f"/props?model={name}").json()["default_generation_settings"]["params"]
             assert (params["top_k"], params["top_p"]) == (top_k, 0.25)
 
 
@@ -127,6 +127,6 @@ def test_a_route_without_v1_answers_as_the_one_with_it(server: Server, path: str
 
 
 def test_an_error_has_the_shape_of_its_dialect_without_v1(server: Server) -> None:
-    wrong = server.post("/messages", json={"max_tokens": 2})
+    wrong = server.client.post("/messages", json={"max_tokens": 2})
     assert wrong.status_code == 400
     assert wrong.json()["type"] == "error"
