@@ -11,8 +11,8 @@ import pytest
 
 from paddock.config import ModelSettings
 from paddock.engine import library
-from paddock.engine.context import extended_context
 from paddock.engine.llama import LlamaEngine
+from paddock.engine.loading import extended_context
 from paddock.engine.placement import place_context, place_model
 from paddock.errors import ModelLoadFailed
 from paddock.fleet.catalogue import options
