@@ -88,19 +88,20 @@ def test_a_chat_on_a_terminal(fake_server: Server, tmp_path: Path) -> None:
     output = ""
 
     def type_line(line: str, until: str) -> None:
+        """Type a line, and read until this text and then a prompt appear: what is typed too early may be lost."""
         nonlocal output
         os.write(controller, f"{line}\n".encode())
         output = ""
-        while until not in output:
+        while not output.partition(until)[2].endswith((">>> ", "... ")):
             output += os.read(controller, 4096).decode("utf-8", "replace")
 
     try:
         while ">>> " not in output:
             output += os.read(controller, 4096).decode("utf-8", "replace")
-        type_line("hello", until=">>> ")
+        type_line("hello", until="hello")
         type_line("/nonsense", until="unknown command /nonsense")
-        type_line('"""two', until="... ")
-        type_line('lines"""', until=">>> ")
+        type_line('"""two', until='"""two')
+        type_line('lines"""', until='lines"""')
         type_line("/save talk", until="Saved 4 messages")
         type_line("/clear", until="Forgot the conversation.")
         type_line("/load talk", until="Loaded 4 messages.")

@@ -16,6 +16,13 @@ from tests.tiers import examples
 
 _GOOD: dict[str, Any] = {
     "/v1/chat/completions": chat_body("say: x", max_tokens=2),
+    "/chat/completions": chat_body("say: x", max_tokens=2),
+    "/v1/chat/completions/input_tokens": chat_body("x"),
+    "/chat/completions/input_tokens": chat_body("x"),
+    "/responses": {"input": "say: x", "max_output_tokens": 2},
+    "/responses/input_tokens": {"input": "x"},
+    "/messages": chat_body("say: x", max_tokens=2),
+    "/messages/count_tokens": chat_body("x"),
     "/v1/completions": {"prompt": "x", "max_tokens": 2},
     "/completion": {"prompt": "x", "n_predict": 2},
     "/completions": {"prompt": "x", "n_predict": 2},

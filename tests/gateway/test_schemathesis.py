@@ -28,7 +28,10 @@ VECTORS = "/(embeddings?|rerank(ing)?)$"
 # Endless streams, and routes that unload the model.
 ELSEWHERE = "^/(live|models/sse|models/unload|admin/unload)$"
 # Routes with the same schema as another route get generated requests only, not each value of each field again.
-ALIKE = "^/(completions|apply-template|v1/responses/input_tokens|v1/messages/count_tokens)$"
+ALIKE = (
+    "^/(completions|apply-template|chat/completions|responses|messages|(v1/)?messages/count_tokens"
+    "|(v1/)?responses/input_tokens|(v1/)?chat/completions/input_tokens)$"
+)
 CONFIG = f"""
 [phases]
 examples.enabled = false

@@ -224,7 +224,8 @@ def test_an_interrupted_run_has_a_report_and_leaves_no_process(tmp_path: Path) -
     assert process.returncode == 130, output
     assert "Interrupted; the report:" in output and "Traceback" not in output
     assert "Partial" in page(tmp_path)
-    assert children and not any(alive(pid) for pid in children)
+    assert children
+    wait_for(lambda: not any(alive(pid) for pid in children), 20, "the child processes to end")
 
 
 def test_traffic_without_requests_is_an_error(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_a_saved_slot_needs_the_same_adapters(
     with Server(*_options(tiny_models["llama"], tiny_adapters[::-1]), *saving) as server:
         refused = server.client.post("/slots/0?action=restore", json=file)
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "filename")
-        assert "another one" in refused.json()["error"]["message"]
+        assert "a different one" in refused.json()["error"]["message"]
 
 
 def test_scales_of_the_command_line(tiny_models: dict[str, Path], tiny_adapters: list[Path], alone: list[str]) -> None:

@@ -19,7 +19,7 @@ CHAT = "/v1/chat/completions"
 def server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The real model under two names, with memory for one of them."""
     config = tmp_path_factory.mktemp("fleet") / "config.json"
-    models = {name: {"path": str(demo_model), "n_ctx": 1024} for name in ("one", "two")}
+    models = {name: {"path": str(demo_model), "n_ctx": 1024, "deterministic": True} for name in ("one", "two")}
     manager = {"models": models, "models_max": 1, "min_residence": 1, "spare_worker": False}
     config.write_text(json.dumps({"model_manager": manager}))
     with Server("--config", str(config)) as server:

@@ -86,7 +86,7 @@ def test_backlogged_keys_are_served_by_weight(weights: dict[str, float], data: s
         assert item is not None
         server.arrive(item.key, data.draw(Sizes), item.weight)
         shares = [server.served[key] / weight for key, weight in weights.items()]
-        assert max(shares) - min(shares) <= LARGEST / min(weights.values())
+        assert max(shares) - min(shares) <= LARGEST / min(weights.values()) + 1e-9  # the shares are rounded
 
 
 @given(st.lists(st.one_of(st.none(), st.tuples(Keys, Sizes)), max_size=60), st.lists(Sizes, min_size=1, max_size=4))

@@ -63,6 +63,7 @@ OPTIONS: tuple[LlamaOption, ...] = (
         "prefixes are shared without it; later chunks of a changed prompt are computed again",
         "--cache-reuse N LLAMA_ARG_CACHE_REUSE",
     ),
+    *_not_needed("sliding-window layers always keep the whole context", "--swa-full LLAMA_ARG_SWA_FULL"),
     *_not_needed("the context is not shifted", "--no-context-shift"),
     *_not_needed("the first request is not slower than the next ones", "--warmup --no-warmup"),
     *_not_needed("chat templates are always rendered by Jinja", "--jinja --no-jinja LLAMA_ARG_JINJA"),

@@ -98,7 +98,6 @@ _VARIABLES: Mapping[str, str] = {
     "LLAMA_ARG_SPLIT_MODE": "--split-mode",
     "LLAMA_ARG_SSL_CERT_FILE": "--ssl-cert-file",
     "LLAMA_ARG_SSL_KEY_FILE": "--ssl-key-file",
-    "LLAMA_ARG_SWA_FULL": "--swa-full",
     "LLAMA_ARG_TENSOR_SPLIT": "--tensor-split",
     "LLAMA_ARG_THREADS": "--threads",
     "LLAMA_ARG_TIMEOUT": "--timeout",

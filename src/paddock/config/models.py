@@ -147,8 +147,6 @@ class ModelSettings(Section):
     """YaRN's high correction dimension."""
     yarn_beta_fast: Annotated[float | None, Flag("--yarn-beta-fast")] = None
     """YaRN's low correction dimension."""
-    swa_full: Annotated[bool, Flag("--swa-full")] = False
-    """Keep the whole context of sliding-window layers."""
     flash_attn: Annotated[
         FlashAttention, Flag("-fa", "--flash-attn", metavar="on|off|auto", bare="on", convert=on_off_or_auto)
     ] = "auto"

@@ -18,7 +18,7 @@ _AFFECTS_BITS = (
     *("n_ubatch", "n_gpu_layers", "n_threads", "flash_attn", "cache_type_k", "cache_type_v", "repack"),
     *("n_threads_batch", "tensor_split", "split_mode", "main_gpu", "device", "tensor_overrides", "kv_offload"),
     *("op_offload", "override_kv", "rope_scaling", "rope_freq_scale", "rope_freq_base", "yarn_orig_ctx"),
-    *("yarn_ext_factor", "yarn_attn_factor", "yarn_beta_slow", "yarn_beta_fast", "swa_full"),
+    *("yarn_ext_factor", "yarn_attn_factor", "yarn_beta_slow", "yarn_beta_fast"),
 )
 # Of these, the options in which a saved state may differ: only the last bits of its keys and values change.
 _LAST_BITS = ("n_ubatch", "n_gpu_layers", "n_threads", "repack")

@@ -89,7 +89,6 @@ def place_context(params: Any, options: EngineOptions) -> None:
     params.n_threads_batch = options.n_threads_batch or options.n_threads
     params.offload_kqv = options.kv_offload
     params.op_offload = options.op_offload
-    params.swa_full = options.swa_full
     if options.rope_scaling is not None:
         params.rope_scaling_type = _ROPE_SCALING[options.rope_scaling]
     for name in (

@@ -66,7 +66,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     yarn_attn_factor: float | None
     yarn_beta_slow: float | None
     yarn_beta_fast: float | None
-    swa_full: bool
     parallel: int
     kv_unified: bool
     cont_batching: bool

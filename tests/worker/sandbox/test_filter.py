@@ -84,7 +84,7 @@ def test_an_unreachable_label_is_an_error() -> None:
     far: list[Line] = [Jump(JUMP_EQUAL, 0, then="end"), *filling, Label("end"), Instruction(RETURN, 1)]
     with pytest.raises(ValueError, match="300 instructions away"):
         assemble(far)
-    with pytest.raises(ValueError, match="no label 'nowhere'"):
+    with pytest.raises(ValueError, match="unknown label 'nowhere'"):
         assemble([Jump(JUMP_EQUAL, 0, then="nowhere")])
     with pytest.raises(ValueError, match="-2 instructions away"):
         assemble([Label("before"), Instruction(RETURN, 0), Jump(JUMP_EQUAL, 0, then="before")])
