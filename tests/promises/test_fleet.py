@@ -19,15 +19,15 @@ CHAT = "/v1/chat/completions"
 def server(demo_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """The real model under two names, with memory for one of them."""
     config = tmp_path_factory.mktemp("fleet") / "config.json"
-    models = {name: {"path": str(demo_model), "n_ctx": 1024, "deterministic": True} for name in ("one", "two")}
+    models = {name: {"path": str(demo_model), "n_ctx": 1024} for name in ("one", "two")}
     manager = {"models": models, "models_max": 1, "min_residence": 1, "spare_worker": False}
     config.write_text(json.dumps({"model_manager": manager}))
     with Server("--config", str(config)) as server:
         yield server
 
 
-def _ask(server: Server, name: str, text: str, max_tokens: int = 8) -> str:
-    body = chat_body(text, model=name, max_tokens=max_tokens, temperature=0)
+def _ask(server: Server, name: str, text: str, max_tokens: int = 8, deterministic: bool = False) -> str:
+    body = chat_body(text, model=name, max_tokens=max_tokens, temperature=0, deterministic=deterministic)
     response = server.client.post(CHAT, json=body)
     assert response.status_code == 200, response.text
     content: str = response.json()["choices"][0]["message"]["content"]
@@ -47,10 +47,14 @@ def test_unloading_frees_the_memory(server: Server) -> None:
 
 def test_models_are_swapped_under_load(server: Server) -> None:
     """Concurrent requests to both models, with memory for one, get the same answers as alone."""
-    alone = {name: _ask(server, name, "Count to three.") for name in ("one", "two")}
+
+    def count(name: str) -> str:
+        return _ask(server, name, "Count to three.", deterministic=True)
+
+    alone = {name: count(name) for name in ("one", "two")}
     with ThreadPoolExecutor(12) as pool:
         asked = [("one", "two")[number % 2] for number in range(12)]
-        answers = list(pool.map(lambda name: _ask(server, name, "Count to three."), asked))
+        answers = list(pool.map(count, asked))
     assert answers == [alone[name] for name in asked]
     wait_for(lambda: len(server.workers()) == 1, 20, "one loaded model")
 
