@@ -13,14 +13,14 @@ help:  ## Show this list
 serve: $(VENV)/.installed-demo  ## Serve the demo model on 127.0.0.1:8080 (ARGS="--port 9000" to change that)
 	@$(BIN)/paddock serve $(ARGS)
 
-# Two processes that each run whole files, so that servers shared by the tests of a file start once. Bytecode is written
+# Two processes (four in the fast tier, whose tests wait for half of their time) that each run whole files, so that servers shared by the tests of a file start once. Bytecode is written
 # even if the environment disables it, because the tests start hundreds of processes.
 PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test: $(VENV)/.installed-dev  ## Run the fast tests, in under 8 minutes (ARGS="-k name" for a part, ARGS="-n 0" in one process)
-	@$(PYTEST) -m "not full" $(ARGS)
+test: $(VENV)/.installed-dev  ## Run the fast tests, in about 8 minutes (ARGS="-k name" for a part, ARGS="-n 0" in one process)
+	@$(PYTEST) -n 4 -m "not full" $(ARGS)
 
-test-all: $(VENV)/.installed-dev  ## Run every test, with more random examples (about 25 minutes)
+test-all: $(VENV)/.installed-dev  ## Run every test, with more random examples (about 26 minutes)
 	@$(PYTEST) --hypothesis-profile=full $(ARGS)
 
 check: $(VENV)/.installed-dev  ## Lint, format, types, import rules, unused dependencies, documents, web page

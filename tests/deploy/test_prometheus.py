@@ -25,6 +25,7 @@ from paddock.gateway.ops.metrics.collecting import Points, add_gpus
 from paddock.gateway.ops.metrics.nvml import Gpu
 from paddock.gateway.ops.metrics.rendering import CONTENT_TYPE, render
 from tests.server import Server, chat_body, wait_for
+from tests.tiers import full
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 DASHBOARD = json.loads((DEPLOY / "grafana" / "paddock.json").read_text("utf-8"))
@@ -165,6 +166,7 @@ def _panels() -> Iterator[tuple[str, str]]:
         yield annotation["name"], annotation["expr"]
 
 
+@full
 @pytest.mark.parametrize(("panel", "query"), [pytest.param(*panel, id=panel[0]) for panel in _panels()])
 def test_every_panel_shows_something(prometheus: Prometheus, panel: str, query: str) -> None:
     for variable, value in (("$__rate_interval", "5m"), ("$instance", ".*"), ("$model", ".*")):
@@ -174,6 +176,7 @@ def test_every_panel_shows_something(prometheus: Prometheus, panel: str, query: 
     wait_for(lambda: prometheus.values(query), 20, f"an answer to {query}")
 
 
+@full
 def test_every_alert_is_understood_and_has_something_to_judge(prometheus: Prometheus) -> None:
     (group,) = prometheus.get("/rules")["groups"]
     assert len(group["rules"]) >= 8
@@ -190,6 +193,7 @@ def _health(prometheus: Prometheus, name: str) -> str:
     return str(health)
 
 
+@full
 def test_the_crash_and_the_unload_are_seen(prometheus: Prometheus) -> None:
     assert prometheus.values('paddock_model_crashes_total{model_id="one", reason="SIGKILL"}') == [1.0]
     assert prometheus.values('sum(increase(paddock_model_crashes_total{reason="SIGKILL"}[5m]))')[0] > 0

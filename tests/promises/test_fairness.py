@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from tests.server import Server, chat_body, events, wait_for
+from tests.tiers import full
 
 CHAT = "/v1/chat/completions"
 KEYS: dict[str, dict[str, Any]] = {
@@ -74,7 +75,7 @@ class Crowd:
         return "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks if chunk["choices"])
 
 
-@pytest.mark.parametrize("layout", ["-kvu", "-no-kvu"])
+@pytest.mark.parametrize("layout", [pytest.param("-kvu", marks=full), "-no-kvu"])
 def test_many_requests_of_one_key_do_not_block_another(tmp_path: Path, layout: str) -> None:
     with _server(tmp_path, "-m", "fake:delay=0.005", "-np", "2", layout) as server, ThreadPoolExecutor(20) as pool:
         crowd = Crowd(server, pool)

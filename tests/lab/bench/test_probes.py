@@ -13,6 +13,7 @@ from paddock_lab.bench.probes import PROBES, Measured, Result, Session, probe_su
 from tests.lab import runs
 from tests.lab.runs import raw, table
 from tests.lab.stand_in import KEY
+from tests.tiers import full
 
 run = partial(runs.run, group=("bench",))
 
@@ -51,6 +52,7 @@ def test_servers_get_the_same_words_except_for_the_first() -> None:
     assert first[:6] != second[:6]
 
 
+@full
 def test_every_probe_measures_a_server(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
     models, out = tmp_path / "models", tmp_path / "out"
     models.mkdir()
