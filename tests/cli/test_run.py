@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -12,9 +13,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from paddock.cli.chat.conversation import CommandError, Conversation
-from paddock.cli.chat.printing import split_finished
+from paddock.cli.chat.printing import MarkdownPrinter, split_finished
+from paddock.config import load_settings
 from tests.server import Server
 
 _PADDOCK = (sys.executable, "-m", "paddock")
@@ -160,6 +163,21 @@ def test_finished_blocks_and_the_rest_are_the_whole_text(parts: list[str]) -> No
         finished, pending = split_finished(pending + part)
         printed += finished
     assert printed + pending == text
+
+
+def test_an_answer_cannot_control_the_terminal() -> None:
+    out = io.StringIO()
+    with MarkdownPrinter(Console(file=out, force_terminal=False, width=80)) as printer:
+        printer.content("\x1b]0;title\x07 one\x1b[2J\n\ntwo\x9b2J")
+    assert not set(out.getvalue()) & {"\x07", "\x1b", "\x9b"}
+    assert "one" in out.getvalue() and "two" in out.getvalue()
+
+
+def test_the_variables_of_the_client_are_no_settings() -> None:
+    environ = {"PADDOCK_URL": "http://127.0.0.1:1", "PADDOCK_API_KEY": "k"}
+    assert load_settings(environ=environ, dotenv=Path("/nonexistent")) == load_settings(
+        environ={}, dotenv=Path("/nonexistent")
+    )
 
 
 def test_a_code_block_is_not_split() -> None:

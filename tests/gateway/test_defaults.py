@@ -91,8 +91,8 @@ def test_a_constraint_of_a_request_replaces_the_default(tmp_path: Path, demo_mod
 @pytest.mark.parametrize(
     ("defaults", "problem"),
     [
-        ({"temperature": -1}, "the default of 'temperature' for the model 'fake'"),
-        ({"temprature": 1}, "the default of 'temprature' for the model 'fake'"),
+        ({"temperature": -1}, "model_manager.defaults.temperature: "),
+        ({"temprature": 1}, "model_manager.defaults.temprature: "),
         ({"model": "x"}, "'model' cannot have a default"),
         ({"grammar": "a", "regex": "b"}, "grammar and regex are mutually exclusive"),
     ],

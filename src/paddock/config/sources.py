@@ -18,7 +18,12 @@ from paddock.errors import SettingsError
 ENV_PREFIX = "PADDOCK_"
 ENV_NESTING = "__"
 # Variables with our prefix that are not settings.
-_ENV_OTHER = frozenset({"PADDOCK_CHECK_CACHE", "PADDOCK_CONFIG", "PADDOCK_LLAMA_SERVER", "PADDOCK_TEST_MODELS"})
+_ENV_OTHER = frozenset(
+    {
+        *("PADDOCK_API_KEY", "PADDOCK_CHECK_CACHE", "PADDOCK_CONFIG", "PADDOCK_LLAMA_SERVER", "PADDOCK_TEST_MODELS"),
+        "PADDOCK_URL",
+    }
+)
 
 
 _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})

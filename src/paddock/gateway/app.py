@@ -24,6 +24,7 @@ from paddock.gateway.auth.permissions import needs_of_endpoints, needs_of_routes
 from paddock.gateway.auth.usage import UsageBook, usage_routes
 from paddock.gateway.dialects import DIALECTS, declared_permissions
 from paddock.gateway.dialects.dialect import Dialect, Services
+from paddock.gateway.generation.defaults import check_defaults
 from paddock.gateway.http.access_log import AccessLog
 from paddock.gateway.http.bodies import BodyRules
 from paddock.gateway.http.body_budget import BodyBudget
@@ -51,6 +52,7 @@ def create_app(
     """The application of a gateway. A reload calls `reread` for the new settings. With several `gateways` each enforces
     its share of the limits of keys. Raises `StartupError`.
     """
+    check_defaults(configuration.model_manager)
     settings = configuration.server
     usage = UsageBook()
     gate = Gate(read_keys(settings, gateways=gateways), usage)

@@ -21,7 +21,6 @@ from paddock.config import ServerSettings, Settings
 from paddock.errors import PaddockError, StartupError
 from paddock.fleet import Fleet, Model, Rules, open_catalogue
 from paddock.gateway.app import create_app
-from paddock.gateway.generation.defaults import check_defaults
 from paddock.gateway.http.connection import bounded_protocol
 from paddock.gateway.http.connection_slots import ConnectionLimits
 from paddock.gateway.http.handshakes import TLSListener
@@ -52,7 +51,6 @@ def serve(
         verbose=settings.server.log_level == "DEBUG",
         slot_save_path=settings.server.slot_save_path,
     )
-    check_defaults(catalogue)
     for note in catalogue.notes:
         _log.warning(note)
     folder = settings.server.slot_save_path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
@@ -10,6 +11,8 @@ from rich.live import Live
 from rich.markdown import Markdown
 from rich.text import Text
 
+# A model must not control the terminal: escape sequences lose their first character.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _REFRESH = 12
 """Times per second that the unfinished block is drawn."""
 
@@ -89,7 +92,7 @@ class MarkdownPrinter:
         if is_reasoning != self._is_reasoning:
             self._flush()
             self._is_reasoning = is_reasoning
-        finished, self._pending = split_finished(self._pending + text)
+        finished, self._pending = split_finished(self._pending + _CONTROLS.sub("", text))
         if finished.strip():
             self._console.print(self._styled(finished))
         self._live.update(self._styled(self._pending))

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -117,30 +118,31 @@ def started_server(arguments: Sequence[str]) -> Iterator[Server]:
     """A server of our own on a free port of this machine. It ends with the command."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "paddock", "serve", "--port", str(port), "--host", "127.0.0.1", *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # Ctrl-C ends an answer, not the server
-        env=os.environ | {"PADDOCK_SERVER__LOG_LEVEL": "ERROR"},
-    )
-    try:
-        server = Server(f"http://127.0.0.1:{port}", None)
-        deadline = time.monotonic() + _START_SECONDS
-        while not server.is_running():
-            if process.poll() is not None:
-                assert process.stderr is not None, "it is a pipe"
-                problem = process.stderr.read().strip().removeprefix("paddock: ")
-                raise click.ClickException(problem or "the server ended while it started")
-            if time.monotonic() > deadline:
-                raise click.ClickException(f"the server did not start within {_START_SECONDS:.0f} seconds")
-            time.sleep(0.05)
-        yield server
-    finally:
-        process.terminate()
+    # Not a pipe: nothing reads it, so it would fill up.
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "paddock", "serve", "--port", str(port), "--host", "127.0.0.1", *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C ends an answer, not the server
+            env=os.environ | {"PADDOCK_SERVER__LOG_LEVEL": "ERROR"},
+        )
         try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            server = Server(f"http://127.0.0.1:{port}", None)
+            deadline = time.monotonic() + _START_SECONDS
+            while not server.is_running():
+                if process.poll() is not None:
+                    log.seek(0)
+                    problem = log.read().strip().removeprefix("paddock: ")
+                    raise click.ClickException(problem or "the server ended while it started")
+                if time.monotonic() > deadline:
+                    raise click.ClickException(f"the server did not start within {_START_SECONDS:.0f} seconds")
+                time.sleep(0.05)
+            yield server
+        finally:
+            process.terminate()
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

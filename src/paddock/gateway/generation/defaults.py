@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 import msgspec
 from pydantic import Field, ValidationError
 
+from paddock.config import ModelManagerSettings
 from paddock.errors import PaddockError, SettingsError
 from paddock.fleet import Model
 from paddock.gateway.generation.fields import LARGEST, GenerationFields
@@ -43,17 +44,18 @@ def defaults_of(model: Model) -> RequestDefaults:
     return _parsed(msgspec.json.encode(model.settings.defaults))
 
 
-def check_defaults(models: Iterable[Model]) -> None:
+def check_defaults(manager: ModelManagerSettings) -> None:
     """Raises `SettingsError` for a default that no request could have."""
-    for model in models:
+    of_models = {f"model_manager.models.{name}.defaults": own.defaults for name, own in manager.models.items()}
+    for key, defaults in {"model_manager.defaults": manager.defaults, **of_models}.items():
         try:
-            defaults_of(model)
+            _parsed(msgspec.json.encode(defaults))
         except ValidationError as error:
             problem = error.errors()[0]
-            field = ".".join(map(str, problem["loc"])) or "defaults"
-            raise SettingsError(f"the default of {field!r} for the model {model.name!r}: {problem['msg']}") from None
+            field = ".".join(map(str, problem["loc"]))
+            raise SettingsError(f"{key}.{field}: {problem['msg']}") from None
         except PaddockError as error:
-            raise SettingsError(f"the defaults of the model {model.name!r}: {error.message}") from None
+            raise SettingsError(f"{key}: {error.message}") from None
 
 
 def with_defaults(body: _Body, model: Model) -> _Body:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -19,6 +19,13 @@ async def ask(call: Call[Any], question: TextQuestion, kind: type[Reply]) -> Rep
     answer = await until_disconnect(call.request, call.fleet.ask(call.model, question))
     assert isinstance(answer, kind), "the answer to this question"
     return answer
+
+
+class InputTokens(msgspec.Struct, kw_only=True):
+    """The answer of the routes that count tokens, as OpenAI and llama-server give it."""
+
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+    input_tokens: int
 
 
 async def count_tokens(call: Call[Any], prompt: ChatPrompt) -> int:

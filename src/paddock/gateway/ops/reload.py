@@ -52,8 +52,8 @@ class Reloader:
             try:
                 settings = await asyncio.to_thread(self._reread)
                 keys = await asyncio.to_thread(self._read_keys, settings)
+                check_defaults(settings.model_manager)
                 catalogue = await self._open_catalogue(settings.model_manager)
-                check_defaults(catalogue)
             except StartupError as error:
                 _log.error("not reloaded", error=error.message)
                 raise _nothing_changed(error) from None

@@ -9,9 +9,9 @@ from paddock.gateway.dialects.openai import chat, completions
 from paddock.gateway.dialects.openai.embeddings import EMBEDDINGS_ROUTE
 from paddock.gateway.dialects.openai.models import model_routes
 from paddock.gateway.dialects.openai.requests import ChatCompletionRequest, CompletionRequest
-from paddock.gateway.dialects.openai.schema import ChatCompletion, ChatCompletionChunk, Completion, InputTokens
+from paddock.gateway.dialects.openai.schema import ChatCompletion, ChatCompletionChunk, Completion
 from paddock.gateway.generation.endpoint import Call, Endpoint, Route
-from paddock.gateway.generation.text_questions import count_tokens
+from paddock.gateway.generation.text_questions import InputTokens, count_tokens
 
 _CHAT: Final = Endpoint(
     paths=["/v1/chat/completions", "/chat/completions"],

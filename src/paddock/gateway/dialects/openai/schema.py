@@ -179,8 +179,3 @@ def usage_of(prompts: Sequence[Sequence[Usage]]) -> CompletionUsage:
         prompt_tokens_details=PromptTokensDetails(cached_tokens=cached),
         completion_tokens_details=CompletionTokensDetails(reasoning_tokens=reasoning),
     )
-
-
-class InputTokens(msgspec.Struct, kw_only=True):
-    object: Literal["response.input_tokens"] = "response.input_tokens"
-    input_tokens: int

@@ -9,7 +9,7 @@ from paddock.gateway.dialects.responses import schema
 from paddock.gateway.dialects.responses.answer import ResponseAnswer, parse
 from paddock.gateway.dialects.responses.request import ResponseRequest
 from paddock.gateway.generation.endpoint import Call, Endpoint, Route
-from paddock.gateway.generation.text_questions import count_tokens
+from paddock.gateway.generation.text_questions import InputTokens, count_tokens
 
 _RESPONSES: Final = Endpoint(
     paths=["/v1/responses", "/responses"],
@@ -25,9 +25,9 @@ _RESPONSES: Final = Endpoint(
 )
 
 
-async def count_input_tokens(call: Call[ResponseRequest]) -> schema.InputTokens:
+async def count_input_tokens(call: Call[ResponseRequest]) -> InputTokens:
     """Count the tokens of the input. Takes the body of a response; generates nothing."""
-    return schema.InputTokens(input_tokens=await count_tokens(call, call.body.prompt()))
+    return InputTokens(input_tokens=await count_tokens(call, call.body.prompt()))
 
 
 RESPONSES: Final = Dialect(
@@ -37,7 +37,7 @@ RESPONSES: Final = Dialect(
         Route(
             ["/v1/responses/input_tokens", "/responses/input_tokens"],
             ResponseRequest,
-            schema.InputTokens,
+            InputTokens,
             count_input_tokens,
         )
     ],

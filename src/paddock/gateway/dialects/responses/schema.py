@@ -105,11 +105,6 @@ class Response(msgspec.Struct, kw_only=True):
     timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
 
 
-class InputTokens(msgspec.Struct, kw_only=True):
-    object: Literal["response.input_tokens"] = "response.input_tokens"
-    input_tokens: int
-
-
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
