@@ -50,6 +50,7 @@ def test_text_from_a_pipe_comes_before_the_question(fake_server: Server, tmp_pat
 
 
 def test_without_a_server_one_is_started_for_the_question(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+    (tmp_path / ".env").write_text("PADDOCK_SERVER__API_KEYS=secret\n", "utf-8")  # the command knows its key
     done = _paddock("run", str(tiny_models["llama"]), "hello", "--set", "max_tokens=2", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)

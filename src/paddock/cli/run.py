@@ -72,7 +72,7 @@ def _server(url: str | None, key: str | None, words: tuple[str, ...]) -> Iterato
         raise click.ClickException(
             f"no server answers at {found.url}" if file is None else f"{file} cannot be sent there"
         )
-    with started_server(["-m", str(file)] if file is not None else []) as server:
+    with started_server(["-m", str(file)] if file is not None else [], found.key) as server:
         yield server
 
 

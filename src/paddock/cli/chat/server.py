@@ -28,7 +28,7 @@ class Server:
     """A server's API, as the commands use it."""
 
     def __init__(self, url: str, key: str | None) -> None:
-        self.url = url.rstrip("/")
+        self.url, self.key = url.rstrip("/"), key
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._client = httpx.Client(base_url=self.url, headers=headers, timeout=httpx.Timeout(10, read=None))
 
@@ -114,8 +114,8 @@ def configured_server(url: str | None, key: str | None) -> Server:
 
 
 @contextmanager
-def started_server(arguments: Sequence[str]) -> Iterator[Server]:
-    """A server of our own on a free port of this machine. It ends with the command."""
+def started_server(arguments: Sequence[str], key: str | None) -> Iterator[Server]:
+    """A server of our own on a free port of this machine, with the same settings. It ends with the command."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     # Not a pipe: nothing reads it, so it would fill up.
@@ -128,7 +128,7 @@ def started_server(arguments: Sequence[str]) -> Iterator[Server]:
             env=os.environ | {"PADDOCK_SERVER__LOG_LEVEL": "ERROR"},
         )
         try:
-            server = Server(f"http://127.0.0.1:{port}", None)
+            server = Server(f"http://127.0.0.1:{port}", key)
             deadline = time.monotonic() + _START_SECONDS
             while not server.is_running():
                 if process.poll() is not None:
