@@ -1,6 +1,6 @@
 """Build the web page from web/, or check its source and that the package has the built files.
 
-The built files are part of the repository, so that nobody needs Node to serve them. Without Node nothing is checked.
+The built files are part of the repository, so that serving them needs no Node. Without Node nothing is checked.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 import { defineConfig } from "vitest/config";
 
-// During development the page is served by Vite and asks a Paddock that runs beside it.
+// During development Vite serves the page and forwards requests to a running Paddock.
 const server = process.env.PADDOCK_URL ?? "http://127.0.0.1:8080";
 
 export default defineConfig({
@@ -9,7 +9,7 @@ export default defineConfig({
     outDir: "../src/paddock/page",
     emptyOutDir: true,
     target: "es2022",
-    // The content policy allows no inline data, and names that say what a file is are easier to read in a diff.
+    // The content policy allows no inline data, and descriptive file names are easier to read in a diff.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
   },
@@ -31,5 +31,6 @@ export default defineConfig({
       ].map((path) => [path, { target: server, headers: { origin: server } }]),
     ),
   },
-  test: { environment: "node", include: ["src/**/*.test.ts"] },
+  // A busy machine must not fail a test.
+  test: { environment: "node", include: ["src/**/*.test.ts"], testTimeout: 120_000 },
 });

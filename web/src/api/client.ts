@@ -3,7 +3,7 @@
 import { anotherKey, key, keysGiven } from "./key";
 import { type ServerEvent, serverEvents } from "./sse";
 
-/** What the server says is wrong, in its own words. */
+/** An error that the server reports, with its message. */
 export class ApiError extends Error {
   constructor(
     message: string,
@@ -43,7 +43,7 @@ async function post(path: string, body: unknown, signal?: AbortSignal): Promise<
   });
 }
 
-/** What is refused for want of a key is sent again once there is one. */
+/** A request that is refused because it has no valid key is repeated when there is one. */
 async function send(path: string, init: RequestInit): Promise<Response> {
   for (;;) {
     const given = keysGiven.value;
@@ -58,7 +58,7 @@ async function sendOnce(path: string, init: RequestInit): Promise<Response> {
   const headers = new Headers(init.headers);
   if (key.value) headers.set("Authorization", `Bearer ${key.value}`);
   try {
-    // Relative, so that the page also works where a proxy serves it under a path.
+    // Relative, so that the page also works behind a proxy that serves it under a path.
     return await fetch(`.${path}`, { ...init, headers, credentials: "same-origin" });
   } catch (error) {
     if (init.signal?.aborted) throw error;
@@ -66,7 +66,7 @@ async function sendOnce(path: string, init: RequestInit): Promise<Response> {
   }
 }
 
-/** The error of a connection that cannot be had, or is lost. */
+/** The error of a connection that fails or is lost. */
 export function unreachable(): ApiError {
   return new ApiError(navigator.onLine ? "The server cannot be reached." : "This device is offline.", 0);
 }
@@ -86,7 +86,7 @@ async function problemOf(response: Response): Promise<ApiError> {
   }
 }
 
-/** The error that a body, or an event of a stream, holds. */
+/** The error in a body or in an event of a stream. */
 export function errorOf(body: unknown, status: number, id: string | null = null): ApiError {
   const { error, request_id } = body as ErrorBody;
   return new ApiError(error.message, status, error.code ?? null, error.param ?? null, request_id ?? id);

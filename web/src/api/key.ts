@@ -1,4 +1,4 @@
-/** The API key: asked for once, kept for this tab, or for this browser if the person says so. */
+/** The API key. The page asks for it once and keeps it for this tab, or for this browser if the user wants that. */
 
 import { effect, signal } from "@preact/signals";
 
@@ -6,10 +6,10 @@ const NAME = "paddock.key";
 
 export const key = signal<string | null>(sessionStorage.getItem(NAME) ?? localStorage.getItem(NAME));
 
-/** How many keys have been given; the same one may be given twice. */
+/** How many keys were entered. The same one may be entered twice. */
 export const keysGiven = signal(0);
 
-/** Whether the server has refused what we have, and why: the page then asks for a key. */
+/** Whether the server refused our key, and why. The page then asks for another. */
 export const refused = signal<string | null>(null);
 
 export function keep(value: string, remember: boolean): void {
@@ -26,7 +26,7 @@ export function forget(): void {
   key.value = null;
 }
 
-/** Ask for another key than the one that was refused: true when there is one, false if nobody wants to give it. */
+/** Ask for another key after one was refused. True if the user enters one, false if not. */
 export function anotherKey(refusedAt: number, reason: string, signal?: AbortSignal | null): Promise<boolean> {
   if (keysGiven.value > refusedAt) return Promise.resolve(true);
   refused.value = reason;

@@ -1,4 +1,4 @@
-/** What `GET /live` tells: the state of the server each second, and each model's prefix tree when it has changed. */
+/** The events of `GET /live`: the state of the server each second, and a model's prefix tree when it changes. */
 
 export type ModelState = "unloaded" | "loading" | "loaded" | "failed";
 
@@ -6,21 +6,21 @@ export interface Slot {
   id: number;
   state: "idle" | "prompt" | "answer";
   prompt_tokens: number;
-  /** How many tokens of the prompt have been read, those that were known already among them. */
+  /** How many tokens of the prompt are computed, with the cached ones. */
   prompt_done: number;
   cached_tokens: number;
   answered_tokens: number;
-  /** Whose request it is, where the viewer may know. */
+  /** The API key of the request, if the viewer may know it. */
   key: string | null;
 }
 
-/** Counts of times by their upper bounds in seconds; the last count is of all that took longer. */
+/** Counts of durations by their upper bounds in seconds. The last count is of all longer ones. */
 export interface Histogram {
   bounds: number[];
   counts: number[];
 }
 
-/** Numbers that never go back, so that two samples give a rate. */
+/** Counters: two samples give a rate. */
 export interface Totals {
   requests: number;
   prompt_tokens: number;
@@ -34,16 +34,16 @@ export interface LiveModel {
   id: string;
   kind: "generation" | "embedding" | "reranking";
   state: ModelState;
-  /** How far its load has come, from 0 to 1. */
+  /** The progress of its load, from 0 to 1. */
   progress: number | null;
-  /** Why it is failed. */
+  /** Why it failed. */
   reason: string | null;
   pinned: boolean;
   context: number | null;
-  /** Bytes that it holds, or would hold by our estimate. */
+  /** Bytes that it uses, or would use by our estimate. */
   memory: number | null;
   gpu_memory: number | null;
-  /** Seconds until it leaves because nobody asks it. */
+  /** Seconds until it is unloaded because it is idle. */
   leaves_in: number | null;
   slots: Slot[];
   waiting: number;
@@ -60,20 +60,20 @@ export interface LiveState {
   models: LiveModel[];
 }
 
-/** A span of tokens that is computed once for all who share it. */
+/** A span of tokens that is computed once for all requests that share it. */
 export interface TreeNode {
   id: number;
   parent: number | null;
-  /** How many tokens come before it, and how many it holds. */
+  /** How many tokens precede it, and how many it has. */
   start: number;
   tokens: number;
-  /** In cells of a running sequence; copied to host memory. */
+  /** Whether it is in cells of a running sequence, and whether it is copied to host memory. */
   hot: boolean;
   stored: boolean;
-  /** The slots that run on it now. */
+  /** The slots that use it now. */
   slots: number[];
   hits: number;
-  /** The beginning of its text, where the viewer may see it. */
+  /** The beginning of its text, if the viewer may see it. */
   text: string | null;
 }
 
@@ -86,6 +86,6 @@ export interface Tree {
   misses: number;
   evictions: number;
   nodes: TreeNode[];
-  /** How many spans were left out because there are too many to draw. */
+  /** How many spans are left out because there are too many to draw. */
   omitted: number;
 }

@@ -1,4 +1,4 @@
-/** Server-sent events out of a response, as they come. */
+/** Parses the server-sent events of a response as they arrive. */
 
 export interface ServerEvent {
   event: string;
@@ -16,12 +16,12 @@ export async function* serverEvents(response: Response): AsyncGenerator<ServerEv
       yield* parser.feed(value);
     }
   } finally {
-    // Whoever stops listening leaves the server, which then stops computing.
+    // A consumer that stops reading disconnects, and the server then cancels the request.
     await reader.cancel().catch(() => undefined);
   }
 }
 
-/** Text in any pieces → events. Comments are passed over: they only keep the connection alive. */
+/** Text in any pieces → events. Comments are skipped: they only keep the connection alive. */
 export class EventParser {
   private rest = "";
   private event = "";

@@ -1,7 +1,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { keep, key, refused } from "../api/key";
 
-/** Asks for the API key when the server wants one, or does not know the one it was given. */
+/** Asks for the API key when the server requires one or refuses the current one. */
 export function KeyDialog() {
   const dialog = useRef<HTMLDialogElement>(null);
   const reason = refused.value;

@@ -1,6 +1,6 @@
-/** Keys that do something wherever the focus is, unless a dialog is open. */
+/** Keyboard shortcuts. They work wherever the focus is, unless a dialog is open. */
 
-/** By combination: `mod+shift+o`, where `mod` is Ctrl or ⌘. Those without it do nothing while somebody types. */
+/** By combination: `mod+shift+o`, where `mod` is Ctrl or ⌘. Shortcuts without `mod` are off while the user types. */
 export function onKeys(bindings: Record<string, () => void>): () => void {
   function pressed(event: KeyboardEvent) {
     if (event.defaultPrevented || document.querySelector("dialog[open]")) return;

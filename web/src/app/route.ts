@@ -1,4 +1,4 @@
-/** Which of the page's views is shown: the part of the address after `#`. */
+/** The view that the page shows: the part of the address after `#`. */
 
 import { signal } from "@preact/signals";
 
@@ -6,7 +6,7 @@ export type View = "chat" | "live" | "playground";
 
 export interface Route {
   view: View;
-  /** What the view shows, a conversation for example. */
+  /** What the view shows, for example a conversation. */
   id: string | null;
 }
 
@@ -32,6 +32,6 @@ function decoded(text: string): string | null {
   try {
     return decodeURIComponent(text);
   } catch {
-    return null; // an address that somebody has mistyped
+    return null; // an invalid address
   }
 }

@@ -3,7 +3,7 @@ import { Preformatted } from "../ui/Preformatted";
 import { giveResults } from "./session";
 import type { AnswerMessage, ToolCall } from "./tree";
 
-/** The functions that a model wants called; while nothing has been said since, results can be typed in and sent on. */
+/** The tool calls of a model. If no message follows, the user can enter results and send them. */
 export function Calls({ message, open }: { message: AnswerMessage; open: boolean }) {
   const results = useSignal<string[]>([]);
   const complete = message.calls.every((_, place) => results.value[place]?.trim());

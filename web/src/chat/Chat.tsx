@@ -32,7 +32,7 @@ export function Chat() {
   );
   useEffect(() => {
     function escaped(event: KeyboardEvent) {
-      // Esc closes what is open before it stops anything.
+      // Esc closes an open panel before it stops an answer.
       if (event.key !== "Escape" || event.defaultPrevented) return;
       if (document.querySelector("dialog[open], :popover-open")) return;
       if (historyOpen.value) historyOpen.value = false;

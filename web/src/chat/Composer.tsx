@@ -8,7 +8,7 @@ import { atWork, conversation, model, send, settings, settingsProblems, shown, s
 import { inForce } from "./settings";
 import type { Attachment } from "./tree";
 
-/** The box in which a person writes. */
+/** The box for the user's message. */
 export function Composer() {
   const field = useRef<HTMLTextAreaElement>(null);
   const chooser = useRef<HTMLInputElement>(null);
@@ -22,11 +22,11 @@ export function Composer() {
   const ready = useComputed(() => text.value.trim() !== "" || files.value.length > 0);
 
   useEffect(() => {
-    // On a phone the keyboard would hide what one came to read.
+    // On a phone the keyboard would cover the conversation.
     if (matchMedia("(pointer: fine)").matches || id === null) field.current?.focus();
   }, [id]);
 
-  // What was sent before there was a model to send it to goes when there is one.
+  // A message that was entered before a model was ready is sent when one is ready.
   useSignalEffect(() => {
     if (!early.value || !model.value) return;
     early.value = false;

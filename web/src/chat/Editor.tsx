@@ -1,6 +1,6 @@
 import { useEffect, useRef } from "preact/hooks";
 
-/** A message that is being edited. Told what it became, or null if it stays as it was. */
+/** The editor of a message. Reports the new text, or null if it is unchanged. */
 export function Editor({
   text,
   action,

@@ -10,7 +10,7 @@ interface Told {
   announcer: Announcer;
 }
 
-/** Tells those who listen what is being answered, sentence by sentence, and how it ended. */
+/** Announces the answer to screen readers, sentence by sentence, and how it ended. */
 export function LiveRegion() {
   const sentences = useSignal<{ number: number; text: string }[]>([]);
   const count = useRef(0);
@@ -21,7 +21,7 @@ export function LiveRegion() {
     const before = told.current;
     const said: string[] = [];
     if (before && before.id !== answer?.id) {
-      // Its last words may have come after the last frame.
+      // Its last words may arrive after the last frame.
       const ended = messages.peek().get(before.id)?.content ?? "";
       said.push(...before.announcer.sentences(ended, true), "End of the answer.");
       told.current = null;

@@ -16,7 +16,7 @@ import type { AnswerMessage, Message, Problem, UserMessage } from "./tree";
 interface Props<M extends Message = Message> {
   message: M;
   siblings: Message[];
-  /** What has come of it, while it is being written. */
+  /** The part that has arrived, while it is generated. */
   writing: Signal<Writing> | null;
   last: boolean;
 }
@@ -129,7 +129,7 @@ function Thoughts({ answer, thinking }: { answer: AnswerMessage; thinking: boole
   );
 }
 
-/** What is being waited for, before there is a first word. */
+/** What the page waits for before the first token. */
 function Waiting({ writing: { answer, progress } }: { writing: Writing }) {
   const model = models.value.find(({ id }) => id === answer.model);
   const loading = model && model.state !== "loaded";
@@ -165,7 +165,7 @@ function ProblemView({ problem, partial, onRetry }: { problem: Problem; partial:
   );
 }
 
-/** ‹ 2/3 › where something was said or answered more than once. */
+/** ‹ 2/3 › if a message has several versions. */
 function Branches({ message, siblings }: { message: Message; siblings: Message[] }) {
   if (siblings.length < 2) return null;
   const place = siblings.findIndex(({ id }) => id === message.id);

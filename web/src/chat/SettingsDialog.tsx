@@ -14,10 +14,10 @@ const SCHEMA_EXAMPLE =
   '{\n  "type": "object",\n  "properties": { "name": { "type": "string" } },\n  "required": ["name"]\n}';
 const TOOLS_EXAMPLE =
   '[{ "type": "function", "function": {\n  "name": "weather",\n  "parameters": { "type": "object", "properties": { "city": { "type": "string" } } }\n} }]';
-/** The server's way of saying that a seed is drawn for each answer. */
+/** The server's value for a random seed. */
 const RANDOM = 0xffffffff;
 
-/** Settings for answers: in this conversation, and in those that are begun after it. */
+/** Settings for answers, in this conversation and in later ones. */
 export function SettingsDialog({ onClose }: { onClose: () => void }) {
   const usual = useSignal<Record<string, number | null>>({});
   const name = model.value?.id;

@@ -7,9 +7,9 @@ import { MessageView } from "./MessageView";
 import { atWork, conversation, model, running, send, shown } from "./session";
 import type { Place } from "./tree";
 
-/** So many messages are rendered at first, and so many more whenever their beginning comes into view. */
+/** The number of messages that are rendered at first, and again whenever the first of them comes into view. */
 const PAGE = 30;
-/** Whoever is so near to the end, in pixels, wants to stay there. */
+/** If the view is this near to the end, in pixels, it stays at the end. */
 const NEAR = 60;
 const QUESTIONS = [
   "Explain what a hash table is, with a small example.",
@@ -17,7 +17,7 @@ const QUESTIONS = [
   "What should I look for when I buy a used bicycle?",
 ];
 
-/** What has been said. Of a long conversation only the end is rendered until somebody scrolls up. */
+/** The messages. Only the end of a long conversation is rendered until the user scrolls up. */
 export function Thread() {
   const scroller = useRef<HTMLDivElement>(null);
   const inside = useRef<HTMLDivElement>(null);
@@ -39,7 +39,7 @@ export function Thread() {
     if (scroller.current) scroller.current.scrollTop = scroller.current.scrollHeight;
   }
 
-  // What is being written, and what is rendered later, makes it longer: stay at the end if we are there.
+  // New text and late rendering make it longer. Stay at the end if the view is there.
   useEffect(() => {
     const watching = new ResizeObserver(() => following.value && toEnd());
     if (inside.current) watching.observe(inside.current);
@@ -47,7 +47,7 @@ export function Thread() {
     return () => watching.disconnect();
   }, []);
 
-  // Whoever sends something wants to see it.
+  // Show the message that the user sends.
   useSignalEffect(() => {
     if (atWork.value) following.value = true;
   });
@@ -67,7 +67,7 @@ export function Thread() {
     count.value += PAGE;
   }
 
-  // What was in view stays there when something is put above it.
+  // Keep the view when messages are added above it.
   useLayoutEffect(() => {
     const before = anchor.current;
     if (scroller.current && before)
@@ -80,7 +80,7 @@ export function Thread() {
       <section
         class="thread"
         ref={scroller}
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: whoever has no mouse must be able to scroll it too
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: it must scroll without a mouse
         tabIndex={0}
         aria-label="Messages"
         onScroll={({ currentTarget: at }) => {
@@ -111,7 +111,7 @@ export function Thread() {
   );
 }
 
-/** Rendered anew only when its own message or its siblings have changed. */
+/** Rendered again only when its message or the message's siblings change. */
 function Row({ place: { message, siblings }, last }: { place: Place; last: boolean }) {
   const writing = running.value.get(message.id) ?? null;
   const others = siblings.map(({ id }) => id).join();

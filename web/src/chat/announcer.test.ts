@@ -5,7 +5,7 @@ const TEXT =
   "# A title\nFirst, **one** thing. Is it 3.5 or `4`? Well:\n```js\nlet x = 1. ;\n```\n- an item\n- another item";
 const SAID = ["A title", "First, one thing.", "Is it 3.5 or 4?", "Well:", "Code.", "an item", "another item"];
 
-test("sentences are told once, whole, and without marks, however the text comes", () => {
+test("sentences are announced once, complete and without markup, however the text arrives", () => {
   for (let step = 1; step <= TEXT.length; step++) {
     const announcer = new Announcer();
     const said: string[] = [];
@@ -15,6 +15,6 @@ test("sentences are told once, whole, and without marks, however the text comes"
   }
 });
 
-test("a word that is being written is not told", () => {
+test("an incomplete word is not announced", () => {
   expect(new Announcer().sentences("One. Two is not ye", false)).toEqual(["One."]);
 });

@@ -1,4 +1,4 @@
-/** A text that grows → sentences to be read aloud, each once. Code is not read, only said to be there. */
+/** A growing text → sentences to read aloud, each once. Code is mentioned, not read. */
 
 const SENTENCE = /[^\n]*?[.!?…:]["'”’)\]]*(?=\s)|[^\n]*\n/y;
 const FENCE = /^\s*(```|~~~)/;
@@ -7,7 +7,7 @@ export class Announcer {
   private told = 0;
   private inCode = false;
 
-  /** What can be said of a text that begins with what it began with before; `complete`: all of it. */
+  /** The new sentences of a text that only grows. `complete`: the text has ended. */
   sentences(text: string, complete: boolean): string[] {
     const found: string[] = [];
     for (;;) {

@@ -5,7 +5,7 @@ function chunk(delta: Chunk["choices"][number]["delta"], finish: string | null =
   return { choices: [{ delta, finish_reason: finish }] };
 }
 
-test("words, thoughts and calls are put together, and timed", () => {
+test("text, reasoning and calls are assembled and timed", () => {
   const builder = new AnswerBuilder(10);
   builder.feed({ ...chunk({}), prompt_progress: { total: 8, cache: 2, processed: 4 } }, 10.5);
   expect(builder.progress).toEqual({ done: 4, total: 8 });
@@ -41,7 +41,7 @@ test("words, thoughts and calls are put together, and timed", () => {
   });
 });
 
-test("an answer that breaks off has what was counted by then", () => {
+test("an interrupted answer keeps its statistics", () => {
   const builder = new AnswerBuilder(0);
   const timings = { cache_n: 1, prompt_n: 3, predicted_n: 5, predicted_per_second: 0 };
   builder.feed({ ...chunk({ content: "Wel" }), timings }, 1);

@@ -1,4 +1,4 @@
-/** The chunks of a streamed chat completion → what of the answer is known so far. */
+/** The chunks of a streamed chat completion → the answer so far. */
 
 import type { AnswerMessage, Statistics, ToolCall } from "./tree";
 
@@ -37,9 +37,9 @@ export type Written = Pick<
   "content" | "reasoning" | "thought" | "calls" | "finish" | "statistics" | "firstToken"
 >;
 
-/** Times are in seconds, of any clock that goes evenly. */
+/** Times are in seconds of a monotonic clock. */
 export class AnswerBuilder {
-  /** How far the prompt has been read, until the first word. */
+  /** The progress of the prefill, until the first token. */
   progress: Progress | null = null;
   private content = "";
   private reasoning = "";

@@ -1,11 +1,11 @@
-/** Files that are read as text, or refused in words. */
+/** Reads files as text, or says why it cannot. */
 
 import type { Attachment } from "./tree";
 
 const LARGEST_FILE = 1024 * 1024;
 export const MOST_FILES = 16;
 
-/** The text of a file, or why it cannot be had. What is too large is not even read. */
+/** The text of a file, or why it cannot be used. A file that is too large is not read. */
 export async function textOf(file: Pick<File, "name" | "size" | "arrayBuffer">): Promise<Attachment | string> {
   const { name, size } = file;
   if (size > LARGEST_FILE) {
@@ -16,7 +16,7 @@ export async function textOf(file: Pick<File, "name" | "size" | "arrayBuffer">):
     const text = new TextDecoder(encodingOf(bytes), { fatal: true }).decode(bytes);
     if (!text.includes("\0")) return { name, text: text.replaceAll("\r\n", "\n") };
   } catch {
-    // Told below.
+    // Reported below.
   }
   return `${name} is not a text file.`;
 }

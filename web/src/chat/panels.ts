@@ -1,11 +1,11 @@
-/** What is open beside the conversation, and the way to a new one. */
+/** The panels beside the conversation, and how to start a new one. */
 
 import { signal } from "@preact/signals";
 import { href } from "../app/route";
 
 export const settingsOpen = signal(false);
 
-/** On a phone; elsewhere the history is always there. */
+/** On a phone. On larger screens the history is always shown. */
 export const historyOpen = signal(false);
 
 export function newChat(): void {

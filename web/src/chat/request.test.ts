@@ -37,12 +37,12 @@ test("a branch becomes the messages of a request, with the system prompt first",
   ]);
 });
 
-test("an answer that never came is no turn", () => {
+test("an answer without content is left out", () => {
   const { messages } = requestBody([ASKED, { ...ANSWERED, calls: [], reasoning: "" }, ASKED], NOTHING_SET, null);
   expect(messages).toHaveLength(2);
 });
 
-test("nothing in a file can end the fence around it", () => {
+test("no file can close the fence around it", () => {
   expect(withAttachments("What is it?", [{ name: "a.md", text: "```\ncode\n```" }])).toBe(
     "a.md:\n````\n```\ncode\n```\n````\n\nWhat is it?",
   );

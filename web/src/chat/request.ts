@@ -11,13 +11,13 @@ export function requestBody(path: Message[], settings: Settings, model: string |
     ...parsed(settings).fields,
     stream: true,
     stream_options: { include_usage: true },
-    // What has been counted when an answer is stopped or breaks off is told under it too.
+    // Requested so that an answer that is stopped or fails has statistics too.
     timings_per_token: true,
     return_progress: true,
   };
 }
 
-/** An answer that broke off before its first word is no turn of the conversation. */
+/** An answer that failed before its first token is not part of the conversation. */
 function says(message: Message): boolean {
   return message.role !== "assistant" || message.content !== "" || message.calls.length > 0;
 }
@@ -44,7 +44,7 @@ function asSent(message: Message): Record<string, unknown> {
   }
 }
 
-/** Files first, each in a fence that nothing in it can close, and then what is said of them. */
+/** Files first, each in a fence that its content cannot close, then the user's text. */
 export function withAttachments(content: string, attachments: Attachment[]): string {
   const files = attachments.map(({ name, text }) => {
     const longest = Math.max(2, ...(text.match(/`+/g) ?? []).map((run) => run.length));

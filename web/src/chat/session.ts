@@ -1,4 +1,4 @@
-/** The conversation that is open, and every answer that is being written, also those of others. */
+/** The open conversation, and all answers that this tab receives, also those of other conversations. */
 
 import { batch, computed, type Signal, signal } from "@preact/signals";
 import { ApiError, errorOf, postEvents, unreachable } from "../api/client";
@@ -38,21 +38,21 @@ interface Running {
   abort: AbortController;
 }
 
-/** Answers that this tab is receiving, by their ids. */
+/** The answers that this tab receives, by id. */
 export const running = signal<ReadonlyMap<string, Running>>(new Map());
 
-/** The settings of a conversation that has not begun yet: those that were used last. */
+/** The settings of a new conversation: those that were used last. */
 const DRAFT = "paddock.settings";
 const MODEL = "paddock.model";
 const draft = signal<Settings>(remembered());
 const draftModel = signal<string | null>(localStorage.getItem(MODEL));
 
 export const settings = computed(() => conversation.value?.settings ?? draft.value);
-/** What is wrong with them, by field: nothing is sent until it is mended. */
+/** The errors in them, by field. Nothing is sent until they are fixed. */
 export const settingsProblems = computed(() => parsed(settings.value).problems);
 export const model = computed(() => preferred(talkers.value, conversation.value?.model ?? draftModel.value));
 
-/** The answer at the end of what is shown, while it is being written. */
+/** The answer at the end of the shown branch, while it is generated. */
 export const atWork = computed(() => {
   const last = shown.value.at(-1)?.message;
   return last ? (running.value.get(last.id) ?? null) : null;
@@ -68,7 +68,7 @@ function remembered(): Settings {
   }
 }
 
-/** What was asked for last: of two that are loaded at the same time, this one is shown. */
+/** The conversation that was requested last. If two load at the same time, this one is shown. */
 let wanted: string | null = null;
 
 export async function open(id: string | null): Promise<void> {
@@ -93,7 +93,7 @@ async function reopen(id: string): Promise<void> {
     location.replace(href("chat"));
     return;
   }
-  // What this tab is receiving it knows better than the store.
+  // For answers that this tab receives, its own state is newer than the store.
   const mine = [...running.value.values()].map(({ now }) => now.value.answer);
   const known = [...stored.messages, ...mine.filter((answer) => answer.conversation === id)];
   batch(() => {
@@ -126,7 +126,7 @@ function changeConversation(fields: Partial<Conversation>): void {
   void store.change(current.id, fields);
 }
 
-/** A turn of the person's at the end of what is shown, and an answer to it. */
+/** Add a message of the user at the end of the shown branch, and request an answer. */
 export async function send(content: string, attachments: Attachment[]): Promise<void> {
   const current = conversation.value ?? (await begin(content || (attachments[0]?.name ?? "")));
   await say(current, shown.value.at(-1)?.message.id ?? null, content, attachments);
@@ -160,7 +160,7 @@ async function say(to: Conversation, parent: string | null, content: string, att
   await answer(said);
 }
 
-/** Say something else in the place of a message. An answer that is edited stands as it was written. */
+/** Replace a message by an edited sibling. An edited answer is kept as the user wrote it. */
 export async function edit(message: UserMessage | AnswerMessage, content: string): Promise<void> {
   const current = conversation.value;
   if (!current) return;
@@ -168,7 +168,7 @@ export async function edit(message: UserMessage | AnswerMessage, content: string
   else await put({ ...message, ...common(current.id, message.parent, content) });
 }
 
-/** The results of all calls of an answer, and what the model makes of them. */
+/** Add the results of all calls of an answer, and request the next answer. */
 export async function giveResults(message: AnswerMessage, results: string[]): Promise<void> {
   let last: Message = message;
   for (const [place, content] of results.entries()) {
@@ -180,7 +180,7 @@ export async function giveResults(message: AnswerMessage, results: string[]): Pr
   await answer(last);
 }
 
-/** Another answer beside this one, or in its place if it says nothing. */
+/** Generate another answer beside this one, or instead of it if it is empty. */
 export async function regenerate(message: AnswerMessage): Promise<void> {
   const parent = message.parent === null ? undefined : messages.value.get(message.parent);
   const empty = !message.content && !message.reasoning && message.calls.length === 0;
@@ -196,7 +196,7 @@ export function stop(): void {
   atWork.value?.abort.abort();
 }
 
-/** Have no more written of a conversation that is being deleted. */
+/** Stop saving a conversation that is being deleted. */
 export function stopAll(conversation: string): void {
   for (const { now, abort } of running.value.values()) {
     if (now.value.answer.conversation === conversation) abort.abort();
@@ -207,7 +207,7 @@ function common(conversation: string, parent: string | null, content: string) {
   return { id: newId(), conversation, parent, content, created: Date.now() };
 }
 
-/** Add a message and show it rather than its siblings. */
+/** Add a message and show it instead of its siblings. */
 async function put(message: Message): Promise<void> {
   batch(() => {
     adopt(message);
@@ -240,7 +240,7 @@ async function answer(to: Message, id = newId()): Promise<void> {
   };
   const mine: Running = { now: signal({ answer: begun, progress: null }), abort: new AbortController() };
   running.value = new Map(running.value).set(begun.id, mine);
-  // Not waited for: the answer may begin before all of this is stored.
+  // Not awaited: the answer may start before this is stored.
   void put(begun);
   const ended = await receive(mine, body);
   adopt(ended);
@@ -250,7 +250,7 @@ async function answer(to: Message, id = newId()): Promise<void> {
   await store.save(ended);
 }
 
-/** Receive an answer. What has come of it is shown once a frame, and saved as it comes. */
+/** Receive an answer. It is shown once per frame, and saved while it arrives. */
 async function receive({ now, abort }: Running, body: Record<string, unknown>): Promise<AnswerMessage> {
   const begun = now.value.answer;
   const builder = new AnswerBuilder(performance.now() / 1000);
@@ -283,14 +283,14 @@ async function receive({ now, abort }: Running, body: Record<string, unknown>): 
   }
 }
 
-/** A setting that cannot be understood must not be left out: the answer would be another than was asked for. */
+/** An invalid setting must not be dropped: the answer would differ from what the user requested. */
 function refuseMistakes(): void {
   for (const [field, problem] of Object.entries(settingsProblems.value)) {
     throw new ApiError(`The settings are invalid: ${problem}.`, 0, null, field);
   }
 }
 
-/** So long are events taken in one go, should they come faster than they can be shown. */
+/** How long events are processed at once if they arrive faster than they can be shown. */
 const PATIENCE_MS = 8;
 
 async function follow(body: unknown, signal: AbortSignal, told: (chunk: Chunk) => void): Promise<void> {
@@ -307,7 +307,7 @@ async function follow(body: unknown, signal: AbortSignal, told: (chunk: Chunk) =
   throw new ApiError("The connection was lost before the answer was complete.", 0);
 }
 
-/** Calls back once in a frame in which it was asked to; in the background, where there are no frames, now and then. */
+/** Calls back at most once per frame. In the background, which has no frames, a timer calls. */
 class Frames {
   private asked = false;
   private ended = false;

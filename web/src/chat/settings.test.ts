@@ -1,12 +1,12 @@
 import { expect, test } from "vitest";
 import { inForce, NOTHING_SET, parsed } from "./settings";
 
-test("what is not set is not sent", () => {
+test("unset fields are not sent", () => {
   expect(parsed(NOTHING_SET)).toEqual({ fields: {}, problems: {} });
   expect(inForce(NOTHING_SET)).toEqual([]);
 });
 
-test("what is set is sent as the server knows it", () => {
+test("set fields are sent with the server's names", () => {
   const { fields, problems } = parsed({
     ...NOTHING_SET,
     temperature: " 0.2 ",
@@ -25,7 +25,7 @@ test("what is set is sent as the server knows it", () => {
   });
 });
 
-test("mistakes are told at their fields, and nothing is sent of them", () => {
+test("errors are reported by field, and invalid fields are not sent", () => {
   const { fields, problems } = parsed({
     ...NOTHING_SET,
     temperature: "warm",
@@ -48,7 +48,7 @@ test("mistakes are told at their fields, and nothing is sent of them", () => {
   expect(parsed({ ...NOTHING_SET, tools: "{}" }).problems.tools).toMatch(/list/);
 });
 
-test("what acts is named", () => {
+test("the summary names active settings", () => {
   expect(inForce({ ...NOTHING_SET, system: "Be brief.", seed: "1", stop: "x" })).toEqual([
     "System prompt",
     "2 parameters",

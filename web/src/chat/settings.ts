@@ -1,4 +1,4 @@
-/** What a person can say about how answers are made. Fields hold what was typed; an empty one leaves it to the server. */
+/** The settings for answers. A field has the text that was typed; an empty field leaves the value to the server. */
 
 export interface Settings {
   system: string;
@@ -11,9 +11,9 @@ export interface Settings {
   frequency_penalty: string;
   max_tokens: string;
   seed: string;
-  /** One on a line. */
+  /** One per line. */
   stop: string;
-  /** A JSON schema that answers must follow. */
+  /** A JSON schema that answers must match. */
   schema: string;
   /** A JSON list of functions that the model may call. */
   tools: string;
@@ -46,7 +46,7 @@ export interface NumberField {
   whole: boolean;
 }
 
-/** The limits are the server's; what it refuses all the same is told at the answer. */
+/** The limits are the server's. If it refuses a value anyway, the answer shows the error. */
 export const NUMBERS: NumberField[] = [
   number("temperature", "Temperature", "0: always the most likely token", 0, 100),
   number("top_p", "Top p", "Sample from the most likely tokens up to this total probability", 0, 1),
@@ -65,7 +65,7 @@ function number(name: Field, label: string, hint: string, least: number, most: n
 
 export type Problems = Partial<Record<Field, string>>;
 
-/** What of a request's body the settings make, and what is wrong with them, by field. */
+/** The part of a request's body that the settings make, and their errors by field. */
 export function parsed(settings: Settings): { fields: Record<string, unknown>; problems: Problems } {
   const fields: Record<string, unknown> = {};
   const problems: Problems = {};
@@ -119,7 +119,7 @@ function isObject(value: unknown): value is Record<string, unknown> & { function
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** What is set, in words short enough to stand beside the box, so that nothing acts unseen. */
+/** A short summary of what is set, shown beside the message box. */
 export function inForce(settings: Settings): string[] {
   const words: string[] = [];
   if (settings.system.trim()) words.push("System prompt");

@@ -9,7 +9,7 @@ const ANSWER = {
   problem: null,
 } as AnswerMessage;
 
-test("numbers are told in words", () => {
+test("numbers are formatted", () => {
   expect(statisticsOf(ANSWER, false)).toEqual([
     "41.3 tokens/s",
     "1 token",
@@ -21,6 +21,6 @@ test("numbers are told in words", () => {
   expect(statisticsOf({ ...ANSWER, finish: null }, true).at(-1)).toBe("first after 250 ms");
 });
 
-test("times are as exact as they need to be", () => {
+test("durations have a suitable precision", () => {
   expect([0.0123, 1.25, 123, 75].map(seconds)).toEqual(["12 ms", "1.3 s", "2 min 3 s", "1 min 15 s"]);
 });

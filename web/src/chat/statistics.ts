@@ -1,4 +1,4 @@
-/** What stands under an answer, in words. */
+/** The statistics under an answer, as text. */
 
 import type { AnswerMessage } from "./tree";
 

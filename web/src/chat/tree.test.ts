@@ -14,11 +14,11 @@ const ids = (places: { message: { id: string } }[]) => places.map(({ message }) 
 
 const FORKED = tree(["a", null], ["b", "a"], ["c", "b"], ["d", "a"], ["e", "d"], ["f", "d"]);
 
-test("the newest branch is shown where nothing was chosen", () => {
+test("without a choice the newest branch is shown", () => {
   expect(ids(branch(FORKED, {}))).toBe("adf");
 });
 
-test("a choice shows another branch, and those below it stay chosen", () => {
+test("a choice shows another branch and keeps the choices below it", () => {
   const b = FORKED.get("b");
   const e = FORKED.get("e");
   if (!b || !e) throw new Error("they are there");
@@ -28,12 +28,12 @@ test("a choice shows another branch, and those below it stay chosen", () => {
   expect(ids(branch(FORKED, { ...rest, a: "d" }))).toBe("ade");
 });
 
-test("siblings stand in the order of their age, wherever they are in the store", () => {
+test("siblings are ordered by age, whatever their order in the store", () => {
   const reversed = new Map([...FORKED].reverse());
   expect(branch(reversed, {})[1]?.siblings.map(({ id }) => id)).toEqual(["b", "d"]);
 });
 
-test("a choice of something that is gone is no choice", () => {
+test("a choice of a deleted message is ignored", () => {
   expect(ids(branch(FORKED, { a: "gone" }))).toBe("adf");
 });
 
@@ -41,12 +41,12 @@ test("a first message can have siblings too", () => {
   expect(ids(branch(tree(["a", null], ["b", null]), { "": "a" }))).toBe("a");
 });
 
-test("a path leads from the first message to the one that is asked for", () => {
+test("a path goes from the first message to the given one", () => {
   expect(pathTo(FORKED, "e").map(({ id }) => id)).toEqual(["a", "d", "e"]);
   expect(pathTo(FORKED, null)).toEqual([]);
 });
 
-test("titles are the first words, and end between two", () => {
+test("titles are the first words and end between two words", () => {
   expect(titleOf("  # What *is* it?\n\nTell me ")).toBe("What is it? Tell me");
   expect(titleOf("word ".repeat(50))).toBe(`${"word ".repeat(11)}word…`);
   expect(titleOf("x".repeat(200)).length).toBeLessThanOrEqual(61);

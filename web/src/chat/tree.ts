@@ -1,4 +1,4 @@
-/** A conversation is a tree: a message that is edited or answered again gets a sibling, and nothing is overwritten. */
+/** A conversation is a tree: an edited or regenerated message gets a sibling, and nothing is overwritten. */
 
 import type { Settings } from "./settings";
 
@@ -14,7 +14,7 @@ export interface ToolCall {
   arguments: string;
 }
 
-/** What went wrong, in the server's words. */
+/** The server's error message. */
 export interface Problem {
   message: string;
   status: number;
@@ -50,15 +50,15 @@ export interface AnswerMessage extends Common {
   /** Seconds. */
   thought: number | null;
   calls: ToolCall[];
-  /** Why it ended, in the server's word. While there is none it is being written, or was stopped. */
+  /** The server's finish reason. Without one, the answer is being generated or was stopped. */
   finish: string | null;
   problem: Problem | null;
   statistics: Statistics | null;
-  /** Seconds until its first word, thought or call. */
+  /** Seconds until its first text, reasoning or call. */
   firstToken: number | null;
 }
 
-/** The result of a call, which somebody has typed in. */
+/** The result of a call, which the user entered. */
 export interface ToolMessage extends Common {
   role: "tool";
   call: string;
@@ -70,13 +70,13 @@ export type Messages = ReadonlyMap<string, Message>;
 export interface Conversation {
   id: string;
   title: string;
-  /** Whether a person gave it its title. */
+  /** Whether the user set the title. */
   named: boolean;
   created: number;
   updated: number;
   model: string | null;
   settings: Settings;
-  /** Which of several siblings is shown, by the id of their parent (the first message has none: ""). */
+  /** The sibling that is shown, by the id of its parent (the first message has none: ""). */
   chosen: Record<string, string>;
 }
 
@@ -100,11 +100,11 @@ function byAge(one: Message, other: Message): number {
 
 export interface Place {
   message: Message;
-  /** All that could stand here, oldest first. */
+  /** All siblings, the oldest first. */
   siblings: Message[];
 }
 
-/** The branch that is shown, from its first message to its last: where nothing was chosen, the newest. */
+/** The branch that is shown, from first to last message. Without a choice the newest sibling is shown. */
 export function branch(messages: Messages, chosen: Record<string, string>): Place[] {
   const children = childrenOf(messages);
   const places: Place[] = [];
@@ -127,14 +127,14 @@ export function pathTo(messages: Messages, id: string | null): Message[] {
   return path.reverse();
 }
 
-/** `chosen`, with this message as the one that is shown of its siblings. */
+/** `chosen`, with this message shown instead of its siblings. */
 export function choosing(chosen: Record<string, string>, message: Message): Record<string, string> {
   return { ...chosen, [message.parent ?? ROOT]: message.id };
 }
 
 const LONGEST_TITLE = 60;
 
-/** A title out of the first words. */
+/** A title made of the first words. */
 export function titleOf(text: string): string {
   const words = text
     .replace(/[#*_`>\s]+/g, " ")

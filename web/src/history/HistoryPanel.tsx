@@ -11,7 +11,7 @@ import { periods } from "./periods";
 import type { Found } from "./search";
 import { all, conversations, load, search } from "./store";
 
-/** All conversations of this browser: found, renamed, deleted, taken along. */
+/** All conversations in this browser: search, rename, delete, export. */
 export function HistoryPanel({ onClose }: { onClose: () => void }) {
   const query = useSignal("");
   const results = useSignal<Found[] | null>(null);

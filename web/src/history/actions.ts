@@ -1,4 +1,4 @@
-/** What a person can do to conversations in the history. */
+/** The user's actions on conversations in the history. */
 
 import { newId } from "../chat/ids";
 import { newChat } from "../chat/panels";

@@ -14,7 +14,7 @@ const ALL = [
   conversation("1", "Old horses", new Date(2025, 11, 24)),
   conversation("2", "Bicycles", new Date(2026, 2, 30, 23, 59)),
   conversation("3", "Gates", NOW),
-  // A day that is an hour shorter lies between, where clocks are changed.
+  // Where clocks change, a day between them is an hour shorter.
   conversation("4", "Hills", new Date(2026, 2, 25, 1)),
 ];
 
@@ -27,7 +27,7 @@ test("conversations are listed by the calendar, newest first", () => {
   ]);
 });
 
-test("all words must be there, in the title or the texts, in any case", () => {
+test("all words must occur in the title or the texts, in any case", () => {
   const said = (id: string, content: string) => ({ conversation: id, content }) as Message;
   const messages = [said("2", "A saddle\nfor a HORSE"), said("2", "of steel"), said("3", "horse")];
   const ids = (query: string) => found(query, ALL, messages).map(({ conversation: { id } }) => id);

@@ -1,4 +1,4 @@
-/** Conversations by when they were last gone on with, newest first. */
+/** Groups conversations by the time of their last message, the newest first. */
 
 import type { Conversation } from "../chat/tree";
 
@@ -21,7 +21,7 @@ export function periods(conversations: Conversation[], now: Date): Period[] {
 }
 
 function periodOf(when: Date, now: Date): string {
-  // By the calendar of the person; rounding takes care of days that are an hour longer or shorter.
+  // By the user's calendar. Rounding handles days that are an hour longer or shorter.
   const days = Math.round((midnight(now) - midnight(when)) / DAY);
   if (days <= 0) return "Today";
   if (days === 1) return "Yesterday";

@@ -1,10 +1,10 @@
-/** Which conversations have all the words that are looked for, in their titles or texts. */
+/** Finds conversations that have all words of a search in their titles or texts. */
 
 import type { Conversation, Message } from "../chat/tree";
 
 export interface Found {
   conversation: Conversation;
-  /** Where in its texts the first word stands, with what is around it. */
+  /** The text around the first match. */
   excerpt: string | null;
 }
 

@@ -1,8 +1,8 @@
 /**
- * Conversations in this browser (IndexedDB), and nowhere else.
+ * Stores conversations in this browser (IndexedDB), and nowhere else.
  *
- * Each message is a record of its own, and a conversation's record is changed field by field inside a transaction. So
- * two tabs can write at the same time, and neither undoes what the other has done.
+ * Each message is a record, and a conversation's record is changed field by field inside a transaction. So
+ * two tabs can write at the same time without overwriting each other.
  */
 
 import { signal } from "@preact/signals";
@@ -16,10 +16,10 @@ interface Schema extends DBSchema {
   messages: { key: string; value: Message; indexes: { conversation: string } };
 }
 
-/** Why nothing can be kept; chatting goes on all the same. */
+/** Why nothing can be stored. The chat still works. */
 export const storageProblem = signal<string | null>(null);
 
-/** All conversations, as they are known to be stored. */
+/** All stored conversations. */
 export const conversations = signal<Conversation[]>([]);
 
 /** Tells other tabs which conversation has changed. */
@@ -30,7 +30,7 @@ channel.addEventListener("message", ({ data }: MessageEvent<string | null>) => {
   for (const listener of listeners) listener(data);
 });
 
-/** Have `listener` told when another tab has changed a conversation; null: several. */
+/** Call `listener` when another tab changes a conversation; null: several. */
 export function onChangeElsewhere(listener: (conversation: string | null) => void): void {
   listeners.add(listener);
 }
@@ -88,7 +88,7 @@ export async function create(conversation: Conversation): Promise<void> {
   told(conversation.id);
 }
 
-/** Change some fields of a conversation, if it is still there. */
+/** Change fields of a conversation, if it still exists. */
 export async function change(id: string, fields: Partial<Conversation>): Promise<void> {
   await attempt(undefined, async (db) => {
     const transaction = db.transaction("conversations", "readwrite");
@@ -99,7 +99,7 @@ export async function change(id: string, fields: Partial<Conversation>): Promise
   told(id);
 }
 
-/** Save messages of a conversation, unless it has been deleted meanwhile. */
+/** Save messages of a conversation, unless it was deleted meanwhile. */
 export async function save(...messages: Message[]): Promise<void> {
   const id = messages[0]?.conversation;
   if (id === undefined) return;
@@ -115,7 +115,7 @@ export async function save(...messages: Message[]): Promise<void> {
   told(id);
 }
 
-/** Delete a conversation; what it was is returned, so that it can be put back. */
+/** Delete a conversation. Returns it, so that it can be restored. */
 export async function remove(id: string): Promise<Stored | null> {
   const stored = await load(id);
   await attempt(undefined, async (db) => {
@@ -139,8 +139,8 @@ export async function all(): Promise<Stored[]> {
 }
 
 /**
- * Add conversations, all or none; one whose id is taken by another version of it becomes a copy. Returns how many were
- * new, or null if they cannot be kept.
+ * Add conversations, all or none. If an id is taken by another version, a copy is added. Returns how many were
+ * new, or null if they cannot be stored.
  */
 export async function add(stored: Stored[], newId: () => string): Promise<number | null> {
   const added = await attempt<number | null>(null, async (db) => {

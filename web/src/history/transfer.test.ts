@@ -49,11 +49,11 @@ function file(change: (file: { conversations: Record<string, unknown>[] }) => vo
   return JSON.stringify(text);
 }
 
-test("what is exported is what is imported", () => {
+test("an import restores what was exported", () => {
   expect(imported(exported([STORED], new Date()))).toEqual([STORED]);
 });
 
-test("a file that is not right is refused, and says where", () => {
+test("an invalid file is refused with the place of the error", () => {
   const bad: [string, RegExp][] = [
     ["", /not JSON/],
     ["[]", /must be an object/],
@@ -79,7 +79,7 @@ function withMessage(place: number, fields: Record<string, unknown>): string {
   );
 }
 
-test("a copy is the same under other names", () => {
+test("a copy has the same content and other ids", () => {
   let count = 0;
   const copy = copyOf(STORED, () => `new${count++}`);
   const ids = [copy.conversation.id, ...copy.messages.map(({ id }) => id)];

@@ -1,4 +1,4 @@
-/** Conversations as a file, and a file as conversations: all of it is right, or nothing of it is taken. */
+/** Exports conversations to a file and imports them. A file with an error is refused as a whole. */
 
 import { type Field, NOTHING_SET, type Settings } from "../chat/settings";
 import type { AnswerMessage, Attachment, Conversation, Message, Problem, Statistics, ToolCall } from "../chat/tree";
@@ -16,7 +16,7 @@ export function exported(stored: Stored[], now: Date): string {
   return JSON.stringify({ format: FORMAT, version: VERSION, exported: now.toISOString(), conversations }, null, 1);
 }
 
-/** Throws an `ImportProblem` that says where what is wrong. */
+/** Throws an `ImportProblem` that names the error and its place. */
 export function imported(text: string): Stored[] {
   let value: unknown;
   try {
@@ -35,7 +35,7 @@ export function imported(text: string): Stored[] {
 
 export class ImportProblem extends Error {}
 
-/** The same conversation under new ids. */
+/** The same conversation with new ids. */
 export function copyOf({ conversation, messages }: Stored, newId: () => string): Stored {
   const ids = new Map<string, string>(messages.map(({ id }) => [id, newId()]));
   const renamed = (id: string) => ids.get(id) ?? id;
@@ -169,7 +169,7 @@ function chosenOf(value: unknown, at: string): Record<string, string> {
   return Object.fromEntries(Object.entries(found).map(([parent, child]) => [parent, string(child, `${at}.${parent}`)]));
 }
 
-/** Every parent is there, and none is its own ancestor: a path that is followed comes to an end. */
+/** Check that every parent exists and that there is no cycle. */
 function checkTree(messages: Message[], at: string): void {
   const parents = new Map(messages.map(({ id, parent }) => [id, parent]));
   const rooted = new Set<string>();

@@ -18,20 +18,20 @@ interface Props {
   title: string;
   note?: string;
   times: number[];
-  /** Seconds that are shown, up to the last sample. */
+  /** The seconds that are shown, up to the last sample. */
   span: number;
   lines: Line[];
   write: (value: number) => string;
-  /** Of things that there are no parts of. */
+  /** The values are whole numbers. */
   whole?: boolean;
-  /** Large values are drawn nearer together, so that small ones beside them can be seen. */
+  /** Use a compressed scale, so that small values beside large ones are visible. */
   compressed?: boolean;
 }
 
 const HEIGHT = 132;
 const WHOLE = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 
-/** Lines over the last minutes; above them their names with the newest values, or those under the pointer. */
+/** Lines over the last minutes, with a legend of the newest values or those under the pointer. */
 export function Chart({ title, note, times, span, lines, write, whole = false, compressed = false }: Props) {
   const holder = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
@@ -40,7 +40,7 @@ export function Chart({ title, note, times, span, lines, write, whole = false, c
   const shape = lines.map(({ name }) => name).join();
   const at = pointed !== null && pointed < times.length ? pointed : times.length - 1;
 
-  // A plot is made anew when its lines or the page's colours are others; new samples only change its data.
+  // The plot is recreated when its lines or the page's colours change. New samples only change its data.
   useEffect(() => {
     const place = holder.current;
     if (!place) return;
@@ -144,13 +144,13 @@ function optionsFor(
   };
 }
 
-/** Some of the numbers up to the largest, further and further apart. */
+/** Ticks up to the largest value, with growing distances. */
 function marks(_: uPlot, __: number, ___: number, largest: number): number[] {
   const below = [10, 30, 100, 300, 1000, 3000, 10_000, 30_000].filter((mark) => mark <= largest);
   return [0, ...(below.length > 0 ? below : [largest / 2])];
 }
 
-/** Now, and two or three moments before it. */
+/** Now, and two or three earlier times. */
 function moments(_: uPlot, __: number, first: number, last: number): number[] {
   const step = last - first <= 60 ? 20 : (last - first) / 2.5;
   return [0, 1, 2, 3].map((steps) => last - steps * step).filter((moment) => moment >= first);
@@ -161,7 +161,7 @@ function agos(plot: uPlot, moments: number[]): string[] {
   return moments.map((moment) => (now - moment < 1 ? "now" : `−${duration(now - moment)}`));
 }
 
-/** A canvas knows no custom properties, so the colours that they stand for now are asked of the page. */
+/** A canvas does not support custom properties, so their current colours are read from the page. */
 function coloursOf(place: HTMLElement): (property: string, opacity?: number) => string {
   return (property, opacity = 1) => {
     place.style.color = `color-mix(in srgb, var(${property}) ${100 * opacity}%, transparent)`;

@@ -7,10 +7,10 @@ import { count, rate, seconds } from "./words";
 
 const SPANS = [60, 300, KEPT];
 const span = signal(300);
-/** The model that is shown, or all together. */
+/** The model that is shown, or all of them. */
 const subject = signal<string | null>(null);
 
-/** The last minutes: how much is computed, how long people wait, and how many there are. */
+/** The last minutes: throughput, latency and the number of requests. */
 export function Charts() {
   const models = (state.value?.models ?? []).filter(({ kind }) => kind === "generation").map(({ id }) => id);
   const chosen = subject.value !== null && models.includes(subject.value) ? subject.value : null;
@@ -81,7 +81,7 @@ export function Charts() {
   );
 }
 
-/** How long people wait: most of them, and the unlucky ones. */
+/** The latency: the median and a high percentile. */
 function waits(median: Column, slow: Column) {
   return {
     note: `over ${QUANTILE_SPAN} s`,

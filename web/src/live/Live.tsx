@@ -7,7 +7,7 @@ import { PrefixTrees } from "./PrefixTrees";
 import { Summary } from "./Summary";
 import { connection, state, watch } from "./stream";
 
-/** What the server is doing, and why it is fast or slow. Looking wakes no model and keeps none awake. */
+/** The live view: what the server does, and why it is fast or slow. It loads no model and resets no idle timer. */
 export function Live() {
   useEffect(watch, []);
   return (

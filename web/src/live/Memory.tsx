@@ -3,7 +3,7 @@ import type { LiveModel } from "../api/live";
 import { state } from "./stream";
 import { bytes, percent } from "./words";
 
-/** What the models hold of the memory that they may have. */
+/** The memory of the models, and its limits. */
 export function Memory() {
   const now = state.value;
   if (!now) return null;

@@ -6,7 +6,7 @@ import { Slots } from "./Slots";
 import { state } from "./stream";
 import { bytes, count, counted, duration, percent } from "./words";
 
-/** Every model with its state; those that hold or want memory first, the others in short. */
+/** Every model with its state. Models that use or need memory come first, the others are abbreviated. */
 export function Models() {
   const models = state.value?.models ?? [];
   const there = models.filter((model) => model.state !== "unloaded");

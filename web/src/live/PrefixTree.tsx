@@ -5,12 +5,12 @@ import { SlotChip, slotColour } from "./Slots";
 import { type Box, layOut, neighbour, pathsIn, rowHeightFor } from "./treeLayout";
 import { count, counted, listed } from "./words";
 
-/** More spans than these are not moved gently to their new places, which would take a browser long. */
+/** With more spans than this, changes are not animated, because that would be slow. */
 const MOST_MOVED = 80;
 
 /**
- * From left to right what follows what: a box is as long as its span and as high as the paths that share it. The one
- * under the pointer, or else the one that the arrow keys have reached, is explained below.
+ * The tree from left to right: a box is as long as its span and as high as the paths that share it. The box
+ * under the pointer, or the one selected by arrow keys, is described below.
  */
 export function PrefixTree({ tree }: { tree: Tree }) {
   const field = useRef<HTMLDivElement>(null);
@@ -21,7 +21,7 @@ export function PrefixTree({ tree }: { tree: Tree }) {
     () => layOut(tree.nodes, width, rowHeightFor(pathsIn(tree.nodes))),
     [tree.nodes, width],
   );
-  // One of them can be reached by the Tab key, and the arrow keys lead on from there.
+  // The Tab key reaches one box, and the arrow keys move from there.
   const entrance = boxes.find(({ node }) => node.id === reached.value) ?? boxes[0];
 
   function onKeyDown(event: KeyboardEvent) {
@@ -62,13 +62,13 @@ export function PrefixTree({ tree }: { tree: Tree }) {
   );
 }
 
-/** The span that something happened to. */
+/** The span of an event. */
 function nodeOf({ target }: Event): number | null {
   const id = (target as HTMLElement).closest<HTMLElement>("[data-node]")?.dataset.node;
   return id === undefined ? null : Number(id);
 }
 
-/** Pixels: of a line of text, of several, and of the number of a slot. */
+/** Pixels of one line of text, of several, and of a slot's number. */
 const READABLE = 18;
 const TALL = 48;
 const CHIP = 23;
@@ -110,7 +110,7 @@ interface Explained {
   reached: Signal<number | null>;
 }
 
-/** Of one span; of all of them, how they are to be read. */
+/** The description of one span, or the legend. */
 function Explanation({ nodes, pointed, reached }: Explained) {
   const node = nodes.find(({ id }) => id === (pointed.value ?? reached.value));
   if (!node) return <TreeKey />;

@@ -8,7 +8,7 @@ import { bytes, count, counted, percent } from "./words";
 
 const subject = signal<string | null>(null);
 
-/** What is known of prompts, drawn: of one model at a time. */
+/** The prefix tree of one model. */
 export function PrefixTrees() {
   const models = [...trees.value.keys()].sort();
   const tree = trees.value.get(subject.value ?? "") ?? trees.value.get(models[0] ?? "");
@@ -48,7 +48,7 @@ export function PrefixTrees() {
   );
 }
 
-/** How full it is, and how much it helps. */
+/** How full the cache is, and its hit rate. */
 function Tiers({ tree: { cells, stored, hits, misses, evictions } }: { tree: Tree }) {
   const asked = hits + misses;
   return (

@@ -2,10 +2,10 @@ import "./slots.css";
 import type { LiveModel, Slot } from "../api/live";
 import { count } from "./words";
 
-/** More idle slots than these are told of in one line. */
+/** More idle slots than this are summarised in one line. */
 const IDLE_ROWS = 4;
 
-/** The running places of a model: what each of them is at. */
+/** The slots of a model, and what each one does. */
 export function Slots({ model: { id, slots } }: { model: LiveModel }) {
   const idle = slots.filter((slot) => slot.state === "idle");
   const shown = idle.length > IDLE_ROWS ? slots.filter((slot) => slot.state !== "idle") : slots;
@@ -27,7 +27,7 @@ export function Slots({ model: { id, slots } }: { model: LiveModel }) {
   );
 }
 
-/** A slot's number in its colour, wherever it is spoken of. */
+/** A slot's number in its colour. */
 export function SlotChip({ id, idle = false }: { id: number; idle?: boolean }) {
   return (
     <span class="slot-chip" style={{ background: idle ? "none" : slotColour(id) }}>
@@ -54,7 +54,7 @@ function SlotRow({ slot }: { slot: Slot }) {
   );
 }
 
-/** The prompt's known part, what was read of it, what is still to be read; then the answer. */
+/** The cached, computed and remaining parts of the prompt, then the answer. */
 function SlotBar({ slot }: { slot: Slot }) {
   const { state, prompt_tokens, prompt_done, cached_tokens, answered_tokens } = slot;
   if (state === "idle") return <span class="slot-bar" />;

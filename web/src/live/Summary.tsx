@@ -3,7 +3,7 @@ import { paces } from "./history";
 import { type Connection, connection, history, state } from "./stream";
 import { verdict } from "./verdict";
 
-/** The verdict, and how fresh it is. */
+/** The verdict and its age. */
 export function Summary() {
   const now = state.value;
   const judged = now && verdict(now, paces(history.value));

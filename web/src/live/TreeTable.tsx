@@ -3,14 +3,14 @@ import type { Tree } from "../api/live";
 import { tierWords } from "./PrefixTree";
 import { count } from "./words";
 
-/** The same as a table, for those who do not see the drawing, or want the numbers. Made only while it is open. */
+/** The tree as a table, for screen readers and for exact numbers. Rendered only while it is open. */
 export function TreeTable({ tree }: { tree: Tree }) {
   const [open, setOpen] = useState(false);
   return (
     <details class="tree-table" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>As a table</summary>
       {open && (
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by the keyboard
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: it must scroll by the keyboard
         <section class="table-scroll" aria-label="Spans" tabIndex={0}>
           <table>
             <caption class="hidden-visually">Spans of the prefix tree of {tree.model}</caption>

@@ -1,4 +1,4 @@
-/** Models, slots and spans to test with: each with what matters to a test, and nothing going on otherwise. */
+/** Models, slots and spans for tests: each idle, except for what the test sets. */
 
 import type { LiveModel, LiveState, Slot, Totals, TreeNode } from "../api/live";
 

@@ -24,13 +24,13 @@ function steady(times: number[], id = "demo"): Sample[] {
 
 const times = (count: number) => Array.from({ length: count }, (_, second) => second + 1);
 
-test("ten minutes are kept", () => {
+test("the history keeps ten minutes", () => {
   const history = steady(times(KEPT + 100)).reduce<Sample[]>(remember, []);
   expect(history[0]?.time).toBe(100);
   expect(history.at(-1)?.time).toBe(KEPT + 100);
 });
 
-test("a clock that was set back takes the future with it", () => {
+test("samples in the future are dropped if the clock was set back", () => {
   const history = [...steady([1, 2, 9]), ...steady([3])].reduce<Sample[]>(remember, []);
   expect(history.map(({ time }) => time)).toEqual([1, 2, 3]);
 });
@@ -45,26 +45,26 @@ test("speeds are differences over a few seconds", () => {
   expect(series.firstTokenMedian.at(-1)).toBeCloseTo(0.55);
 });
 
-test("of a first sample there is no speed", () => {
+test("a single sample has no rate", () => {
   expect(seriesOf(steady([7]), 60, null).answered).toEqual([null]);
   expect(paces(steady([7])).size).toBe(0);
 });
 
-test("no line is drawn over the time in which nobody looked", () => {
+test("gaps are not connected by a line", () => {
   const series = seriesOf(steady([1, 2, 3, 60, 61]), 600, null);
   expect(series.times).toEqual([1, 2, 3, 58, 60, 61]);
   expect(series.running).toEqual([1, 1, 1, null, 1, 1]);
   expect(series.answered).toEqual([null, 10, 10, null, null, 10]);
 });
 
-test("a server that starts anew counts from zero", () => {
+test("a restarted server counts from zero", () => {
   const [before] = steady([50]);
   const [after] = steady([2]);
   const history = [before, { ...after, time: 52 }] as Sample[];
   expect(seriesOf(history, 600, null).answered.at(-1)).toBe(10);
 });
 
-test("models are told apart or together", () => {
+test("rates are computed for one model or for all", () => {
   const [one, other] = [steady(times(3), "one"), steady(times(3), "other")];
   const both = one.map((sample, place) => ({
     time: sample.time,
@@ -75,7 +75,7 @@ test("models are told apart or together", () => {
   expect(paces(both).get("other")?.answered).toBe(10);
 });
 
-test("a model that has only just come tells nothing of how fast it is", () => {
+test("a new model has no rate", () => {
   const [first] = steady([1], "one");
   const [second] = steady([2], "other");
   expect(paces([first, second] as Sample[]).size).toBe(0);

@@ -1,15 +1,15 @@
-/** The last ten minutes: a sample a second of numbers that only grow, and what their differences tell. */
+/** The last ten minutes: a sample of all counters each second, and the rates between samples. */
 
 import type { Histogram, LiveModel, LiveState, Totals } from "../api/live";
 import { between, increase, quantile, sum } from "./quantiles";
 
-/** Seconds that are remembered. */
+/** Seconds that are kept. */
 export const KEPT = 600;
-/** Speeds are averaged over so many seconds, because workers report once a second and we look once a second. */
+/** Rates are averaged over this many seconds, because workers and the server report once a second. */
 const RATE_SPAN = 5;
-/** First tokens are rare, so their times are taken from a longer span. */
+/** First tokens are rare, so their times are taken from a longer period. */
 export const QUANTILE_SPAN = 30;
-/** Longer than this between two samples nobody was looking, and no line is drawn. */
+/** With a longer gap between two samples the page was hidden, and no line is drawn. */
 const GAP = 4;
 
 export interface ModelSample {
@@ -25,7 +25,7 @@ export interface Sample {
   models: ReadonlyMap<string, ModelSample>;
 }
 
-/** One value for each time; null where nothing is known. */
+/** One value for each time; null: unknown. */
 export type Column = (number | null)[];
 
 export interface Series {
@@ -52,13 +52,13 @@ export function sampleOf(state: LiveState): Sample {
   return { time: state.time, models: new Map(state.models.map((model) => [model.id, numbersOf(model)])) };
 }
 
-/** History with one more sample, without what is too old, and without a future that the server's clock took back. */
+/** The history with one more sample, without old samples and, after a change of the server's clock, future ones. */
 export function remember(history: readonly Sample[], sample: Sample): Sample[] {
   const kept = history.filter(({ time }) => time < sample.time && time >= sample.time - KEPT);
   return [...kept, sample];
 }
 
-/** What happened in the last `seconds`, to one model or to all of them. */
+/** What happened in the last `seconds`, for one model or for all. */
 export function seriesOf(history: readonly Sample[], seconds: number, model: string | null): Series {
   const series: Series = {
     times: [],
@@ -84,7 +84,7 @@ export function seriesOf(history: readonly Sample[], seconds: number, model: str
   return series;
 }
 
-/** How fast each model has been in the last seconds; nothing of those of which there is only one sample. */
+/** The speed of each model in the last seconds, without models that have only one sample. */
 export function paces(history: readonly Sample[]): Map<string, Pace> {
   const last = history.at(-1);
   const base = baseOf(history, history.length - 1, RATE_SPAN);
@@ -154,7 +154,7 @@ function timesAt(history: readonly Sample[], place: number, model: string | null
   };
 }
 
-/** The oldest sample that is no more than `span` seconds older than this one, and another one. */
+/** The oldest sample that is at most `span` seconds older than this one, if there is one besides it. */
 function baseOf(history: readonly Sample[], place: number, span: number): Sample | undefined {
   const sample = history[place];
   if (!sample) return undefined;
@@ -163,7 +163,7 @@ function baseOf(history: readonly Sample[], place: number, span: number): Sample
   return base < place ? history[base] : undefined;
 }
 
-/** What was added between two samples, for one model or for each. A model that was not there before tells nothing. */
+/** The increments between two samples, for one model or for each. A new model has none. */
 function growth(before: Sample, now: Sample, model: string | null): ModelSample[] {
   const ids = model === null ? [...now.models.keys()] : [model];
   return ids.flatMap((id) => {

@@ -1,20 +1,20 @@
-/** Times out of histograms: what lies between two samples of one, and which time a share of it stayed below. */
+/** Quantiles of histograms, also of the observations between two samples. */
 
 import type { Histogram } from "../api/live";
 
-/** How much a number grew that only a restart of the server sets back: then it has begun anew. */
+/** The increase of a counter. After a restart of the server it starts from zero. */
 export function increase(before: number, now: number): number {
   return now >= before ? now - before : now;
 }
 
-/** What was observed between two samples of the same histogram. */
+/** The observations between two samples of a histogram. */
 export function between(before: Histogram, now: Histogram): Histogram {
   const restarted = now.counts.some((count, place) => count < (before.counts[place] ?? 0));
   if (restarted) return now;
   return { bounds: now.bounds, counts: now.counts.map((count, place) => count - (before.counts[place] ?? 0)) };
 }
 
-/** Of several models together. Histograms of one thing have the same bounds everywhere. */
+/** The sum over several models. Histograms of one metric have the same bounds everywhere. */
 export function sum(histograms: readonly Histogram[]): Histogram {
   const [first] = histograms;
   if (!first) return { bounds: [], counts: [] };
@@ -25,8 +25,8 @@ export function sum(histograms: readonly Histogram[]): Histogram {
 }
 
 /**
- * The time that `share` of all observations stayed below, as if those between two bounds lay evenly between them. What
- * took longer than the last bound is told as that bound, since nobody knows by how much; of nothing there is no time.
+ * The quantile of `share`, interpolated linearly between two bounds. Observations above the last bound count as
+ * that bound. Without observations there is no quantile.
  */
 export function quantile({ bounds, counts }: Histogram, share: number): number | null {
   const all = counts.reduce((left, right) => left + right, 0);

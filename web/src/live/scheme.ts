@@ -1,4 +1,4 @@
-/** Whether the page is light or dark now, for those who draw with colours of their own. */
+/** Whether the page is light or dark, for code that draws with its own colours. */
 
 import { signal } from "@preact/signals";
 

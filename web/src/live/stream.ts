@@ -1,4 +1,4 @@
-/** What the server tells of itself while somebody looks, and how the connection is. */
+/** Follows `GET /live` while the view is visible, and knows the state of the connection. */
 
 import { effect, signal, untracked } from "@preact/signals";
 import { ApiError, errorOf, getEvents } from "../api/client";
@@ -10,27 +10,27 @@ import { remember, type Sample, sampleOf } from "./history";
 export type Connection =
   | { kind: "connecting" }
   | { kind: "open" }
-  /** It broke, and is tried again. */
+  /** It failed and is retried. */
   | { kind: "lost"; reason: string }
-  /** Nobody looks. */
+  /** The view is not visible. */
   | { kind: "paused" }
-  /** Trying again would not help. */
+  /** A retry would not help. */
   | { kind: "refused"; reason: string };
 
 export const connection = signal<Connection>({ kind: "connecting" });
 export const state = signal<LiveState | null>(null);
 export const trees = signal<ReadonlyMap<string, Tree>>(new Map());
-/** Kept for as long as the page is open. */
+/** Kept while the page is open. */
 export const history = signal<readonly Sample[]>([]);
 
-/** The server says something each second: after so many of silence it is gone, even if nobody said so. */
+/** The server sends an event each second. After this many seconds without one the connection is lost. */
 const SILENCE = 15_000;
-/** No key, not for this key, not here: asking again would change nothing. */
+/** No key, no permission, or no such route: a retry would change nothing. */
 const FINAL = new Set([401, 403, 404, 501]);
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 8_000;
 
-/** Look until the returned function is called; while the page is hidden nothing is asked for. */
+/** Follow the stream until the returned function is called. While the page is hidden there is no connection. */
 export function watch(): () => void {
   let stop = new AbortController();
 
@@ -42,7 +42,7 @@ export function watch(): () => void {
   }
 
   document.addEventListener("visibilitychange", restart);
-  // It begins here, and again with another key.
+  // Runs at the start, and again after another key is entered.
   const forget = effect(() => {
     key.value;
     untracked(restart);
@@ -88,7 +88,7 @@ async function follow(signal: AbortSignal): Promise<void> {
   }
 }
 
-/** The server may be another one than before: what it has not told anew does not hold any more. */
+/** The server may have restarted, so older trees are dropped until it sends them again. */
 function begin(): void {
   connection.value = { kind: "open" };
   trees.value = new Map();
@@ -109,7 +109,7 @@ function take({ event, data }: ServerEvent): void {
   }
 }
 
-/** Aborts when it has lasted too long. */
+/** Aborts after a timeout. */
 class Silence {
   private readonly controller = new AbortController();
   private timer: ReturnType<typeof setTimeout>;

@@ -6,7 +6,7 @@ import { type Box, layOut, neighbour, pathsIn } from "./treeLayout";
 const WIDTH = 800;
 const ROW = 20;
 
-/** A system prompt that three conversations share, one of which has two ends; and a path of its own. */
+/** A system prompt that three conversations share, one of which has two branches, and a separate path. */
 const NODES = [
   aNode(1, null, 600),
   aNode(2, 1, 40),
@@ -22,7 +22,7 @@ function box(boxes: readonly Box[], id: number): Box {
   return found;
 }
 
-/** As many as are drawn at most, of all shapes: each hangs below one that came before. */
+/** As many spans as are drawn at most. The parent of each is an earlier one. */
 function grown(count: number, seed: number): TreeNode[] {
   let random = seed;
   const next = (below: number) => {
@@ -32,7 +32,7 @@ function grown(count: number, seed: number): TreeNode[] {
   return Array.from({ length: count }, (_, id) => aNode(id, id === 0 ? null : next(id), 1 + next(2000)));
 }
 
-test("a span is as high as the paths that go through it", () => {
+test("the height of a span is the number of paths through it", () => {
   const { boxes, height } = layOut(NODES, WIDTH, ROW);
   expect(pathsIn(NODES)).toBe(4);
   expect(height).toBe(4 * ROW);
@@ -41,14 +41,14 @@ test("a span is as high as the paths that go through it", () => {
   expect(box(boxes, 6)).toMatchObject({ y: 3 * ROW, x: 0 });
 });
 
-test("a span is as long as its tokens, and the longest path fills the width", () => {
+test("the length of a span is its tokens, and the longest path fills the width", () => {
   const { boxes } = layOut(NODES, WIDTH, ROW);
   expect(box(boxes, 1).width / box(boxes, 4).width).toBeCloseTo(6);
   expect(box(boxes, 4).x + box(boxes, 4).width).toBeCloseTo(WIDTH);
   expect(box(boxes, 5).width).toBeGreaterThan(5);
 });
 
-test("any tree fits: what follows begins where its parent ends, nothing overlaps, nothing is too small to see", () => {
+test("any tree fits: children start at the end of their parent, nothing overlaps, and everything is visible", () => {
   for (const [count, seed] of [1, 2, 5, 30, 100, 400].flatMap((count) => [1, 2, 3].map((seed) => [count, seed]))) {
     const { boxes, height } = layOut(grown(count ?? 0, seed ?? 0), WIDTH, ROW);
     expect(boxes).toHaveLength(count ?? 0);
@@ -72,24 +72,24 @@ test("any tree fits: what follows begins where its parent ends, nothing overlaps
   }
 });
 
-test("a path of more spans than there are pixels for is squeezed in", () => {
+test("a path with more spans than pixels is compressed", () => {
   const path = Array.from({ length: 400 }, (_, id) => aNode(id, id === 0 ? null : id - 1, 10));
   const { boxes } = layOut(path, WIDTH, ROW);
   expect((boxes.at(-1) as Box).x + (boxes.at(-1) as Box).width).toBeCloseTo(WIDTH);
 });
 
-test("nothing is an empty field, and a span whose parent is not told stands for itself", () => {
+test("an empty tree has no boxes, and a span without a known parent is a root", () => {
   expect(layOut([], WIDTH, ROW)).toEqual({ boxes: [], height: 0 });
   expect(layOut([aNode(7, 3, 10)], WIDTH, ROW).boxes).toHaveLength(1);
 });
 
-test("what is there stays where it is when something comes", () => {
+test("existing spans keep their places when one is added", () => {
   const before = layOut(NODES, WIDTH, ROW).boxes;
   const after = layOut([...NODES, aNode(7, null, 30)], WIDTH, ROW).boxes;
   expect(after.slice(0, before.length)).toEqual(before);
 });
 
-test("arrow keys go along a path, and from one to the next", () => {
+test("arrow keys move along a path and between paths", () => {
   const { boxes } = layOut(NODES, WIDTH, ROW);
   expect(neighbour(boxes, 1, "ArrowRight")).toBe(2);
   expect(neighbour(boxes, 2, "ArrowDown")).toBe(3);

@@ -1,13 +1,13 @@
 /**
- * Where the spans of a prefix tree are drawn. A box is as long as its span has tokens and as high as the paths that go
- * through it, so what many share is large, and beside a box to its right is what follows it.
+ * The layout of a prefix tree. The length of a box is the number of its tokens, its height the number of paths through
+ * it, so shared spans are large. Its children are to its right.
  */
 
 import type { TreeNode } from "../api/live";
 
 export interface Box {
   node: TreeNode;
-  /** How many boxes come before it on its path. */
+  /** How many boxes precede it on its path. */
   depth: number;
   x: number;
   y: number;
@@ -16,12 +16,12 @@ export interface Box {
 }
 
 export interface Layout {
-  /** In the order of reading: a box before what follows it, from above to below. */
+  /** In reading order: a box before its children, from top to bottom. */
   boxes: Box[];
   height: number;
 }
 
-/** Even the shortest span has room for the number of a slot, as long as that takes no more than a part of the width. */
+/** Even the shortest span has room for a slot's number, within a share of the width. */
 const SHORTEST = 30;
 const PART = 1 / 3;
 
@@ -56,7 +56,7 @@ export function layOut(nodes: readonly TreeNode[], width: number, rowHeight: num
   return { boxes, height: row * rowHeight };
 }
 
-/** Many paths are drawn thin, so that all can be seen at once. */
+/** Many paths are drawn thin, so that all are visible. */
 export function rowHeightFor(paths: number): number {
   return paths <= 12 ? 26 : paths <= 40 ? 20 : 12;
 }
@@ -66,7 +66,7 @@ export function pathsIn(nodes: readonly TreeNode[]): number {
   return nodes.filter(({ id }) => !parents.has(id)).length;
 }
 
-/** Where an arrow key leads: along a path, or to the box above or below at the same depth. */
+/** The target of an arrow key: along a path, or to the box above or below at the same depth. */
 export function neighbour(boxes: readonly Box[], id: number, key: string): number | null {
   const box = boxes.find(({ node }) => node.id === id);
   if (!box) return null;
@@ -90,7 +90,7 @@ export function neighbour(boxes: readonly Box[], id: number, key: string): numbe
   }
 }
 
-/** By their ids, which tell who came first: so nothing jumps about when something is used. */
+/** Ordered by id, which is the order of creation, so that boxes do not move when a span is used. */
 function branches(nodes: readonly TreeNode[]): Branch[] {
   const known = new Map(nodes.map((node) => [node.id, { node, below: [], rows: 1 } as Branch]));
   const roots: Branch[] = [];
@@ -114,7 +114,7 @@ function depthOf({ below }: Branch): number {
   return 1 + Math.max(0, ...below.map(depthOf));
 }
 
-/** Pixels for a token, such that the longest path just fits. */
+/** Pixels per token, such that the longest path just fits. */
 function scaleFor(roots: readonly Branch[], width: number, shortest: number): number {
   const longest = ({ node, below }: Branch, scale: number): number =>
     Math.max(shortest, node.tokens * scale) + below.reduce((most, branch) => Math.max(most, longest(branch, scale)), 0);

@@ -10,14 +10,14 @@ function said(models: LiveModel[], paces: Record<string, Pace> = {}): string {
   return verdict(aState(models), new Map(Object.entries(paces))).text;
 }
 
-test("who answers, how fast, and why others wait", () => {
+test("the verdict names the models that answer, their speed, and why requests wait", () => {
   const model = aModel({ slots: slots("answer", "answer", "prompt", "answer"), waiting: 2 });
   expect(said([model], { demo: pace({ answered: 41.2, read: 310 }) })).toBe(
     "demo: 3 answering at 41 tokens/s, 1 reading a prompt at 310 tokens/s, 2 waiting because all 4 slots are busy",
   );
 });
 
-test("a speed that is not known yet is not told", () => {
+test("an unknown speed is left out", () => {
   expect(said([aModel({ slots: slots("answer", "idle") })])).toBe("demo: 1 answering");
 });
 
@@ -27,7 +27,7 @@ test("one slot", () => {
   );
 });
 
-test("who waits while a slot is free waits for room, if others had to make some", () => {
+test("requests that wait while a slot is free wait for memory after a preemption", () => {
   const model = aModel({ slots: slots("answer", "idle"), waiting: 1 });
   expect(said([model], { demo: pace({ preemptions: 1 }) })).toBe(
     "demo: 1 answering, 1 waiting because the context is full",
@@ -43,14 +43,14 @@ test("loading", () => {
   expect(said([aModel({ state: "unloaded", waiting: 1 })])).toBe("demo: 1 waiting for it to be loaded");
 });
 
-test("nothing to do", () => {
+test("an idle server", () => {
   expect(said([])).toBe("There is no model that you may use");
   expect(said([aModel({ state: "unloaded" })])).toBe("No model is loaded; the first request loads one");
   expect(said([aModel({ leaves_in: 240 })])).toBe("Idle: demo is loaded, unloads in 4 min");
   expect(said([aModel(), aModel({ id: "other" })])).toBe("Idle: demo and other are loaded");
 });
 
-test("a failure is always told, with its reason", () => {
+test("a failure is always reported with its reason", () => {
   const broken = aModel({ id: "broken", state: "failed", reason: "the file is cut short." });
   expect(said([broken, aModel({ slots: slots("answer") })])).toBe(
     "demo: 1 answering; broken failed: the file is cut short",
@@ -65,7 +65,7 @@ test("the busiest models are named, the others counted", () => {
   expect(said(models)).toBe("m5: 5 answering; m4: 4 answering; m3: 3 answering; 2 more models at work");
 });
 
-test("its tone is that of the worst", () => {
+test("the tone is the worst of all models", () => {
   const tone = (...models: LiveModel[]) => verdict(aState(models), new Map()).tone;
   expect(tone(aModel({ slots: slots("answer") }))).toBe("calm");
   expect(tone(aModel({ slots: slots("answer"), waiting: 1 }))).toBe("busy");

@@ -1,16 +1,16 @@
-/** What is going on, in one line: the first thing that somebody looks at who wonders why it is slow. */
+/** The state of the server in one line: what runs, and why requests wait. */
 
 import type { LiveModel, LiveState } from "../api/live";
 import type { Pace } from "./history";
 import { counted, duration, listed, percent, rate } from "./words";
 
 export interface Verdict {
-  /** `calm`: all is well. `busy`: somebody waits. `problem`: something does not work. */
+  /** `calm`: no request waits. `busy`: requests wait. `problem`: something fails. */
   tone: "calm" | "busy" | "problem";
   text: string;
 }
 
-/** So many models are told of one by one. */
+/** At most this many models are named. */
 const NAMED = 3;
 
 export function verdict({ models }: LiveState, paces: ReadonlyMap<string, Pace>): Verdict {
@@ -29,7 +29,7 @@ function isActive(model: LiveModel): boolean {
   return model.state === "loading" || load(model) > 0;
 }
 
-/** How many requests it has. */
+/** The number of its requests. */
 function load({ slots, waiting }: LiveModel): number {
   return waiting + slots.filter(({ state }) => state !== "idle").length;
 }

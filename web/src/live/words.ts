@@ -11,7 +11,7 @@ export function counted(value: number, one: string, many = `${one}s`): string {
   return `${count(value)} ${value === 1 ? one : many}`;
 }
 
-/** Three digits at most, so that a number that changes does not jump about. */
+/** Three digits at most, so that a changing number keeps its width. */
 export function rate(value: number): string {
   return value >= 9.95 || value === 0 ? count(value) : value.toFixed(1);
 }
@@ -26,14 +26,14 @@ export function bytes(value: number): string {
   return `${rest >= 9.95 || unit === 0 ? count(rest) : rest.toFixed(1)} ${units[unit]}`;
 }
 
-/** How long something took, from microseconds to minutes. */
+/** A measured duration, from microseconds to minutes. */
 export function seconds(value: number): string {
   if (value === 0) return "0";
   if (value < 0.9995) return `${(value * 1000).toFixed(value < 0.00995 ? 1 : 0)} ms`;
   return value < 999.5 ? `${value.toFixed(value < 9.95 ? 1 : 0)} s` : duration(value);
 }
 
-/** How long something will take, roughly. */
+/** An approximate duration in the future. */
 export function duration(value: number): string {
   if (value < 99.5) return `${count(value)} s`;
   return value < 90 * 60 ? `${count(value / 60)} min` : `${count(value / 3600)} h`;

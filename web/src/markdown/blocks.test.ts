@@ -31,7 +31,7 @@ open`;
 
 const kinds = (blocks: Block[]) => blocks.map(({ kind }) => kind);
 
-test("blocks are what can be rendered alone", () => {
+test("blocks can be rendered separately", () => {
   const blocks = blocksOf(TEXT);
   expect(kinds(blocks)).toEqual(["text", "text", "code", "text", "math", "text", "math", "code"]);
   expect(blocks[2]).toMatchObject({ language: "python", code: 'print("# no title")\n\nprint("$$")' });
@@ -41,7 +41,7 @@ test("blocks are what can be rendered alone", () => {
   expect(blocks[7]).toMatchObject({ code: "open", language: "" });
 });
 
-test("nothing is lost between them", () => {
+test("blocks contain the whole text", () => {
   expect(
     blocksOf(TEXT)
       .map(({ source }) => source)
@@ -49,7 +49,7 @@ test("nothing is lost between them", () => {
   ).toBe(TEXT);
 });
 
-test("a text that grows has the same blocks as one that was always there, wherever it is cut", () => {
+test("a growing text has the same blocks as a complete one, wherever it is cut", () => {
   for (let step = 1; step < 12; step++) {
     let blocks: Block[] = [];
     for (let end = 0; end <= TEXT.length + step; end += step) {
@@ -60,7 +60,7 @@ test("a text that grows has the same blocks as one that was always there, wherev
   }
 });
 
-test("what is appended changes at most the last two blocks", () => {
+test("appended text changes at most the last two blocks", () => {
   for (let end = 1; end < TEXT.length; end++) {
     const before = blocksOf(TEXT.slice(0, end));
     const after = blocksOf(TEXT.slice(0, end + 1));
@@ -68,7 +68,7 @@ test("what is appended changes at most the last two blocks", () => {
   }
 });
 
-test("endless lists and paragraphs come in parts, so that no block grows with the text", () => {
+test("long lists and paragraphs are split, so that no block grows without limit", () => {
   const endless = [
     "- an item of a list\n".repeat(6000),
     "a line of words\n".repeat(6000),
@@ -84,13 +84,13 @@ test("endless lists and paragraphs come in parts, so that no block grows with th
   }
 });
 
-test("a fence that is being closed is no code", () => {
+test("an incomplete closing fence is not code", () => {
   for (const end of ["", "`", "``", "```", "```\n"]) {
     expect(blocksOf(`\`\`\`js\na\n\nb\n${end}`)[0]).toMatchObject({ code: "a\n\nb" });
   }
 });
 
-test("a formula that does not end is a text, and swallows nothing", () => {
+test("a formula without an end is text", () => {
   expect(kinds(blocksOf("$$ five\n\nsix\n\nseven"))).toEqual(["text", "text", "text"]);
 });
 

@@ -1,14 +1,14 @@
 /**
- * Markdown → blocks that can be rendered one by one, so that a growing text changes only its end.
+ * Markdown → blocks that are rendered separately, so that a growing text changes only its end.
  *
- * What is appended to a text changes at most its last two blocks: a line that has only begun may turn out to continue
- * the block before it.
+ * Appended text changes at most the last two blocks: an incomplete line may turn out to continue
+ * the previous block.
  */
 
 export type Block = TextBlock | CodeBlock | MathBlock;
 
 interface Common {
-  /** Where it begins in the whole text. */
+  /** Its start in the whole text. */
   start: number;
   source: string;
 }
@@ -38,11 +38,11 @@ const INDENTED = /^(?: {2,}|\t)/;
 const BLANK = /^\s*$/;
 const DEFINITION = /^ {0,3}\[[^\]\n]+\]:[ \t]+\S+.*$/gm;
 
-/** From here on a list may be cut between two items, and any text between two lines, so that each part stays small. */
+/** From this size on, a list is cut between two items and any text between two lines, so that each part stays small. */
 const LARGE = 2_500;
 const LONGEST_LINE = 8_000;
 
-/** The blocks of a text that goes on from one of which the blocks are known. */
+/** The blocks of a text that extends one whose blocks are known. */
 export function extended(known: Block[], text: string): Block[] {
   const kept = known.slice(0, -2);
   const last = known.at(-2) ?? known.at(-1);
@@ -66,12 +66,12 @@ export function blocksOf(text: string, from = 0): Block[] {
   return blocks;
 }
 
-/** Whether a block is another part of the list before it. */
+/** Whether a block continues the previous list. */
 export function continuesList(before: Block | undefined, { kind, source }: Block): boolean {
   return kind === "text" && before?.kind === "text" && ITEM.test(source) && ITEM.test(before.source);
 }
 
-/** Definitions of links, which every block may refer to. */
+/** Link definitions, which every block may use. */
 export function definitionsIn(text: string): string {
   return text.includes("]:") ? (text.match(DEFINITION) ?? []).join("\n") : "";
 }
@@ -79,7 +79,7 @@ export function definitionsIn(text: string): string {
 interface Open {
   start: number;
   kind: Block["kind"];
-  /** What ends it, of code and math. */
+  /** The end marker of code and formulas. */
   closes: string;
   language: string;
   list: boolean;
@@ -98,7 +98,7 @@ function begun(line: string, start: number): Open {
   if (math) {
     const [opens, closes] = math;
     const rest = line.trim().slice(opens.length);
-    // What follows on the same line makes it a paragraph with a formula in it.
+    // More text on the same line makes it a paragraph with a formula.
     if (!rest.includes(closes) || rest.endsWith(closes)) {
       return { ...plain, kind: "math", closes, closed: rest.endsWith(closes), list: false, table: false };
     }
@@ -106,12 +106,12 @@ function begun(line: string, start: number): Open {
   return { ...plain, kind: "text", list: ITEM.test(line), table: line.trimStart().startsWith("|") };
 }
 
-/** Whether a line belongs to the block that is open; what that learns from the line is noted in it. */
+/** Whether a line belongs to the open block. Updates the block's state. */
 function continues(open: Open, line: string, start: number): boolean {
   if (open.kind !== "text") {
     if (open.closed) return BLANK.test(line);
     if (open.kind === "math" && BLANK.test(line)) {
-      // A formula has no empty lines: it was none.
+      // A formula has no empty lines, so this is not one.
       open.kind = "text";
       open.blank = true;
       return true;
@@ -145,13 +145,13 @@ function finished(open: Open, source: string): Block {
   const { start, closed } = open;
   if (open.kind === "code") {
     const inner = source.slice(source.indexOf("\n") + 1 || source.length);
-    // The last line is the fence, or may be the beginning of it.
+    // The last line is the fence, or may be its beginning.
     const ending = inner.trimEnd().lastIndexOf("\n") + 1;
     const fence = closed || [...inner.slice(ending)].every((character) => character === open.closes[0]);
     const code = fence ? inner.slice(0, ending) : inner;
     return { kind: "code", start, source, language: open.language.toLowerCase(), code: code.replace(/\n$/, "") };
   }
-  // A formula that does not end is none.
+  // A formula without an end is text.
   if (open.kind === "math" && closed) return { kind: "math", start, source, tex: source.trim().slice(2, -2).trim() };
   return { kind: "text", start, source };
 }
@@ -167,7 +167,7 @@ function* lines(text: string, from: number): Generator<{ start: number; line: st
   }
 }
 
-/** Where a line that is too long is cut: between two words, if there are any. */
+/** Where to cut a line that is too long: between two words, if possible. */
 function cut(text: string, start: number): number {
   const space = text.lastIndexOf(" ", start + LONGEST_LINE - 1);
   return space > start + LONGEST_LINE / 2 ? space + 1 : start + LONGEST_LINE;

@@ -1,11 +1,11 @@
-/** A block of code: its language, a button that copies it, and colours once it has come to rest. */
+/** A block of code: its language, a copy button, and highlighting once it no longer grows. */
 
 import { copyText } from "../ui/copy";
 import type { CodeBlock } from "./blocks";
 
-/** Lines are kept in parts of about so many characters, so that a growing block lays out only its last part anew. */
+/** Lines are in parts of about this many characters, so that only the last part of a growing block is laid out again. */
 const PART = 4_000;
-/** Longer code stays as it is: colouring it would hold up the page. */
+/** Longer code is not highlighted, because that would block the page. */
 const MOST_COLOURED = 20_000;
 const REST_MS = 400;
 
@@ -34,7 +34,7 @@ export function codeFrame({ language, code }: Pick<CodeBlock, "language" | "code
   return frame;
 }
 
-/** Show more of the code that a frame shows the beginning of. */
+/** Show more code in a frame that has its beginning. */
 export function growCode(frame: HTMLElement, { language, code }: Pick<CodeBlock, "language" | "code">): void {
   const element = codeIn(frame);
   const shown = element.textContent ?? "";

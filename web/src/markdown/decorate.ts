@@ -1,4 +1,4 @@
-/** What cannot be made at once: frames around code inside lists and quotations, and formulas. */
+/** Later additions to rendered Markdown: frames around code inside lists and quotations, and formulas. */
 
 import { codeFrame } from "./code";
 
@@ -14,7 +14,7 @@ export function decorate(element: HTMLElement): void {
   }
 }
 
-/** Turn an element's text, which is TeX, into a formula; what cannot be understood stays as it is. */
+/** Turn an element's TeX into a formula. Invalid TeX stays text. */
 export function showFormula(element: HTMLElement, display: boolean): void {
   const tex = element.textContent ?? "";
   element.classList.add("formula");

@@ -1,8 +1,8 @@
-/** Formulas inside a line, for marked: \( … \), $ … $, and $$ … $$ or \[ … \] where they do not stand alone. */
+/** Inline formulas, for marked: \( … \), $ … $, and $$ … $$ or \[ … \] beside other text. */
 
 import type { MarkedExtension, TokenizerAndRendererExtension } from "marked";
 
-// A dollar before a digit, after a space or before a letter is one of money.
+// A dollar sign that looks like an amount of money starts no formula.
 const INLINE = /^\$(?![\s$])((?:\\.|[^\\$\n])+?)(?<![\s\\])\$(?![\d\w])/;
 const PAIRS: [RegExp, display: boolean][] = [
   [/^\$\$([^$]+?)\$\$/, true],

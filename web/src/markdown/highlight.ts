@@ -1,4 +1,4 @@
-/** Colours for code in the languages that are asked about most. Loaded when the first code is shown. */
+/** Highlighting for the most common languages. Loaded when the first code is shown. */
 
 import hljs from "highlight.js/lib/core";
 import bash from "highlight.js/lib/languages/bash";
@@ -57,7 +57,7 @@ for (const [name, language] of Object.entries({
   hljs.registerLanguage(name, language);
 }
 
-/** The code as HTML in which everything is escaped, or null for a language that is not known. */
+/** The code as escaped HTML, or null for an unknown language. */
 export function coloured(code: string, language: string): string | null {
   return hljs.getLanguage(language) ? hljs.highlight(code, { language, ignoreIllegals: true }).value : null;
 }

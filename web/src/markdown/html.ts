@@ -1,6 +1,6 @@
 /**
- * Markdown → elements that do nothing but show: whatever a model writes, no script runs, no style is set, and nothing is
- * asked of another host until a person follows a link.
+ * Markdown → safe elements: whatever a model writes, no script runs, no style is set, and nothing is loaded from
+ * another host until the user follows a link.
  */
 
 import DOMPurify from "dompurify";
@@ -28,11 +28,11 @@ const ALLOWED = {
   ALLOW_ARIA_ATTR: false,
   IN_PLACE: true as const,
 };
-/** Classes that mean something here; all others could only be mistaken for the page's own. */
+/** The allowed classes. Others could conflict with the page's own. */
 const CLASSES = /^(?:language-[\w+#-]+|formula|formula-display)$/;
 
 export function rendered(markdown: string): DocumentFragment {
-  // A document without a window: nothing in it is loaded or run.
+  // A document without a window loads and runs nothing.
   const inert = new DOMParser().parseFromString(marked.parse(markdown, { async: false }), "text/html");
   const root = inert.createElement("div");
   root.append(...inert.body.childNodes);
@@ -49,7 +49,7 @@ export function rendered(markdown: string): DocumentFragment {
   return fragment;
 }
 
-/** Something that would be loaded from elsewhere becomes a link to it. */
+/** An element that would load something becomes a link. */
 function linked(media: Element): void {
   const address = media.getAttribute("src") ?? media.getAttribute("href") ?? "";
   const link = media.ownerDocument.createElement("a");
@@ -67,7 +67,7 @@ function keepKnownClasses(element: Element): void {
 function scrollable(table: Element): void {
   const frame = table.ownerDocument.createElement("div");
   frame.className = "table";
-  // Whoever has no mouse must be able to scroll it too.
+  // It must scroll without a mouse.
   frame.tabIndex = 0;
   frame.setAttribute("role", "region");
   frame.setAttribute("aria-label", "Table");

@@ -1,13 +1,13 @@
-/** Shows Markdown that may grow: finished blocks stay as they are, and only what is new or changed is made anew. */
+/** Shows Markdown that may grow: only new and changed blocks are rendered. */
 
 import { type Block, blocksOf, type CodeBlock, continuesList, definitionsIn, extended } from "./blocks";
 import { codeFrame, growCode } from "./code";
 import { decorate, showFormula } from "./decorate";
 import { rendered } from "./html";
 
-/** So long may a frame be held up; what is left is rendered afterwards. */
+/** How long rendering may block a frame. The rest follows later. */
 const PATIENCE_MS = 8;
-/** So many blocks are laid out and painted together, and only where they can be seen. */
+/** This many blocks form a group that is laid out and painted only if it is visible. */
 const GROUP = 20;
 
 interface Shown {
@@ -36,7 +36,7 @@ export class MarkdownView {
     if (place >= 0) waiting.splice(place, 1);
   }
 
-  /** Render what has changed; false if there was no time for all of it. */
+  /** Render what has changed. False if there was not enough time. */
   render(until: number): boolean {
     const definitions = definitionsIn(this.text);
     for (const [index, block] of this.blocks.entries()) {
@@ -73,7 +73,7 @@ export class MarkdownView {
   }
 }
 
-/** Views with something left to render. The last to come stands lowest on the page, where one looks, and goes first. */
+/** Views with blocks left to render. The last one is lowest on the page, where the user looks, and goes first. */
 const waiting: MarkdownView[] = [];
 let working = false;
 
@@ -81,7 +81,7 @@ function later(view: MarkdownView): void {
   if (!waiting.includes(view)) waiting.push(view);
   if (working) return;
   working = true;
-  // A timer rather than a frame: those do not come to a page in the background.
+  // A timer instead of a frame, because a page in the background has no frames.
   setTimeout(work);
 }
 

@@ -12,7 +12,7 @@ export function toggleModels(): void {
   document.getElementById(ID)?.togglePopover();
 }
 
-/** Which model answers, how each one is, and buttons that load and unload them. */
+/** Selects the model, and shows the state of each with buttons to load and unload it. */
 export function ModelPicker() {
   const popover = useRef<HTMLDivElement>(null);
   const current = chosen.value;

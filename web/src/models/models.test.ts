@@ -15,13 +15,13 @@ const CARDS = [
 const MODELS = fromCards(CARDS);
 const state = (models: typeof MODELS, id: string) => models.find((model) => model.id === id)?.state;
 
-test("all models are listed; those that cannot be loaded say why", () => {
+test("all models are listed, with the reason if one cannot be loaded", () => {
   const listed = MODELS.map(({ id, state }) => `${id} ${state}`);
   expect(listed).toEqual(["a unloaded", "b loaded", "broken failed", "vectors loaded"]);
   expect(MODELS[2]?.reason).toBe("no GGUF");
 });
 
-test("a model is fit for what it was made for, and for anything while nobody knows", () => {
+test("a model is fit for its kind, and for everything while the kind is unknown", () => {
   const named = (kind: "generation" | "embedding") =>
     fromCards([...CARDS, card("unknown", "unloaded", { kind: null })])
       .filter((model) => fits(model, kind))
@@ -30,13 +30,13 @@ test("a model is fit for what it was made for, and for anything while nobody kno
   expect(named("embedding")).toEqual(["vectors", "unknown"]);
 });
 
-test("events tell how a model is", () => {
+test("events change the state of a model", () => {
   const loading = withEvent(MODELS, { model: "a", data: { status: "loading", progress: { value: 0.42 } } });
   expect(loading[0] && inWords(loading[0])).toBe("loading, 42 %");
   expect(state(withEvent(loading, { model: "a", data: { status: "loaded" } }), "a")).toBe("loaded");
 });
 
-test("a failure is remembered until the model is loaded again", () => {
+test("a failure is kept until the model is loaded again", () => {
   const failed = withFailure(MODELS, "a", "too large");
   expect(state(failed, "a")).toBe("failed");
   expect(fromCards([card("a", "unloaded")], failed)[0]).toMatchObject({ state: "failed", reason: "too large" });
@@ -44,7 +44,7 @@ test("a failure is remembered until the model is loaded again", () => {
   expect(state(withEvent(again, { model: "a", data: { status: "unloaded" } }), "a")).toBe("unloaded");
 });
 
-test("one asks the model that was chosen, or else one that is there", () => {
+test("the selected model is used, or else one that exists", () => {
   expect(preferred(MODELS, "a")?.id).toBe("a");
   expect(preferred(MODELS, "gone")?.id).toBe("b");
   expect(preferred([], "gone")).toBeNull();

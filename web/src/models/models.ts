@@ -1,24 +1,24 @@
-/** The server's models and how they are, from its list and its events. Looking wakes none of them. */
+/** The server's models and their states, from its list and its events. This loads no model. */
 
 export type ModelState = "unloaded" | "loading" | "loaded" | "unloading" | "failed";
 
-/** What a model is made for. */
+/** The kind of a model. */
 export type Kind = "generation" | "embedding" | "reranking";
 
 export interface Model {
   id: string;
-  /** Null where nobody knows before it is loaded. */
+  /** Null: unknown until it is loaded. */
   kind: Kind | null;
   state: ModelState;
-  /** How far its load has come, from 0 to 1. */
+  /** The progress of its load, from 0 to 1. */
   progress: number | null;
-  /** Why it cannot be loaded, or could not. */
+  /** Why it cannot be loaded, or why its load failed. */
   reason: string | null;
   quantization: string | null;
-  /** Bytes of its file. */
+  /** The size of its file in bytes. */
   size: number | null;
   parameters: number | null;
-  /** Tokens that a conversation may have. */
+  /** The context size in tokens. */
   context: number | null;
 }
 
@@ -40,7 +40,7 @@ export interface StatusEvent {
   data: { status: Exclude<ModelState, "failed">; progress?: { value: number } };
 }
 
-/** The models as the server lists them. What is known of a failure stays known until the model is loaded. */
+/** The models as the server lists them. The reason of a failure is kept until the model is loaded. */
 export function fromCards(cards: Card[], before: Model[] = []): Model[] {
   return cards.map(({ id, kind, status, meta }) => {
     const known = before.find((model) => model.id === id);
@@ -58,7 +58,7 @@ export function fromCards(cards: Card[], before: Model[] = []): Model[] {
   });
 }
 
-/** Whether a model can do what it is wanted for, as far as that is known. */
+/** Whether a model supports a task, as far as that is known. */
 export function fits({ kind }: Model, wanted: Kind): boolean {
   return kind === null || kind === wanted;
 }
@@ -79,7 +79,7 @@ function settled(model: Model): Model {
   return { ...model, state: out ? (model.reason === null ? "unloaded" : "failed") : model.state };
 }
 
-/** The one to talk to: what was asked for if it is there, else one that is loaded, else the first that can be. */
+/** The model to use: the selected one if it exists, else a loaded one, else the first that can be loaded. */
 export function preferred(models: Model[], wanted: string | null): Model | null {
   return (
     models.find(({ id }) => id === wanted) ??

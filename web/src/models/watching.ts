@@ -1,4 +1,4 @@
-/** Keeps the list of models true while the page is looked at, and asks for loads and unloads. */
+/** Keeps the list of models current while the page is visible, and requests loads and unloads. */
 
 import { computed, effect, signal } from "@preact/signals";
 import { ApiError, getEvents, getJson, postJson, unreachable } from "../api/client";
@@ -7,7 +7,7 @@ import { type Card, fits, fromCards, type Model, type StatusEvent, withEvent, wi
 
 export const models = signal<Model[]>([]);
 
-/** Those that can be talked to. */
+/** The models that can chat. */
 export const talkers = computed(() => models.value.filter((model) => fits(model, "generation")));
 
 interface Connection {
@@ -15,15 +15,15 @@ interface Connection {
   problem: string | null;
 }
 
-/** Whether the server is there and lets us in; why not, if not. */
+/** Whether the server can be reached and accepts our key, or why not. */
 export const connection = signal<Connection>({ state: "connecting", problem: null });
 
-/** What the server said when it refused to load or unload: most keys may not. */
+/** Why the server refused to load or unload a model. Most keys have no permission. */
 export const forbidden = signal<string | null>(null);
 
 const LONGEST_PAUSE_MS = 15_000;
 
-/** A browser allows few connections to a host, so a page that nobody sees has none. */
+/** A browser allows few connections to a host, so a hidden page has none. */
 export function watchModels(): void {
   let watching: AbortController | null = null;
   function begin() {
@@ -56,7 +56,7 @@ async function watch(signal: AbortSignal): Promise<void> {
       const problem = error instanceof ApiError ? error : unreachable();
       const refused = problem.status === 401;
       connection.value = { state: refused ? "no key" : "lost", problem: problem.message };
-      // Whoever gives a key begins anew.
+      // Start again after a key is entered.
       if (refused) return;
     }
     await new Promise((resolve) => setTimeout(resolve, pause));
@@ -74,24 +74,24 @@ async function happened(event: StatusEvent, signal: AbortSignal): Promise<void> 
   if (before?.state === "loading" && event.data.status === "unloaded") await whyNot(event.model);
 }
 
-/** A load that came to nothing: an admin's key can learn why. */
+/** After a failed load: an admin key can read the reason. */
 async function whyNot(id: string): Promise<void> {
   try {
     const { models: states } = await getJson<{ models: { name: string; failure: string | null }[] }>("/admin/status");
     models.value = withFailure(models.value, id, states.find(({ name }) => name === id)?.failure ?? null);
   } catch {
-    // Without a reason it is just not loaded; whoever asks it will be told.
+    // Without a reason the model is shown as unloaded. A request to it returns the error.
   }
 }
 
-/** What an answer's error said of its model. */
+/** The error of an answer that is about its model. */
 export function loadFailed(id: string, reason: string): void {
   models.value = withFailure(models.value, id, reason);
 }
 
 export async function askFor(what: "load" | "unload", model: Model): Promise<void> {
   const before = models.value;
-  // A load may fail so soon that no event tells of its beginning.
+  // A load may fail before the event of its start arrives.
   if (what === "load") models.value = withEvent(before, { model: model.id, data: { status: "loading" } });
   try {
     await postJson(`/models/${what}`, { model: model.id });

@@ -7,7 +7,7 @@ import { JudgedText } from "./JudgedText";
 import { isFit, ModelPicker } from "./ModelPicker";
 import { Result } from "./Result";
 
-// Kept while the page is open, whatever is looked at meanwhile.
+// Kept while the page is open, also while other views are shown.
 const model = signal("");
 const prompt = signal("The three things to remember about horses are");
 const numbers = signal<Record<string, string>>({ max_tokens: "64" });
@@ -34,7 +34,7 @@ const FIELDS = [
   { name: "seed", title: "Seed", step: 1, min: 0 },
 ];
 
-/** A prompt as it stands, without a chat template, and what a model makes of it. */
+/** A prompt without a chat template, and its completion. */
 export function Completion() {
   return (
     <div class="bench">

@@ -4,11 +4,11 @@ import { copyText } from "../ui/copy";
 import { Dialog } from "../ui/Dialog";
 import { type Call, curl, type Json, python } from "./commands";
 
-/** Buttons that copy the request, as the form says it now, for a shell and for Python. */
+/** Buttons that copy the current request for a shell and for Python. */
 export function CopyCall({ path, body }: { path: string; body: Readonly<Record<string, Json>> }) {
   const [said, setSaid] = useState("");
   const [byHand, setByHand] = useState<string | null>(null);
-  // As requests are: relative to the page, wherever a proxy serves it.
+  // Relative to the page, as requests are, so that it works behind a proxy.
   const call: Call = { url: new URL(`.${path}`, document.baseURI).href, body, keyed: key.value !== null };
 
   async function copy(text: string, what: string) {

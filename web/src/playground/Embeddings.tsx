@@ -22,7 +22,7 @@ const texts = signal<readonly string[]>([
 ]);
 const { answer: made, problem, asking, ask } = question<Made>();
 
-/** A few texts, and how alike a model finds them. */
+/** A few texts, and their similarities by a model. */
 export function Embeddings() {
   const given = texts.value.filter((text) => text.trim() !== "");
   const change = (place: number, text: string) => {
@@ -100,7 +100,7 @@ function Matrix({ made: { texts, vectors, tokens } }: { made: Made }) {
   const values = similarities(vectors);
   return (
     <>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: what scrolls must be reachable by the keyboard */}
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: it must scroll by the keyboard */}
       <section class="matrix-scroll" aria-label="Matrix" tabIndex={0}>
         <table class="matrix">
           <caption class="hidden-visually">Cosine similarity of all pairs of texts</caption>
@@ -137,7 +137,7 @@ function Matrix({ made: { texts, vectors, tokens } }: { made: Made }) {
   );
 }
 
-/** Never so strong that the number on it is hard to read. */
+/** Never so strong that the number is hard to read. */
 function tint(value: number): string {
   const colour = value < 0 ? "--problem" : "--accent";
   return `color-mix(in srgb, var(${colour}) ${Math.round(45 * Math.min(1, Math.abs(value)))}%, var(--raised))`;

@@ -3,7 +3,7 @@ import { useRef, useState } from "preact/hooks";
 import type { JudgedToken } from "./completion";
 import { shown } from "./pieces";
 
-/** An answer token by token; the paler one is, the likelier it was. The chosen one shows what else could have come. */
+/** An answer token by token. Likely tokens are paler. The selected token shows its alternatives. */
 export function JudgedText({ tokens }: { tokens: readonly JudgedToken[] }) {
   const text = useRef<HTMLDivElement>(null);
   const [chosen, setChosen] = useState(0);

@@ -7,11 +7,11 @@ type Wanted = "generation" | "embedding";
 
 interface Props {
   chosen: Signal<string>;
-  /** What the tab needs a model for; whoever else is chosen is told why it does not work. */
+  /** The task of the tab. An unfit model shows why it does not work. */
   kind?: Wanted;
 }
 
-/** A choice among all models; the first that is fit is chosen until somebody chooses. */
+/** Selects one of all models. The first fit one is selected by default. */
 export function ModelPicker({ chosen, kind }: Props) {
   const all = models.value;
   useEffect(() => {
@@ -47,7 +47,7 @@ export function ModelPicker({ chosen, kind }: Props) {
   );
 }
 
-/** Whether the tab can do something with the model of that name. */
+/** Whether the model of that name is fit for the tab. */
 export function isFit(id: string, kind: Wanted): boolean {
   const model = models.value.find((one) => one.id === id);
   return model !== undefined && fits(model, kind);

@@ -10,7 +10,7 @@ const TABS = [
   { id: "tokens", name: "Tokens", Panel: Tokens },
 ] as const;
 
-/** Single requests to try out, each of which can be taken away as a command. */
+/** Single requests to try. Each can be copied as a command. */
 export function Playground() {
   const { id: chosen, name, Panel } = TABS.find(({ id }) => id === route.value.id) ?? TABS[0];
   return (

@@ -4,13 +4,13 @@ interface Props {
   label: string;
   busy: boolean;
   problem: string | null;
-  /** What will be here, said while there is nothing. */
+  /** The text of the empty state. */
   hint: string;
-  /** Null while nothing has come. */
+  /** Null before a result arrives. */
   children: ComponentChildren;
 }
 
-/** What came of a request, or why nothing did. */
+/** The result of a request, or its error. */
 export function Result({ label, busy, problem, hint, children }: Props) {
   return (
     <section class="panel result" aria-label={label} aria-busy={busy}>

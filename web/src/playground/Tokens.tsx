@@ -13,7 +13,7 @@ interface Read {
   characters: number;
 }
 
-/** A browser would take long to draw more. */
+/** More would be slow to draw. */
 const MOST_SHOWN = 4000;
 
 const model = signal("");
@@ -23,7 +23,7 @@ const parseSpecial = signal(true);
 const withIds = signal(true);
 const { answer: read, problem, asking, ask } = question<Read>();
 
-/** A text as a model reads it. */
+/** A text as tokens of a model. */
 export function Tokens() {
   function send() {
     if (!asking.value && model.value !== "") void ask(tokenize);

@@ -13,7 +13,7 @@ const TEXTS = [
   "nul\u0000, bell\u0007, \u2028, 🐎, é",
 ];
 
-/** What a real shell would hand to curl. */
+/** The arguments that a real shell gives to curl. */
 function argumentsOf(command: string, env: Record<string, string> = {}): string[] {
   const script = `curl() { printf '%s\\0' "$@"; }\n${command}`;
   return execFileSync("sh", ["-c", script], { encoding: "utf8", env }).split("\0").slice(0, -1);
@@ -26,7 +26,7 @@ const call = (body: Call["body"], more: Partial<Call> = {}): Call => ({
   ...more,
 });
 
-test("a shell gives curl exactly the request, whatever its text", () => {
+test("a shell gives curl exactly the request, whatever the text", () => {
   for (const prompt of TEXTS) {
     const [url, , header, , body, ...rest] = argumentsOf(curl(call({ model: "m", prompt })));
     expect([url, header, rest]).toEqual(["http://127.0.0.1:8080/v1/completions", "Content-Type: application/json", []]);
@@ -34,12 +34,12 @@ test("a shell gives curl exactly the request, whatever its text", () => {
   }
 });
 
-test("an address may hold anything, too", () => {
+test("an address may contain any character", () => {
   const url = "http://localhost/it's%20here;id/v1/completions";
   expect(argumentsOf(curl(call({}, { url })))[0]).toBe(url);
 });
 
-test("the key is the environment's", () => {
+test("the key comes from the environment", () => {
   const command = curl(call({ prompt: "p" }, { keyed: true }));
   expect(command).toContain("$PADDOCK_API_KEY");
   expect(argumentsOf(command, { PADDOCK_API_KEY: "secret" })).toContain("Authorization: Bearer secret");
@@ -49,12 +49,12 @@ test("the key is the environment's", () => {
   expect(curl(call({ prompt: "p" }))).not.toContain("PADDOCK_API_KEY");
 });
 
-test("a stream is shown as it comes", () => {
+test("a stream is shown unbuffered", () => {
   expect(curl(call({ stream: true }))).toMatch(/^curl -N /);
   expect(python(call({ stream: true }))).toContain("for chunk in answer:");
 });
 
-test("Python: what openai has no parameter for goes into extra_body", () => {
+test("Python: fields without a parameter go into extra_body", () => {
   const body = { model: "m", prompt: 'it\'s\n"this"', stop: ["a"], top_k: 40, deterministic: true, lora: [] };
   expect(python(call(body))).toBe(`from openai import OpenAI
 

@@ -1,12 +1,12 @@
-/** A request as a command that anybody can run: for a shell, and for Python. The key itself is never in it. */
+/** A request as a command for a shell and for Python. It never contains the key. */
 
 export type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json };
 
 export interface Call {
-  /** The whole address of the route. */
+  /** The full address of the route. */
   url: string;
   body: Readonly<Record<string, Json>>;
-  /** Whether the server is asked with a key: the command then takes it from $PADDOCK_API_KEY. */
+  /** Whether requests have a key. The command then takes it from $PADDOCK_API_KEY. */
   keyed: boolean;
 }
 
@@ -21,7 +21,7 @@ export function curl({ url, body, keyed }: Call): string {
   return options.join(" \\\n  ");
 }
 
-/** Within single quotes a shell changes nothing, and only a single quote itself ends them. */
+/** Within single quotes a shell changes nothing, and only a single quote ends them. */
 function quoted(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }
@@ -33,7 +33,7 @@ export function python(call: Call): string {
   return throughHttp(call);
 }
 
-/** What `openai`'s own functions have parameters for; it sends the rest as `extra_body`. */
+/** The parameters of `openai`'s functions. Other fields go into `extra_body`. */
 const PARAMETERS = new Set([
   ...["model", "prompt", "max_tokens", "temperature", "top_p", "seed", "stop", "stream", "stream_options", "logprobs"],
   ...["echo", "n", "frequency_penalty", "presence_penalty", "input", "encoding_format", "dimensions"],
@@ -47,7 +47,7 @@ function throughClient({ url, body, keyed }: Call, resource: string, route: stri
     ...own.map(([name, value]) => `    ${name}=${literal(value, 1)},`),
     ...(extra.length > 0 ? [`    extra_body=${literal(Object.fromEntries(extra), 1)},`] : []),
   ];
-  // The package wants a key even where the server does not.
+  // The package requires a key even if the server does not.
   const key = keyed ? 'os.environ["PADDOCK_API_KEY"]' : '"none"';
   return [
     ...(keyed ? ["import os", ""] : []),
@@ -88,7 +88,7 @@ function throughHttp({ url, body, keyed }: Call): string {
   ].join("\n");
 }
 
-/** JSON's strings and numbers are Python's as well. */
+/** Strings and numbers of JSON are valid in Python. */
 function literal(value: Json, depth = 0): string {
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";

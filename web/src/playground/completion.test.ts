@@ -18,7 +18,7 @@ const CHUNKS: Chunk[] = [
   },
 ];
 
-test("events make an answer", () => {
+test("events are assembled into an answer", () => {
   const answer = CHUNKS.reduce(extended, NOTHING);
   expect(answer).toMatchObject({ text: "Hello", finish: "length", timings: { cache_n: 3, predicted_n: 2 } });
   expect(answer.tokens).toEqual([
@@ -33,7 +33,7 @@ test("events make an answer", () => {
   ]);
 });
 
-test("only what was filled in is sent", () => {
+test("only filled fields are sent", () => {
   const form = {
     model: "m",
     prompt: "p",

@@ -1,10 +1,10 @@
-/** A streamed completion, put together from its events. */
+/** Assembles a streamed completion from its events. */
 
-/** A token of the answer and how likely it was, in natural logarithms as the API has it. */
+/** A token of the answer and its log probability. */
 export interface JudgedToken {
   text: string;
   logprob: number | null;
-  /** The likeliest tokens in its place, itself among them, the likeliest first. */
+  /** The likeliest tokens in its place, including itself, the likeliest first. */
   alternatives: readonly (readonly [string, number])[];
 }
 
@@ -55,17 +55,17 @@ export function extended(answer: Answer, { choices: [choice], timings }: Chunk):
   };
 }
 
-/** What the fields of the form say; empty ones are left to the server. */
+/** The fields of the form. Empty ones are left to the server. */
 export interface Form {
   model: string;
   prompt: string;
   numbers: Readonly<Record<string, string>>;
-  /** One on each line. */
+  /** One per line. */
   stop: string;
   alternatives: boolean;
 }
 
-/** As many alternatives as the API gives. */
+/** The most alternatives that the API returns. */
 const ALTERNATIVES = 5;
 
 export function bodyOf({ model, prompt, numbers, stop, alternatives }: Form) {

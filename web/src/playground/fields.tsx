@@ -3,11 +3,11 @@ import type { ComponentChildren } from "preact";
 
 interface Field<T> {
   value: Signal<T>;
-  /** What it is called. */
+  /** Its label. */
   children: ComponentChildren;
 }
 
-/** A text of many lines in which every character counts. */
+/** A text of many lines in which every character matters. */
 export function Literal({ rows, value, children }: Field<string> & { rows: number }) {
   return (
     <label>

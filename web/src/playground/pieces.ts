@@ -1,6 +1,6 @@
-/** Tokens as they can be shown: each of them visible, also where it is a space, a control token or half a character. */
+/** Makes every token visible, also spaces, control tokens and partial characters. */
 
-/** A token of `POST /tokenize`: its text, or its bytes where they are no text by themselves. */
+/** A token of `POST /tokenize`: its text, or its bytes if they are not valid text. */
 export interface TokenPiece {
   id: number;
   piece: string | readonly number[];
@@ -9,16 +9,16 @@ export interface TokenPiece {
 export interface Shown {
   kind: "text" | "control" | "bytes";
   text: string;
-  /** How many lines end in it. */
+  /** The number of line breaks in it. */
   breaks: number;
 }
 
-/** Names such as `<|im_end|>`, `</s>` and `[CLS]`: how vocabularies write tokens that stand for no text. */
+/** Names such as `<|im_end|>`, `</s>` and `[CLS]`: how vocabularies write control tokens. */
 const CONTROL = /^(<\|.+\|>|<\/?s>|<(bos|eos|pad|unk|mask|start_of_turn|end_of_turn)>|\[(CLS|SEP|PAD|UNK|MASK)\])$/;
 
 export function shown(piece: string | readonly number[]): Shown {
   if (typeof piece !== "string") return { kind: "bytes", text: piece.map(hex).join(" "), breaks: 0 };
-  // In log-probabilities parts of characters come as OpenAI writes them.
+  // Log probabilities write partial characters as OpenAI does.
   if (piece.startsWith("bytes:\\x")) {
     return { kind: "bytes", text: piece.slice("bytes:".length).replaceAll("\\x", " ").trim(), breaks: 0 };
   }
@@ -30,7 +30,7 @@ function hex(byte: number): string {
   return byte.toString(16).padStart(2, "0");
 }
 
-/** White space at the edges of tokens matters, so it is drawn; control characters have pictures in Unicode. */
+/** White space at the edges of tokens matters, so it is shown. Unicode has pictures for control characters. */
 function visible(text: string): string {
   return text
     .replaceAll("\n", "⏎")

@@ -1,7 +1,7 @@
 import { type ReadonlySignal, signal } from "@preact/signals";
 import { ApiError } from "../api/client";
 
-/** Something that a tab asks the server again and again: the last answer, or why there was none. */
+/** A request that a tab repeats: its last result or error. */
 export interface Question<T> {
   answer: ReadonlySignal<T | null>;
   problem: ReadonlySignal<string | null>;

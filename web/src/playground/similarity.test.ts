@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { similarities } from "./similarity";
 
-test("the same direction is 1, across is 0, against is -1", () => {
+test("the same direction is 1, orthogonal is 0, opposite is -1", () => {
   const values = similarities([
     [1, 0],
     [5, 0],
@@ -15,7 +15,7 @@ test("the same direction is 1, across is 0, against is -1", () => {
   });
 });
 
-test("nothing is like a vector of zeros", () => {
+test("the similarity to a zero vector is 0", () => {
   expect(
     similarities([
       [0, 0],

@@ -1,6 +1,6 @@
-/** How alike texts are by their vectors. */
+/** The similarity of texts by their vectors. */
 
-/** The cosine of each with each; of a vector of zeros there is none, and nothing is like it. */
+/** The cosine of each pair. A zero vector has none, so its similarity is 0. */
 export function similarities(vectors: readonly (readonly number[])[]): number[][] {
   const lengths = vectors.map((vector) => Math.hypot(...vector));
   return vectors.map((left, row) =>

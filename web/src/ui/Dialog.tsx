@@ -2,7 +2,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef } from "preact/hooks";
 import { IconButton } from "./Icon";
 
-/** A dialog that is open as long as it is rendered. Esc, the cross and a click beside it close it. */
+/** A dialog that is open while it is rendered. Esc, the close button and a click outside close it. */
 export function Dialog({
   title,
   onClose,

@@ -1,4 +1,4 @@
-/** Small drawings in the colour of the text around them; what they mean is said by what they stand in. */
+/** Icons in the colour of the surrounding text. Their containers have the labels. */
 
 const PATHS = {
   attach: "M21 12.5l-8.6 8.6a5.5 5.5 0 0 1-7.8-7.8l9-9a3.7 3.7 0 0 1 5.2 5.2l-9 9a1.8 1.8 0 0 1-2.6-2.6l8.3-8.3",
@@ -35,7 +35,7 @@ export function Icon({ name }: { name: IconName }) {
   );
 }
 
-/** A button that shows a drawing and says what it does. */
+/** A button with an icon and a label. */
 export function IconButton({
   icon,
   label,

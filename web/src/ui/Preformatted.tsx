@@ -1,4 +1,4 @@
-/** Text as it is, in a frame that can be scrolled without a mouse too. */
+/** Preformatted text in a frame that also scrolls without a mouse. */
 export function Preformatted({ text, label }: { text: string; label: string }) {
   return (
     // biome-ignore lint/a11y/useSemanticElements: a section would not keep the lines

@@ -1,4 +1,4 @@
-/** Copy a text; false if the browser does not let us. */
+/** Copy a text. False if the browser does not allow it. */
 export async function copyText(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
@@ -8,7 +8,7 @@ export async function copyText(text: string): Promise<boolean> {
   }
 }
 
-/** Pages that come over plain HTTP from another machine have no clipboard; this still works there. */
+/** A fallback for pages over plain HTTP, which have no clipboard API. */
 function copyBySelection(text: string): boolean {
   const field = document.createElement("textarea");
   field.value = text;

@@ -1,4 +1,4 @@
-/** Short messages at the foot of the page, some of them with a way back. */
+/** Short messages at the bottom of the page, some with an undo button. */
 
 import { signal } from "@preact/signals";
 import { IconButton } from "./Icon";

@@ -1,4 +1,4 @@
-/** Light, dark, or as the system has it. */
+/** Light, dark, or as the system. */
 
 import { effect, signal } from "@preact/signals";
 
