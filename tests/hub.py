@@ -27,6 +27,8 @@ class Repository:
     """The next download breaks off after so many bytes."""
     down: bool = False
     """Downloads that begin in the middle are answered by an error."""
+    is_headless: bool = False
+    """It does not answer HEAD."""
     asked: list[tuple[str, str]] = field(default_factory=list)
     """What was downloaded, and from which byte on."""
 
@@ -69,6 +71,20 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             if repository is not None:
                 self._download(repository, rest.partition("/")[2])
 
+        def do_HEAD(self) -> None:
+            """Describes a file, as the hub does: with the SHA-256 that it promises."""
+            name, _, rest = urlsplit(self.path).path.removeprefix("/").partition("/resolve/")
+            repository = hub.repositories.get(name)
+            data = repository.files.get(rest.partition("/")[2]) if repository is not None else None
+            if repository is None or data is None or repository.is_headless:
+                self.send_response(404)
+                self.send_header("Content-Length", "0")
+            else:
+                self.send_response(200)
+                self.send_header("ETag", f'"{hashlib.sha256(data + b"?" * repository.lies).hexdigest()}"')
+                self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+
         def log_message(self, format: str, *args: object) -> None:
             pass
 
@@ -85,7 +101,10 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             return None
 
         def _download(self, repository: Repository, file: str) -> None:
-            data = repository.files[file]
+            data = repository.files.get(file)
+            if data is None:
+                self._send(404, b"{}")
+                return
             wanted = self.headers["range"]
             start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
             repository.asked.append((file, wanted or ""))

@@ -65,7 +65,8 @@ def test_the_defaults_are_those_of_the_seed(tmp_path: Path) -> None:
         for key, value in values.items():
             # A path and a model of one machine cannot be anybody's default; eight threads only where there are eight.
             if key not in {"models_directory", "default_model", "n_threads"}:
-                assert settings[section][key] == value, key
+                ours = settings[section][key]
+                assert (ours[: len(value)] if isinstance(value, list) else ours) == value, key
     assert 1 <= settings["model_manager"]["n_threads"] <= 8
 
 
@@ -204,7 +205,7 @@ def test_settings_of_one_model_are_validated(tmp_path: Path) -> None:
     assert unknown.endswith("did you mean 'n_ctx'?")
     assert "unknown setting 'draft_model' of the model 'A.Q4_1'" in said(draft_model="b")
     assert "n_ctx of the model 'A.Q4_1' in" in said(n_ctx=-1)
-    assert "expected the text of a template" in said(chat_template="chatml")
+    assert "not one of the names bailing, " in said(chat_template="llama5")
     environ = {"PADDOCK_MODEL_MANAGER__MODELS": '{"a": {"n_ctx": 7}}'}
     assert load(tmp_path, environ=environ).model_manager.models["a"].n_ctx == 7
     assert "not a JSON object" in problem(tmp_path, environ={"PADDOCK_MODEL_MANAGER__MODELS": "{"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paddock.cli.dry_run import report
 from paddock.cli.llama_options import OPTIONS
-from paddock.cli.llama_server import PRESETS, VARIABLES, ignored_options
+from paddock.cli.llama_server import PRESETS, VARIABLES, ignored_options, unknown_variables
 from paddock.cli.options import given_settings
 from paddock.cli.serve import command
 
@@ -75,6 +77,57 @@ def test_a_value_that_asks_for_the_usual_is_accepted(option: Any, data: st.DataO
     assert _settings(option.names[0], data.draw(st.sampled_from(sorted(option.harmless)))) == {}
 
 
+def test_all_refused_options_are_named_at_once() -> None:
+    with pytest.raises(click.UsageError) as refusal:
+        _context("-mm", "file", "--temp", "1", "--tools", "all")
+    first, second = refusal.value.message.splitlines()
+    assert first.startswith("-mm or LLAMA_ARG_MMPROJ is not supported: this server reads text only")
+    assert second.startswith("--tools or LLAMA_ARG_TOOLS is not supported: this server runs no tools")
+
+
+def test_an_option_is_named_as_it_was_written() -> None:
+    assert [name for name, _ in ignored_options(_context("--perf", "-dt", "0.1"))] == ["--perf", "-dt"]
+
+
+def test_names_may_have_underscores() -> None:
+    assert _settings("--ctx_size", "7", "--top_k=5", "--no_webui") == {
+        "model_manager.n_ctx": 7,
+        "model_manager.defaults": {"top_k": 5},
+        "server.webui": False,
+    }
+    assert _settings("-r", "--a_b")["model_manager.defaults"] == {"stop": ["--a_b"]}
+
+
+def test_a_dry_run_reports_every_option() -> None:
+    line = "--dry-run -m x.gguf --temp 0.5 --api-key secret --perf --mmproj file -r a -r b"
+    context = _context(*line.split())
+    rows = [re.split(r"  +", row) for row in report(context).splitlines()]
+    assert [(verdict, option) for verdict, option, _ in rows] == [
+        ("honoured", "-m"),
+        ("honoured", "--temp"),
+        ("honoured", "--api-key"),
+        ("honoured", "-r"),
+        ("not needed", "--perf"),
+        ("refused", "--mmproj or LLAMA_ARG_MMPROJ"),
+    ]
+    assert rows[1][2] == "model_manager.defaults.temperature = 0.5"
+    assert rows[3][2] == 'model_manager.defaults.stop = ["a", "b"]'
+    assert "secret" not in report(context)
+
+
+def test_a_variable_that_llama_server_does_not_have_is_noticed() -> None:
+    environ = {"LLAMA_ARG_BATCH_SIZE": "5", "LLAMA_ARG_BATCH": "5", "LLAMA_ARG_NO_KV_OFFLOAD": "1", "LLAMA_CACHE": "x"}
+    assert unknown_variables(environ) == {"LLAMA_ARG_BATCH_SIZE": ["LLAMA_ARG_BATCH"]}
+
+
+@pytest.mark.parametrize("word", ["-cnv", "-ctx", "-nope", "-hfv", "-mli"])
+def test_an_option_with_one_dash_is_a_whole_word(word: str) -> None:
+    with pytest.raises(click.NoSuchOption, match=word):
+        _context("-m", "x", word, "1")
+    assert _settings("-r", word)["model_manager.defaults"] == {"stop": [word]}
+    assert _settings("-fa", "-n", "-1")["model_manager.defaults"] == {"n_predict": -1}
+
+
 def test_values_are_accepted_in_all_spellings() -> None:
     for words, value in (("on enabled true 1", "on"), ("off disabled false 0", "off"), ("auto", "auto")):
         for word in words.split():
@@ -85,6 +138,14 @@ def test_values_are_accepted_in_all_spellings() -> None:
     assert _settings("-lv", "9")["server.log_level"] == "DEBUG"
     assert _settings("--log-jsonl")["server.log_format"] == "json"
     assert _settings("--no-ui") == {"server.webui": False}
+
+
+def test_context_shift_and_what_it_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    both = {"model_manager.context_shift": True, "model_manager.defaults": {"n_keep": -1}}
+    assert _settings("--context-shift", "--keep", "-1") == both
+    assert _settings("--no-context-shift") == {"model_manager.context_shift": False}
+    monkeypatch.setenv("LLAMA_ARG_CONTEXT_SHIFT", "true")
+    assert _settings() == {"model_manager.context_shift": True}
 
 
 def test_the_last_of_several_flags_of_a_setting_wins() -> None:
@@ -106,6 +167,17 @@ def test_variables_stand_for_flags_and_the_command_line_wins(monkeypatch: pytest
         "server.webui": False,
     }
     assert _settings("-c", "512")["model_manager.n_ctx"] == 512
+
+
+def test_a_repeated_flag_replaces_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLAMA_ARG_HOST", "0.0.0.0")
+    assert _settings() == {"server.host": "0.0.0.0"}
+    assert _settings("--host", "127.0.0.1") == _settings("--host=127.0.0.1") == {"server.host": "127.0.0.1"}
+    assert _settings("--host", "127.0.0.1", "--host", "::1") == {"server.host": "127.0.0.1,::1"}
+
+
+def test_the_timeout_is_for_reading_and_writing() -> None:
+    assert _settings("--timeout", "600") == {"server.write_timeout": 600, "server.body_timeout": 600}
 
 
 def test_a_variable_is_refused_as_its_flag_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,3 +245,39 @@ def test_a_grammar_or_a_schema_can_be_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "s").write_text('{"type": "object"}', "utf-8")
     assert _settings("--grammar-file", str(tmp_path / "g"))["model_manager.defaults"] == {"grammar": 'root ::= "a"'}
     assert _settings("-jf", str(tmp_path / "s"))["model_manager.defaults"] == {"json_schema": {"type": "object"}}
+
+
+def test_a_chat_template_is_a_text_or_a_known_name() -> None:
+    assert _settings("--chat-template", "llama3") == {"model_manager.chat_template": "llama3"}
+    assert _settings("--chat-template", "{{ messages }}") == {"model_manager.chat_template": "{{ messages }}"}
+    assert _settings("--jinja") == {"model_manager.jinja": True}
+    assert _settings("--no-jinja") == {"model_manager.jinja": False}
+    with pytest.raises(click.BadParameter, match=r"'llama5' is not .* names bailing, .* llama3, ") as refusal:
+        _context("--chat-template", "llama5")
+    assert refusal.value.exit_code == 2
+
+
+def test_flags_without_an_argument_set_true_or_false() -> None:
+    pairs = {
+        "--prefill-assistant": ("prefill_assistant", True),
+        "--no-prefill-assistant": ("prefill_assistant", False),
+        "--skip-chat-parsing": ("skip_chat_parsing", True),
+        "--no-skip-chat-parsing": ("skip_chat_parsing", False),
+        "--reasoning-preserve": ("preserve_reasoning", True),
+        "--no-reasoning-preserve": ("preserve_reasoning", False),
+        "--special": ("skip_special_tokens", False),
+        "--spm-infill": ("spm_infill", True),
+        "--no-cache-prompt": ("cache_prompt", False),
+        "--ignore-eos": ("ignore_eos", True),
+    }
+    for flag, (field, value) in pairs.items():
+        assert _settings(flag) == {"model_manager.defaults": {field: value}}
+    assert _settings("--no-prefill-assistant", "--prefill-assistant")["model_manager.defaults"] == {
+        "prefill_assistant": True
+    }
+
+
+def test_a_variable_can_turn_a_default_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLAMA_ARG_PREFILL_ASSISTANT", "off")
+    monkeypatch.setenv("LLAMA_ARG_SKIP_CHAT_PARSING", "1")
+    assert _settings()["model_manager.defaults"] == {"prefill_assistant": False, "skip_chat_parsing": True}

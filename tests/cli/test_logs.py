@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.forking import run_command
 from tests.server import Server, chat_body, events, wait_for
 
 CHAT = "/v1/chat/completions"
@@ -146,6 +147,43 @@ def test_log_lines_cannot_be_forged() -> None:
         wait_for(lambda: any("forged" in line for line in server.output), 10, "the line")
     line = next(line for line in server.output if "forged" in line)
     assert "request" in line and "\\n" in line and "\x1b[31m" not in line
+
+
+def test_the_log_is_also_written_to_a_file_that_can_be_rotated(tmp_path: Path) -> None:
+    file = tmp_path / "paddock.log"
+    with Server("-m", "fake:", "--log-file", str(file), "--log-colors", "on", "--no-log-timestamps") as server:
+        server.client.get("/v1/models")
+        wait_for(lambda: "path=/v1/models" in file.read_text(), 10, "the line of the request")
+        wait_for(
+            lambda: any("\x1b[" in line and "/v1/models" in line for line in server.output),
+            10,
+            "the same line on stderr",
+        )
+        assert any("\x1b[" in line for line in server.output)
+        text = file.read_text()
+        assert "\x1b" not in text and server.url in text
+        assert not re.search(r"^\d{4}-\d\d-\d\dT", text, re.M)
+        assert file.stat().st_mode & 0o777 == 0o600
+        file.rename(tmp_path / "paddock.log.1")
+        server.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: file.exists() and "reloaded" in file.read_text(), 10, "the new file")
+    before = file.read_text()
+    with Server("-m", "fake:", "--log-file", str(file), "--log-format", "json") as server:
+        wait_for(lambda: '"listening' in file.read_text() or "Serving" in file.read_text(), 10, "its first line")
+    assert file.read_text().startswith(before), "lines are appended"
+
+
+def test_the_verbosity_of_llama_server_applies_to_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "quiet.log"
+    with Server("-m", "fake:", "--log-file", str(file), "-lv", "2") as server:
+        server.client.get("/v1/models")
+    assert "path=/v1/models" not in file.read_text()
+
+
+def test_a_log_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    done = run_command("serve", "-m", "fake:", "--log-file", str(tmp_path / "missing" / "a.log"), cwd=tmp_path)
+    assert done.returncode == 1
+    assert "cannot write the log file" in done.stderr and "--log-file" in done.stderr
 
 
 def test_the_log_can_be_disabled() -> None:

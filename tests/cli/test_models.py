@@ -40,6 +40,13 @@ def test_the_table(tiny_models: dict[str, Path], demo_model: Path, tmp_path: Pat
     assert "\x1b" not in done.stdout
 
 
+def test_two_links_to_a_file_are_two_models(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "one.gguf").symlink_to(tiny_models["llama"])
+    (tmp_path / "two.gguf").symlink_to(tiny_models["llama"])
+    done = _models("--models-dir", str(tmp_path), "--json", cwd=tmp_path)
+    assert [model["name"] for model in json.loads(done.stdout)] == ["one", "two"], done.stderr
+
+
 def test_as_json_and_by_the_settings(tiny_models: dict[str, Path], tmp_path: Path) -> None:
     def memory(**settings: object) -> dict[str, int]:
         models = {"tiny": {"path": str(tiny_models["llama"]), "aliases": ["t"], **settings}}

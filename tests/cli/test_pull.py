@@ -184,6 +184,32 @@ def test_serving_from_the_hub_and_again_offline(tmp_path: Path, tiny_models: dic
         pass
 
 
+@pytest.mark.parametrize("variable", ["LLAMA_CACHE", "HF_HUB_CACHE"])
+def test_what_llama_server_has_downloaded_is_used(tmp_path: Path, tiny_models: dict[str, Path], variable: str) -> None:
+    data = tiny_models["llama"].read_bytes()
+    cache = tmp_path / "hub" / "models--house--tiny"
+    (cache / "refs").mkdir(parents=True)
+    (cache / "refs" / "main").write_text(REVISION)
+    (cache / "blobs").mkdir()
+    (cache / "blobs" / "blob").write_bytes(data)
+    (cache / "snapshots" / REVISION).mkdir(parents=True)
+    (cache / "snapshots" / REVISION / "tiny-Q4_K_M.gguf").symlink_to(cache / "blobs" / "blob")
+    repository = Repository({"tiny-Q4_K_M.gguf": data})
+    with Hub(house__tiny=repository) as hub:
+        environment = _environment(hub.url, tmp_path, **{variable: str(tmp_path / "hub")})
+        with Server("-hf", "house/tiny", "--offline", env=environment) as server:
+            assert server.client.get("/props").json()["model_path"].startswith(str(cache))
+        done = _pull(hub, tmp_path, "house/tiny", **{variable: str(tmp_path / "hub")})
+        assert done.returncode == 0, done.stderr
+        assert "which is in the hub's cache" in done.stderr
+        assert repository.asked == []
+        assert Path(done.stdout.strip()).samefile(cache / "blobs" / "blob")
+        (cache / "blobs" / "blob").write_bytes(data[:-1] + b"?")
+        Path(done.stdout.strip()).unlink()
+        assert _pull(hub, tmp_path, "house/tiny", **{variable: str(tmp_path / "hub")}).returncode == 0
+        assert repository.asked == [("tiny-Q4_K_M.gguf", "")], "a damaged file of the cache is not used"
+
+
 def _nobody() -> str:
     """An address without a server."""
     with socket.create_server(("127.0.0.1", 0)) as sock:

@@ -18,6 +18,7 @@ from rich.console import Console
 from paddock.cli.chat.conversation import CommandError, Conversation
 from paddock.cli.chat.printing import MarkdownPrinter, split_finished
 from paddock.config import load_settings
+from tests.certificates import make_certificate
 from tests.server import Server
 
 _PADDOCK = (sys.executable, "-m", "paddock")
@@ -102,7 +103,10 @@ def test_a_chat_on_a_terminal(fake_server: Server, tmp_path: Path) -> None:
     try:
         while ">>> " not in output:
             output += os.read(controller, 4096).decode("utf-8", "replace")
-        type_line("hello", until="hello")
+        assert "Chatting with fake." in output
+        type_line("/set temprature 1", until="Set temprature to 1.")
+        type_line("hello", until="the server does not know temprature")
+        type_line("/unset temprature", until="temprature")
         type_line("/nonsense", until="unknown command /nonsense")
         type_line('"""two', until='"""two')
         type_line('lines"""', until='lines"""')
@@ -208,3 +212,28 @@ def test_ps_without_a_server_says_so(tmp_path: Path) -> None:
         1,
         "Error: no server answers at http://127.0.0.1:1: start one with `paddock serve`\n",
     )
+
+
+# ── TLS ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_server_with_tls_is_found_by_its_certificate(tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    with Server("-m", "fake:", "--ssl-cert-file", str(certificate), "--ssl-key-file", str(key)) as server:
+        port = server.url.rpartition(":")[2]
+        settings = f"PADDOCK_SERVER__PORT={port}\nPADDOCK_SERVER__SSL_CERT_FILE={certificate}\n"
+        (tmp_path / ".env").write_text(f"{settings}PADDOCK_SERVER__SSL_KEY_FILE={key}\n", "utf-8")
+        done = subprocess.run([*_PADDOCK, "run", "say: hello"], capture_output=True, text=True, cwd=tmp_path, input="")
+        assert (done.returncode, done.stdout.strip()) == (0, "hello"), done.stderr
+        other = _paddock("run", "hello", cwd=tmp_path.parent, url=server.url)
+        assert f"the certificate of {server.url} is not trusted" in other.stderr
+
+
+def test_with_tls_settings_a_server_is_started_without_tls(tmp_path: Path, tiny_models: dict[str, Path]) -> None:
+    certificate, key = make_certificate(tmp_path)
+    (tmp_path / ".env").write_text(
+        f"PADDOCK_SERVER__SSL_CERT_FILE={certificate}\nPADDOCK_SERVER__SSL_KEY_FILE={key}\n", "utf-8"
+    )
+    done = _paddock("run", str(tiny_models["llama"]), "hello", "--set", "max_tokens=2", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["usage"]["completion_tokens"] == 2

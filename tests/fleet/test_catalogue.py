@@ -81,7 +81,7 @@ def test_startup_errors(tmp_path: Path) -> None:
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_links_are_followed_without_duplicates(tmp_path: Path) -> None:
+def test_links_to_files_are_models_and_a_folder_is_read_once(tmp_path: Path) -> None:
     shelf, models = tmp_path / "shelf", tmp_path / "models"
     _write(shelf / "far.gguf")
     _write(models / "deep" / "own.gguf")
@@ -95,10 +95,25 @@ def test_links_are_followed_without_duplicates(tmp_path: Path) -> None:
     (models / ".hidden.gguf").write_bytes(b"x")
     assert _problems(_open(models)) == {
         "own": None,
+        "a-link": None,
         "far": None,
         "gone": "No such file or directory",
         "round": "Too many levels of symbolic links",
     }
+
+
+def test_an_entry_of_the_settings_hides_its_own_link_only(tmp_path: Path) -> None:
+    _write(tmp_path / "real.gguf")
+    (tmp_path / "soft.gguf").symlink_to(tmp_path / "real.gguf")
+    (tmp_path / "hard.gguf").hardlink_to(tmp_path / "real.gguf")
+    named = {"soft": {"n_ctx": 512}, "other": {"path": "hard.gguf"}}
+    catalogue = _open(tmp_path, models=named)
+    assert {model.name: Path(model.path).name for model in catalogue} == {
+        "soft": "soft.gguf",
+        "other": "hard.gguf",
+        "real": "real.gguf",
+    }
+    assert [model.options.n_ctx for model in catalogue if model.name == "soft"] == [512]
 
 
 def test_split_models(tmp_path: Path) -> None:
@@ -257,7 +272,7 @@ def test_catalogues_are_equal_until_a_file_changes(tmp_path: Path) -> None:
 
 
 @given(st.data())
-def test_every_file_is_found_once(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_every_name_of_a_file_is_found_once(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     top = tmp_path_factory.mktemp("tree")
     folders = [top]
     for name in data.draw(st.lists(st.sampled_from("pqrs"), max_size=5)):
@@ -270,8 +285,13 @@ def test_every_file_is_found_once(tmp_path_factory: pytest.TempPathFactory, data
         real.add(str(path))
     for number in range(data.draw(st.integers(0, 4))):
         target = data.draw(st.sampled_from([*folders, *map(Path, sorted(real))]))
-        suffix = ".gguf" if target.suffix else ""
-        (data.draw(st.sampled_from(folders)) / f"link{number}{suffix}").symlink_to(target)
+        link = data.draw(st.sampled_from(folders)) / f"link{number}{target.suffix}"
+        if target.suffix and data.draw(st.booleans()):
+            link.hardlink_to(target)
+        else:
+            link.symlink_to(target)
+        if target.suffix:
+            real.add(str(link))
     found, _ = find_models(top)
     assert sorted(one.files[0].path for one in found) == sorted(real)
     link = tmp_path_factory.mktemp("other") / "link"
@@ -331,3 +351,20 @@ def test_preload(tmp_path: Path) -> None:
     )
     with pytest.raises(StartupError, match="default_model"):
         preloaded(models=fakes, lazy=False)
+
+
+def test_several_models_are_preloaded_by_name_and_by_pattern(tmp_path: Path) -> None:
+    fakes = {"a-1": {"path": "fake:", "aliases": ["one"]}, "a-2": {"path": "fake:"}, "b": {"path": "fake:"}}
+
+    def preloaded(*names: str, **settings: Any) -> list[str]:
+        catalogue = open_catalogue(ModelManagerSettings(models=fakes, preload=list(names), **settings))
+        return [model.name for model in catalogue if model.preload]
+
+    assert preloaded("b", "one") == ["a-1", "b"]
+    assert preloaded("a-*") == ["a-1", "a-2"]
+    assert preloaded("default", "b", default_model="a-2") == ["a-2", "b"]
+    assert preloaded("c-*") == []
+    with pytest.raises(StartupError, match=r"--preload.*'a-3' not found"):
+        preloaded("a-3")
+    with pytest.raises(StartupError, match=r"--preload without a name .* needs default_model"):
+        preloaded("default")

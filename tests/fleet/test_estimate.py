@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +14,8 @@ from hypothesis import strategies as st
 from paddock.engine import open_engine, open_pooled_engine
 from paddock.fleet.catalogue.gguf import Header, Tensor
 from paddock.fleet.catalogue.headers import read_header
-from paddock.fleet.memory.estimate import Estimate, estimate, estimate_draft, layers_that_fit
+from paddock.fleet.memory.estimate import Estimate, estimate, estimate_draft
+from paddock.fleet.memory.fit import Fit, Freedom, Room
 from tests.options import engine_options
 
 _BUFFER = re.compile(r"(KV|RS|compute|output) buffer size =\s*([\d.]+) MiB")
@@ -151,19 +151,6 @@ def test_each_layer_is_on_one_device(layers: int, offloaded: int, tied: bool, un
         assert split == here
 
 
-@given(layers=st.integers(0, 40), free=st.integers(0, 400_000_000), n_ctx=st.integers(1, 40_000))
-def test_layers_that_fit(layers: int, free: int, n_ctx: int) -> None:
-    header, options = _header(layers), engine_options(n_ctx=n_ctx)
-
-    def needed(count: int) -> int:
-        return estimate(header, msgspec.structs.replace(options, n_gpu_layers=count), gpu=True).device.total
-
-    count = layers_that_fit(header, options, free)
-    assert 0 <= count <= layers + 1
-    assert needed(count) <= free
-    assert count == layers + 1 or needed(count + 1) > free
-
-
 @given(small=st.integers(1, 60_000), more=st.integers(0, 60_000), parallel=st.integers(1, 64), unified=st.booleans())
 def test_memory_grows_with_the_context(small: int, more: int, parallel: int, unified: bool) -> None:
     header = _header(4)
@@ -190,4 +177,5 @@ def test_invalid_headers_do_not_raise(metadata: dict[str, Any], heads: list[floa
     header = replace(header, arrays={"llama.attention.head_count_kv": tuple(heads)})
     estimated = estimate(header, engine_options(), gpu=True)
     assert estimated.total >= 0
-    assert layers_that_fit(header, engine_options(), 0) >= 0
+    fit = Fit(header, None, Freedom(layers=True, experts=True, context=True), Room(0, 0))
+    assert fit.best(engine_options()).options.n_gpu_layers <= 1

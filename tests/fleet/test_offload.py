@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from paddock.config import ModelManagerSettings, Settings
 from paddock.fleet import Catalogue, Fleet, Rules, open_catalogue
 from paddock.fleet.catalogue.model import Model
-from paddock.fleet.memory.offload import fitting_layers, margin
+from paddock.fleet.memory.fit import Room
+from paddock.fleet.memory.offload import fit_model, margin
 from paddock.fleet.process.environment import has_gpu
-from tests.options import new_model
 from tests.server import Server
 
 LAYERS = 4  # of the tiny model, including its output
@@ -51,11 +51,19 @@ def _on_device(model: Model, layers: int) -> int:
 @given(more=st.integers(-(1 << 20), 1 << 26))
 def test_the_most_layers_that_fit(model: Model, more: int) -> None:
     free = (512 << 20) + more
-    layers = fitting_layers(model, free)
+    layers = fit_model(model, Room(free, None)).options.n_gpu_layers
     room = free - margin(free)
-    assert 0 <= layers <= LAYERS
+    assert -1 <= layers < LAYERS
     assert layers == 0 or _on_device(model, layers) <= room
-    assert layers == LAYERS or _on_device(model, layers + 1) > room
+    assert layers == -1 or _on_device(model, layers + 1) > room
+
+
+def test_a_margin_of_the_settings(tiny_models: dict[str, Path]) -> None:
+    settings = ModelManagerSettings(model=tiny_models["llama"], fit_target=[100, 50])
+    (found,) = open_catalogue(settings)
+    needed = _on_device(found, -1)
+    assert fit_model(found, Room(needed + (150 << 20), None)).options.n_gpu_layers == -1
+    assert fit_model(found, Room(needed + (150 << 20) - 1, None)).options.n_gpu_layers == LAYERS - 1
 
 
 @given(st.integers(0, 1 << 40))
@@ -65,9 +73,8 @@ def test_margin(free: int) -> None:
 
 
 def test_no_gpu_and_enough_memory(model: Model) -> None:
-    assert fitting_layers(model, 0) == 0
-    assert fitting_layers(model, 80 * GIB) == LAYERS
-    assert fitting_layers(new_model("fake", "fake:"), 80 * GIB) == 0
+    for room, layers in ((Room(0, None), 0), (Room(80 * GIB, None), -1), (Room(None, None), -1)):
+        assert fit_model(model, room).options.n_gpu_layers == layers
 
 
 def test_granted_memory_counts_while_loaded(model: Model) -> None:
@@ -76,7 +83,7 @@ def test_granted_memory_counts_while_loaded(model: Model) -> None:
         try:
             assert "gpu" not in fleet.status()[0].needs
             await fleet.load(model)
-            assert fleet.status()[0].needs["gpu"] == _on_device(model, LAYERS)
+            assert fleet.status()[0].needs["gpu"] == _on_device(model, -1)
             await fleet.unload(model)
             assert "gpu" not in fleet.status()[0].needs
         finally:
@@ -85,13 +92,19 @@ def test_granted_memory_counts_while_loaded(model: Model) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
 
-def test_auto_without_a_gpu(tiny_models: dict[str, Path]) -> None:
+def test_a_model_is_fitted_to_the_memory_limit(tiny_models: dict[str, Path]) -> None:
+    """Without a GPU only the context can be smaller. The tiny model needs 24 MiB with its trained context."""
     if has_gpu():
         pytest.skip("this build knows GPUs")
-    with Server("-m", str(tiny_models["llama"]), "-ngl", "auto") as server:
+    flags = ["--memory-limit", "88M", "--fit-ctx", "256", "-np", "8", "-kvu"]
+    with Server("-m", str(tiny_models["llama"]), "-ngl", "auto", *flags) as server:
         response = server.client.post("/completion", json={"prompt": "the", "n_predict": 2})
         assert response.status_code == 200, response.text
-        assert any("layers that fit the GPU" in line and "layers=0" in line for line in server.output), server.output
+        lines = [line for line in server.output if "fitted to the free memory" in line]
+        assert len(lines) == 1, server.output
+        props = server.client.get("/props").json()
+        assert f"n_ctx={props['placement']['n_ctx']}" in lines[0]
+        assert 256 <= props["placement"]["n_ctx"] < 16384
 
 
 def test_auto_setting(tiny_models: dict[str, Path]) -> None:

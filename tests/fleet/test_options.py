@@ -16,7 +16,8 @@ from paddock.types import DraftParams, EngineOptions
 SETTINGS = ModelSettings.model_fields
 CONVERTED = {
     *("n_gpu_layers", "parallel", "kv_unified", "deterministic", "chat_template", "model_draft"),
-    *("tensor_split", "override_kv"),
+    *("tensor_split", "override_kv", "cpu_strict_batch", "prio_batch"),
+    *("n_gpu_layers_draft", "rpc"),
 }
 """Settings that are optional, `auto`, a path or parsed from text, and that the engine gets as a plain value."""
 

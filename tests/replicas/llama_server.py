@@ -30,8 +30,9 @@ def free_port() -> int:
 class LlamaServer:
     """A context manager: the server is ready on entry and is stopped on exit."""
 
-    def __init__(self, binary: Path, model: Path, *args: str, port: int | None = None) -> None:
+    def __init__(self, binary: Path, model: Path, *args: str, port: int | None = None, prefix: str = "") -> None:
         self.port = port or free_port()
+        self._health = f"{prefix}/health"
         self.url = f"http://127.0.0.1:{self.port}"
         self._command = [
             *(str(binary), "-m", str(model), "--host", "127.0.0.1", "--port", str(self.port)),
@@ -56,6 +57,6 @@ class LlamaServer:
 
     def _ready(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/health", timeout=5).status_code == 200
+            return httpx.get(f"{self.url}{self._health}", timeout=5).status_code == 200
         except httpx.HTTPError:
             return False

@@ -67,6 +67,8 @@ def test_all_sampling_parameters_are_encoded(params: SamplingParams) -> None:
                     assert tuple(biases) == params.logit_bias
                 case "ignore_eos" | "post_sampling_probs":
                     assert content.get(name, False) == value
+                case "adaptive_target" | "adaptive_decay" if "adaptive_p" not in params.samplers:
+                    assert name not in content
                 case _:
                     assert content[name] == (list(value) if isinstance(value, tuple) else value)
 
@@ -116,6 +118,8 @@ def test_chat_with_tools() -> None:
         (ChatPrompt(_HELLO, thinking=False), {"chat_template_kwargs": {"enable_thinking": False}}),
         (ChatPrompt(_HELLO, thinking_budget=7), {"thinking_budget_tokens": 7}),
         (ChatPrompt(_HELLO, split_reasoning=False), {"reasoning_format": "none"}),
+        (ChatPrompt(_HELLO, budget_message="so"), {"reasoning_budget_message": "so"}),
+        (ChatPrompt(_HELLO, parse_reply=False), {"skip_chat_parsing": True}),
         (ChatPrompt(_HELLO, template_options={"date": "now"}), {"chat_template_kwargs": {"date": "now"}}),
     ],
 )

@@ -49,8 +49,6 @@ OPTIONS: tuple[LlamaOption, ...] = (
     *_not_needed("libllama no longer defragments its cache", "-dt --defrag-thold N LLAMA_ARG_DEFRAG_THOLD"),
     *_not_needed("the event loop needs no threads per connection", "--threads-http N LLAMA_ARG_THREADS_HTTP"),
     *_not_needed("the log has a format of its own (--log-format)", "--log-prefix --no-log-prefix LLAMA_ARG_LOG_PREFIX"),
-    *_not_needed("every log line has its time", "--log-timestamps --no-log-timestamps LLAMA_ARG_LOG_TIMESTAMPS"),
-    *_not_needed("log lines are coloured on a terminal only", "--log-colors MODE LLAMA_ARG_LOG_COLORS"),
     *_not_needed("tokens are sampled on the CPU", "-bs --backend-sampling LLAMA_ARG_BACKEND_SAMPLING"),
     *_not_needed(
         "idle prefixes and snapshots are always kept, within --cache-ram",
@@ -58,23 +56,17 @@ OPTIONS: tuple[LlamaOption, ...] = (
         "-ctxcp --ctx-checkpoints --swa-checkpoints N LLAMA_ARG_CTX_CHECKPOINTS",
         "-cms --checkpoint-min-step N LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT",
     ),
-    *_not_needed("every request reuses the longest cached prefix", "-sps --slot-prompt-similarity SIMILARITY"),
     *_not_needed(
-        "prefixes are shared without it; later chunks of a changed prompt are computed again",
+        "every request reuses the longest cached prefix, from whichever slot",
+        "-sps --slot-prompt-similarity SIMILARITY",
+    ),
+    *_not_needed(
+        "prefixes are shared without it; what follows a change is computed again, since moved cells give other answers",
         "--cache-reuse N LLAMA_ARG_CACHE_REUSE",
     ),
     *_not_needed("sliding-window layers always keep the whole context", "--swa-full LLAMA_ARG_SWA_FULL"),
-    *_not_needed("the context is not shifted", "--no-context-shift"),
     *_not_needed("the first request is not slower than the next ones", "--warmup --no-warmup"),
-    *_not_needed("chat templates are always rendered by Jinja", "--jinja --no-jinja LLAMA_ARG_JINJA"),
-    *_not_needed("models are loaded at their first request", "--models-autoload LLAMA_ARG_MODELS_AUTOLOAD"),
     *_not_needed("prompts are cached unless a request says otherwise", "--cache-prompt LLAMA_ARG_CACHE_PROMPT"),
-    *_not_needed(
-        "the chat template decides which reasoning it shows the model",
-        "--reasoning-preserve --no-reasoning-preserve LLAMA_ARG_REASONING_PRESERVE",
-    ),
-    *_not_needed("a last message of the assistant is continued", "--prefill-assistant LLAMA_ARG_PREFILL_ASSISTANT"),
-    *_not_needed("answers are parsed", "--no-skip-chat-parsing"),
     *_not_needed(
         _NO_MEDIA,
         "--mmproj-auto --no-mmproj --no-mmproj-auto LLAMA_ARG_MMPROJ_AUTO",
@@ -113,71 +105,8 @@ OPTIONS: tuple[LlamaOption, ...] = (
         "draft tokens are sampled on the CPU",
         "--spec-draft-backend-sampling --no-spec-draft-backend-sampling LLAMA_ARG_SPEC_DRAFT_BACKEND_SAMPLING",
     ),
-    *_not_needed(
-        "the kernel schedules the threads; `n_threads` says how many there are",
-        "--cpu-strict N",
-        "--cpu-strict-batch N",
-        "--prio N",
-        "--prio-batch N",
-        "--poll N",
-        "--poll-batch N",
-    ),
-    *_not_needed("the whole prompt is kept, since the context is not shifted", "--keep N"),
-    *_not_needed(
-        "-ngl auto fits the layers into the free memory of the GPU",
-        "-fit --fit MODE LLAMA_ARG_FIT",
-        "-fitt --fit-target MIB LLAMA_ARG_FIT_TARGET",
-        "-fitc --fit-ctx N LLAMA_ARG_FIT_CTX",
-    ),
-    *_not_needed("tags are for llama-server's router", "--tags TAGS LLAMA_ARG_TAGS"),
-    *_not_needed(
-        "allowed pages may use every method and header of the API",
-        "--cors-methods METHODS LLAMA_ARG_CORS_METHODS",
-        "--cors-headers HEADERS LLAMA_ARG_CORS_HEADERS",
-        "--cors-credentials --no-cors-credentials LLAMA_ARG_CORS_CREDENTIALS",
-    ),
+    *_not_needed("--poll counts for prompts too", "--poll-batch N"),
     # ── refused ──────────────────────────────────────────────────────────────────────────────────────────────────────
-    *_refused(
-        "start the server with taskset(1) or numactl(8)",
-        *(
-            f"{flag} CPUS"
-            for flag in ("-C --cpu-mask", "-Cr --cpu-range", "-Cb --cpu-mask-batch", "-Crb --cpu-range-batch")
-        ),
-    ),
-    *_refused("`paddock doctor` lists the devices", "--list-devices"),
-    *_refused(
-        "RPC servers are not supported; `replicas` and `paddock cluster` use other machines",
-        "--rpc SERVERS LLAMA_ARG_RPC",
-    ),
-    *_refused('`eval "$(_PADDOCK_COMPLETE=bash_source paddock)"` completes commands', "--completion-bash"),
-    *_refused("use -hf REPO:QUANTISATION, or `paddock pull` and --model", "-hff --hf-file FILE LLAMA_ARG_HF_FILE"),
-    *_refused("-hf uses an earlier download if the hub cannot be reached", "--offline LLAMA_ARG_OFFLINE"),
-    *_refused("redirect stderr, or use the journal of systemd", "--log-file FILE LLAMA_ARG_LOG_FILE"),
-    *_refused("serve other files with a web server", "--path DIR LLAMA_ARG_STATIC_PATH"),
-    *_refused("let a reverse proxy remove the prefix", "--api-prefix PREFIX LLAMA_ARG_API_PREFIX"),
-    *_refused(
-        "write the models into the configuration (`model_manager.models`)",
-        "--models-preset FILE LLAMA_ARG_MODELS_PRESET",
-    ),
-    *_refused(
-        "the draft model is placed as its model is; --gpu-layers-draft says how many layers are on the GPU",
-        "-otd --override-tensor-draft --spec-draft-override-tensor OVERRIDES",
-        "-cmoed --cpu-moe-draft --spec-draft-cpu-moe LLAMA_ARG_SPEC_DRAFT_CPU_MOE",
-        "-ncmoed --n-cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe N LLAMA_ARG_SPEC_DRAFT_N_CPU_MOE",
-        "-devd --device-draft --spec-draft-device DEVICES",
-    ),
-    *_refused(
-        "the draft model's cache has the types of its model's",
-        "-ctkd --cache-type-k-draft --spec-draft-type-k TYPE LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K",
-        "-ctvd --cache-type-v-draft --spec-draft-type-v TYPE LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V",
-        harmless="f16",
-    ),
-    *_refused(
-        "give the repositories with -hf and, after `paddock pull`, --model-draft",
-        "--fim-qwen-7b-spec",
-        "--fim-qwen-14b-spec",
-    ),
-    *_refused("use `paddock models` to list models", "-cl --cache-list"),
     *_refused(
         _NO_NGRAMS,
         "--spec-ngram-mod-n-min N",
@@ -218,28 +147,9 @@ OPTIONS: tuple[LlamaOption, ...] = (
         "-ag --agent LLAMA_ARG_AGENT",
     ),
     *_refused(_NO_MEDIA, "-mm --mmproj FILE LLAMA_ARG_MMPROJ", "-mmu --mmproj-url URL LLAMA_ARG_MMPROJ_URL"),
-    *_refused("download the file and give it with --model", "-mu --model-url URL LLAMA_ARG_MODEL_URL"),
     *_refused("use -hf with a repository of the Hugging Face hub", "-dr --docker-repo REPO LLAMA_ARG_DOCKER_REPO"),
-    *_refused(
-        "download the draft model with `paddock pull` and give its file with --model-draft",
-        "-hfd -hfrd --hf-repo-draft --spec-draft-hf REPO LLAMA_ARG_SPEC_DRAFT_HF_REPO",
-    ),
     *_refused("--log-prompts writes prompts to the log", "--log-prompts-dir DIR"),
-    *_refused("reasoning ends without a message", "--reasoning-budget-message TEXT LLAMA_ARG_THINK_BUDGET_MESSAGE"),
-    *_refused(
-        "use --reasoning-format none, and leave tools out of requests",
-        "--skip-chat-parsing LLAMA_ARG_SKIP_CHAT_PARSING",
-    ),
-    *_refused("requests say so with continue_final_message: false", "--no-prefill-assistant"),
-    *_refused("special tokens are not part of answers", "-sp --special"),
-    *_refused("answers end at the end of the context", "--context-shift LLAMA_ARG_CONTEXT_SHIFT"),
-    *_refused("the models of a folder are loaded at their first request", "--no-models-autoload"),
-    *_refused(
-        "start one server on the port; `replicas` of a model use more processes", "--reuse-port LLAMA_ARG_REUSE_PORT"
-    ),
     *_refused("--ctx-size is shared by all requests", "--kv-unified-per-slot N LLAMA_ARG_KV_UNIFIED_PER_SLOT"),
-    *_refused("adaptive-p sampling is not supported", "--adaptive-target N", "--adaptive-decay N"),
-    *_refused("infill prompts have the order prefix, suffix, middle", "--spm-infill"),
     *_refused(
         "control vectors are not supported; --lora loads adapters",
         "--control-vector FILE",

@@ -59,8 +59,17 @@ def _fields(model: Model, *, gpu: bool) -> dict[str, Any]:
         "context": described.n_ctx_train,
         "size": described.size,
         "memory": None if memory is None else asdict(memory),
+        "placement": _placement(model),
         "problem": model.problem(),
     }
+
+
+def _placement(model: Model) -> dict[str, Any]:
+    """As configured; `fitted` are the parts that are chosen when the model is loaded."""
+    names = ("n_gpu_layers", "tensor_split", "split_mode", "main_gpu", "device", "tensor_overrides", "kv_offload")
+    parts = ("layers", "experts", "draft_layers", "context")
+    fitted = [part for part in parts if getattr(model.freedom, part)] if model.freedom.is_any else []
+    return {name: getattr(model.options, name) for name in names} | {"fitted": fitted}
 
 
 def _row(model: Model, *, gpu: bool) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ from paddock.config import Flag, ModelManagerSettings, ModelSettings, ServerSett
 from paddock.config.settings import container_of, scalar_types
 
 _NESTING = "__"
+_TOGETHER = {"server.write_timeout": "server.body_timeout"}
+"""llama-server's --timeout is for reading and for writing."""
 
 
 def setting_options() -> list[click.Option]:
@@ -60,6 +62,9 @@ def given_settings(params: dict[str, Any]) -> dict[str, Any]:
         for name, value in params.items()
         if _NESTING in name and not name.startswith(PARAMETER) and value is not None and value != ()
     }
+    for key, other in _TOGETHER.items():
+        if key in given:
+            given[other] = given[key]
     defaults = given_defaults(params)
     return given | ({"model_manager.defaults": defaults} if defaults else {})
 
@@ -71,18 +76,25 @@ def _option(key: str, field: FieldInfo, flag: Flag, number: int) -> click.Option
         return click.Option(names, flag_value=flag.value, help=f"Set {key} to {flag.value}.")
     shared: dict[str, Any] = {"default": None, "help": _help(field)}
     if container_of(key) == "list":
-        return click.Option(names, multiple=True, callback=_split_at_commas, metavar=flag.metavar, help=_help(field))
+        return click.Option(
+            names, multiple=True, callback=_split_at_commas, metavar=flag.metavar, help=_help(field), **_bare(flag)
+        )
     types = scalar_types(key) - {type(None)}
-    if bool in types:
+    if bool in types and flag.convert is None:
         return click.Option(names, is_flag=True, **shared)
     if flag.convert is None and (choices := _choices(field.annotation)):
         return click.Option(names, type=click.Choice(choices), **shared)
+    if flag.joins:
+        return click.Option(names, multiple=True, callback=_joined, metavar=flag.metavar, help=_help(field))
     (only,) = types or {str}
     metavar = flag.metavar or ("N" if only in (int, float) else "FILE")
     if flag.convert is not None:
-        bare: dict[str, Any] = {"is_flag": False, "flag_value": flag.bare} if flag.bare else {}
-        return click.Option(names, callback=_converted(flag.convert), metavar=metavar, **bare, **shared)
+        return click.Option(names, callback=_converted(flag.convert), metavar=metavar, **_bare(flag), **shared)
     return click.Option(names, type=only if only in (int, float) else str, metavar=metavar, **shared)
+
+
+def _bare(flag: Flag) -> dict[str, Any]:
+    return {"is_flag": False, "flag_value": flag.bare} if flag.bare else {}
 
 
 def _help(field: FieldInfo) -> str:
@@ -105,6 +117,10 @@ def _choices(annotation: Any) -> tuple[str, ...]:
 def _split_at_commas(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """As llama-server: a value with a comma stands in double quotes. An empty value is kept, so that it is refused."""
     return tuple(item for row in csv.reader(values) for item in row or [""])
+
+
+def _joined(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> str | None:
+    return ",".join(values) if values else None
 
 
 def _converted(convert: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, str | None], Any]:

@@ -12,24 +12,10 @@ from typing import Any
 import click
 
 from paddock.config import on_off_or_auto
+from paddock.types import sampler_letter, sampler_named
 
 PARAMETER = "default__"
 """The prefix of the names of these options."""
-
-_SAMPLERS = {
-    "e": "penalties",
-    "d": "dry",
-    "s": "top_n_sigma",
-    "k": "top_k",
-    "y": "typ_p",
-    "p": "top_p",
-    "m": "min_p",
-    "x": "xtc",
-    "t": "temperature",
-}
-_SAMPLER_NAMES = {
-    spelling: name for name in _SAMPLERS.values() for spelling in (name, name.replace("_", "-"), name.replace("_", ""))
-} | {"nucleus": "top_p", "temp": "temperature", "typ": "typ_p"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +29,16 @@ class RequestDefault:
     variable: str = ""
     is_list: bool = False
     """The flag can be repeated; its values become one list."""
+    value: bool = True
+    """The value of a flag without an argument."""
 
 
 def _samplers(text: str) -> list[str]:
-    return [_known_sampler(name.strip(), _SAMPLER_NAMES) for name in text.split(";") if name.strip()]
+    return [sampler_named(name.strip()) for name in text.split(";") if name.strip()]
 
 
 def _sampler_letters(text: str) -> list[str]:
-    return [_known_sampler(letter, _SAMPLERS) for letter in text]
-
-
-def _known_sampler(name: str, known: dict[str, str]) -> str:
-    if name not in known:
-        raise ValueError(f"unknown sampler {name!r}; the samplers are {', '.join(known)}")
-    return known[name]
+    return [sampler_letter(letter) for letter in text]
 
 
 def _bias(text: str) -> list[float | int | bool]:
@@ -107,6 +89,7 @@ DEFAULTS: tuple[RequestDefault, ...] = (
     RequestDefault(
         "-n --predict --n-predict", "n_predict", int, "The most tokens of an answer.", "LLAMA_ARG_N_PREDICT"
     ),
+    RequestDefault("--keep", "n_keep", int, "Prompt tokens that a context shift keeps; -1: all."),
     RequestDefault("--temp --temperature", "temperature", float, "The temperature.", "LLAMA_ARG_TEMPERATURE"),
     RequestDefault("--top-k", "top_k", int, "Top-k sampling; 0: off.", "LLAMA_ARG_TOP_K"),
     RequestDefault("--top-p", "top_p", float, "Top-p sampling; 1: off.", "LLAMA_ARG_TOP_P"),
@@ -135,6 +118,8 @@ DEFAULTS: tuple[RequestDefault, ...] = (
     RequestDefault("--mirostat", "mirostat", int, "Mirostat: 0 (off), 1 or 2."),
     RequestDefault("--mirostat-ent", "mirostat_tau", float, "Mirostat's target entropy."),
     RequestDefault("--mirostat-lr", "mirostat_eta", float, "Mirostat's learning rate."),
+    RequestDefault("--adaptive-target", "adaptive_target", float, "The target of adaptive-p; negative: off."),
+    RequestDefault("--adaptive-decay", "adaptive_decay", float, "The decay of adaptive-p's average."),
     RequestDefault("-s --seed", "seed", int, "The seed; -1: a random one."),
     RequestDefault("--samplers", "samplers", _samplers, "The samplers in their order, separated by `;`."),
     RequestDefault("--sampler-seq --sampling-seq", "samplers", _sampler_letters, "The same, a letter each."),
@@ -150,6 +135,33 @@ DEFAULTS: tuple[RequestDefault, ...] = (
         "--reasoning-budget", "thinking_budget_tokens", int, "The most tokens of reasoning.", "LLAMA_ARG_THINK_BUDGET"
     ),
     RequestDefault(
+        "--reasoning-budget-message",
+        "reasoning_budget_message",
+        str,
+        "The end of reasoning that the budget cuts.",
+        "LLAMA_ARG_THINK_BUDGET_MESSAGE",
+    ),
+    RequestDefault(
+        "--prefill-assistant",
+        "prefill_assistant",
+        None,
+        "Continue a last message of the assistant.",
+        "LLAMA_ARG_PREFILL_ASSISTANT",
+    ),
+    RequestDefault(
+        "--no-prefill-assistant", "prefill_assistant", None, "Reply to a last message of the assistant.", value=False
+    ),
+    RequestDefault(
+        "--skip-chat-parsing",
+        "skip_chat_parsing",
+        None,
+        "The whole reply is content, with reasoning and calls as text.",
+        "LLAMA_ARG_SKIP_CHAT_PARSING",
+    ),
+    RequestDefault("--no-skip-chat-parsing", "skip_chat_parsing", None, "Separate reasoning and calls.", value=False),
+    RequestDefault("-sp --special", "skip_special_tokens", None, "Show special tokens in answers.", value=False),
+    RequestDefault("--spm-infill", "spm_infill", None, "Infill prompts have the order suffix, prefix, middle."),
+    RequestDefault(
         "--chat-template-kwargs",
         "chat_template_kwargs",
         _json_object,
@@ -160,14 +172,26 @@ DEFAULTS: tuple[RequestDefault, ...] = (
     RequestDefault(
         "--reasoning-effort", "chat_template_kwargs", _effort, "Such as low or high.", "LLAMA_ARG_REASONING_EFFORT"
     ),
-    RequestDefault("--no-cache-prompt", "cache_prompt", None, "Do not reuse cached prefixes."),
+    RequestDefault(
+        "--reasoning-preserve",
+        "preserve_reasoning",
+        None,
+        "Show the model the reasoning of earlier turns, if the template can.",
+        "LLAMA_ARG_REASONING_PRESERVE",
+    ),
+    RequestDefault(
+        "--no-reasoning-preserve",
+        "preserve_reasoning",
+        None,
+        "Do not show the model the reasoning of earlier turns.",
+        value=False,
+    ),
+    RequestDefault("--no-cache-prompt", "cache_prompt", None, "Do not reuse cached prefixes.", value=False),
     RequestDefault(
         "--sse-ping-interval", "sse_ping_interval", int, "Seconds between pings.", "LLAMA_ARG_SSE_PING_INTERVAL"
     ),
     RequestDefault("--embd-normalize", "embd_normalize", int, "How embeddings are normalized."),
 )
-_OFF = frozenset({"--no-cache-prompt"})
-"""Flags without an argument that set false."""
 
 
 def default_options() -> list[click.Option]:
@@ -193,7 +217,7 @@ def _option(default: RequestDefault, number: int) -> click.Option:
     names = [*default.flags.split(), f"{PARAMETER}{number}"]
     text = f"{default.help} For requests without {default.field}."
     if default.read is None:
-        return click.Option(names, flag_value=default.flags not in _OFF, default=None, help=text)
+        return click.Option(names, flag_value=default.value, default=None, help=text)
     return click.Option(
         names, multiple=default.is_list, callback=_reading(default.read), metavar="VALUE", default=None, help=text
     )

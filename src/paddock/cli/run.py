@@ -94,7 +94,9 @@ def _model_and_question(words: tuple[str, ...], server: Server) -> tuple[str | N
 
 
 def _chat(server: Server, conversation: Conversation) -> None:
-    click.echo(f"Chatting with {conversation.model or 'the default model'}. /help lists the commands, Ctrl-D leaves.")
+    names = [model["id"] for model in server.models()]
+    model = conversation.model or (names[0] if len(names) == 1 else "the default model")
+    click.echo(f"Chatting with {model}. /help lists the commands, Ctrl-D leaves.")
     with suppress(ImportError):
         import readline  # noqa: F401  # history and editing for input()
     while (line := _read_message()) is not None:

@@ -17,6 +17,7 @@ import click
 
 from paddock.cli.common import config_file, config_option
 from paddock.errors import StartupError
+from paddock.hosts import is_socket_path
 
 if TYPE_CHECKING:
     from paddock.cli.unit import Unit
@@ -151,8 +152,10 @@ def _unit(config: Path | None, *, system: bool, account: str | None) -> Unit:
         settings = load_settings(file=file)
         open_catalogue(settings.model_manager)
         server, models = settings.server, settings.model_manager.models_directory
-        audit = server.audit_log.parent if server.audit_log is not None else None
-        writable = [path.absolute() for path in (server.slot_save_path, audit) if path is not None]
+        files = [file.parent for file in (server.audit_log, server.log_file) if file is not None]
+        sockets = [Path(host).parent for host in server.hosts if is_socket_path(host)]
+        written = [path.absolute() for path in (server.slot_save_path, *files, *sockets) if path is not None]
+        writable = list(dict.fromkeys(written))
         readable = [path.absolute() for path in (file, models) if path is not None]
     python = current_python(Path(sys.executable).absolute())
     needed = [python, *readable, *writable]

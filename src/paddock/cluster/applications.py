@@ -20,6 +20,7 @@ from paddock.config import Settings, load_settings
 from paddock.errors import StartupError
 from paddock.fleet import Catalogue, Model, open_catalogue
 from paddock.gateway import hashed_keys
+from paddock.hosts import is_socket_path
 
 _ROUTER = "paddock.cluster.routing.PrefixRouter"
 _STATS_PERIOD = 5.0
@@ -104,6 +105,8 @@ def cluster_catalogue(settings: Settings) -> Catalogue:
         raise StartupError(
             "server.ssl_cert_file: Ray's proxies support only plain HTTP; terminate TLS in front of them"
         )
+    if len(settings.server.hosts) > 1 or is_socket_path(settings.server.host):
+        raise StartupError(f"server.host: Ray's proxies listen on one address, not on {settings.server.host}")
     return catalogue
 
 

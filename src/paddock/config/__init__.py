@@ -1,7 +1,16 @@
 """Settings: defaults < file < environment (`.env`, then the real one) < flags. An unknown key is an error."""
 
 from paddock.config.cluster import ClusterSettings, PlacementSettings
-from paddock.config.fields import LARGEST_SCALE, MOST_DRAFTED, MOST_REPLICAS, Flag, checked_name, on_off_or_auto
+from paddock.config.fields import (
+    ANY_LOCAL_ORIGIN,
+    DEFAULT_MODEL,
+    LARGEST_SCALE,
+    MOST_DRAFTED,
+    MOST_REPLICAS,
+    Flag,
+    checked_name,
+    on_off_or_auto,
+)
 from paddock.config.loading import Loaded, load_settings, load_with_sources
 from paddock.config.models import ModelManagerSettings, ModelSettings, NamedModel, ReplicaSettings
 from paddock.config.problems import nearest

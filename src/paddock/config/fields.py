@@ -10,28 +10,32 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator
 
+from paddock.config.tensor_patterns import compiled
+from paddock.hosts import is_socket_path
+
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
 Expanded = Annotated[Path, AfterValidator(Path.expanduser)]
 MOST_DRAFTED = 64
 """The most draft tokens. The model computes a row of logits for each."""
 MOST_LAYERS = 1024
 """The most layers of a model."""
+MOST_CPUS = 512
+"""The most CPUs that ggml knows."""
 MOST_REPLICAS = 64
 """The most workers that `replicas` as a number can start for one model."""
+DEFAULT_MODEL = "default"
+"""In `preload`: the model of `default_model`."""
 LARGEST_SCALE = 100.0
 """The largest scale of an adapter, positive or negative. Much larger ones overflow and disturb other requests."""
 
 
+def none_if_empty(value: object) -> object:
+    """An empty value of a variable or flag unsets it."""
+    return None if value == "" else value
+
+
 def upper(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
-
-
-def template(value: str) -> str:
-    if "{" not in value:
-        raise ValueError(
-            "expected the text of a template; the names of llama.cpp's built-in templates are not supported"
-        )
-    return value
 
 
 def checked_name(value: str) -> str:
@@ -59,28 +63,70 @@ def size(value: Any) -> Any:
     return int(number * 1024 ** " kmgt".index(unit[:1].replace("b", " ") or " "))
 
 
-def origin(value: str) -> str:
-    if not re.fullmatch(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]*/?", value, re.IGNORECASE):
-        raise ValueError("expected an origin without a path, such as http://localhost:3000, or *")
+def list_of_hosts(value: str) -> str:
+    """Addresses and paths of sockets, separated by commas, without repetitions. A path is made absolute."""
+    found = [host.strip() for host in value.split(",")]
+    if not all(found):
+        raise ValueError("expected an address, or several separated by commas")
+    paths = [str(Path(host).expanduser().absolute()) if is_socket_path(host) else host for host in found]
+    return ",".join(dict.fromkeys(paths))
+
+
+def file_mode(value: str) -> str:
+    if not re.fullmatch("[0-7]{3}", value):
+        raise ValueError("expected three octal digits, such as 660")
+    return value
+
+
+def path_prefix(value: str) -> str:
+    if not re.fullmatch(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*/?", value):
+        raise ValueError("expected a path, such as /llm, of letters, digits and . _ ~ -")
     return value.rstrip("/")
 
+
+def http_token(value: str) -> str:
+    """The name of a method or of a header, or `*`."""
+    if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", value.strip()):
+        raise ValueError("expected the name of a method or of a header, or *")
+    return value.strip()
+
+
+ANY_LOCAL_ORIGIN = "localhost"
+"""In `cors_origins`: every port of this machine."""
+
+
+def origin(value: str) -> str:
+    value = value.strip()
+    if value == ANY_LOCAL_ORIGIN:
+        return value
+    if not re.fullmatch(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]*/?", value, re.IGNORECASE):
+        raise ValueError("expected an origin without a path, such as http://localhost:3000, localhost or *")
+    return value.rstrip("/")
+
+
+def trimmed(values: list[str]) -> list[str]:
+    """Names without spaces around them, each once. Empty ones are dropped, as in llama-server."""
+    return list(dict.fromkeys(name for value in values if (name := value.strip())))
+
+
+Names = Annotated[list[str], AfterValidator(trimmed)]
 
 Size = Annotated[int, BeforeValidator(size), Field(gt=0)]
 """In bytes. 1 G is 1024 M."""
 
 
-def layers(value: Any) -> int | Literal["auto"]:
-    if value == "auto":
-        return "auto"
+def layers(value: Any) -> int | Literal["auto", "all"]:
+    if value in ("auto", "all"):
+        return "auto" if value == "auto" else "all"
     if type(value) is not int or not -1 <= value < 10**9:
-        raise ValueError("expected a number of layers, -1 for all of them, or 'auto'")
+        raise ValueError("expected a number of layers, 'all' (-1), or 'auto'")
     return value
 
 
 def layers_from_text(text: str) -> int | str:
-    """The value of `-ngl`. As in llama-server `all` means every layer, and so does any negative number."""
+    """The value of `-ngl`. Any negative number means every layer."""
     if text in ("auto", "all"):
-        return text if text == "auto" else -1
+        return text
     try:
         return max(int(text), -1)
     except ValueError:
@@ -104,6 +150,13 @@ def on_off_or_auto(text: str) -> str:
     raise ValueError("expected on, off or auto")
 
 
+def on_or_off(text: str) -> bool:
+    value = on_off_or_auto(text) if text not in ("auto", "-1") else ""
+    if not value:
+        raise ValueError("expected on or off")
+    return value == "on"
+
+
 def level_of_verbosity(text: str) -> str:
     """llama-server's verbosity, 0 to 5, as a log level."""
     levels = ["ERROR", "ERROR", "WARNING", "INFO", "DEBUG"]
@@ -122,7 +175,7 @@ def idle_seconds(text: str) -> float:
     return 0 if seconds == -1 else seconds
 
 
-GpuLayers = Annotated[int | Literal["auto"], PlainValidator(layers)]
+GpuLayers = Annotated[int | Literal["auto", "all"], PlainValidator(layers)]
 """One type with one validator, so that a wrong value gives one error."""
 
 
@@ -133,8 +186,8 @@ def tensor_override(value: Any) -> Any:
             raise ValueError("expected PATTERN=BUFFER, such as exps=CPU")
         value = pattern, buffer
     try:
-        re.compile(value[0])
-    except (re.error, TypeError, IndexError) as error:
+        compiled(value[0])
+    except (ValueError, TypeError, IndexError) as error:
         raise ValueError(f"{value[0]!r} is not a regular expression: {error}") from None
     return value
 
@@ -168,6 +221,15 @@ def metadata_override(value: Any) -> Any:
 
 MetadataOverride = Annotated[tuple[str, bool | int | float | str], BeforeValidator(metadata_override)]
 """As text: `KEY=TYPE:VALUE`."""
+
+
+def rpc_server(value: str) -> str:
+    if not re.fullmatch(r"[^\s:/]+:[0-9]{1,5}", value):
+        raise ValueError("expected HOST:PORT, such as 10.0.0.2:50052")
+    return value
+
+
+RpcServer = Annotated[str, AfterValidator(rpc_server)]
 
 
 def share(value: Any) -> Any:
@@ -209,12 +271,44 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def cpus_of_mask(text: str) -> set[int]:
+    """The numbers of the CPUs in a hexadecimal mask; `0x` in front of it is optional."""
+    digits = text.removeprefix("0x")
+    if not re.fullmatch(r"[0-9A-Fa-f]+", digits):
+        raise ValueError("expected a hexadecimal mask, such as f0 for the CPUs 4 to 7")
+    mask = int(digits, 16)
+    return _some_cpus({cpu for cpu in range(mask.bit_length()) if mask >> cpu & 1})
+
+
+def cpus_of_range(text: str) -> set[int]:
+    """The numbers of the CPUs from FIRST to LAST. As in llama-server both have a default."""
+    match = re.fullmatch(r"(\d*)-(\d*)", text)
+    if match is None:
+        raise ValueError("expected a range of CPUs, such as 4-7")
+    return _some_cpus(set(range(int(match[1] or 0), int(match[2] or MOST_CPUS - 1) + 1)))
+
+
+def _some_cpus(cpus: set[int]) -> set[int]:
+    if not cpus:
+        raise ValueError("it has no CPU")
+    if max(cpus) >= MOST_CPUS:
+        raise ValueError(f"the numbers of CPUs are less than {MOST_CPUS}")
+    return cpus
+
+
+def one_or_zero(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError("expected 0 or 1")
+    return text == "1"
+
+
 class Flag:
     """The flags of `paddock serve` that set a field, as metadata of the field's type.
 
     `-on/-off` names a pair of flags. `metavar` names the argument in the help. `value` makes a flag without an argument
     that stands for this value. `bare` is the value of a flag whose argument is left out. `convert` reads the argument
-    (None: the default of the field); without it the field's type says how to read it.
+    (None: the default of the field); without it the field's type says how to read it. With `joins`, the arguments of a
+    repeated flag are joined by commas.
     """
 
     def __init__(
@@ -224,8 +318,10 @@ class Flag:
         value: str | None = None,
         bare: str | None = None,
         convert: Callable[[str], float | str | None] | None = None,
+        joins: bool = False,
     ) -> None:
         self.names, self.metavar, self.value, self.bare, self.convert = names, metavar, value, bare, convert
+        self.joins = joins
 
 
 class Section(BaseModel):

@@ -9,44 +9,38 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from paddock.config.cluster import PlacementSettings
+from paddock.config.devices import DeviceSettings
+from paddock.config.draft import DraftSettings
 from paddock.config.fields import (
-    MOST_DRAFTED,
-    MOST_LAYERS,
+    DEFAULT_MODEL,
     MOST_REPLICAS,
     Expanded,
     Flag,
-    GpuLayers,
     MetadataOverride,
+    Names,
     ScaledPath,
     Section,
-    Share,
     Size,
-    TensorOverride,
-    at_slashes,
     checked_name,
-    cores,
     idle_seconds,
-    layers_from_text,
     number_or_default,
     on_off_or_auto,
-    template,
 )
+from paddock.config.threads import ThreadSettings
 from paddock.types import (
     CacheType,
     FlashAttention,
-    LoadMode,
-    Numa,
     Pooling,
     RopeScaling,
     SandboxMode,
-    SplitMode,
+    check_template,
 )
 
 # If a model sets one of these, it inherits none of the others.
 _ALTERNATIVES = (frozenset({"chat_template", "chat_template_file"}), frozenset({"embedding", "reranking", "pooling"}))
 
 
-class ModelSettings(Section):
+class ModelSettings(DeviceSettings, ThreadSettings, DraftSettings):
     """How a model is loaded and how long it stays loaded."""
 
     idle_timeout: Annotated[
@@ -55,6 +49,9 @@ class ModelSettings(Section):
         Flag("--sleep-idle-seconds", metavar="SECONDS", convert=idle_seconds),
     ] = Field(300, ge=0)
     """Seconds without a request after which the model is unloaded. 0: never."""
+    autoload: Annotated[bool, Flag("--models-autoload/--no-models-autoload")] = True
+    """Load the model for a request. If false, only `preload` and the routes that load a model do, a request for an
+    unloaded model is a 400, and the model is not unloaded when idle unless `idle_timeout` is set."""
     load_timeout: float = Field(600, gt=0)
     """Seconds that loading may take before it fails."""
     silence_timeout: float = Field(30, gt=0)
@@ -65,68 +62,12 @@ class ModelSettings(Section):
     """Deny workers the network, other programs and other files (Landlock, seccomp). `auto`: the parts that
     the kernel supports; `required`: load no model if a part is missing; `off`: no sandbox."""
     n_ctx: Annotated[int, Flag("-c", "--ctx-size")] = Field(16384, ge=0)
-    """Context size in tokens, for all requests of the model together (see `kv_unified`). 0: the trained length."""
+    """Context size in tokens, for all requests of the model together (see `kv_unified`). 0: the longest that the
+    model supports: the trained length, or more with scaled positions (`rope_scale`)."""
     n_batch: Annotated[int, Flag("-b", "--batch-size")] = Field(2048, ge=1)
     """The most tokens in one step."""
     n_ubatch: Annotated[int, Flag("-ub", "--ubatch-size")] = Field(512, ge=1)
     """The most tokens that libllama computes in one pass. A larger value takes more memory."""
-    n_gpu_layers: Annotated[
-        GpuLayers, Flag("-ngl", "--ngl", "--gpu-layers", "--n-gpu-layers", convert=layers_from_text)
-    ] = -1
-    """Layers on the GPU. -1: all; `auto`: as many as fit the GPU's free memory when the model is loaded."""
-    n_threads: Annotated[int, Flag("-t", "--threads", convert=number_or_default)] = Field(
-        default_factory=lambda: min(8, cores()), ge=1
-    )
-    """CPU threads. By default the number of cores, at most 8."""
-    n_threads_batch: Annotated[int | None, Flag("-tb", "--threads-batch", convert=number_or_default)] = Field(
-        None, ge=1
-    )
-    """CPU threads for prompts. By default as `n_threads`."""
-    tensor_split: Annotated[
-        list[Share], BeforeValidator(at_slashes), Flag("-ts", "--tensor-split", metavar="N,...")
-    ] = []
-    """The share of the model on each GPU, such as 3,1."""
-    split_mode: Annotated[SplitMode, Flag("-sm", "--split-mode")] = "layer"
-    """How several GPUs share the model: by layers, by rows, by tensors, or `none` for one GPU."""
-    main_gpu: Annotated[int, Flag("-mg", "--main-gpu")] = Field(0, ge=0)
-    """The GPU of the whole model (`split_mode` none) or of intermediate results (`split_mode` row)."""
-    device: Annotated[list[str], Flag("-dev", "--device", metavar="NAME,...")] = []
-    """The devices to use, by libllama's names, such as CUDA0. `none`: no GPU."""
-    override_tensor: Annotated[
-        list[TensorOverride], Flag("-ot", "--override-tensor", metavar="PATTERN=BUFFER,...")
-    ] = []
-    """Where tensors are kept: a regular expression for names, `=`, and a buffer type, such as `exps=CPU`."""
-    cpu_moe: Annotated[bool, Flag("-cmoe", "--cpu-moe")] = False
-    """Keep the weights of all experts in host memory."""
-    n_cpu_moe: Annotated[int, Flag("-ncmoe", "--n-cpu-moe")] = Field(0, ge=0, le=MOST_LAYERS)
-    """Keep the weights of the experts of the first layers in host memory."""
-    n_cpu_ffn: Annotated[int, Flag("-ncffn", "--n-cpu-ffn")] = Field(0, ge=0, le=MOST_LAYERS)
-    """Keep the dense feed-forward weights of the first layers in host memory."""
-    kv_offload: Annotated[bool, Flag("-kvo/-nkvo", "--kv-offload/--no-kv-offload")] = True
-    """Keep the KV cache of layers on the GPU there. If false, all of it is in host memory."""
-    op_offload: Annotated[bool, Flag("--op-offload/--no-op-offload")] = True
-    """Compute large operations on host tensors on the GPU."""
-    load_mode: Annotated[
-        LoadMode,
-        Flag("-lm", "--load-mode"),
-        Flag("--mlock", value="mlock"),
-        Flag("--mmap", value="mmap"),
-        Flag("--no-mmap", value="none"),
-        Flag("-dio", "--direct-io", value="dio"),
-    ] = "auto"
-    """How the file is read: mapped (mmap), locked in memory (mlock), both, with direct I/O (dio), or plainly (none)."""
-    lazy_mode: Annotated[FlashAttention, Flag("-lzm", "--lazy-mode", metavar="on|off|auto", convert=on_off_or_auto)] = (
-        "auto"
-    )
-    """Read the rows of certain large tensors from the disk when they are needed."""
-    repack: Annotated[bool, Flag("--repack/--no-repack", " /-nr")] = True
-    """Rearrange weights for the CPU's fastest instructions."""
-    no_host: Annotated[bool, Flag("--no-host")] = False
-    """Do not use pinned host memory of the GPU's driver for weights."""
-    check_tensors: Annotated[bool, Flag("--check-tensors")] = False
-    """Check the weights for invalid values while loading."""
-    numa: Annotated[Numa | None, Flag("--numa")] = None
-    """Optimise for several NUMA nodes."""
     override_kv: Annotated[list[MetadataOverride], Flag("--override-kv", metavar="KEY=TYPE:VALUE,...")] = []
     """Values that replace those in the model's header, such as `tokenizer.ggml.add_bos_token=bool:false`."""
     rope_scaling: Annotated[RopeScaling | None, Flag("--rope-scaling")] = None
@@ -160,6 +101,9 @@ class ModelSettings(Section):
     kv_unified: Annotated[bool | None, Flag("-kvu/-no-kvu", "--kv-unified/--no-kv-unified")] = None
     """true: all requests share one context; false: each slot has an equal part of it. By default true, unless
     `parallel` is set."""
+    context_shift: Annotated[bool, Flag("--context-shift/--no-context-shift")] = False
+    """Continue an answer whose context is full: drop tokens after the first `n_keep` and compute the others again. If
+    false, the answer ends there. Not together with `deterministic`."""
     cont_batching: Annotated[bool, Flag("-cb/-nocb", "--cont-batching/--no-cont-batching")] = True
     """Compute several requests in one step. If false, requests run one after another."""
     cache_ram: Annotated[int | None, Flag("-cram", "--cache-ram", metavar="MIB")] = Field(None, ge=-1)
@@ -180,34 +124,25 @@ class ModelSettings(Section):
     """More adapters, each as `PATH:SCALE`. They are numbered after those of `lora`."""
     lora_init_without_apply: Annotated[bool, Flag("--lora-init-without-apply")] = False
     """Load the adapters with scale 0, so that none acts until `POST /lora-adapters` or a request sets its scale."""
-    model_draft: Annotated[Expanded | None, Flag("-md", "--model-draft", "--spec-draft-model")] = None
-    """The file of a small draft model with the same vocabulary, for speculative decoding. A relative path starts at
-    `models_directory`, if that is set."""
-    n_gpu_layers_draft: Annotated[
-        int,
-        Flag("-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl", convert=layers_from_text),
-    ] = Field(-1, ge=-1)
-    """Layers of the draft model on the GPU. -1: all."""
-    draft_max: Annotated[int, Flag("--draft-max", "--draft", "--draft-n", "--spec-draft-n-max")] = Field(
-        4, ge=0, le=MOST_DRAFTED
-    )
-    """The most tokens to draft at once."""
-    draft_min: Annotated[int, Flag("--draft-min", "--draft-n-min", "--spec-draft-n-min")] = Field(
-        0, ge=0, le=MOST_DRAFTED
-    )
-    """Drafts of fewer tokens are not checked."""
-    draft_p_min: Annotated[float, Flag("--draft-p-min", "--spec-draft-p-min", metavar="P")] = Field(0.75, ge=0, le=1)
-    """The draft ends before a token whose probability in the draft model is lower than this."""
     deterministic: Annotated[bool | None, Flag("--deterministic")] = None
     """The same request with the same seed gives the same bytes, alone or in a batch. Slower. By default true with
-    `parallel` 1 and `cont_batching` false, else false."""
+    `parallel` 1 and `cont_batching` false, unless `context_shift` is on. Otherwise false."""
     chat_template: Annotated[
-        Annotated[str, AfterValidator(template)] | None, Flag("--chat-template", metavar="TEXT")
+        Annotated[str, AfterValidator(check_template)] | None,
+        Flag("--chat-template", metavar="TEXT|NAME", convert=check_template),
     ] = None
-    """The text of a Jinja chat template that replaces the model's own."""
+    """The text of a Jinja chat template that replaces the model's own, or the name of a template of llama.cpp, such as
+    llama3. Except for chatml, the named templates support no tools and no reasoning.
+    """
     chat_template_file: Annotated[Expanded | None, Flag("--chat-template-file")] = None
     """The file of a Jinja chat template that replaces the model's own."""
+    jinja: Annotated[bool, Flag("--jinja/--no-jinja")] = True
+    """Render the chat template with Jinja. If false, llama.cpp recognises the template by its text and renders it
+    itself, without tools and reasoning.
+    """
 
+    tags: Annotated[Names, Flag("--tags", metavar="TAG,...")] = []
+    """Words that `/v1/models` shows with the model. They have no effect."""
     defaults: dict[str, Any] = {}
     """Values for requests that leave a field out, such as `{"temperature": 0.2, "max_tokens": 512}`. A model's own
     values are added to those of all models."""
@@ -217,7 +152,7 @@ class ModelSettings(Section):
         """Whether the same seed gives the same bytes. As in llama-server, `-np 1 -nocb` implies it."""
         if self.deterministic is not None:
             return self.deterministic
-        return self.parallel == 1 and not self.cont_batching
+        return self.parallel == 1 and not self.cont_batching and not self.context_shift
 
     @model_validator(mode="after")
     def _one_rope_scale(self) -> ModelSettings:
@@ -280,7 +215,7 @@ class NamedModel(ModelSettings):
 
     path: Expanded | None = None
     """The model's file. By default the file of that name below `models_directory`."""
-    aliases: list[str] = []
+    aliases: Names = []
     """Other names of the model."""
     pinned: bool = False
     """Never unload the model, however long it is idle."""
@@ -301,14 +236,17 @@ class ModelManagerSettings(ModelSettings):
     """Serve this one GGUF file, under any name that a request gives."""
     models_directory: Annotated[Expanded | None, Flag("--models-dir", metavar="DIR")] = None
     """Serve every `.gguf` file below this folder."""
-    alias: Annotated[list[str], Flag("-a", "--alias", metavar="NAME,...")] = []
+    alias: Annotated[Names, Flag("-a", "--alias", metavar="NAME,...")] = []
     """The name of `model`, then its aliases. The name of its file always works too."""
     default_model: Annotated[str | None, Flag("--default-model", metavar="NAME")] = None
     """The model for requests that name none."""
-    lazy: Annotated[bool | None, Flag("--lazy/--preload")] = None
+    lazy: Annotated[bool | None, Flag("--lazy")] = None
     """true: load a model at its first request. false: load it when the server starts; of several, `default_model`.
     null: a single model (`model`) is loaded at the start, the models of a directory at their first request.
     """
+    preload: Annotated[list[str], Flag("--preload", metavar="NAME,...", bare=DEFAULT_MODEL)] = []
+    """Names or patterns (`llama-*`) of the models to load when the server starts. `default`, or the flag without a
+    name, is `default_model`."""
     check_interval: float = Field(60, gt=0)
     """The most seconds between two checks for idle models."""
     watch_interval: float = Field(2, ge=0)
@@ -335,6 +273,8 @@ class ModelManagerSettings(ModelSettings):
         own = self.models.get(name) or self.models.get(f"{name}.gguf") or NamedModel()
         given = {key: getattr(own, key) for key in own.model_fields_set}
         given["defaults"] = self.defaults | own.defaults
+        if not given.get("autoload", self.autoload) and "idle_timeout" not in self.model_fields_set:
+            given.setdefault("idle_timeout", 0)
         general = {key: getattr(self, key) for key in ModelSettings.model_fields}
         for alternatives in _ALTERNATIVES:
             if alternatives & given.keys():

@@ -8,17 +8,25 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, model_validator
 
 from paddock.config.fields import (
+    ANY_LOCAL_ORIGIN,
     Expanded,
     Flag,
     LogLevel,
     Section,
     Size,
     checked_name,
+    file_mode,
     hash_of_key,
+    http_token,
     level_of_verbosity,
+    list_of_hosts,
+    none_if_empty,
+    on_off_or_auto,
     origin,
+    path_prefix,
     upper,
 )
+from paddock.hosts import is_loopback
 
 
 class PreviousKey(Section):
@@ -75,14 +83,32 @@ class KeySettings(PreviousKey):
 class ServerSettings(Section):
     """The HTTP server: address, keys, limits and log."""
 
-    host: Annotated[str, Flag("--host", metavar="ADDRESS")] = "127.0.0.1"
-    """The address to listen on. `0.0.0.0` is every IPv4 address of the machine."""
+    host: Annotated[str, AfterValidator(list_of_hosts), Flag("--host", metavar="ADDRESS,...", joins=True)] = "127.0.0.1"
+    """The addresses to listen on, separated by commas. `0.0.0.0` is every IPv4 address of the machine. A path, or a
+    name that ends with `.sock`, is a unix socket. With several addresses `::` is IPv6 only."""
     port: Annotated[int, Flag("--port")] = Field(8080, ge=0, le=65535)
     """The port to listen on. 0 is any free port."""
+    socket_mode: Annotated[str, AfterValidator(file_mode)] = "660"
+    """The mode of the file of a unix socket, in octal digits. Who may write to the file may connect."""
+    reuse_port: Annotated[bool, Flag("--reuse-port")] = False
+    """Let several servers listen on the same port. The kernel divides the connections among them."""
     cors_origins: Annotated[
         list[Annotated[str, AfterValidator(origin)]], Flag("--cors-origins", metavar="ORIGIN,...")
-    ] = ["http://localhost:5000"]
-    """Origins (`http://host:port`) of web pages that may call the API from a browser. `*` allows every origin."""
+    ] = ["http://localhost:5000", ANY_LOCAL_ORIGIN]
+    """Origins (`http://host:port`) of web pages that may call the API from a browser. `*` allows every origin,
+    `localhost` every port of localhost, 127.0.0.1 and [::1]."""
+    cors_methods: Annotated[
+        list[Annotated[str, AfterValidator(http_token)]], Flag("--cors-methods", metavar="METHOD,...")
+    ] = ["GET", "POST", "DELETE", "OPTIONS"]
+    """Methods that pages of other origins may use. `*` allows every method."""
+    cors_headers: Annotated[
+        list[Annotated[str, AfterValidator(http_token)]], Flag("--cors-headers", metavar="HEADER,...")
+    ] = ["*"]
+    """Request headers that pages of other origins may send. `*` allows every header."""
+    cors_credentials: Annotated[bool, Flag("--cors-credentials/--no-cors-credentials")] = False
+    """Let pages of other origins send cookies and other credentials of the browser, for a proxy that asks for them."""
+    api_prefix: Annotated[str, AfterValidator(path_prefix), Flag("--api-prefix", metavar="PREFIX")] = ""
+    """A path below which all routes are, such as `/llm`. Requests outside of it get a 404."""
     allowed_hosts: Annotated[list[str], Flag("--allowed-hosts", metavar="NAME,...")] = []
     """Host names that requests may use, besides IP addresses, the machine's own names and names without a dot. `*`
     allows every name. If empty, every name is allowed on a server with API keys that other machines can reach."""
@@ -100,6 +126,14 @@ class ServerSettings(Section):
         Flag("--no-log-jsonl", value="text"),
     ] = "text"
     """`text` goes to stderr, `json` to stdout, one object per line."""
+    log_file: Annotated[Expanded | None, Flag("--log-file", metavar="FILE")] = None
+    """Append the log to this file too, without colours. SIGHUP opens it again, for logrotate."""
+    log_timestamps: Annotated[bool, Flag("--log-timestamps/--no-log-timestamps")] = True
+    """Begin each line of the log with its time."""
+    log_colors: Annotated[
+        Literal["on", "off", "auto"], Flag("--log-colors", metavar="on|off|auto", convert=on_off_or_auto)
+    ] = "auto"
+    """Colour the log on stderr. `auto`: if it is a terminal."""
     log_disable: Annotated[bool, Flag("--log-disable")] = False
     """Log nothing."""
     log_prompts: Annotated[bool, Flag("--log-prompts")] = False
@@ -115,9 +149,9 @@ class ServerSettings(Section):
     is created with mode 600 and only appended to."""
     metrics_key: bool = False
     """`/metrics` requires an admin key, or a key with `metrics`, if there are any keys. It shows all keys' usage."""
-    ssl_key_file: Annotated[Expanded | None, Flag("--ssl-key-file")] = None
+    ssl_key_file: Annotated[Expanded | None, BeforeValidator(none_if_empty), Flag("--ssl-key-file")] = None
     """The TLS private key (PEM). Set it together with `ssl_cert_file` to serve HTTPS."""
-    ssl_cert_file: Annotated[Expanded | None, Flag("--ssl-cert-file")] = None
+    ssl_cert_file: Annotated[Expanded | None, BeforeValidator(none_if_empty), Flag("--ssl-cert-file")] = None
     """The TLS certificate chain (PEM)."""
     max_body_bytes: int = Field(32 * 1024 * 1024, gt=0)
     """The largest request body; larger ones get a 413."""
@@ -145,7 +179,7 @@ class ServerSettings(Section):
     header_timeout: float = Field(20, gt=0)
     """Seconds to receive the headers of a request, and the first byte on a new connection."""
     body_timeout: float = Field(20, gt=0)
-    """Seconds in which a body must end, or bring as many bytes as `body_rate` says."""
+    """Seconds in which a body must end, or bring as many bytes as `body_rate` says. `--timeout` sets it too."""
     body_rate: int = Field(8192, gt=0)
     """The least rate, in bytes per second, at which a request body must arrive."""
     max_buffered_bytes: Size | None = None
@@ -153,8 +187,18 @@ class ServerSettings(Section):
     `max_body_bytes` if that is more."""
     write_timeout: Annotated[float, Flag("-to", "--timeout", metavar="SECONDS")] = Field(60, gt=0)
     """Seconds that a client may leave sent data unread before its connection is closed."""
+    stream_buffers_per_key: int = Field(64, gt=0)
+    """The most streams of one key that are kept for `GET /v1/stream`. At the limit the oldest finished one is
+    dropped."""
+    stream_buffer_bytes: Size = 4 * 1024 * 1024
+    """The most bytes that are kept of one such stream: the last ones."""
+    stream_buffer_seconds: float = Field(300, ge=0)
+    """How long a finished stream is kept, in seconds."""
     keep_alive_timeout: int = Field(75, gt=0)
     """Seconds that an idle connection stays open between two requests."""
+    lenient: Annotated[bool, Flag("--lenient")] = False
+    """Accept request fields that llama-server accepts and this server refuses: numbers out of range, values of another
+    type, fields without effect. The header `x-paddock-ignored-fields` names them."""
     metrics: Annotated[bool, Flag("--metrics/--no-metrics")] = True
     """Serve Prometheus metrics at `/metrics`."""
     slots: Annotated[bool, Flag("--slots/--no-slots")] = True
@@ -165,8 +209,20 @@ class ServerSettings(Section):
     """Allow `POST /props`."""
     webui: Annotated[bool, Flag("--webui/--no-webui", "--ui/--no-ui")] = True
     """Serve the web page at `/` and the routes that it uses."""
+    static_path: Annotated[Expanded | None, Flag("--path", metavar="DIR")] = None
+    """Serve the files of this folder instead of the web page. Anyone who can reach the server may read them."""
     shutdown_grace: float = Field(120.0, ge=0)
     """Seconds that running requests get to finish after SIGTERM. What stops the server (systemd) must wait longer."""
+
+    @property
+    def hosts(self) -> list[str]:
+        """The addresses to listen on, and the paths of unix sockets."""
+        return self.host.split(",")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine can reach the server."""
+        return all(map(is_loopback, self.hosts))
 
     @property
     def has_keys(self) -> bool:

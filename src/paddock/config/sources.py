@@ -20,7 +20,14 @@ ENV_NESTING = "__"
 # Variables with our prefix that are not settings.
 _ENV_OTHER = frozenset(
     {
-        *("PADDOCK_API_KEY", "PADDOCK_CHECK_CACHE", "PADDOCK_CONFIG", "PADDOCK_LLAMA_SERVER", "PADDOCK_TEST_MODELS"),
+        *(
+            "PADDOCK_API_KEY",
+            "PADDOCK_CHECK_CACHE",
+            "PADDOCK_CONFIG",
+            "PADDOCK_LLAMA_SERVER",
+            "PADDOCK_RPC_SERVER",
+            "PADDOCK_TEST_MODELS",
+        ),
         "PADDOCK_URL",
     }
 )

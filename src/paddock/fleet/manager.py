@@ -31,6 +31,7 @@ from paddock.replicas.replica import Backend, Dispatch, PoolingBackend, Replicas
 from paddock.replicas.retries import MOST_RESTARTS
 from paddock.types import (
     Adapters,
+    EngineOptions,
     GenerateRequest,
     ModelInfo,
     ModelKind,
@@ -132,12 +133,16 @@ class Fleet:
 
         `on_progress` gets the number of tokens computed so far.
         """
-        if (served := kind_of(await self.pooling(model))) != kind:
+        served = kind_of(await self.pooling(model))
+        is_beside = served == "generation" and kind == "embedding"
+        if served != kind and not is_beside:
             raise NotSupported(
-                f"{model.name} is served for {served}; for {kind} start the server with a model made for it, "
-                f"or with --{kind}",
+                f"{model.name} is served for {served} and does not support {kind}. Start it with `--{kind}`, or use a "
+                "model made for it",
                 param="model",
             )
+        if is_beside and not model.clustered and not model.replicas:
+            await self._lifecycle.reserve_embeddings(model.name)
         record = RequestRecord(model.name, kind, request.origin, self._ended)
 
         def computed(tokens: int) -> None:
@@ -212,6 +217,10 @@ class Fleet:
         worker = self._lifecycle.worker(model.name)
         return None if worker is None else worker.info
 
+    def options(self, model: Model) -> EngineOptions:
+        """The options of its worker; those of its settings while it is not loaded, or if it has replicas."""
+        return self._lifecycle.options(model)
+
     # ── operations ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def preload(self, on_failure: Callable[[Model, PaddockError], None] = lambda model, error: None) -> None:
@@ -221,6 +230,10 @@ class Fleet:
             if (model.preload or model.settings.pinned) and not model.clustered:
                 task = asyncio.get_running_loop().create_task(self._preload(model, on_failure))
                 self._preloading[model.name] = task
+
+    def is_unloaded(self, model: Model) -> bool:
+        """Whether the model is neither loaded nor being loaded."""
+        return not model.clustered and not model.is_remote and self._status(model).state == "unloaded"
 
     def is_preloading(self, model: Model) -> bool:
         """Whether its preload is still running."""

@@ -249,6 +249,8 @@ class _Part(msgspec.Struct):
     tokens_predicted: int = 0
     tokens_evaluated: int = 0
     stop_type: str = ""
+    truncated: bool = False
+    tokens_cached: int = 0
     stopping_word: str = ""
     prompt: str = ""
     timings: _Timings | None = None
@@ -280,7 +282,13 @@ class CompletionReader(_Reader):
             self.prompt = part.prompt or self.prompt
             finish = "length" if part.stop_type == "limit" else "stop"
             cached = part.timings.cache_n if part.timings is not None else 0
-            usage = Usage(part.tokens_evaluated, part.tokens_predicted, cached)
+            usage = Usage(
+                part.tokens_evaluated,
+                part.tokens_predicted,
+                cached,
+                held_tokens=part.tokens_cached,
+                truncated=part.truncated,
+            )
         elif timings is not None:
             usage = timings.usage()
         return [

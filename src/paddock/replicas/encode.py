@@ -45,7 +45,13 @@ def unsupported(request: GenerateRequest, *, paddock: bool, slots: int, determin
             param="deterministic",
         )
     prompt = request.prompt
+    if request.special_tokens:
+        return UnsupportedParameter(f"special tokens in answers: {_PADDOCK_ONLY}", param="skip_special_tokens")
+    if isinstance(prompt, InfillPrompt) and prompt.suffix_first:
+        return UnsupportedParameter(f"a suffix before the prefix: {_PADDOCK_ONLY}", param="spm_infill")
     if isinstance(prompt, ChatPrompt):
+        if not prompt.parse_reply:
+            return UnsupportedParameter(f"replies without parsing: {_PADDOCK_ONLY}", param="skip_chat_parsing")
         if prompt.function:
             return UnsupportedParameter(f"tool_choice with a function name: {_PADDOCK_ONLY}", param="tool_choice")
         if prompt.ending == "reply" and prompt.messages[-1].get("role") == "assistant":
@@ -97,6 +103,8 @@ def encode_request(
         case InfillPrompt():
             extra = [{"filename": name, "text": text} for name, text in prompt.extra]
             body |= {"input_prefix": prompt.prefix, "input_suffix": prompt.suffix, "input_extra": extra}
+            if prompt.suffix_first:
+                body["spm_infill"] = True
             return _INFILL, body
     return _COMPLETION, body
 
@@ -104,6 +112,8 @@ def encode_request(
 def _sampling(params: SamplingParams, *, paddock: bool, n_ctx: int) -> dict[str, Any]:
     """All parameters, so that the server's own defaults do not matter."""
     body = {name: getattr(params, name) for name in params.__struct_fields__ if name not in _RENAMED}
+    if "adaptive_p" not in params.samplers:  # older servers do not know it
+        del body["adaptive_target"], body["adaptive_decay"]
     for name in ("repeat_last_n", "dry_penalty_last_n"):
         if body[name] == -1:  # the whole context; not every llama-server accepts -1
             body[name] = n_ctx
@@ -131,6 +141,11 @@ def _generation(request: GenerateRequest, *, paddock: bool, deterministic: bool)
         body |= _constraint(request.constraint)
     if request.id_slot is not None:
         body["id_slot"] = request.id_slot
+    for name in ("n_keep", "n_discard"):
+        if value := getattr(request, name):
+            body[name] = value
+    if request.special_tokens:
+        body["skip_special_tokens"] = False
     if request.min_indent:
         body["n_indent"] = request.min_indent
     for name in ("return_tokens", "timings_per_token"):
@@ -176,6 +191,10 @@ def encode_chat(prompt: ChatPrompt) -> dict[str, Any]:
         body["chat_template_kwargs"] = options
     if prompt.thinking_budget is not None:
         body["thinking_budget_tokens"] = prompt.thinking_budget
+    if prompt.budget_message:
+        body["reasoning_budget_message"] = prompt.budget_message
+    if not prompt.parse_reply:
+        body["skip_chat_parsing"] = True
     if not prompt.split_reasoning:
         body["reasoning_format"] = "none"
     return body

@@ -41,6 +41,7 @@ _TYPES: Mapping[str, type[PaddockError]] = {
     "not_supported_error": NotSupported,
     "unavailable_error": ModelLoading,
 }
+_NUMBERS = ("n_prompt_tokens", "n_ctx")
 _STATUSES: Mapping[int, type[PaddockError]] = {
     400: InvalidRequest,
     413: RequestTooLarge,
@@ -143,7 +144,8 @@ class Upstream:
             kind = type(PaddockError.from_code(code, message))
         if kind in (None, PaddockError, ServerStopping):
             return self.failed(f"ended the request: {message}")
-        return kind(message, param=param, retry_after=retry_after)
+        numbers = {name: error[name] for name in _NUMBERS if type(error.get(name)) is int}
+        return kind(message, param=param, retry_after=retry_after, numbers=numbers)
 
     async def _get(self, path: str) -> httpx.Response:
         try:

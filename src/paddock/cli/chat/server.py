@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import click
 import httpx
@@ -18,6 +21,8 @@ import msgspec
 
 URL_VARIABLE, KEY_VARIABLE = "PADDOCK_URL", "PADDOCK_API_KEY"
 _START_SECONDS = 60.0
+_IGNORED_FIELDS = "x-paddock-ignored-fields"
+_ALONE = ("--host", "127.0.0.1", "--api-prefix", "", "--ssl-key-file", "", "--ssl-cert-file", "")
 
 
 class ServerUnreachable(click.ClickException):
@@ -27,14 +32,31 @@ class ServerUnreachable(click.ClickException):
 class Server:
     """A server's API, as the commands use it."""
 
-    def __init__(self, url: str, key: str | None) -> None:
-        self.url, self.key = url.rstrip("/"), key
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._client = httpx.Client(base_url=self.url, headers=headers, timeout=httpx.Timeout(10, read=None))
+    def __init__(self, url: str, key: str | None, prefix: str = "", certificate: Path | None = None) -> None:
+        """`url` may be a unix socket, `unix:///run/paddock.sock`. All paths of the API are below `prefix`. With a
+        `certificate`, the server must have this one, whatever name is in it.
+        """
+        self.url, self.key = url.rstrip("/") + prefix, key
+        scheme, _, place = url.partition("://")
+        is_unix = scheme == "unix"
+        self._client = httpx.Client(
+            base_url=f"http://localhost{prefix}" if is_unix else self.url,
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=httpx.Timeout(10, read=None),
+            transport=httpx.HTTPTransport(uds=unquote(place)) if is_unix else None,
+            verify=_trusting(certificate) if certificate is not None else True,
+        )
 
     def is_running(self) -> bool:
-        with suppress(httpx.HTTPError):
+        try:
             return self._client.get("/health", timeout=2).status_code in (200, 503)
+        except httpx.ConnectError as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                raise click.ClickException(
+                    f"the certificate of {self.url} is not trusted; SSL_CERT_FILE can name a file of trusted ones"
+                ) from None
+        except httpx.HTTPError:
+            pass
         return False
 
     def models(self) -> list[dict[str, Any]]:
@@ -60,6 +82,8 @@ class Server:
             if response.is_error:
                 response.read()
                 _check(response)
+            if ignored := response.headers.get(_IGNORED_FIELDS):
+                click.echo(f"paddock: the server does not know {ignored}", err=True)
             for line in response.iter_lines():
                 if line.startswith(":"):
                     yield line[1:].strip()
@@ -98,19 +122,31 @@ def configured_server(url: str | None, key: str | None) -> Server:
     """The server at `url`, or else at the address of the environment or of the settings."""
     from paddock.config import load_settings
     from paddock.errors import StartupError
+    from paddock.hosts import address_url, reachable
 
     url = url or os.environ.get(URL_VARIABLE)
     key = key or os.environ.get(KEY_VARIABLE)
+    prefix, certificate = "", None
     if url is None:
         try:
             server = load_settings().server
         except StartupError as error:
             raise click.ClickException(error.message) from None
-        scheme = "https" if server.ssl_cert_file else "http"
-        every = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  # addresses to listen on, not to connect to
-        host = every.get(server.host, server.host)
-        url, key = f"{scheme}://{host}:{server.port}", key or next(iter(server.api_keys), None)
-    return Server(url, key)
+        url = address_url(reachable(server.hosts[0]), server.port, tls=server.ssl_cert_file is not None)
+        key, prefix = key or next(iter(server.api_keys), None), server.api_prefix
+        certificate = server.ssl_cert_file
+    return Server(url, key, prefix, certificate)
+
+
+def _trusting(certificate: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the certificate need not be its own authority
+    try:
+        context.load_verify_locations(certificate)
+    except (OSError, ssl.SSLError) as error:
+        raise click.ClickException(f"cannot read the certificate {certificate}: {error}") from None
+    return context
 
 
 @contextmanager
@@ -121,7 +157,7 @@ def started_server(arguments: Sequence[str], key: str | None) -> Iterator[Server
     # Not a pipe: nothing reads it, so it would fill up.
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "paddock", "serve", "--port", str(port), "--host", "127.0.0.1", *arguments],
+            [sys.executable, "-m", "paddock", "serve", "--port", str(port), *_ALONE, *arguments],
             stdout=subprocess.DEVNULL,
             stderr=log,
             start_new_session=True,  # Ctrl-C ends an answer, not the server

@@ -143,7 +143,7 @@ def check_speed(settings: ModelManagerSettings, cores: int) -> Iterator[Finding]
         cure = "set idle_timeout to a number of seconds, or unload models: POST /admin/unload"
         yield Finding("warning", "memory", text, cure)
         return
-    early = [name for name, model in settings.models.items() if model.preload or model.pinned]
+    early = [*settings.preload, *(name for name, model in settings.models.items() if model.preload or model.pinned)]
     is_single = settings.model is not None or not (settings.models_directory or settings.models)
     if not early and is_single and not settings.lazy:
         early = ["the model"]
@@ -178,7 +178,13 @@ def examine_models(settings: ModelManagerSettings, room: Room) -> Iterator[Findi
     yield from check_memory([need for model in catalogue if (need := _need(model, gpu=room.gpu is not None))], room)
     for model in catalogue:
         if model.kind() == "generation":
-            yield from check_context(model.name, _longest(model), model.description().n_ctx_train)
+            yield from check_context(model.name, _longest(model), _trained(model))
+
+
+def _trained(model: Model) -> int | None:
+    """The longest context of the model, with scaled positions; None if unknown."""
+    trained = model.description().n_ctx_train
+    return None if trained is None else model.options.longest_context(trained)
 
 
 def _longest(model: Model) -> int | None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from paddock.cli.doctor.finding import Finding, check_folder
-from paddock.hosts import is_loopback
+from paddock.hosts import is_loopback, is_socket_path
 
 if TYPE_CHECKING:
     from paddock.config import ServerSettings
@@ -85,6 +85,11 @@ def _port_in_use(where: str, port: int, holder: Holder) -> Finding:
 
 
 def examine_port(host: str, port: int) -> Finding:
+    if is_socket_path(host):
+        folder = Path(host).parent
+        if not os.access(folder, os.W_OK | os.X_OK):
+            return Finding("problem", "port", f"no socket can be created in {folder}", "create it, or change its owner")
+        return Finding("ok", "port", f"the unix socket {host} can be created")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -203,11 +208,13 @@ def check_tls(certificate: Path | None, key: Path | None) -> Iterator[Finding]:
 
 def examine_server(settings: ServerSettings, file: Path | None) -> Iterator[Finding]:
     has_keys = settings.has_keys
-    yield examine_port(settings.host, settings.port)
-    yield check_exposure(settings.host, keys=has_keys, tls=settings.ssl_cert_file is not None)
+    for host in settings.hosts:
+        yield examine_port(host, settings.port)
+    exposed = next((host for host in settings.hosts if not is_loopback(host)), settings.hosts[0])
+    yield check_exposure(exposed, keys=has_keys, tls=settings.ssl_cert_file is not None)
     optional = (
         check_root(os.geteuid()),
-        check_metrics(settings.host, metrics=settings.metrics, metrics_key=settings.metrics_key),
+        check_metrics(exposed, metrics=settings.metrics, metrics_key=settings.metrics_key),
         check_keys(_clear_text_keys(settings)),
     )
     yield from filter(None, optional)

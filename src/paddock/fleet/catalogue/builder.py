@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import os
+from collections.abc import Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import msgspec
 
-from paddock.config import ModelManagerSettings, NamedModel, nearest
+from paddock.config import DEFAULT_MODEL, ModelManagerSettings, NamedModel, nearest
 from paddock.errors import ModelNotFound, StartupError
 from paddock.fleet.catalogue.adapters import read_adapter
 from paddock.fleet.catalogue.catalogue import Catalogue
@@ -17,7 +18,8 @@ from paddock.fleet.catalogue.files import SUFFIX, FoundModel, ModelFile, find_mo
 from paddock.fleet.catalogue.gguf import BrokenGGUF
 from paddock.fleet.catalogue.kinds import RequestedKind
 from paddock.fleet.catalogue.model import FAKE, Model
-from paddock.fleet.catalogue.options import engine_options
+from paddock.fleet.catalogue.options import engine_options, freedom_of
+from paddock.fleet.process.environment import has_rpc
 
 
 def open_catalogue(
@@ -29,15 +31,15 @@ def open_catalogue(
     """
     builder = _Builder(settings, verbose=verbose, slot_save_path=slot_save_path)
     if settings.model is not None:
-        return Catalogue([builder.only(settings.model)], any_name=True)
+        return Catalogue([builder.only(settings.model)], any_name=True, has_alias=bool(settings.alias))
     if settings.models_directory is None and not settings.models:
-        return Catalogue([builder.only(_demo())], any_name=True)
+        return Catalogue([builder.only(_demo())], any_name=True, has_alias=bool(settings.alias))
     models, notes = builder.all()
     try:
         catalogue = Catalogue(models, default=settings.default_model, notes=notes)
     except ModelNotFound as error:
         raise StartupError(f"default_model: {error.message}") from None
-    return _with_default_preloaded(catalogue) if settings.lazy is False else catalogue
+    return _with_preloaded(catalogue, [*settings.preload, *([DEFAULT_MODEL] if settings.lazy is False else [])])
 
 
 class _Builder:
@@ -54,8 +56,8 @@ class _Builder:
         if not fake and not path.is_file():
             raise StartupError(f"the model file {path} does not exist")
         found = FoundModel("fake", (ModelFile(str(path)),)) if fake else model_at(path)
-        model = self._model(found.name, found, tuple(self._settings.alias))
-        model = replace(model, preload=model.preload or not self._settings.lazy)
+        model = self._model(found.name, found, tuple(self._settings.alias), is_single=True)
+        model = replace(model, preload=model.preload or not self._settings.lazy or bool(self._settings.preload))
         if self._settings.alias:
             names = dict.fromkeys([*model.aliases, model.name])
             name, *others = names
@@ -83,9 +85,9 @@ class _Builder:
             notes.append("--alias has no effect with several models: set aliases under model_manager.models")
         models = self._named_models(found, notes)
         taken = self._given_names()
-        served = {os.path.realpath(model.path) for model in models}
+        served = {model.path for model in models}
         for one in found:
-            if one.identity in served:
+            if one.files[0].path in served:
                 continue
             name = one.relative_path if one.name in taken else one.name
             if name in taken:
@@ -94,7 +96,7 @@ class _Builder:
             if name != one.name:
                 notes.append(f"{one.files[0].path} is served as {name!r}: another model has the name {one.name!r}")
             taken[name] = name
-            models.append(self._model(name, one))
+            models.append(replace(self._model(name, one), source="models_dir"))
         return models, tuple(notes)
 
     def _named_models(self, found: list[FoundModel], notes: list[str]) -> list[Model]:
@@ -109,7 +111,7 @@ class _Builder:
                 near = nearest(name, [one.name for one in found])
                 notes.append(f"no file for the model {name!r} of the settings{near}")
                 match = FoundModel(name, (), known_problem=f"no file with that name{near}")
-            models.append(self._model(name, match))
+            models.append(replace(self._model(name, match), source="preset"))
         return models
 
     def _file_of(self, name: str, settings: NamedModel, found: list[FoundModel]) -> FoundModel | None:
@@ -121,7 +123,8 @@ class _Builder:
         # A relative path starts at the models directory, if there is one.
         path = (self._settings.models_directory or Path()) / settings.path
         same = model_at(path)
-        return next((one for one in found if one.identity == same.identity), same)
+        by_path = next((one for one in found if one.files[0].path == same.files[0].path), None)
+        return by_path or next((one for one in found if one.identity == same.identity), same)
 
     def _given_names(self) -> dict[str, str]:
         """The model of each name and alias in the settings. Raises `StartupError` if two models share one."""
@@ -134,12 +137,17 @@ class _Builder:
                 taken[given] = name
         return taken
 
-    def _model(self, name: str, found: FoundModel, aliases: tuple[str, ...] = ()) -> Model:
+    def _model(self, name: str, found: FoundModel, aliases: tuple[str, ...] = (), *, is_single: bool = False) -> Model:
         settings = self._settings.settings_for(name)
         try:
             requested, options = RequestedKind.of(settings), engine_options(settings, verbose=self._verbose)
         except StartupError as error:
             raise StartupError(f"model {name!r}: {error.message}") from None
+        if settings.rpc and not has_rpc():
+            raise StartupError(
+                f"rpc (--rpc) of the model {name!r} needs a llama.cpp with RPC: install it with "
+                'CMAKE_ARGS="-DGGML_RPC=on" pip install llama-cpp-python --force-reinstall --no-cache-dir'
+            )
         first = found.files[0] if found.files else ModelFile("")
         model = Model(
             name,
@@ -148,7 +156,7 @@ class _Builder:
             aliases=(*aliases, *settings.aliases),
             requested=requested,
             options=options,
-            auto_layers=settings.n_gpu_layers == "auto",
+            freedom=freedom_of(settings, is_single=is_single),
             files=found.files,
             projectors=found.projectors,
             known_problem=found.known_problem,
@@ -166,14 +174,26 @@ class _Builder:
         return model
 
 
-def _with_default_preloaded(catalogue: Catalogue) -> Catalogue:
+def _with_preloaded(catalogue: Catalogue, wanted: Sequence[str]) -> Catalogue:
+    names = {name for word in wanted for name in _matching(catalogue, word)}
+    return catalogue.map_models(lambda model: replace(model, preload=True) if model.name in names else model)
+
+
+def _matching(catalogue: Catalogue, word: str) -> list[str]:
+    """The names of the models that a word of `preload` means: a name, an alias, a pattern or `default`."""
+    if any(sign in word for sign in "*?["):
+        return [model.name for model in catalogue if fnmatchcase(model.name, word)]
+    try:
+        return [catalogue.named(word).name]
+    except ModelNotFound as error:
+        if word != DEFAULT_MODEL:
+            raise StartupError(f"preload (--preload): {error.message}") from None
     if catalogue.default is None:
         raise StartupError(
-            "--preload (model_manager.lazy: false) needs default_model; "
-            "set it, or set `preload` for models under model_manager.models"
+            "--preload without a name (model_manager.lazy: false) needs default_model; "
+            "set it, name the models, or set `preload` for models under model_manager.models"
         )
-    name = catalogue.default.name
-    return catalogue.map_models(lambda model: replace(model, preload=True) if model.name == name else model)
+    return [catalogue.default.name]
 
 
 def _with_adapters(model: Model, given: list[tuple[Path, float]]) -> Model:

@@ -22,8 +22,10 @@ class Catalogue:
         *,
         default: str | None = None,
         any_name: bool = False,
+        has_alias: bool = False,
         notes: tuple[str, ...] = (),
     ) -> None:
+        """`has_alias`: the operator has named the single model (-a)."""
         self.notes = notes
         """Warnings for the operator."""
         self._models = {model.name: model for model in models}
@@ -32,6 +34,7 @@ class Catalogue:
                 raise StartupError(f"a replica and a model have the same name {name!r}")
         self._aliases = {alias: model for model in models for alias in model.aliases}
         self._any_name = any_name and len(models) == 1
+        self._has_alias = has_alias
         self._default = self.find(default) if default else next(iter(models), None) if len(models) == 1 else None
 
     def __iter__(self) -> Iterator[Model]:
@@ -41,7 +44,7 @@ class Catalogue:
         """The same catalogue with each model changed."""
         default = self._default.name if self._default is not None else None
         models = [change(model) for model in self]
-        return Catalogue(models, default=default, any_name=self._any_name, notes=self.notes)
+        return Catalogue(models, default=default, any_name=self._any_name, has_alias=self._has_alias, notes=self.notes)
 
     def __len__(self) -> int:
         return len(self._models)
@@ -71,10 +74,14 @@ class Catalogue:
             return self._default
         return next(iter(self._models.values())) if self._any_name else self.named(name)
 
+    def shown_name(self, model: Model, requested: str | None) -> str:
+        """The name of the model in answers: its id, or the requested name if a single model has no name (-a)."""
+        return requested if requested and self._any_name and not self._has_alias else model.name
+
     def named(self, name: str) -> Model:
         """The same, but a single model does not match other names."""
         stem = name.removesuffix(SUFFIX)
         found = self._models.get(stem) or self._aliases.get(name) or self._aliases.get(stem)
         if found is None:
-            raise ModelNotFound(f"unknown model {name!r}{nearest(stem, list(self._models))}", param="model")
+            raise ModelNotFound(f"model {name!r} not found{nearest(stem, list(self._models))}", param="model")
         return found

@@ -65,12 +65,21 @@ def without_part(name: str) -> str:
     return match["stem"] if match else name.removesuffix(SUFFIX)
 
 
+def all_parts(name: str) -> list[str]:
+    """The names of all files of the model that a file belongs to."""
+    match = _PART.fullmatch(name)
+    if match is None:
+        return [name]
+    count = int(match["count"])
+    return [f"{match['stem']}-{number:05}-of-{count:05}{SUFFIX}" for number in range(1, count + 1)]
+
+
 def find_models(directory: Path) -> tuple[list[FoundModel], list[str]]:
     """Every model below the directory, those nearest to the top first, and notes for the operator.
 
-    Follows links but lists each file once; its real path wins over a link. Skips hidden files and folders.
+    Follows links. Each name of a file is a model of its own, also if another name links to the same file. A folder
+    is read once, however many links lead to it. Skips hidden files and folders.
     """
-    found: dict[str, FoundModel] = {}
     notes: list[str] = []
     top = os.path.realpath(directory)
 
@@ -79,12 +88,8 @@ def find_models(directory: Path) -> tuple[list[FoundModel], list[str]]:
         own = os.path.join(top, os.path.relpath(model.files[0].path, directory))
         return model.identity != own, model.relative_path.count("/"), model.relative_path
 
-    for folder in _folders(directory, notes):
-        for model in _in_folder(directory, folder, notes):
-            known = found.get(model.identity)
-            if known is None or rank(model) < rank(known):
-                found[model.identity] = model
-    return sorted(found.values(), key=rank), notes
+    found = [model for folder in _folders(directory, notes) for model in _in_folder(directory, folder, notes)]
+    return sorted(found, key=rank), notes
 
 
 def scan_files(directory: Path) -> frozenset[tuple[str, int, int]]:
@@ -104,8 +109,8 @@ def model_at(path: Path) -> FoundModel:
     match = _PART.fullmatch(path.name)
     if match is None:
         return FoundModel(without_part(path.name), (ModelFile.stat(path),))
-    count = int(match["count"])
-    names = [f"{match['stem']}-{number:05}-of-{count:05}{SUFFIX}" for number in range(1, count + 1)]
+    names = all_parts(path.name)
+    count = len(names)
     present = [name for name in names if os.path.lexists(path.with_name(name))] or [path.name]
     found = set(present)
     missing = [str(number) for number, name in enumerate(names, 1) if name not in found]

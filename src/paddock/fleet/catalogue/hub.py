@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from paddock.config import nearest
 from paddock.errors import HubUnreachable, PullFailed
+from paddock.fleet.catalogue import hub_cache
 from paddock.fleet.catalogue.files import SUFFIX, is_projector, without_part
 from paddock.fleet.catalogue.verified import VerifiedFiles, digest_of, sync
 
@@ -31,21 +33,30 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """`owner/name`, optionally with `@REVISION` and `:QUANTISATION`."""
+    """`owner/name`, optionally with `@REVISION` and `:QUANTISATION`, or with the name of a file."""
 
     repository: str
     quantisation: str | None = None
     revision: str | None = None
     """A commit, branch or tag; None for the newest commit of the main branch."""
+    file: str | None = None
+    """A file of the repository; it counts instead of the quantisation."""
 
     @classmethod
-    def parse(cls, text: str) -> Source:
+    def parse(cls, text: str, file: str | None = None) -> Source:
         rest, _, quantisation = text.removeprefix("hf.co/").removeprefix("https://huggingface.co/").partition(":")
         repository, pinned, revision = rest.partition("@")
         named = re.fullmatch(r"[\w.-]+/[\w.-]+", repository) and ".." not in repository
         if not named or (pinned and not re.fullmatch(r"[\w][\w./-]{0,99}", revision)) or ".." in revision:
             raise PullFailed(f"{text!r} is not a model on the hub: use OWNER/NAME[@REVISION][:QUANTISATION]")
-        return cls(repository, quantisation or None, revision or None)
+        return cls(repository, quantisation or None, revision or None, file)
+
+    def choose(self, names: Sequence[str]) -> list[str]:
+        """All files of the model, out of the names of all files. Raises `PullFailed` if there is none."""
+        try:
+            return choose(names, self.quantisation) if self.file is None else _with_file(names, self.file)
+        except PullFailed as error:
+            raise PullFailed(f"{self.repository}: {error.message}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +69,9 @@ class _RemoteFile:
 
 
 def default_folder() -> Path:
-    """The download folder if no models directory is configured."""
+    """The download folder if no models directory is configured: in llama-server's (LLAMA_CACHE) or the user's cache."""
+    if cache := os.environ.get("LLAMA_CACHE"):
+        return Path(cache).expanduser() / "paddock"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paddock" / "models"
 
 
@@ -80,6 +93,23 @@ def choose(names: Sequence[str], quantisation: str | None) -> list[str]:
     raise PullFailed(f"it has no {quantisation}; it has {', '.join(sorted(set(labels.values())))}")
 
 
+def _with_file(names: Sequence[str], file: str) -> list[str]:
+    if file not in names:
+        models = [name for name in names if name.endswith(SUFFIX)]
+        raise PullFailed(f"it has no file {file!r}{nearest(file, models)}")
+    return sorted(name for name in names if without_part(name) == without_part(file))
+
+
+def quantisations(folder: Path) -> list[str]:
+    """The pulled models, as `OWNER/NAME:QUANTISATION`."""
+    found = {
+        f"{path.relative_to(folder).parts[0]}/{path.relative_to(folder).parts[1]}:{_label(without_part(path.name))}"
+        for path in folder.glob(f"*/*/**/*{SUFFIX}")
+        if not is_projector(path.name) and not path.relative_to(folder).parts[0].startswith(".")
+    }
+    return sorted(found)
+
+
 def _label(model: str) -> str:
     """The quantisation in a model's name, or the name itself."""
     return next(reversed(_QUANTISATION.findall(model)), PurePosixPath(model).name).upper()
@@ -91,10 +121,7 @@ def pull(source: Source, folder: Path, *, token: str | None = None, say: Callabl
     Raises `PullFailed`, or `HubUnreachable` for network errors.
     """
     revision, files = _listed(source.repository, source.revision, token)
-    try:
-        chosen = choose(list(files), source.quantisation)
-    except PullFailed as error:
-        raise PullFailed(f"{source.repository}: {error.message}") from None
+    chosen = source.choose(list(files))
     target = folder / source.repository
     verified = VerifiedFiles(folder, folder / STAGING)
     try:
@@ -117,8 +144,13 @@ def pull(source: Source, folder: Path, *, token: str | None = None, say: Callabl
 def pulled(source: Source, folder: Path) -> Path:
     """The same model, as it was pulled before. Raises `PullFailed` where it was not."""
     target = folder / source.repository
-    names = [path.relative_to(target).as_posix() for path in target.rglob(f"*{SUFFIX}")]
-    chosen = choose(names, source.quantisation)
+    try:
+        chosen = source.choose(_names_below(target))
+    except PullFailed:
+        cached = hub_cache.snapshot(source.repository, source.revision)
+        if cached is None:
+            raise
+        return cached / source.choose(_names_below(cached))[0]
     if source.revision is not None:
         verified = VerifiedFiles(folder, folder / STAGING)
         for name in chosen:
@@ -127,6 +159,10 @@ def pulled(source: Source, folder: Path) -> Path:
                 found = "an unknown revision" if known is None else f"revision {known.revision}"
                 raise PullFailed(f"{source.repository}: {name} is from {found}, not {source.revision}")
     return target / chosen[0]
+
+
+def _names_below(folder: Path) -> list[str]:
+    return [path.relative_to(folder).as_posix() for path in folder.rglob(f"*{SUFFIX}")]
 
 
 def _listed(repository: str, wanted: str | None, token: str | None) -> tuple[str, dict[str, _RemoteFile]]:
@@ -172,6 +208,8 @@ def _staged(
 
     staging.mkdir(parents=True, exist_ok=True)
     part = staging / f"{remote.digest}.part"
+    if _is_linked_from_cache(repository, revision, remote, part, say):
+        return part
     with part.open("ab+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -199,6 +237,20 @@ def _staged(
             kind = "SHA-256" if remote.is_sha256 else "git digest"
             raise PullFailed(f"{remote.name} is corrupt and was removed: its {kind} is {found}, not {remote.digest}")
     return part
+
+
+def _is_linked_from_cache(
+    repository: str, revision: str, remote: _RemoteFile, part: Path, say: Callable[[str], None]
+) -> bool:
+    """Link the file if the hub's own cache has it."""
+    found = hub_cache.cached_file(repository, revision, remote.name)
+    if found is None or found.stat().st_size != remote.size:
+        return False
+    say(f"verifying {remote.name}, which is in the hub's cache: {found}")
+    if digest_of(found, is_sha256=remote.is_sha256) != remote.digest:
+        return False
+    hub_cache.link(found, part)
+    return True
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
@@ -16,8 +17,10 @@ from paddock.fleet.catalogue.files import ModelFile
 from paddock.fleet.catalogue.gguf import BrokenGGUF, Header
 from paddock.fleet.catalogue.headers import read_headers
 from paddock.fleet.catalogue.kinds import RequestedKind, kind_of, pooling_of, why_not_a_model
+from paddock.fleet.catalogue.sampling_metadata import sampling_defaults
 from paddock.fleet.memory.estimate import Estimate, Footprint, estimate, estimate_draft
-from paddock.types import EngineOptions, ModelKind, Pooling
+from paddock.fleet.memory.fit import Freedom
+from paddock.types import EMBEDDING_POOLING, EngineOptions, ModelKind, Pooling
 
 FAKE = "fake:"
 
@@ -32,9 +35,11 @@ class Model:
     options: EngineOptions
     created: int = 0
     aliases: tuple[str, ...] = field(default=())
+    source: Literal["models_dir", "preset"] | None = None
+    """llama-server's word for where it comes from: the models directory, or the settings. None for a single model."""
     requested: RequestedKind = field(default=RequestedKind())
-    auto_layers: bool = False
-    """The number of GPU layers is decided at load time (`offload.py`), whatever `options` say."""
+    freedom: Freedom = field(default=Freedom())
+    """What is chosen at load time so that it fits (`offload.py`), whatever `options` say."""
     files: tuple[ModelFile, ...] = field(default=())
     projectors: tuple[str, ...] = field(default=())
     """Multimodal projectors beside it."""
@@ -52,6 +57,11 @@ class Model:
     """Its replicas by name; empty if one worker serves it."""
     clustered: bool = False
     """A cluster serves it and manages its replicas."""
+
+    @property
+    def auto_layers(self) -> bool:
+        """Whether the number of GPU layers is decided at load time."""
+        return self.freedom.layers
 
     @property
     def is_remote(self) -> bool:
@@ -75,7 +85,7 @@ class Model:
             aliases=(),
             replicas=(),
             options=msgspec.structs.replace(self.options, **overrides),
-            auto_layers=self.auto_layers and settings.n_gpu_layers is None,
+            freedom=self.freedom if settings.n_gpu_layers is None else replace(self.freedom, layers=False),
         )
 
     def header(self) -> Header:
@@ -147,19 +157,42 @@ class Model:
         except (BrokenGGUF, OSError):
             return Description()
 
-    def estimate(self, *, gpu: bool, layers: int | None = None) -> Estimate | None:
-        """The memory it would take, with `layers` on the GPU instead of the number in its options.
+    def sampling_defaults(self) -> dict[str, Any]:
+        """The request fields that its header sets; empty if the header cannot be read."""
+        if self.is_fake or self.is_remote:
+            return {}
+        try:
+            return sampling_defaults(self.header().metadata)
+        except (BrokenGGUF, OSError):
+            return {}
 
-        None if it cannot be loaded.
-        """
+    def estimate(self, *, gpu: bool) -> Estimate | None:
+        """The memory it would take. None if it cannot be loaded."""
+        return self._estimate(self.options, gpu=gpu)
+
+    def least_estimate(self, *, gpu: bool) -> Estimate | None:
+        """The same with the smallest context that may be chosen for it."""
+        options, freedom = self.options, self.freedom
+        if freedom.context:
+            least = freedom.least_context * (1 if options.kv_unified else options.parallel)
+            options = msgspec.structs.replace(options, n_ctx=min(options.n_ctx, least))
+        return self._estimate(options, gpu=gpu)
+
+    def embedding_estimate(self, *, gpu: bool) -> Estimate | None:
+        """The memory of a second context for embeddings, for a model that generates. None if unknown."""
+        if self.is_fake or self.is_remote or self.problem() is not None:
+            return None
+        options = msgspec.structs.replace(self.options, pooling=EMBEDDING_POOLING)
+        return estimate(self.header(), options, gpu=gpu).context
+
+    def _estimate(self, options: EngineOptions, *, gpu: bool) -> Estimate | None:
         if self.is_fake:
             return _fake_estimate(self.path)
         if self.is_remote or self.problem() is not None:
             return None
         header, draft = self.header(), self.draft_header()
-        options = msgspec.structs.replace(self.options, pooling=pooling_of(header, self.requested))
-        if layers is not None:
-            options = msgspec.structs.replace(options, n_gpu_layers=layers)
+        options = msgspec.structs.replace(options, pooling=pooling_of(header, self.requested))
+        gpu = gpu or bool(options.rpc)
         found = estimate(header, options, gpu=gpu)
         return found if draft is None else found + estimate_draft(draft, header, options, gpu=gpu)
 

@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from paddock.config import ModelSettings
+from paddock.config.fields import cpus_of_mask, cpus_of_range
 from paddock.errors import StartupError
+from paddock.fleet.catalogue.tensor_overrides import DENSE, EXPERTS, of_first_layers
+from paddock.fleet.memory.fit import Freedom
 from paddock.fleet.memory.machine import host_memory_total
 from paddock.types import DraftParams, EngineOptions
 
@@ -18,8 +21,13 @@ _SET_LATER: dict[str, Any] = {"pooling": None, "adapters": (), "model_draft": ""
 def engine_options(settings: ModelSettings, *, verbose: bool) -> EngineOptions:
     """The options of a model, except those of a single replica.
 
-    Raises `StartupError` if the chat template cannot be read.
+    Raises `StartupError` if settings exclude each other or the chat template cannot be read.
     """
+    if settings.context_shift and settings.is_deterministic:
+        raise StartupError(
+            "context_shift (--context-shift) and deterministic (--deterministic) are mutually exclusive: after a shift "
+            "the rest of the answer is computed in other batches"
+        )
     shared = ModelSettings.model_fields.keys() & EngineOptions.__struct_fields__
     copied = {name: getattr(settings, name) for name in shared}
     return EngineOptions(**copied | _computed(settings) | _SET_LATER, verbose=verbose)
@@ -28,28 +36,85 @@ def engine_options(settings: ModelSettings, *, verbose: bool) -> EngineOptions:
 def _computed(settings: ModelSettings) -> dict[str, Any]:
     """The options that are not a copy of the setting with the same name."""
     return {
-        "is_default_ctx": settings.n_ctx == ModelSettings.model_fields["n_ctx"].default,
-        "n_gpu_layers": -1 if settings.n_gpu_layers == "auto" else settings.n_gpu_layers,
+        "is_default_ctx": _is_default_ctx(settings),
+        "n_gpu_layers": _number(settings.n_gpu_layers),
+        "n_gpu_layers_draft": _number(settings.n_gpu_layers_draft),
+        **_threads(settings),
         "parallel": settings.parallel or _default_parallel(),
         "kv_unified": _is_unified(settings),
         "cache_ram_bytes": _cache_ram(settings.cache_ram),
         "deterministic": settings.is_deterministic,
         "chat_template": _chat_template(settings),
-        "tensor_overrides": _tensor_overrides(settings),
+        "tensor_overrides": [*_tensor_overrides(settings), *of_first_layers(DENSE, settings.n_cpu_ffn)],
+        "tensor_overrides_draft": _tensor_overrides(settings, "_draft"),
         "rope_freq_scale": 1 / settings.rope_scale if settings.rope_scale is not None else settings.rope_freq_scale,
         "draft": DraftParams(settings.draft_max, settings.draft_min, settings.draft_p_min),
     }
 
 
-def _tensor_overrides(settings: ModelSettings) -> list[tuple[str, str]]:
-    """`override_tensor`, and the patterns that the options for host memory stand for, as in llama.cpp."""
-    experts, dense = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps", r"\.ffn_(up|down|gate)\."
-    found = list(settings.override_tensor)
-    if settings.cpu_moe:
-        found.append((experts, "CPU"))
-    found += [(rf"blk\.{layer}{experts}", "CPU") for layer in range(settings.n_cpu_moe)]
-    found += [(rf"blk\.{layer}{dense}", "CPU") for layer in range(settings.n_cpu_ffn)]
-    return found
+def _number(layers: int | str) -> int:
+    return layers if isinstance(layers, int) else -1
+
+
+def freedom_of(settings: ModelSettings, *, is_single: bool) -> Freedom:
+    """What may be chosen so that the model fits the free memory: what the settings leave open. As in llama-server a
+    single model is fitted by default. One of several uses the whole memory, and idle models make room for it.
+    """
+    is_fitted = settings.fit if settings.fit is not None else is_single or settings.n_gpu_layers == "auto"
+    if not is_fitted or settings.rpc:  # the memory of RPC servers is not known
+        return Freedom()
+    layers = settings.n_gpu_layers in ("auto", -1) and settings.split_mode != "tensor"
+    placed = settings.override_tensor or settings.cpu_moe or settings.n_cpu_moe or settings.n_cpu_ffn
+    return Freedom(
+        layers=layers,
+        experts=layers and not placed,
+        draft_layers=settings.n_gpu_layers_draft in ("auto", -1),
+        context=_is_default_ctx(settings) and (is_single or settings.fit is True),
+        least_context=settings.fit_ctx,
+        margin=int(sum(settings.fit_target)) << 20 if settings.fit_target else None,
+    )
+
+
+def _is_default_ctx(settings: ModelSettings) -> bool:
+    return bool(settings.n_ctx == ModelSettings.model_fields["n_ctx"].default)
+
+
+def _threads(settings: ModelSettings) -> dict[str, Any]:
+    cpus = _cpus(settings.cpu_mask, settings.cpu_range)
+    batch = _cpus(settings.cpu_mask_batch, settings.cpu_range_batch) or cpus
+    n_batch = settings.n_threads_batch or (settings.n_threads if batch != cpus else None)
+    return {
+        "cpus": cpus,
+        "cpus_batch": batch,
+        # More threads than CPUs would wait for each other.
+        "n_threads": min(settings.n_threads, len(cpus) or settings.n_threads),
+        "n_threads_batch": min(n_batch, len(batch)) if n_batch is not None and batch else n_batch,
+        "cpu_strict_batch": settings.cpu_strict if settings.cpu_strict_batch is None else settings.cpu_strict_batch,
+        "prio_batch": settings.prio if settings.prio_batch is None else settings.prio_batch,
+    }
+
+
+def _cpus(mask: str | None, span: str | None) -> tuple[int, ...]:
+    """The CPUs of a mask and of a range that this process may use. Raises `StartupError` if there is none."""
+    wanted = (cpus_of_mask(mask) if mask else set()) | (cpus_of_range(span) if span else set())
+    if not wanted:
+        return ()
+    here = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    if not wanted & here:
+        given = " and ".join(text for text in (mask, span) if text)
+        usable = ", ".join(map(str, sorted(here))) or "none, since this system cannot bind threads"
+        raise StartupError(f"cpu_mask, cpu_range: {given} has no CPU that this process may use ({usable})")
+    return tuple(sorted(wanted & here))
+
+
+def _tensor_overrides(settings: ModelSettings, of: str = "") -> list[tuple[str, str]]:
+    """`override_tensor`, and the patterns that the options for experts stand for. `of` is `_draft` for those of the
+    draft model.
+    """
+    found: list[tuple[str, str]] = list(getattr(settings, f"override_tensor{of}"))
+    if getattr(settings, f"cpu_moe{of}"):
+        found.append((EXPERTS, "CPU"))
+    return found + of_first_layers(EXPERTS, getattr(settings, f"n_cpu_moe{of}"))
 
 
 def _default_parallel() -> int:

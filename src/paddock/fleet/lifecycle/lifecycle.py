@@ -10,20 +10,28 @@ from collections.abc import AsyncGenerator, Coroutine, Iterable
 
 import structlog
 
-from paddock.errors import ModelLoading, ModelUnloaded, OutOfMemory, PaddockError, ServerStopping
+from paddock.errors import ModelLoading, ModelUnloaded, OutOfMemory, PaddockError
 from paddock.failures import Failures
 from paddock.fleet.catalogue.model import Model
 from paddock.fleet.lifecycle.broadcast import Broadcast
 from paddock.fleet.lifecycle.model_state import ModelState, ModelStatus
 from paddock.fleet.lifecycle.policy import Bytes, Limits, Phase, decide
-from paddock.fleet.lifecycle.preconditions import check_loadable, wait_for_backoff
+from paddock.fleet.lifecycle.preconditions import (
+    check_loadable,
+    not_served,
+    reserve_embeddings,
+    server_stopping,
+    wait_for_backoff,
+)
 from paddock.fleet.lifecycle.records import Records
 from paddock.fleet.lifecycle.rules import Rules
 from paddock.fleet.lifecycle.spare import Spare
 from paddock.fleet.lifecycle.starter import Starter
 from paddock.fleet.memory.accounts import Accounts, Memory, insufficient, sizes_for_log
+from paddock.fleet.memory.fit import Room
 from paddock.fleet.process.worker import WorkerProcess
 from paddock.tally import Tally
+from paddock.types import EngineOptions
 
 _log = structlog.get_logger(__name__)
 
@@ -49,7 +57,7 @@ class Lifecycle:
         self._cpu_lock_file = tempfile.TemporaryFile()  # noqa: SIM115 (closed by close)
         self._accounts = Accounts(memory, gpu=gpu)
         self._spare = Spare(self._cpu_lock_file, self)
-        self._starter = Starter(self._spare, self._accounts, self._cache_share)
+        self._starter = Starter(self._spare, self._accounts, self._cache_share, self._room_for)
 
     def status(self, name: str) -> ModelStatus:
         return self._models[name].status(time.monotonic())
@@ -58,6 +66,12 @@ class Lifecycle:
         """The worker of a loaded or unloading model, or None."""
         state = self._models.get(name)
         return state.live_worker if state is not None else None
+
+    def options(self, model: Model) -> EngineOptions:
+        """Its options as it was loaded; as configured while it is not loaded."""
+        state = self._models.get(model.name)
+        loaded = state.options if state is not None and state.live_worker is not None else None
+        return loaded or model.options
 
     def estimate(self, model: Model) -> Bytes:
         """The memory that a model would take. Reads its file's header."""
@@ -88,7 +102,7 @@ class Lifecycle:
         """
         state = self._models.get(name)
         if state is None:
-            raise _not_served(name)
+            raise not_served(name)
         self._refuse_if_stopping()
         if (worker := state.loaded_worker) is not None:
             return worker
@@ -97,7 +111,7 @@ class Lifecycle:
         await self._refresh_free_memory()
         self._refuse_if_stopping()
         if self._models.get(name) is not state:  # a reload removed it meanwhile
-            raise _not_served(name)
+            raise not_served(name)
         waiter: asyncio.Future[WorkerProcess] = asyncio.get_running_loop().create_future()
         state.waiting[waiter] = time.monotonic()
         if (worker := state.loaded_worker) is not None:  # loaded meanwhile
@@ -114,6 +128,11 @@ class Lifecycle:
             ) from None
         finally:
             del state.waiting[waiter]
+
+    async def reserve_embeddings(self, name: str) -> None:
+        """Count the memory for embeddings of a model that generates. Raises `InsufficientMemory`."""
+        if (state := self._models.get(name)) is not None:
+            await reserve_embeddings(state, self._accounts, self._rules, self._models.values())
 
     async def unload(self, name: str) -> bool:
         """Unload a model after its running requests. New requests load it again. False if it was not loaded."""
@@ -151,7 +170,7 @@ class Lifecycle:
         self._changes.close()
         for state in self._models.values():
             if state.phase == "unloaded":  # and is not loaded any more
-                state.refuse_waiting(_server_stopping())
+                state.refuse_waiting(server_stopping())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 while any(state.busy for state in self._models.values()):  # noqa: ASYNC110 (there is no single event)
@@ -162,9 +181,9 @@ class Lifecycle:
         """Fail every request and cancel every load, now."""
         self.stopping = True
         for state in self._models.values():
-            state.refuse_waiting(_server_stopping())
+            state.refuse_waiting(server_stopping())
             if state.worker is not None:
-                state.worker.requests.fail_all(_server_stopping())
+                state.worker.requests.fail_all(server_stopping())
             if state.task is not None and state.phase == "loading":
                 state.task.cancel()
 
@@ -218,9 +237,8 @@ class Lifecycle:
         if self.stopping:
             return
         now = time.monotonic()
-        active = [
-            state for state in self._models.values() if state.phase != "unloaded" or state.waiting_since is not None
-        ]
+        states = self._models.values()
+        active = [state for state in states if state.phase != "unloaded" or state.waiting_since is not None]
         decision = decide([state.candidate() for state in active], self._limits(active), now)
         for name, shortage in decision.impossible.items():
             self._models[name].refuse_waiting(insufficient(name, shortage))
@@ -229,15 +247,14 @@ class Lifecycle:
         for name in decision.load:
             self._start_task(self._models[name], "loading", self._load(self._models[name]))
         if active:
-            moment = now + self._rules.check_interval
-            if decision.recheck_at is not None:
-                moment = min(moment, decision.recheck_at)
+            later = now + self._rules.check_interval
+            moment = later if decision.recheck_at is None else min(later, decision.recheck_at)
             self._timer = asyncio.get_running_loop().call_later(max(moment - now, 0.01), self._reconcile)
 
     def _limits(self, active: list[ModelState]) -> Limits:
-        """Limits matter only while a model waits for its load."""
-        is_waiting = any(state.phase == "unloaded" for state in active)
-        return self._accounts.limits(self._rules, active) if is_waiting else Limits()
+        if all(state.phase != "unloaded" for state in active):
+            return Limits()  # they matter only while a model waits for its load
+        return self._accounts.limits(self._rules, active)
 
     async def _refresh_free_memory(self) -> None:
         if self._rules.check_memory:
@@ -245,12 +262,15 @@ class Lifecycle:
 
     def _refuse_if_stopping(self) -> None:
         if self.stopping:
-            raise _server_stopping()
+            raise server_stopping()
 
     def _cache_share(self, state: ModelState) -> int:
         """Host memory for the prefix cache of a worker that is about to load; the other workers shrink theirs."""
         self._share_cache()
         return state.cache_share
+
+    def _room_for(self, state: ModelState) -> Room:
+        return self._accounts.room_for(state, self._rules, self._models.values())
 
     def _share_cache(self) -> None:
         self._accounts.share_cache(self._rules, [one for one in self._models.values() if one.phase != "unloaded"])
@@ -371,18 +391,10 @@ class Lifecycle:
         state.clear()
         self._share_cache()
         if state.next is None:
-            state.refuse_waiting(_not_served(name))
+            state.refuse_waiting(not_served(name))
             self._models.pop(name, None)
         elif state.next is not state.model:
             state.model, state.failures = state.next, Failures()
             # Waiting requests skip `check_loadable`, so the new model's needs must be known before its load.
             state.needs = self._accounts.needs(state.model) if state.waiting else None
         self._changes.publish(name)
-
-
-def _server_stopping() -> ServerStopping:
-    return ServerStopping("the server is stopping")
-
-
-def _not_served(name: str) -> ModelUnloaded:
-    return ModelUnloaded(f"{name} is no longer served", param="model")

@@ -14,7 +14,7 @@ from paddock.fleet.lifecycle.policy import Bytes, Candidate, Phase
 from paddock.fleet.process.worker import WorkerProcess
 from paddock.replicas.replica import ReplicaStatus
 from paddock.tally import Levels
-from paddock.types import SandboxState
+from paddock.types import EngineOptions, SandboxState
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,10 @@ class ModelState:
         self.needs: dict[str, int] | None = None
         self.granted: Bytes = {}
         """GPU memory of its automatically chosen layers."""
+        self.embeddings: Bytes = {}
+        """Memory of the context that computes embeddings beside answers, once one was requested."""
+        self.options: EngineOptions | None = None
+        """The options of its last load."""
         self.cache_limit = 0
         """The most host memory for its prefix cache by its settings; 0 without a cache."""
         self.cache_share = 0
@@ -125,7 +129,7 @@ class ModelState:
 
     @property
     def takes(self) -> dict[str, int]:
-        return {**(self.needs or {}), **self.granted}
+        return dict(_sum([{**(self.needs or {}), **self.granted}, self.embeddings]))
 
     @property
     def stored(self) -> int:
@@ -186,7 +190,7 @@ class ModelState:
     def clear(self) -> None:
         """Its worker has ended."""
         self.phase, self.worker, self.task, self.unload_requested = "unloaded", None, None, False
-        self.granted, self.cache_share = {}, 0
+        self.granted, self.embeddings, self.cache_share = {}, {}, 0
 
     def refuse_waiting(self, error: PaddockError) -> None:
         for waiter in self.waiting:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 
-from paddock.errors import ModelCrashing, ModelLoadFailed
+from paddock.errors import ModelCrashing, ModelLoadFailed, ModelUnloaded, ServerStopping
 from paddock.fleet.lifecycle.model_state import ModelState
+from paddock.fleet.lifecycle.rules import Rules
 from paddock.fleet.memory.accounts import Accounts
 
 _SHORT_BACKOFF = 2.0
@@ -24,6 +26,29 @@ async def check_loadable(state: ModelState, accounts: Accounts) -> None:
     needs = await asyncio.to_thread(accounts.needs, model)
     if state.model is model:
         state.needs = needs
+
+
+async def reserve_embeddings(state: ModelState, accounts: Accounts, rules: Rules, states: Iterable[ModelState]) -> None:
+    """Count the memory for embeddings beside answers, once for each load. If the model is not loaded, its load makes
+    room for them. Raises `InsufficientMemory`.
+    """
+    if state.embeddings:
+        return
+    extra = await asyncio.to_thread(accounts.embedding_needs, state.model)
+    if rules.check_memory:
+        await accounts.refresh()
+    if extra and not state.embeddings:
+        if state.phase != "unloaded":
+            accounts.check_embeddings(state, extra, rules, states)
+        state.embeddings = extra
+
+
+def server_stopping() -> ServerStopping:
+    return ServerStopping("the server is stopping")
+
+
+def not_served(name: str) -> ModelUnloaded:
+    return ModelUnloaded(f"{name} is no longer served", param="model")
 
 
 async def wait_for_backoff(state: ModelState) -> None:

@@ -33,7 +33,7 @@ class Spare:
     def take(self, options: EngineOptions) -> WorkerProcess:
         """The spare worker, if its environment suits these options; else a new one that is not started yet."""
         worker = self._worker
-        if worker is None or not worker.alive or self._environment != environment(options.n_threads, options.devices):
+        if worker is None or not worker.alive or self._environment != environment(options):
             return WorkerProcess(self._cpu_lock_file, self._owner)
         self._worker = None
         return worker
@@ -49,7 +49,7 @@ class Spare:
         try:
             await asyncio.sleep(grace)
             worker = self._worker = WorkerProcess(self._cpu_lock_file, self._owner)
-            self._environment = environment(options.n_threads, options.devices)
+            self._environment = environment(options)
             await worker.spawn(options, ahead=True)
         except ModelLoadFailed:
             self._worker = None  # the next load reports why

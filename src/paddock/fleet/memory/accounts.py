@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
@@ -12,7 +13,9 @@ from paddock.fleet.lifecycle.model_state import ModelState
 from paddock.fleet.lifecycle.policy import Bytes, Limits, Shortage
 from paddock.fleet.lifecycle.rules import Rules
 from paddock.fleet.memory.cache_shares import cache_room, cache_shares, is_significant
+from paddock.fleet.memory.fit import Room
 
+_RETRY_SECONDS = 10
 _HELP = "Use a smaller context (-c), fewer slots (-np) or a smaller cache (-ctk q8_0 -ctv q8_0)"
 
 
@@ -46,13 +49,36 @@ class Accounts:
 
     def needs(self, model: Model) -> dict[str, int]:
         """The memory that a model would take, estimated from its header; empty if unknown."""
-        found = model.estimate(gpu=self._gpu)
+        found = model.least_estimate(gpu=self._gpu)
         if found is None:
             return {}
+        if model.options.rpc:
+            return {"host": found.host.total + found.process}  # the rest is on other machines
         if not self._gpu:
             return {"host": found.total + found.process}
         # Automatically chosen layers use what is free, so they need none.
         return {"host": found.host.total + found.process, "gpu": 0 if model.auto_layers else found.device.total}
+
+    def embedding_needs(self, model: Model) -> dict[str, int]:
+        """The memory of the context in which a model that generates computes embeddings; empty if unknown."""
+        found = model.embedding_estimate(gpu=self._gpu)
+        if found is None:
+            return {}
+        return {"host": found.host.total, "gpu": found.device.total} if self._gpu else {"host": found.total}
+
+    def check_embeddings(self, state: ModelState, extra: Bytes, rules: Rules, states: Iterable[ModelState]) -> None:
+        """Raise `InsufficientMemory` if the loaded model has no room for this context."""
+        loaded = [other for other in states if other.phase != "unloaded"]
+        for device, limit in self.limits(rules, loaded).memory.items():
+            needed = extra.get(device, 0)
+            left = limit - sum(other.takes.get(device, 0) for other in loaded)
+            if needed > left:
+                raise InsufficientMemory(
+                    f"{state.model.name} has no memory for embeddings beside answers: they take {needed >> 20} MiB of "
+                    f"{device} memory, and {max(left, 0) >> 20} MiB are free",
+                    param="model",
+                    retry_after=_RETRY_SECONDS,
+                )
 
     def limits(self, rules: Rules, states: Iterable[ModelState]) -> Limits:
         """The configured limits, reduced to what is free plus what the models hold."""
@@ -66,6 +92,15 @@ class Accounts:
                 most = free + held.get(device, 0)
                 memory[device] = min(memory.get(device, most), most)
         return Limits(memory, rules.models_max)
+
+    def room_for(self, state: ModelState, rules: Rules, states: Iterable[ModelState]) -> Room:
+        """The memory that a model may take beside these others."""
+        others = [other for other in states if other is not state and other.phase != "unloaded"]
+        most = self.limits(rules, others).memory
+        taken = {device: sum(other.takes.get(device, 0) for other in others) for device in most}
+        left = {device: max(size - taken[device], 0) for device, size in most.items()}
+        free = self._free.get("gpu", 0 if self._gpu else None)
+        return Room(None if free is None else min(left.get("gpu", free), free), left.get("host"))
 
     def share_cache(self, rules: Rules, states: Sequence[ModelState]) -> None:
         """Divide the memory for prefixes between these workers, and tell each whose share has changed."""
@@ -102,9 +137,10 @@ class Accounts:
         if state.phase == "unloaded" or state.worker is None or state.worker.pid is None:
             return {}
         needs, taken = dict(state.needs or {}), self._memory.taken(state.worker.pid)
-        stored = {"host": state.stored}  # can be evicted
+        apart = Counter({"host": state.stored})  # can be evicted
+        apart.update(state.embeddings)
         state.needs = needs | {
-            device: max(size - stored.get(device, 0), needs.get(device, 0)) for device, size in taken.items()
+            device: max(size - apart[device], needs.get(device, 0)) for device, size in taken.items()
         }
         return state.takes | dict(taken)
 

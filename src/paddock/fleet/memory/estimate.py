@@ -7,12 +7,12 @@ buffers are within a few per cent where the logits dominate.
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
+from paddock.config.tensor_patterns import compiled
 from paddock.fleet.catalogue.gguf import Header, Tensor, stored_size
 from paddock.fleet.catalogue.kinds import ENCODERS
 from paddock.types import EngineOptions
@@ -69,6 +69,11 @@ class Estimate:
     def total(self) -> int:
         return self.host.total + self.device.total
 
+    @property
+    def context(self) -> Estimate:
+        """Without the weights and the process."""
+        return Estimate(replace(self.host, weights=0), replace(self.device, weights=0), 0)
+
     def __add__(self, other: Estimate) -> Estimate:
         return Estimate(
             self.host + other.host,
@@ -107,28 +112,34 @@ def estimate(header: Header, options: EngineOptions, *, gpu: bool) -> Estimate:
 
 def estimate_draft(draft: Header, target: Header, options: EngineOptions, *, gpu: bool) -> Estimate:
     """The memory of a draft model: the target's context, but fewer sequences and smaller steps."""
-    trained = _Model(target).n_ctx_train
+    trained = options.longest_context(_Model(target).n_ctx_train)
     answers, step = _DRAFT_ON_GPU if gpu and options.n_gpu_layers else _DRAFT_ON_CPU
     options = msgspec.structs.replace(
-        options,
+        options.placed_as_draft(),
         n_ctx=min(options.n_ctx or trained, trained * options.parallel),
         parallel=min(options.parallel, answers),
         kv_unified=True,
         n_batch=step,
         n_ubatch=step,
-        n_gpu_layers=options.n_gpu_layers_draft,
         cache_ram_bytes=0,
     )
     return estimate(draft, options, gpu=gpu)
 
 
-def layers_that_fit(header: Header, options: EngineOptions, free: int) -> int:
-    """The most layers, counting the output as one, that fit into `free` bytes of a device."""
+def layer_count(header: Header) -> int:
+    """The number of layers, counting the output as one."""
+    return _Model(header).n_layer + 1
 
-    def needed(layers: int) -> int:
-        return estimate(header, msgspec.structs.replace(options, n_gpu_layers=layers), gpu=True).device.total
 
-    return bisect_right(range(1, _Model(header).n_layer + 2), free, key=needed)  # another layer never needs less
+def expert_layers(header: Header) -> int:
+    """The number of layers up to the last one that has experts; 0 for a dense model."""
+    found = [_LAYER.search(tensor.name) for tensor in header.tensors if "exps" in tensor.name]
+    return max((int(match[1]) + 1 for match in found if match is not None), default=0)
+
+
+def trained_context(header: Header) -> int:
+    """0 if the header does not say."""
+    return _Model(header).n_ctx_train
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +158,9 @@ class _Context:
     @classmethod
     def of(cls, model: _Model, options: EngineOptions) -> _Context:
         trained = model.n_ctx_train or options.n_ctx
-        if options.pooling is not None:
+        if options.pooling is None:
+            trained = options.longest_context(trained)
+        else:
             longest = min(trained, options.n_batch, options.n_ctx or trained)
             step = min(options.n_ubatch, options.n_batch)
             sequences = 1 if options.deterministic else min(_MOST_INPUTS, step)
@@ -184,12 +197,11 @@ class _Model:
 
     def weights(self, options: EngineOptions | None = None) -> list[int]:
         """Bytes of each layer; the output is the last. With options, without the tensors that they keep on the host."""
-        kept = (
-            [re.compile(pattern) for pattern, buffer in options.tensor_overrides if buffer == "CPU"] if options else []
-        )
+        overrides = [(compiled(pattern), buffer) for pattern, buffer in (options.tensor_overrides if options else [])]
         sizes = [0] * (self.n_layer + 1)
         for (layer, _, size), tensor in zip(self._tensors, self._header.tensors, strict=True):
-            if layer >= 0 and not any(pattern.search(tensor.name) for pattern in kept):
+            buffer = next((buffer for pattern, buffer in overrides if pattern.search(tensor.name)), "")
+            if layer >= 0 and buffer != "CPU":
                 sizes[layer] += size
         return sizes
 

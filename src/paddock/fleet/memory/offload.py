@@ -1,4 +1,4 @@
-"""Chooses the number of GPU layers for `-ngl auto`."""
+"""Fits a model into the memory that is free when it is loaded."""
 
 from __future__ import annotations
 
@@ -6,25 +6,23 @@ import msgspec
 
 from paddock.fleet.catalogue.kinds import pooling_of
 from paddock.fleet.catalogue.model import Model
-from paddock.fleet.memory.estimate import estimate_draft, layers_that_fit
+from paddock.fleet.memory.fit import Fit, Fitted, Room
 
 _LEAST_MARGIN = 512 << 20
 
 
-def fitting_layers(model: Model, free_gpu_bytes: int) -> int:
-    """The most layers, counting the output as one, that leave a margin of free memory for the driver and for errors of
-    the estimate. Reads the model's header, and raises as `Model.header` does.
+def fit_model(model: Model, room: Room) -> Fitted:
+    """The options with which the model fits, as far as its settings leave them open. Reads the model's header, and
+    raises as `Model.header` does.
     """
-    room = free_gpu_bytes - margin(free_gpu_bytes)
-    if room <= 0 or model.is_fake:
-        return 0
     header = model.header()
     options = msgspec.structs.replace(model.options, pooling=pooling_of(header, model.requested))
-    draft = model.draft_header()
-    if draft is not None:
-        room -= estimate_draft(draft, header, options, gpu=True).device.total
-    return layers_that_fit(header, options, room)
+    if room.device is not None:
+        left = model.freedom.margin if model.freedom.margin is not None else margin(room.device)
+        room = Room(max(room.device - left, 0), room.host)
+    return Fit(header, model.draft_header(), model.freedom, room).best(options)
 
 
 def margin(free: int) -> int:
+    """What stays free for the driver and for errors of the estimate."""
     return max(_LEAST_MARGIN, free // 20)

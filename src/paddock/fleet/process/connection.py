@@ -67,7 +67,7 @@ class Connection(asyncio.Protocol):
                     sys.executable, "-P", "-m", "paddock.worker", str(theirs.fileno()), str(lock),
                     *(["ahead"] if ahead else []),
                     pass_fds=(theirs.fileno(), lock), start_new_session=True,
-                    env=environment(options.n_threads, options.devices),
+                    env=environment(options),
                     stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
                 )  # fmt: skip
             self._output_reader = self._start_task(self._read_output())

@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from paddock.types import EngineOptions
+
 _GPU_BACKENDS = ("cuda", "hip", "metal", "musa", "opencl", "sycl", "vulkan")
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
 """Select the devices of each backend."""
@@ -17,24 +19,28 @@ _INHERITED = re.compile(
     "|GGML_.*|LLAMA_.*|CUDA_.*|CUBLAS_.*|NVIDIA_.*|NCCL_.*|HIP_.*|ROCR_.*|ROCM_.*|HSA_.*|AMD_.*|GPU_.*|VK_.*"
     "|MESA_.*|ONEAPI_.*|SYCL_.*|ZE_.*|XDG_RUNTIME_DIR|XDG_CACHE_HOME|XDG_DATA_DIRS|DYLD_.*|COVERAGE_.*|PADDOCK_CHECK_CACHE"
 )
+_SPINS_PER_LEVEL = 6000
+"""Level 50 of `poll` is the default of OpenMP (libgomp): 300,000 rounds before a waiting thread sleeps."""
 _SECRET = re.compile("KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH")
 """Never inherited: llama-server's settings, for example, include LLAMA_API_KEY and LLAMA_ARG_HF_TOKEN."""
 
 
-def environment(n_threads: int = 1, devices: str = "") -> dict[str, str]:
-    """A worker's environment. The user's variables win over the defaults."""
+def environment(options: EngineOptions | None = None) -> dict[str, str]:
+    """The environment of a worker with these options. The user's variables win over the defaults."""
     environment = {
         # numpy's BLAS would start a thread per core at import; it is not used here.
         "OPENBLAS_NUM_THREADS": "1",
     }
-    if n_threads >= (os.cpu_count() or 1) > 1:
+    if options is not None and options.poll is not None:
+        environment["GOMP_SPINCOUNT"] = str(options.poll * _SPINS_PER_LEVEL)
+    if options is not None and options.n_threads >= (os.cpu_count() or 1) > 1 and not options.cpus:
         # Two spinning threads on one core block each other. With a thread per core, pinning them keeps a busy
         # neighbour from collapsing the throughput (docs/lab.md).
         environment["OMP_PROC_BIND"] = "true"
     if has_cuda():
         # llama.cpp's CUDA library contains parts of libstdc++; loading crashes unless the real one comes first.
         environment["LD_PRELOAD"] = "libstdc++.so.6"
-    seen = dict.fromkeys(_VISIBLE, devices) if devices else {}
+    seen = dict.fromkeys(_VISIBLE, options.devices) if options is not None and options.devices else {}
     return environment | inherited(os.environ) | seen
 
 
@@ -55,6 +61,11 @@ def has_cuda() -> bool:
 def has_gpu() -> bool:
     """Whether llama.cpp was built for any GPU."""
     return _built_for(*_GPU_BACKENDS)
+
+
+def has_rpc() -> bool:
+    """Whether llama.cpp was built with its RPC backend."""
+    return _built_for("rpc")
 
 
 def _built_for(*backends: str) -> bool:

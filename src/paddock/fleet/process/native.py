@@ -19,6 +19,7 @@ class Gpu(msgspec.Struct, frozen=True):
     name: str
     free: int
     total: int
+    description: str = ""
 
 
 class Build(msgspec.Struct, frozen=True):

@@ -204,7 +204,8 @@ class WorkerProcess:
         if not self._stopping:
             await self._connection.read_rest_of_output()
             output = list(self._connection.output)
-            _log.error("worker exited", model=self.model, status=describe_exit(status), output=output)
+            if output or self._problem is None or self.exit_cause:  # otherwise it has said why it ends
+                _log.error("worker exited", model=self.model, status=describe_exit(status), output=output)
             self.exit_reason = error.message
             self.exit_cause = self.exit_cause or ("exit" if status >= 0 else describe_exit(status))
         self._stopping = True
@@ -275,4 +276,6 @@ def _sandbox(model: Model) -> Sandbox:
     """The files that the worker may open: those of its model, and the folder of saved slots."""
     files = (*(file.path for file in (*model.files, *model.draft)), *(adapter.path for adapter in model.adapters))
     writable = (model.slot_save_path,) if model.slot_save_path else ()
-    return Sandbox(model.settings.sandbox, () if model.is_fake else (model.path, *files), writable, gpu=has_gpu())
+    readable = () if model.is_fake else (model.path, *files)
+    network = bool(model.options.rpc)
+    return Sandbox(model.settings.sandbox, readable, writable, gpu=has_gpu(), network=network)
