@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -15,7 +15,7 @@ from paddock.engine.candidates import Candidates, Logits
 from paddock.engine.sampler import Sampler
 from paddock.types import Sampled, SamplerName, SamplingParams
 
-NAMES: tuple[SamplerName, ...] = get_args(SamplerName)
+NAMES: tuple[SamplerName, ...] = SamplingParams().samplers
 OFF = SamplingParams(temperature=1, top_k=0, top_p=1, min_p=0, seed=7)
 """All samplers are listed, but none is active."""
 

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import llama_cpp.llama_cpp as lib
 import pytest
 
-from paddock.config import ModelSettings
+from paddock.cli.options import given_settings
+from paddock.cli.serve import command
+from paddock.config import ModelManagerSettings, ModelSettings
 from paddock.engine import library
 from paddock.engine.llama import LlamaEngine
-from paddock.engine.loading import extended_context
 from paddock.engine.placement import place_context, place_model
 from paddock.errors import ModelLoadFailed
 from paddock.fleet.catalogue import options
+from paddock.types import SplitMode
 from tests.options import engine_options
 
 
 def _model_params(**settings: Any) -> Any:
     library.start(verbose=False)
     params = lib.llama_model_default_params()
-    place_model(params, options.engine_options(ModelSettings(**settings), verbose=False))
+    place_model(params, options.engine_options(ModelManagerSettings(**settings), verbose=False))
     return params
 
 
@@ -52,6 +54,15 @@ def test_placement_by_value() -> None:
     assert (params.n_threads_batch, params.offload_kqv, params.op_offload) == (3, False, False)
     assert (params.rope_scaling_type, params.rope_freq_scale) == (lib.LLAMA_ROPE_SCALING_TYPE_YARN, 0.25)
     assert params.yarn_orig_ctx == 1024
+
+
+@pytest.mark.parametrize("mode", get_args(SplitMode))
+def test_flags_for_several_gpus_by_value(mode: str) -> None:
+    line = ["-ts", "3/1,0.5", "-sm", mode, "-mg", "2", "-m", "model.gguf"]
+    given = given_settings(command.make_context("serve", line).params)
+    params = _model_params(**{key.removeprefix("model_manager."): value for key, value in given.items()})
+    assert list((ctypes.c_float * 3).from_address(ctypes.addressof(params.tensor_split.contents))) == [3, 1, 0.5]
+    assert (params.split_mode, params.main_gpu) == (getattr(lib, f"LLAMA_SPLIT_MODE_{mode.upper()}"), 2)
 
 
 def test_experts_are_kept_in_host_memory_by_patterns() -> None:
@@ -106,7 +117,7 @@ def test_an_unknown_device_is_named(tiny_models: dict[str, Path], changes: dict[
 
 
 def test_scaled_positions_extend_the_context() -> None:
-    assert extended_context(1000, engine_options()) == 1000
-    assert extended_context(1000, engine_options(rope_scaling="yarn", rope_freq_scale=0.25)) == 4000
-    assert extended_context(1000, engine_options(rope_freq_scale=0.5, yarn_orig_ctx=4000)) == 8000
-    assert extended_context(1000, engine_options(rope_scaling="none", rope_freq_scale=0.5)) == 1000
+    assert engine_options().longest_context(1000) == 1000
+    assert engine_options(rope_scaling="yarn", rope_freq_scale=0.25).longest_context(1000) == 4000
+    assert engine_options(rope_freq_scale=0.5, yarn_orig_ctx=4000).longest_context(1000) == 8000
+    assert engine_options(rope_scaling="none", rope_freq_scale=0.5).longest_context(1000) == 1000

@@ -170,6 +170,14 @@ def test_xtc_draws_a_new_number_for_each_token() -> None:
     assert counts[1] / 2000 == pytest.approx(0.75, abs=0.04)
 
 
+def test_a_text_biases_all_its_tokens() -> None:
+    row = np.zeros(4, np.float32)
+    params = changed(logit_bias=(("ab", -math.inf), (1, 5.0), ("b", 2.0)), temperature=0)
+    sampler = Sampler(params, tokenize=lambda text: ["_ab".index(letter) for letter in text])
+    assert dict(zip(sampler.bias_ids.tolist(), sampler.bias.tolist(), strict=True)) == {1: -math.inf, 2: -math.inf}
+    assert sampler.choose(row).token == 0
+
+
 def test_logit_bias_raises_bans_and_ignores_end_tokens() -> None:
     row = np.array([5, 4, 3, 0], np.float32)
     bias = ((0, -math.inf), (3, 3.5))

@@ -184,7 +184,7 @@ def test_arrivals_and_cancellations_change_no_answer(
     cache, engine = harness.scheduler.cache, harness.engine
     assert isinstance(cache, SnapshotCache) and isinstance(engine, LlamaEngine)
     assert isinstance(engine._memory, SnapshotMemory)
-    assert cache.running == 0
+    assert cache.used == 0
     assert sum(map(len, engine._memory._snapshots.values())) == cache.stored_bytes <= 400_000
 
 

@@ -54,8 +54,8 @@ class Harness:
             return None
         self.engine.apply(plan.operations)
         cache = self.scheduler.cache
-        assert cache.running + cache.parked_cells == self.engine.used_cells, "the counters agree with the cells"
-        assert cache.free + cache.running + cache.parked_cells == self.engine.shape.cells
+        assert cache.used == self.engine.used_cells, "the counters agree with the cells"
+        assert cache.free + cache.used == self.engine.shape.cells
         assert cache.stored == self.engine.stored_tokens, "and with host memory"
         if plan.spans:
             self.computed += sum(len(span.tokens) for span in plan.spans)
@@ -75,8 +75,8 @@ class Harness:
             if self.step() is None:
                 break
         assert self.scheduler.is_idle
-        assert self.engine.used_cells == 0
-        assert self.scheduler.cache.running == 0
+        self.scheduler.check_idle()
+        assert set(self.engine.used_sequences()) == set(self.scheduler.cache.resident)
 
     def save(self, slot: int) -> tuple[SlotPrefix, bytes]:
         self.tidy()
@@ -87,7 +87,7 @@ class Harness:
         return self.scheduler.slots.adopt(slot, prefix, self.engine.unpack(memoryview(packed), len(prefix.tokens)))
 
     def tidy(self) -> None:
-        self.scheduler.flush()
+        self.scheduler.write_back()
         self.engine.apply(self.scheduler.cache.take_operations())
 
     def text(self, id: int, index: int = 0) -> str:

@@ -57,7 +57,9 @@ def test_shown_and_omitted_spans_add_up_to_the_tree(
         known = cache.enter(sequence, "", tokens, len(tokens) - 1)
         cache.advance(sequence, tokens[known:])
         if not stays:
-            cache.leave(sequence, tokens)
+            cache.leave(sequence, tokens, len(tokens))
+            if sequence in cache.resident:
+                cache.reclaim(sequence)
     nodes = list(cache._tree.nodes())
     assert cache._tree.size == len(nodes)
     shown = cache.view(limit)
@@ -122,7 +124,9 @@ def test_snapshots_are_shown_at_their_positions(prompts: list[list[int]], budget
     for tokens in prompts:
         known = cache.enter(0, "", tokens, len(tokens) - 1)
         cache.advance(0, tokens[known:])
-        cache.leave(0, tokens)
+        cache.leave(0, tokens, len(tokens))
+        if 0 in cache.resident:
+            cache.reclaim(0)
     whole, shown = cache.view(ALL), cache.view(limit)
     _is_a_tree(whole)
     _is_a_tree(shown)
@@ -187,4 +191,6 @@ def _cache(ram_tokens: int, *, unified: bool = True) -> PrefixCache:
 def _run(cache: PrefixCache, tokens: list[int], namespace: str = "") -> None:
     known = cache.enter(0, namespace, tokens, len(tokens) - 1)
     cache.advance(0, tokens[known:])
-    cache.leave(0, tokens)
+    cache.leave(0, tokens, len(tokens))
+    if 0 in cache.resident:
+        cache.reclaim(0)

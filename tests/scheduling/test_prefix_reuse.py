@@ -48,7 +48,7 @@ def test_branches_below_a_duplicate_prefix_are_shared() -> None:
     assert harness.text(3) == answer_alone("abd" + "y" * 200 + "?", max_tokens=1, n_ctx=1024)[0]
 
 
-def test_a_long_finished_prompt_is_flushed_in_parts_while_others_generate() -> None:
+def test_a_long_finished_prompt_is_written_back_in_parts_while_others_generate() -> None:
     harness = Harness(n_ctx=1024, batch=64)
     harness.ask(1, "b", max_tokens=60)
     harness.step()
@@ -66,7 +66,7 @@ def test_a_long_finished_prompt_is_flushed_in_parts_while_others_generate() -> N
     assert again.cached == 300
 
 
-def test_parked_cells_are_freed_when_they_are_needed() -> None:
+def test_resident_cells_are_freed_when_they_are_needed() -> None:
     harness = Harness(n_ctx=320, parallel=2)
     harness.ask(1, "b", max_tokens=40)
     harness.step()
@@ -134,7 +134,8 @@ def test_answers_are_not_stored_where_copying_is_too_expensive() -> None:
     )
     first = harness.ask(1, "a" * 40, max_tokens=20)
     harness.run()
+    assert harness.scheduler.cache.stored == first.prompt_size
     again = harness.ask(2, "a" * 40 + harness.text(1), max_tokens=20)
     harness.run()
-    assert again.cached == first.prompt_size
+    assert again.cached == 60, "from its cells"
     assert harness.text(2) == answer_alone("a" * 40 + harness.text(1), 20)[0]

@@ -44,7 +44,9 @@ def test_match_finds_running_and_stored_prefixes(cached: list[list[int]], asked:
         known = cache.enter(index, "", tokens, len(tokens))
         cache.advance(index, tokens[known:])
         if index % 2:
-            cache.leave(index, tokens)
+            cache.leave(index, tokens, len(tokens))
+            if index in cache.resident:
+                cache.reclaim(index)
     assert cache.lookup("", asked) == _longest(cached, asked)
 
 
@@ -79,7 +81,7 @@ def test_a_sequence_without_a_namespace_stores_nothing() -> None:
     assert cache.enter(0, None, [1, 2, 3], 3) == 0
     cache.advance(0, [1, 2, 3])
     assert cache.lookup("", [1, 2, 3]) == 0
-    cache.leave(0, [1, 2, 3])
+    cache.leave(0, [1, 2, 3], 3)
     assert cache.lookup("", [1, 2, 3]) == 0
     assert cache.take_operations() == [Forget(0)]
 
@@ -90,16 +92,17 @@ def test_two_requests_with_one_prefix_share_its_cells() -> None:
     cache.advance(0, [1, 2, 3, 4])
     assert cache.enter(1, "", [1, 2, 3, 9], 3) == 3
     cache.advance(1, [9])
-    assert cache.running == 5
+    assert cache.used == 5
     assert cache.take_operations() == [Fork(0, 1, 3)]
 
 
 def test_an_idle_prefix_is_restored_from_host_memory() -> None:
     cache = _cache(ram_tokens=100)
     _run(cache, 0, [1, 2, 3, 4])
-    assert cache.running == 0
+    assert cache.used == 0
     assert cache.enter(1, "", [1, 2, 3, 9], 3) == 3
-    saved, forgotten, restored = cache.take_operations()
+    trimmed, saved, forgotten, restored = cache.take_operations()
+    assert trimmed == Forget(0, 4)
     assert isinstance(saved, Save)
     assert forgotten == Forget(0)
     assert isinstance(restored, Restore)
@@ -137,4 +140,6 @@ def _cache(*, ram_tokens: int, unified: bool = True) -> PrefixCache:
 def _run(cache: PrefixCache, sequence: int, tokens: list[int]) -> None:
     known = cache.enter(sequence, "", tokens, len(tokens))
     cache.advance(sequence, tokens[known:])
-    cache.leave(sequence, tokens)
+    cache.leave(sequence, tokens, len(tokens))
+    if sequence in cache.resident:
+        cache.reclaim(sequence)

@@ -19,7 +19,9 @@ def _run(cache: Cache, namespace: str, tokens: list[int]) -> int:
     """Returns how many tokens were cached."""
     known = cache.enter(0, namespace, tokens, len(tokens) - 1)
     cache.advance(0, tokens[known:])
-    cache.leave(0, tokens)
+    cache.leave(0, tokens, len(tokens))
+    if 0 in cache.resident:
+        cache.reclaim(0)
     cache.take_operations()
     return known
 

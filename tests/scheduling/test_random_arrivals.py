@@ -61,7 +61,7 @@ class Arrivals(RuleBasedStateMachine):
     @invariant()
     def accounts_balance(self) -> None:
         cache = self.harness.scheduler.cache
-        assert 0 <= cache.running <= self.harness.engine.shape.cells
+        assert 0 <= cache.idle_cells <= cache.used <= self.harness.engine.shape.cells
         assert cache.stored <= 150
 
     def teardown(self) -> None:

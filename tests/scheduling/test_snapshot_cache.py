@@ -71,7 +71,7 @@ def test_the_least_recently_used_snapshot_is_evicted_first() -> None:
     for tokens in (first, second, third):
         _run(cache, tokens)
     assert cache.enter(0, "", [*first, 9], 10) == 10
-    cache.leave(0, [])
+    cache.leave(0, [], 0)
     _run(cache, fourth)
     assert [cache.lookup("", tokens) for tokens in (first, second, third, fourth)] == [10, 0, 10, 10]
     assert cache.evicted == 1
@@ -85,10 +85,10 @@ def test_a_unified_sequence_is_forked_only_at_its_current_position() -> None:
     assert cache.enter(2, "", [1, 2, 3, 9], 3) == 3
     cache.advance(0, [4])
     cache.advance(2, [9])
-    assert cache.running == 5, "three cells are shared"
+    assert cache.used == 5, "three cells are shared"
     assert cache.take_operations() == [Fork(0, 2, 3)]
-    cache.leave(0, [])
-    assert cache.running == 4
+    cache.leave(0, [], 0)
+    assert cache.used == 4
 
 
 def test_streams_restore_an_existing_snapshot() -> None:
@@ -97,7 +97,7 @@ def test_streams_restore_an_existing_snapshot() -> None:
     cache.advance(0, [1, 2, 3])
     cache.take_snapshot(0)
     assert cache.enter(1, "", [1, 2, 3, 9], 3) == 3
-    assert cache.running == 6
+    assert cache.used == 6
     assert cache.take_operations() == [Save(0, 0, 3, 1), Restore(1, 0, [Piece(1, 0, 3)])]
 
 
@@ -123,7 +123,7 @@ def test_a_state_longer_than_the_kept_tokens_is_not_stored() -> None:
     cache = _cache()
     cache.enter(0, "", [1, 2, 3], 2)
     cache.advance(0, [1, 2, 3])
-    cache.leave(0, [1, 2])
+    cache.leave(0, [1, 2], 2)
     assert cache.take_operations() == [Forget(0)]
 
 
@@ -133,7 +133,7 @@ def test_a_sequence_without_a_namespace_stores_nothing() -> None:
     cache.advance(0, [1, 2, 3])
     cache.take_snapshot(0)
     assert cache.lookup("", [1, 2, 3]) == 0
-    cache.leave(0, [1, 2, 3])
+    cache.leave(0, [1, 2, 3], 3)
     assert cache.take_operations() == [Forget(0)]
 
 
@@ -197,7 +197,8 @@ class Running(RuleBasedStateMachine):
     def end(self, data: st.DataObject, worth_keeping: bool) -> None:
         sequence = data.draw(st.sampled_from(sorted(self.wanted)))
         del self.wanted[sequence]
-        self.cache.leave(sequence, self.cells.get(sequence, []) if worth_keeping else [])
+        kept = self.cells.get(sequence, []) if worth_keeping else []
+        self.cache.leave(sequence, kept, len(kept))
         self.carry_out()
 
     def carry_out(self) -> None:
@@ -222,7 +223,7 @@ class Running(RuleBasedStateMachine):
     def the_accounts_agree(self) -> None:
         assert self.cache.stored == sum(map(len, self.kept.values()))
         assert self.cache.stored_bytes == sum(snapshot_bytes(SIZE, len(tokens)) for tokens in self.kept.values()) <= 600
-        assert max(map(len, self.cells.values()), default=0) <= self.cache.running <= 60
+        assert max(map(len, self.cells.values()), default=0) <= self.cache.used <= 60
 
 
 TestRunning = Running.TestCase
@@ -237,7 +238,7 @@ def _cache(*, cells: int = 1000, unified: bool = True, ram: int = 100_000) -> Sn
 def _run(cache: SnapshotCache, tokens: list[int]) -> None:
     known = cache.enter(0, "", tokens, len(tokens))
     cache.advance(0, tokens[known:])
-    cache.leave(0, tokens)
+    cache.leave(0, tokens, len(tokens))
 
 
 def _follow(operations: list[Operation], held: dict[int, int]) -> None:

@@ -154,7 +154,8 @@ def test_unused_adapter_namespaces_are_removed(whole: bool) -> None:
         harness.run()
     cache = harness.scheduler.cache
     assert isinstance(cache, PrefixCache | SnapshotCache)
-    assert 0 < len(cache._tree._roots) < 6
+    in_host_memory, in_cells = 5, len(cache.resident)
+    assert 0 < len(cache._tree._roots) <= in_host_memory + in_cells
 
 
 def test_a_saved_slot_keeps_its_adapters() -> None:

@@ -21,7 +21,9 @@ def test_an_idle_worker_with_a_wrong_counter_exits_if_the_check_is_on(
     monkeypatch.setenv(CHECK_CACHE, "1" if is_on else "0")
     events: SimpleQueue[Event] = SimpleQueue()
     sent: SimpleQueue[Step | Slots | Stats] = SimpleQueue()
-    thread = GenerationThread("fake:n_ctx=512", engine_options(), CpuLock(-1, threads=1, cores=1), events.put, sent.put)
+    thread = GenerationThread(
+        "fake:n_ctx=512", engine_options(), CpuLock(-1, threads=1, cpus=[0]), events.put, sent.put
+    )
     thread.start()
     while not isinstance(events.get(timeout=30), Opened):
         pass

@@ -52,18 +52,18 @@ def test_a_step_begins_when_a_command_is_taken_or_none_is_waiting() -> None:
     thread = _Thread()
     assert thread.in_step == 0, "before the first command"
     thread.tell(Report(1))
-    assert thread._next(wait=True) == Report(1)
+    assert thread._next(None) == Report(1)
     first = thread.in_step
     assert 0 < first < thread.in_step
     with pytest.raises(Empty):
-        thread._next(wait=False)
+        thread._next(0.0)
     assert thread.in_step > 0
 
 
 def test_waiting_for_the_cpu_lock_is_not_part_of_a_step() -> None:
     thread = _Thread()
     thread.tell(Report(1))
-    thread._next(wait=True)
+    thread._next(None)
     with thread._computing():
         assert thread.in_step > 0
     assert thread.while_waiting == [0]

@@ -15,7 +15,8 @@ from paddock.types import PoolRequest, TextPrompt
 from paddock.wire.messages import Pooled
 from paddock.worker.commands import Add, Ended, Opened, Remove
 from paddock.worker.cpu_lock import CpuLock
-from paddock.worker.pooling_thread import PoolingThread, Vectors
+from paddock.worker.pooled_steps import Vectors
+from paddock.worker.pooling_thread import PoolingThread
 from tests.options import engine_options
 
 
@@ -33,7 +34,7 @@ def test_waiting_inputs_share_a_step(tiny_models: dict[str, Path]) -> None:
     posted: SimpleQueue[Any] = SimpleQueue()
     sent: SimpleQueue[Any] = SimpleQueue()
     with tempfile.TemporaryFile() as file:
-        cpu_lock = CountedLock(file.fileno(), threads=1, cores=1)
+        cpu_lock = CountedLock(file.fileno(), threads=1, cpus=[0])
         options = engine_options(n_threads=1, n_batch=512, n_gpu_layers=0, pooling="mean")
         thread = PoolingThread(str(tiny_models["embedding"]), options, cpu_lock, posted.put, sent.put)
         for id in range(50):

@@ -18,6 +18,7 @@ class Gpu(msgspec.Struct, frozen=True):
     name: str
     free: int
     total: int
+    description: str
 
 
 class Build(msgspec.Struct, frozen=True):
@@ -39,6 +40,11 @@ def gpus() -> list[Gpu]:
     devices = [(device, kind) for device, _, kind in _devices()]
     wanted = _GPU if any(kind == _GPU for _, kind in devices) else _INTEGRATED_GPU
     return [_gpu(device) for device, kind in devices if kind == wanted]
+
+
+def has_gpu_device() -> bool:
+    """Whether there is a GPU here or on an RPC server. libllama's own answer is about how it was built."""
+    return any(kind in (_GPU, _INTEGRATED_GPU) for _, _, kind in _devices())
 
 
 def accelerators() -> dict[str, int]:
@@ -72,6 +78,11 @@ def _devices() -> list[tuple[ctypes.c_void_p, str, int]]:
 
 
 def _gpu(device: ctypes.c_void_p) -> Gpu:
+    _ggml.ggml_backend_dev_description.restype = ctypes.c_char_p
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     _ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
-    return Gpu(_ggml.ggml_backend_dev_name(device).decode("utf-8", "replace"), free.value, total.value)
+    name, description = (
+        text.decode("utf-8", "replace")
+        for text in (_ggml.ggml_backend_dev_name(device), _ggml.ggml_backend_dev_description(device))
+    )
+    return Gpu(name, free.value, total.value, description)

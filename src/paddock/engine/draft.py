@@ -34,9 +34,8 @@ def draft_options(options: EngineOptions, *, on_gpu: bool) -> EngineOptions:
     """The options of a draft model: the same context, with as many sequences and as large a batch as it needs."""
     n_batch = _PREFILL_ON_GPU if on_gpu else _PREFILL_ON_CPU
     return msgspec.structs.replace(
-        options,
+        options.placed_as_draft(),
         parallel=min(options.parallel, _REQUESTS_ON_GPU if on_gpu else _REQUESTS_ON_CPU),
-        n_gpu_layers=options.n_gpu_layers_draft,
         n_batch=n_batch,
         n_ubatch=n_batch,
     )

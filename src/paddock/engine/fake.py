@@ -31,7 +31,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -41,6 +41,7 @@ from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.engine.sampling_errors import sampling_failed
 from paddock.errors import ModelLoadFailed, NoCells, OutOfMemory
 from paddock.types import (
+    EMBEDDING_POOLING,
     Adapters,
     Adopt,
     CacheShape,
@@ -60,11 +61,16 @@ from paddock.types import (
     StateOrigin,
 )
 
+if TYPE_CHECKING:
+    from paddock.engine.fake_pooled import FakePooledEngine
+
 SCHEME = "fake:"
 _OPTIONS = ("alone", "delay", "draft", "hang", "load", "memory", "n_ctx", "short", "sigill", "whole")
 _N_CTX = 8192
 _BYTES_PER_TOKEN = 1024
 _MAX_COPIED = 16
+_MAX_RESTORED = 48
+_SPARE_SEQUENCES = 3
 _BYTES_PER_SNAPSHOT = 4096
 _EXACT_BATCH = 3
 _DRAFT_SLOTS = 3
@@ -75,6 +81,7 @@ class FakeEngine:
 
     def __init__(self, path: str, options: EngineOptions, on_progress: Callable[[float], None]) -> None:
         settings = parse(path)
+        self._path, self._options = path, options
         if settings.get("sigill") and options.repack:
             os.kill(os.getpid(), signal.SIGILL)
         if settings.get("alone") and (others := _other_workers()):
@@ -103,7 +110,10 @@ class FakeEngine:
             reuse="snapshot" if self._whole else "prefix",
             snapshot=SnapshotSize(fixed=_BYTES_PER_SNAPSHOT, per_token=_BYTES_PER_TOKEN),
             max_copied=_MAX_COPIED,
-            spare_sequences=1 if unified else 0,
+            max_restored=_MAX_RESTORED,
+            forks_on_device=options.n_gpu_layers != 0,
+            idle_cells=n_ctx // 4,
+            spare_sequences=_SPARE_SEQUENCES if unified else 0,
         )
         self.info = fake_info(
             n_ctx=n_ctx,
@@ -127,6 +137,11 @@ class FakeEngine:
             arithmetic=f"kv_unified {unified}",
             adapters=options.adapters,
         )
+
+    def embeddings(self) -> FakePooledEngine:
+        from paddock.engine.fake_pooled import FakePooledEngine
+
+        return FakePooledEngine(self._path, msgspec.structs.replace(self._options, pooling=EMBEDDING_POOLING))
 
     def sampler(self, params: SamplingParams, prompt: Sequence[int], grammar: Grammar | None = None) -> FakeSampler:
         return FakeSampler(params, None if grammar is None else grammar.fork(), may_hang=self._hangs)

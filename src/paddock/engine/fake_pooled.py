@@ -26,10 +26,12 @@ _WIDTH = 26
 class FakePooledEngine:
     """Implements `PooledEngine`."""
 
-    def __init__(self, path: str, options: EngineOptions, on_progress: Callable[[float], None]) -> None:
+    def __init__(self, path: str, options: EngineOptions, on_progress: Callable[[float], None] | None = None) -> None:
+        """`on_progress` is None for a model that is already loaded."""
         settings = parse(path)
-        time.sleep(settings.get("load", 0.0))
-        on_progress(1.0)
+        if on_progress is not None:
+            time.sleep(settings.get("load", 0.0))
+            on_progress(1.0)
         self.vocab = FakeVocab()
         self.is_cpu_bound = False
         self.n_batch = options.n_ubatch
@@ -54,6 +56,8 @@ class FakePooledEngine:
             raise AssertionError("libllama would abort on this step")
         time.sleep(self._delay)
         return [self._vectors(list(tokens)) for tokens in inputs]
+
+    def release(self) -> None: ...
 
     def close(self) -> None: ...
 

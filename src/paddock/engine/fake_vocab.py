@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 BOS, EOS, START, END = 256, 257, 258, 259
 N_VOCAB = 260
@@ -27,6 +28,9 @@ class FakeVocab:
         for part in _NAMES.split(text) if parse_special else [text]:
             tokens.extend([_SPECIAL[part]] if parse_special and part in _SPECIAL else part.encode("utf-8"))
         return tokens
+
+    def render_builtin(self, messages: Sequence[tuple[str, str]], *, starts_reply: bool) -> str | None:
+        return None
 
     def piece(self, token: int) -> bytes:
         return bytes([token]) if token < 256 else b""

@@ -1,7 +1,7 @@
 """The samplers that filter or reshape the candidates, as llama.cpp defines them.
 
 A new sampler is a function here, an entry in `FILTERS`, its name and parameters in `types/sampling.py`, and its request
-field in `gateway/generation/fields.py`.
+field in `gateway/generation/sampling_fields.py`.
 """
 
 from __future__ import annotations

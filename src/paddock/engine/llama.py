@@ -12,29 +12,32 @@ import msgspec
 
 from paddock.engine import library
 from paddock.engine.batch import Batch, padded_sizes, paired_sizes
+from paddock.engine.devices import has_gpu_device
 from paddock.engine.draft import Drafter, draft_options, why_unfit
 from paddock.engine.exact_batch import PROBE_CONTEXT, max_exact_batch
 from paddock.engine.fingerprint import fingerprint, origin
 from paddock.engine.grammar import Grammar, GrammarSource
+from paddock.engine.idle_cells import affordable_idle_cells
 from paddock.engine.loading import (
     LoadedAdapters,
-    clamped_context,
     computes_on_cpu,
     context_params,
-    extended_context,
     has_indivisible_state,
     load_model,
     model_info,
     new_context,
+    unusual_context,
 )
 from paddock.engine.outputs import Outputs
 from paddock.engine.placement import optimise_for_numa
+from paddock.engine.pooled import PooledContext
 from paddock.engine.prefix_memory import PrefixMemory
 from paddock.engine.sampler import PROFILE, Sampler
 from paddock.engine.snapshot_memory import SnapshotMemory
 from paddock.engine.vocab import LlamaVocab
 from paddock.errors import DecodeFailed, ModelLoadFailed, NoCells
 from paddock.types import (
+    EMBEDDING_POOLING,
     Adapters,
     CacheShape,
     EngineOptions,
@@ -50,10 +53,10 @@ _WARM_UP_TOKENS = 8
 # A restore to a GPU takes one transfer per layer. In this time the GPU computes about this many tokens.
 _LEAST_TO_GPU = 64
 _MAX_EXACT_BATCH = 8
-# Copied out of unified cells between two steps: as much as a GPU copies in about the time of a step.
-_BYTES_PER_FLUSH = 16 << 20
-_MIN_TOKENS_PER_FLUSH = 64
-# Sequence ids for finished sequences that are still to be copied. They cost nothing.
+# Copied between two steps, out of and into unified cells: as much as a GPU copies in about the time of a step or two.
+_BYTES_PER_SAVE, _BYTES_PER_RESTORE = 16 << 20, 64 << 20
+_MIN_TOKENS_PER_COPY = 64
+# Sequence ids for finished sequences that keep their cells. Each costs a row of logits.
 _SPARE = 4
 # Results of `llama_decode`: no room and nothing changed; an invalid batch.
 _NO_CELLS, _BAD_BATCH = 1, -1
@@ -65,29 +68,32 @@ class LlamaEngine:
     def __init__(self, path: Path, options: EngineOptions, on_progress: Callable[[float], None]) -> None:
         library.start(verbose=options.verbose)
         optimise_for_numa(options)
+        self._path, self._options = path, options
         self._model = load_model(path, options, on_progress)
         self._adapters = LoadedAdapters(self._model, options.adapters)
         self._applied: Adapters = ()
         self.vocab = LlamaVocab(self._model, options.chat_template)
         self.grammars = GrammarSource(self.vocab, self.vocab.size)
         self._unified = options.kv_unified or options.parallel == 1
-        trained = extended_context(int(lib.llama_model_n_ctx_train(self._model)), options)
-        # A model is useless past its trained context: no request gets more, and no more is reserved than all can use.
-        n_ctx = min(options.n_ctx or trained, trained * options.parallel)
-        if clamped := clamped_context(options, trained, unified=self._unified):
+        trained = int(lib.llama_model_n_ctx_train(self._model))
+        longest = options.longest_context(trained)
+        # A model is useless past its longest context: no request gets more, and no more is reserved than all can use.
+        n_ctx = min(options.n_ctx or longest, longest * options.parallel)
+        line, is_clamped = unusual_context(options, trained, unified=self._unified)
+        if line:
             # With the default size this is information, not a warning.
-            level = 6 if options.is_default_ctx else 4
-            sys.stderr.write(f"<{level}>{clamped}\n")
+            level = 4 if is_clamped and not options.is_default_ctx else 6
+            sys.stderr.write(f"<{level}>{line}\n")
         n_batch = min(options.n_batch, n_ctx)
         params = context_params(options, n_ctx=n_ctx, n_batch=n_batch, unified=self._unified)
         room = int(params.n_ubatch) - int(params.n_seq_max)  # libllama reserves one output per sequence
         spare = max(min(_SPARE, room), 0) if self._unified and not has_indivisible_state(self._model) else 0
         params.n_seq_max += spare
-        self._context = new_context(self._model, params)
+        self._context = new_context(self._model, params, options)
         self._n_ctx = int(lib.llama_n_ctx_seq(self._context))
         self._batch = Batch(n_batch)
         self._outputs = Outputs(self._context, self.vocab.size)
-        self._on_gpu = on_gpu = options.n_gpu_layers != 0 and bool(lib.llama_supports_gpu_offload())
+        self._on_gpu = on_gpu = options.n_gpu_layers != 0 and has_gpu_device()
         self.is_cpu_bound = computes_on_cpu(self._model, options.n_gpu_layers)
         self._pads = False
         self._drafter: Drafter | None = None
@@ -106,7 +112,10 @@ class LlamaEngine:
             snapshot=self._memory.snapshot,
             has_exact_copies=self._memory.has_exact_copies,
             min_copied=_LEAST_TO_GPU if on_gpu else 1,
-            max_copied=max(_BYTES_PER_FLUSH // max(self._memory.bytes_per_token, 1), _MIN_TOKENS_PER_FLUSH),
+            max_copied=self._tokens_in(_BYTES_PER_SAVE),
+            max_restored=self._tokens_in(_BYTES_PER_RESTORE),
+            forks_on_device=on_gpu and not self._unified,
+            idle_cells=self._probe_idle_cells(spare),
             spare_sequences=spare,
             # Concurrent answers alternate in unified cells, and each cell is one transfer per layer.
             saves_answers=not (on_gpu and self._unified and options.parallel > 1),
@@ -116,7 +125,8 @@ class LlamaEngine:
         self.info = model_info(
             self._model,
             self.vocab,
-            n_ctx=min(self._n_ctx, trained),
+            n_ctx=min(self._n_ctx, longest),
+            n_ctx_train=trained,
             n_slots=options.parallel,
             fingerprint=fingerprint(path, options, unified=self._unified, exact_batch=exact_batch),
             sampler_profile=PROFILE,
@@ -136,6 +146,7 @@ class LlamaEngine:
             prompt,
             end_tokens=self.vocab.end_tokens,
             breakers=self.vocab.tokens_with,
+            tokenize=lambda text: self.vocab.tokenize(text, add_special=False, parse_special=False),
             grammar=None if grammar is None else grammar.fork(),
         )
 
@@ -201,6 +212,10 @@ class LlamaEngine:
     def unpack(self, data: memoryview, tokens: int) -> Any:
         return self._prefix_memory.unpack(data, tokens)
 
+    def embeddings(self) -> PooledContext:
+        options = msgspec.structs.replace(self._options, pooling=EMBEDDING_POOLING)
+        return PooledContext(self._model, self.vocab, self._path, options)
+
     def close(self) -> None:
         if self._drafter is not None:
             self._drafter.close()
@@ -212,6 +227,20 @@ class LlamaEngine:
         assert isinstance(self._memory, PrefixMemory), "only prefixes can be views"
         return self._memory
 
+    def _tokens_in(self, size: int) -> int:
+        return max(size // max(self._memory.bytes_per_token, 1), _MIN_TOKENS_PER_COPY)
+
+    def _probe_idle_cells(self, spare: int) -> int:
+        """How many unified cells finished sequences may keep while requests run."""
+        if not spare or not isinstance(self._memory, PrefixMemory):
+            return 0
+
+        def decode(span: Span) -> None:
+            self.decode([span])
+            lib.llama_synchronize(self._context)
+
+        return affordable_idle_cells(self._memory, decode, n_ctx=int(lib.llama_n_ctx(self._context)))
+
     def _probe_exact_batch(self, options: EngineOptions) -> int:
         """How many deterministic answers may share a step, tried in a context like the real one. 1 on a GPU: its
         attention splits the work by the longest context, and no probe covers every length.
@@ -222,7 +251,7 @@ class LlamaEngine:
         options = msgspec.structs.replace(options, parallel=most)
         params = context_params(options, n_ctx=most * PROBE_CONTEXT, n_batch=64, unified=False)
         for adapters in {(), self._adapters.all}:
-            context = new_context(self._model, params)
+            context = new_context(self._model, params, options)
             try:
                 self._adapters.apply(context, adapters)
                 most = max_exact_batch(context, n_vocab=self.vocab.size, most=most)
@@ -246,7 +275,7 @@ class LlamaEngine:
         options = draft_options(options, on_gpu=on_gpu)
         model = load_model(path, options, lambda _: None)
         self.is_cpu_bound |= computes_on_cpu(model, options.n_gpu_layers)
-        trained = int(lib.llama_model_n_ctx_train(model))
+        trained = options.longest_context(int(lib.llama_model_n_ctx_train(model)))
         unfit = why_unfit(self.vocab, LlamaVocab(model))
         if has_indivisible_state(model):
             unfit = "its memory cannot be cut"
@@ -256,7 +285,7 @@ class LlamaEngine:
         params = context_params(options, n_ctx=n_ctx, n_batch=min(options.n_batch, n_ctx), unified=True)
         return Drafter(
             model,
-            new_context(model, params),
+            new_context(model, params, options),
             slots=options.parallel,
             n_vocab=self.vocab.size,
             end_tokens=self.vocab.end_tokens,

@@ -10,8 +10,11 @@ from typing import Any
 import llama_cpp.llama_cpp as lib
 
 from paddock.engine import library
+from paddock.engine.devices import has_gpu_device
 from paddock.engine.fingerprint import ENGINE
 from paddock.engine.placement import place_context, place_model
+from paddock.engine.rpc import add_rpc_servers
+from paddock.engine.threads import attach_threads, prepare_thread
 from paddock.engine.vocab import LlamaVocab
 from paddock.types import Adapters, CacheType, EngineOptions, ModelInfo
 
@@ -19,6 +22,8 @@ _FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}
 
 
 def load_model(path: Path, options: EngineOptions, on_progress: Callable[[float], None]) -> Any:
+    add_rpc_servers(options.rpc)
+    prepare_thread(options)
     params = lib.llama_model_default_params()
     params.n_gpu_layers = options.n_gpu_layers
     place_model(params, options)
@@ -56,20 +61,22 @@ def _cache_type(name: CacheType) -> int:
     return 30 if name == "bf16" else int(getattr(lib, f"GGML_TYPE_{name.upper()}"))  # the bindings do not have bf16
 
 
-def new_context(model: Any, params: Any) -> Any:
+def new_context(model: Any, params: Any, options: EngineOptions) -> Any:
     context = lib.llama_init_from_model(model, params)
     if not context:
         raise library.load_failure(f"cannot create a context of {params.n_ctx} tokens")
+    attach_threads(context, options)
     return context
 
 
 def model_info(model: Any, vocab: LlamaVocab, **more: Any) -> ModelInfo:
-    """The metadata that all models have, and the given fields."""
+    """The metadata that all models have, and the given fields. `n_ctx_train` is one of them, since libllama changes its
+    own value when a context scales positions.
+    """
     buffer = ctypes.create_string_buffer(256)
     lib.llama_model_desc(model, buffer, len(buffer))
     return ModelInfo(
         description=buffer.value.decode("utf-8", "replace"),
-        n_ctx_train=int(lib.llama_model_n_ctx_train(model)),
         n_vocab=vocab.size,
         n_params=int(lib.llama_model_n_params(model)),
         size_bytes=int(lib.llama_model_size(model)),
@@ -88,7 +95,7 @@ def has_indivisible_state(model: Any) -> bool:
 
 def computes_on_cpu(model: Any, n_gpu_layers: int) -> bool:
     """Whether the CPU computes a part of each step."""
-    layers, has_gpu = int(lib.llama_model_n_layer(model)), bool(lib.llama_supports_gpu_offload())
+    layers, has_gpu = int(lib.llama_model_n_layer(model)), has_gpu_device()
     return needs_cpu(n_gpu_layers, layers, has_gpu=has_gpu)
 
 
@@ -97,17 +104,20 @@ def needs_cpu(n_gpu_layers: int, n_layers: int, *, has_gpu: bool) -> bool:
     return not has_gpu or 0 <= n_gpu_layers <= n_layers
 
 
-def clamped_context(options: EngineOptions, trained: int, *, unified: bool) -> str:
-    """The log line if the options allow a request more tokens than the model was trained for; else empty. llama-server
-    limits requests in the same way.
+def unusual_context(options: EngineOptions, trained: int, *, unified: bool) -> tuple[str, bool]:
+    """The log line if the options allow a request more tokens than the model was trained for, else an empty one; and
+    whether the request gets fewer. llama-server limits requests in the same way.
     """
-    wanted = options.n_ctx if unified else options.n_ctx // options.parallel
-    if wanted <= trained:
-        return ""
-    return (
-        f"n_ctx {options.n_ctx} allows {wanted} tokens in a request, but the model was trained for {trained}: "
-        f"a request gets at most {trained}"
-    )
+    wanted, longest = options.n_ctx if unified else options.n_ctx // options.parallel, options.longest_context(trained)
+    scaled = f", and its positions are scaled to {longest}" if longest > trained else ""
+    allowed = f"n_ctx {options.n_ctx} allows {wanted} tokens in a request, but the model was trained for {trained}"
+    allowed += scaled
+    if wanted > longest:
+        cure = "" if scaled else " (scale its positions with rope_scaling yarn and rope_scale for more)"
+        return f"{allowed}: a request gets at most {longest}{cure}", True
+    if wanted > trained:
+        return f"{allowed}: answers may be worse than within {trained}", False
+    return "", False
 
 
 class LoadedAdapters:
@@ -133,10 +143,3 @@ def _load_adapter(model: Any, path: str) -> Any:
     if not pointer:
         raise library.load_failure(f"cannot load the adapter {path}")
     return pointer
-
-
-def extended_context(trained: int, options: EngineOptions) -> int:
-    """The longest context of a request: more than the model was trained for if positions are scaled."""
-    if options.rope_freq_scale is None or options.rope_scaling == "none":
-        return trained
-    return max(trained, int((options.yarn_orig_ctx or trained) / options.rope_freq_scale))

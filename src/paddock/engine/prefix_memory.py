@@ -107,7 +107,7 @@ class PrefixMemory(SequenceStates):
         self._forget(target, start)
         if self._unified:
             lib.llama_memory_seq_cp(self._memory, source, target, start, length)
-        elif self._on_gpu and source not in self._overwritten:
+        elif self._on_gpu and self._overwritten.isdisjoint((source, target)):
             # Copies the whole stream when the next step begins. More than needed, but it stays on the GPU.
             lib.llama_memory_seq_cp(self._memory, source, target, 0, -1)
             self._forget(target, length)

@@ -52,6 +52,11 @@ class Vocab(Protocol):
     def name(self, token: int) -> bytes:
         """Like `piece`, but with the names of control tokens."""
 
+    def render_builtin(self, messages: Sequence[tuple[str, str]], *, starts_reply: bool) -> str | None:
+        """Render roles and texts by the code of the engine that `chat_template` names or resembles; None if there is
+        no such code. `starts_reply` ends the text with the start of a reply.
+        """
+
 
 class Engine(Protocol):
     """One model and its cache. Only the engine thread uses it, except for constants and methods that are documented as
@@ -103,6 +108,11 @@ class Engine(Protocol):
         Raises `ValueError` if the number of bytes is wrong.
         """
 
+    def embeddings(self) -> PooledEngine:
+        """A second context of the same model, for embeddings. It takes memory from its first step until `release`.
+        Thread-safe, but its steps must run on the engine thread.
+        """
+
     def close(self) -> None: ...
 
 
@@ -125,5 +135,8 @@ class PooledEngine(Protocol):
 
     def pool(self, inputs: Sequence[Sequence[int]]) -> list[npt.NDArray[np.float32]]:
         """Run one step. Returns a matrix for each input: one row, or without pooling one row for each token."""
+
+    def release(self) -> None:
+        """Free the memory of its context. The next step creates it again."""
 
     def close(self) -> None: ...

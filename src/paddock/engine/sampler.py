@@ -15,6 +15,7 @@ from itertools import dropwhile, takewhile
 import numpy as np
 import numpy.typing as npt
 
+from paddock.engine.adaptive import AdaptiveTarget
 from paddock.engine.candidates import Candidates, Floats, Logits, repair, top_k
 from paddock.engine.filters import FILTERS, MIN_TEMPERATURE
 from paddock.engine.grammar import Grammar
@@ -51,12 +52,17 @@ class Sampler:
         *,
         end_tokens: frozenset[int] = frozenset(),
         breakers: Callable[[tuple[str, ...]], Collection[int] | npt.NDArray[np.int32]] = lambda _: (),
+        tokenize: Callable[[str], Collection[int]] = lambda _: (),
         grammar: Grammar | None = None,
     ) -> None:
+        """`breakers` finds the tokens of DRY's breakers, `tokenize` those of a text in `logit_bias`."""
         self.params = params
         self.grammar = grammar
         self._uses_history = uses_history(params)
-        self._is_plain = not self._uses_history and not params.mirostat and params.n_probs < 0
+        self._adaptive = AdaptiveTarget.of(params)
+        self._is_plain = (
+            not self._uses_history and not params.mirostat and params.n_probs < 0 and self._adaptive is None
+        )
         self._unconstrained: Logits | None = None
         self._seed = params.seed or 0
         self.drawn = 0
@@ -67,8 +73,9 @@ class Sampler:
         if params.dry_multiplier:
             self._history.prepare()
         bias = dict.fromkeys(end_tokens, -math.inf) if params.ignore_eos else {}
-        for token, amount in params.logit_bias:
-            bias[token] = bias.get(token, 0.0) + amount
+        for biased, amount in params.logit_bias:
+            for token in (biased,) if isinstance(biased, int) else tokenize(biased):
+                bias[token] = bias.get(token, 0.0) + amount
         self.bias_ids = np.fromiter(bias.keys(), np.int64, len(bias))
         self.bias = np.fromiter(bias.values(), np.float32, len(bias))
 
@@ -77,7 +84,8 @@ class Sampler:
         other = copy(self)
         other.params = params
         other.grammar = None if self.grammar is None else self.grammar.fork()
-        vars(other).update(_seed=params.seed or 0, _forced=[], _history=self._history.copy())
+        history, adaptive = self._history.copy(), AdaptiveTarget.of(params)
+        vars(other).update(_seed=params.seed or 0, _forced=[], _history=history, _adaptive=adaptive)
         return other
 
     @cached_property
@@ -124,6 +132,8 @@ class Sampler:
         token = self._forced.pop(0)
         if self._uses_history:
             self._history.replace_last(token)
+        if self._adaptive is not None:
+            self._adaptive.reject()
         logprobs = None if self.params.n_probs < 0 else logprobs_of(row, token, self.params.n_probs)
         return Sampled(token, logprobs)
 
@@ -151,9 +161,12 @@ class Sampler:
             candidates = self._filtered(adjusted)
             if not len(candidates.ids) or not candidates.logits.max() > -np.inf:
                 return self.no_token()
-            weights = candidates.probabilities()
+            probabilities = candidates.probabilities()
+            weights = probabilities if self._adaptive is None else self._adaptive.weigh(probabilities)
             # Draw even for a single candidate, so that the next draw's number does not depend on this one.
             at = self.draw(weights)
+            if self._adaptive is not None:
+                self._adaptive.choose(float(probabilities[at]))
         token = int(candidates.ids[at])
         if self._uses_history:
             self._history.append(token)
@@ -180,7 +193,7 @@ class Sampler:
         order = list(dropwhile(PENALTIES.__contains__, p.samplers))
         if self._largest_wins and not any(name in PENALTIES for name in order):
             return Candidates.best(row, 1)
-        order = [name for name in order if name in PENALTIES or FILTERS[name].is_active(p)]
+        order = [name for name in order if name in PENALTIES or (name in FILTERS and FILTERS[name].is_active(p))]
         if order and order[0] == "top_k":
             candidates = Candidates.best(row, p.top_k)
             del order[0]

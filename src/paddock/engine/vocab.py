@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -13,7 +13,7 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
-from paddock.types import InfillTokens
+from paddock.types import DEFAULT_TEMPLATE, InfillTokens
 
 _MOST_REMEMBERED = 32
 _NONE = np.empty(0, np.int32)
@@ -44,6 +44,19 @@ class PieceIndex:
         # A match that crosses the end of a piece does not count.
         whole = at + len(text) <= self._ends[owner]
         return np.unique(owner[whole]).astype(np.int32)
+
+
+def render_builtin(template: str, messages: Sequence[tuple[str, str]], *, starts_reply: bool) -> str | None:
+    """Render by libllama's own code for a template, which is a name or a text that it recognises."""
+    encoded = [(role.encode("utf-8"), text.encode("utf-8")) for role, text in messages]
+    chat = (lib.llama_chat_message * len(encoded))(*(lib.llama_chat_message(*each) for each in encoded))
+    room = 256 + sum(2 * len(role) + len(text) for role, text in encoded)
+    while True:
+        buffer = ctypes.create_string_buffer(room)
+        size = int(lib.llama_chat_apply_template(template.encode(), chat, len(encoded), starts_reply, buffer, room))
+        if size <= room:
+            return buffer.raw[:size].decode("utf-8", "replace") if size >= 0 else None
+        room = size
 
 
 class LlamaVocab:
@@ -90,6 +103,9 @@ class LlamaVocab:
             return None
         repository, file = (int(get(self._vocab)) for get in (lib.llama_vocab_fim_rep, lib.llama_vocab_fim_sep))
         return InfillTokens(prefix, suffix, middle, None if repository < 0 else repository, None if file < 0 else file)
+
+    def render_builtin(self, messages: Sequence[tuple[str, str]], *, starts_reply: bool) -> str | None:
+        return render_builtin(self.chat_template or DEFAULT_TEMPLATE, messages, starts_reply=starts_reply)
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         data = text.encode("utf-8")

@@ -51,7 +51,7 @@ class Admission:
             self.queue.take(request)
             self.queue.mark_running(request)
             self._slots.enter(slot, request)
-            request.sequence = self._layout.free_sequence()
+            request.sequence = self._layout.free_sequence(request)
             self._running.append(request)
             admitted.append(request)
             self._sharing.start(request)
@@ -60,8 +60,9 @@ class Admission:
     def release(self, request: Request) -> None:
         """Take a request out of its slot. The cache keeps what it computed."""
         if request.leader is None:
-            keep = request.tokens[: self._kept_size(request)]
-            self._cache.leave(request.sequence, keep)
+            kept, stored = self._kept_sizes(request)
+            keep = request.tokens[:kept]
+            self._cache.leave(request.sequence, keep, stored)
             self._slots.remember(request, keep)
         request.leader = None
         self._is_paused = False
@@ -83,20 +84,30 @@ class Admission:
         self.queue.add(request)
         self._recent_keys.remove(request.key)
 
+    def restart(self, request: Request, dropped: range) -> None:
+        """Drop tokens of a running request and compute the others again, in the same slot. Cells cannot be moved: other
+        requests share them, and their contents depend on the dropped tokens.
+        """
+        # Of an answer that goes on like this, only the prompt and what is kept of it are worth storing.
+        stored = dropped.start if request.is_shifted else max(dropped.start, request.prompt_size)
+        kept, stored = (min(stored, size) for size in self._kept_sizes(request))
+        self._cache.leave(request.sequence, request.tokens[:kept], stored)
+        request.drop(dropped)
+        self._sharing.start(request)
+
     def preempt_for_cells(self) -> Request:
         """Preempt the youngest request that has cells. Returns it."""
         request = self.queue.youngest(request for request in self._running if request.computed)
         self.preempt(request)
-        self._layout.flush()
         return request
 
     def recover_cells(self, requests: list[Request]) -> Request | None:
-        """Free cells after the engine had no room for a step of these requests: flush what is parked, or preempt the
-        youngest and admit nobody until a request has left. Returns a request that has no room even alone; it is
+        """Free cells after the engine had no room for a step of these requests: reclaim what is resident, or preempt
+        the youngest and admit no request until one has left. Returns a request that has no room even alone; it is
         released.
         """
-        if self._cache.parked:
-            self._layout.flush()
+        if self._cache.resident:
+            self._layout.reclaim_all()
             return None
         if len(self._running) == 1:
             (alone,) = self._running
@@ -104,7 +115,7 @@ class Admission:
             return alone
         holding = [request for request in self._running if request.computed] or requests
         self.preempt(self.queue.youngest(holding))
-        self._layout.flush()
+        self._layout.reclaim_all()
         self._is_paused = True
         return None
 
@@ -136,9 +147,10 @@ class Admission:
             self.preempt(victim)
         return victim is not None
 
-    def _kept_size(self, request: Request) -> int:
-        """How many computed tokens the cache keeps."""
-        size = request.computed
-        if request.deterministic or not self._shape.saves_answers:
-            size = min(size, request.prompt_size)
-        return size // GRID * GRID if request.deterministic else size
+    def _kept_sizes(self, request: Request) -> tuple[int, int]:
+        """How many computed tokens stay in cells, and how many of these are worth a copy in host memory."""
+        if request.deterministic:
+            kept = min(request.computed, request.prompt_size) // GRID * GRID
+            return kept, kept
+        kept = request.computed
+        return kept, kept if self._shape.saves_answers else min(kept, request.prompt_size)

@@ -29,20 +29,21 @@ class Cache(ABC):
     @property
     def free(self) -> int:
         """Cells that no sequence has. With one stream for each sequence they are not interchangeable."""
-        return self._shape.cells - self.running - self.parked_cells
+        return self._shape.cells - self.used
 
     @property
     @abstractmethod
-    def running(self) -> int:
-        """Cells of running sequences."""
+    def used(self) -> int:
+        """Cells of running and of resident sequences."""
 
     @property
-    def parked(self) -> Sequence[int]:
-        """Finished sequences that still have cells, oldest first. `flush` copies them to host memory."""
+    def resident(self) -> Sequence[int]:
+        """Finished sequences that still have their cells, in the order in which they should be reclaimed."""
         return ()
 
     @property
-    def parked_cells(self) -> int:
+    def idle_cells(self) -> int:
+        """Cells that only resident sequences have."""
         return 0
 
     # ── lookups ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -77,21 +78,58 @@ class Cache(ABC):
     def grow(self, sequence: int, count: int) -> None:
         """Add computed generated tokens to a sequence."""
 
+    def is_restoring(self, sequence: int) -> bool:
+        """Whether the prefix of a running sequence is so large that the next steps restore more of it."""
+        return False
+
+    def restore_more(self, sequence: int, tokens: list[int], start: int, limit: int) -> int:
+        """Continue a large restore of a sequence that holds `start` tokens. Returns how many more it holds now."""
+        return 0
+
     @abstractmethod
-    def leave(self, sequence: int, tokens: list[int]) -> None:
-        """End a sequence. `tokens` are the computed tokens that are worth keeping."""
+    def leave(self, sequence: int, tokens: list[int], stored: int) -> None:
+        """End a sequence. `tokens` are the computed tokens worth keeping, and the first `stored` are worth a copy in
+        host memory.
+        """
 
     @abstractmethod
     def move(self, source: int, target: int, length: int) -> None:
-        """Give a running sequence another id."""
+        """Give a sequence another id."""
 
-    def flush(self, sequence: int) -> None:
-        """Copy a parked sequence to host memory and free its cells."""
-        raise AssertionError(f"sequence {sequence} is not parked")
+    # ── resident sequences ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def flush_some(self) -> None:
-        """Copy the next part of the oldest parked sequence, so that no step waits long."""
-        raise AssertionError("no sequence is parked")
+    def home(self, namespace: str | None, tokens: list[int]) -> int | None:
+        """The resident sequence that a new one with these tokens should continue, in the stream layout."""
+        return None
+
+    def touch(self, namespace: str | None, tokens: list[int]) -> None:
+        """Reclaim the residents that share a prefix with these tokens last."""
+        return
+
+    def length(self, sequence: int) -> int:
+        """How many tokens a resident sequence holds."""
+        return 0
+
+    def reclaim(self, sequence: int) -> None:
+        """Free the cells of a resident sequence. What host memory lacks is copied first."""
+        raise AssertionError(f"sequence {sequence} is not resident")
+
+    @property
+    def is_written_back(self) -> bool:
+        """Whether all resident sequences have been copied to host memory."""
+        return True
+
+    def write_back_some(self) -> None:
+        """Copy the next part of a resident sequence to host memory, if one lacks it, so that no step waits long."""
+        return
+
+    def write_back(self) -> None:
+        """Copy all resident sequences to host memory. They keep their cells."""
+        return
+
+    def limit_idle(self) -> None:
+        """Reclaim resident sequences that are in host memory while idle cells slow down every step too much."""
+        return
 
     # ── host memory ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -162,10 +200,9 @@ class Cache(ABC):
 
     def check_integrity(self) -> None:
         """Recount everything and compare it with the counters. Raises `CacheCorrupted` with the numbers."""
-        total = self._shape.cells
-        running, parked = self._count_running(), self.parked_cells
-        if self.free + parked + running != total:
-            raise CacheCorrupted(f"free {self.free} + parked {parked} + running {running} cells != total {total}")
+        total, used = self._shape.cells, self._count_used()
+        if self.free + used != total:
+            raise CacheCorrupted(f"{self.free} free cells + {used} used cells != {total}")
         stored = self._count_stored()
         if stored != self._quota.total or stored != self._quota.sum_of_tenants():
             raise CacheCorrupted(
@@ -174,8 +211,8 @@ class Cache(ABC):
             )
 
     @abstractmethod
-    def _count_running(self) -> int:
-        """Count the cells of running sequences one by one."""
+    def _count_used(self) -> int:
+        """Count the cells of all sequences one by one."""
 
     @abstractmethod
     def _count_stored(self) -> int:

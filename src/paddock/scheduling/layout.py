@@ -12,14 +12,16 @@ from typing import ClassVar
 
 from paddock.scheduling.cache import Cache
 from paddock.scheduling.request import Request
-from paddock.scheduling.sharing import Sharing
+from paddock.scheduling.sharing import Sharing, namespace
 from paddock.types import CacheShape
 
 
 @dataclass(slots=True)
 class Layout(ABC):
-    flushes_while_running: ClassVar[bool]
-    """Whether parked sequences are copied to host memory while others run."""
+    writes_back_while_running: ClassVar[bool]
+    """Whether resident sequences are copied to host memory while others run."""
+    write_back_delay: ClassVar[float]
+    """How many seconds nothing must run before the next part is copied to host memory."""
 
     cache: Cache
     sharing: Sharing
@@ -38,26 +40,34 @@ class Layout(ABC):
 
     @abstractmethod
     def make_room(self, request: Request) -> bool:
-        """Whether a request can run beside the others. Flushes parked sequences if that helps."""
+        """Whether a request can run beside the others. Reclaims resident sequences if that helps."""
 
     @abstractmethod
-    def free_sequence(self) -> int:
-        """A sequence id for a new request. Flushes the parked sequence that has it."""
+    def free_sequence(self, request: Request) -> int:
+        """A sequence id for a new request: that of a resident sequence only if the request continues it."""
 
     @abstractmethod
     def close_gaps(self, requests: list[Request]) -> None:
         """Move sequences so that the ids of these requests are adjacent, where that makes a step faster."""
 
-    def flush(self) -> None:
-        """Copy all parked sequences to host memory."""
-        for sequence in self.cache.parked:
-            self.cache.flush(sequence)
+    def reclaim(self, cells: int) -> bool:
+        """Reclaim resident sequences until so many cells are free. False: there are not so many."""
+        for sequence in self.cache.resident:
+            if self.free_cells >= cells:
+                break
+            self.cache.reclaim(sequence)
+        return self.free_cells >= cells
+
+    def reclaim_all(self) -> None:
+        for sequence in self.cache.resident:
+            self.cache.reclaim(sequence)
 
 
 class UnifiedLayout(Layout):
     """One pool of cells. Sequences share cells without a copy, and one request may use the whole context."""
 
-    flushes_while_running = True
+    writes_back_while_running = True
+    write_back_delay = 0.01
 
     @property
     def free_cells(self) -> int:
@@ -67,8 +77,13 @@ class UnifiedLayout(Layout):
         return request.deterministic  # its bytes depend on the position of its cells in the pool
 
     def make_room(self, request: Request) -> bool:
-        if self.runs_alone(request) or not self._has_room(request):
-            self.flush()
+        if not self.running and self.runs_alone(request):
+            self.reclaim_all()
+        self.cache.touch(namespace(request), request.tokens)
+        for sequence in self.cache.resident:
+            if self._has_room(request):
+                break
+            self.cache.reclaim(sequence)
         return self._has_room(request)
 
     def _has_room(self, request: Request) -> bool:
@@ -80,13 +95,13 @@ class UnifiedLayout(Layout):
         promised = sum(other.pending + 1 - (other.awaited if other.leader else 0) for other in self.running)
         return len(request.tokens) - self.sharing.shared_cells(request) + promised < self.cache.free
 
-    def free_sequence(self) -> int:
-        parked = self.cache.parked
-        taken = {*(request.sequence for request in self.running), *parked}
+    def free_sequence(self, request: Request) -> int:
+        resident = self.cache.resident
+        taken = {*(request.sequence for request in self.running), *resident}
         free = next((id for id in range(self.slots + self.shape.spare_sequences) if id not in taken), None)
         if free is None:
-            free = parked[0]
-            self.cache.flush(free)
+            free = resident[0]
+            self.cache.reclaim(free)
         return free
 
     def close_gaps(self, requests: list[Request]) -> None:
@@ -99,7 +114,8 @@ class StreamLayout(Layout):
     libllama computes streams in one pass only if their ids are adjacent.
     """
 
-    flushes_while_running = False
+    writes_back_while_running = False
+    write_back_delay = 2.0  # a stream is copied whole, so a request that arrives meanwhile waits for the end
 
     @property
     def free_cells(self) -> int:
@@ -111,21 +127,25 @@ class StreamLayout(Layout):
     def make_room(self, request: Request) -> bool:
         return True
 
-    def free_sequence(self) -> int:
-        """The one nearest to the running sequences, rather an empty one than a parked one, rather an older parked one
-        than a newer.
+    def free_sequence(self, request: Request) -> int:
+        """The resident sequence that the request continues. Else the empty stream nearest to the running ones, or the
+        stream of a resident that is old and near.
         """
-        running = [request.sequence for request in self.running]
-        parked = self.cache.parked
+        running = [other.sequence for other in self.running]
+        home = self.cache.home(namespace(request), request.tokens)
+        if home is not None and home not in running:
+            return home
+        resident = self.cache.resident
         low, high = min(running, default=self.slots), max(running, default=-1)
 
-        def cost(sequence: int) -> tuple[int, int]:
+        def cost(sequence: int) -> tuple[bool, int]:
             distance = max(low - 1 - sequence, sequence - high - 1, 0) if running else 0
-            return distance, parked.index(sequence) + 1 if sequence in parked else 0
+            is_resident = sequence in resident
+            return is_resident, distance + (resident.index(sequence) if is_resident else 0)
 
         best = min((sequence for sequence in range(self.slots) if sequence not in running), key=cost)
-        if best in parked:
-            self.cache.flush(best)
+        if best in resident:
+            self.cache.reclaim(best)
         return best
 
     def close_gaps(self, requests: list[Request]) -> None:
@@ -137,9 +157,19 @@ class StreamLayout(Layout):
             gap = next((id for id in range(ids[0], ids[-1]) if id not in taken), None)
             if gap is None:
                 return  # running requests that are not part of this group are between them
-            if gap in self.cache.parked:
-                self.cache.flush(gap)
+            if gap in self.cache.resident:
+                self._vacate(gap, taken)
             last = next(request for request in requests if request.sequence == ids[-1])
             self.cache.move(last.sequence, gap, last.computed)
             last.sequence = gap
             ids = sorted(request.sequence for request in requests)
+
+    def _vacate(self, gap: int, taken: set[int]) -> None:
+        """Move a resident sequence out of the way, or reclaim it."""
+        empty = (id for id in range(self.slots) if id not in taken and id not in self.cache.resident)
+        low, high = min(taken), max(taken)
+        target = next((id for id in empty if not low < id < high), None)
+        if target is None or not self.shape.forks_on_device:
+            self.cache.reclaim(gap)
+        else:
+            self.cache.move(gap, target, self.cache.length(gap))

@@ -179,18 +179,22 @@ class PrefixTree(RadixTree[Node]):
             chain.append(self._split(node, node.start + size))
         return [*chain, node]
 
-    def evict(self, tenant: str, protected: Collection[Node]) -> int | None:
-        """Remove the stored copy of this tenant's least recently used leaf that is not in use.
+    def evict(
+        self, tenant: str, protected: Collection[Node], running: Collection[int], resident: Collection[int]
+    ) -> int | None:
+        """Remove the stored copy of this tenant's least recently used leaf that no `running` sequence holds: rather one
+        that a `resident` sequence has in cells too, because then nothing is lost.
 
         Returns the span that is now unused, or None if another node still uses it. Raises `LookupError` when everything
         is in use.
         """
-        for _ in range(self._lru.count(tenant)):
-            node = self._lru.oldest(tenant)
-            if node.children or node.holders or node in protected:
+        for has_cells in (True, False) if resident else (False,):
+            for _ in range(self._lru.count(tenant)):
+                node = self._lru.oldest(tenant)
+                is_free = node not in protected and node.holders.isdisjoint(running) and not _has_stored_child(node)
+                if is_free and (node.holders or not has_cells):
+                    return self._unstore(node)
                 self._lru.skip(node)
-                continue
-            return self._unstore(node)
         raise LookupError
 
     def discard(self, node: Node) -> None:
@@ -285,3 +289,7 @@ class PrefixTree(RadixTree[Node]):
         if node.parent is not None and not node.children and not node.holders and node.stored is None:
             del node.parent.children[node.tokens[0]]
             self.size -= 1
+
+
+def _has_stored_child(node: Node) -> bool:
+    return any(child.stored is not None for child in node.children.values())

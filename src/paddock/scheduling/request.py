@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paddock.errors import PaddockError
+from paddock.scheduling.context_shift import ContextShift
 from paddock.types import Adapters, DraftParams, FinishReason
 
 # A request that was preempted keeps its next slot for at least this many new tokens, or as many as it lost.
@@ -42,8 +43,15 @@ class Request:
     """Low priority: no user waits for the answer."""
     draft: DraftParams | None = None
     """Limits for speculative decoding. None: do not speculate."""
+    shift: ContextShift | None = None
+    """What to drop when the context is full. None: the answer ends there."""
 
     prompt_size: int = 0
+    """How many of the tokens are the prompt. After a context shift: all that were left."""
+    given_size: int = 0
+    """How many tokens the client's prompt has."""
+    shifted_answer: int = 0
+    """Generated tokens before the last context shift."""
     arrival: int = 0
     slot: int = -1
     sequence: int = -1
@@ -71,7 +79,7 @@ class Request:
     """When it was last part of a step, where requests cannot all share one."""
 
     def __post_init__(self) -> None:
-        self.prompt_size = len(self.tokens)
+        self.prompt_size = self.given_size = len(self.tokens)
 
     @property
     def root_leader(self) -> Request:
@@ -110,7 +118,20 @@ class Request:
 
     @property
     def produced(self) -> int:
-        return len(self.tokens) - self.prompt_size
+        return self.shifted_answer + len(self.tokens) - self.prompt_size
+
+    @property
+    def is_shifted(self) -> bool:
+        return self.shifted_answer > 0
+
+    def drop(self, places: range) -> None:
+        """Drop tokens from the middle. The others become a new prompt, which nothing of is computed."""
+        self.shifted_answer = self.produced
+        self.tokens = self.tokens[: places.start] + self.tokens[places.stop :]
+        self.prompt_size = len(self.tokens)
+        self.computed = self.furthest = 0
+        self.prompt_probs = -1  # they are reported
+        self.snapshot_points.clear()
 
     @property
     def is_generating(self) -> bool:
@@ -132,3 +153,7 @@ class Progress:
     """Why the request failed."""
     produced: int = 0
     """The number of this token in the answer. A step can give several."""
+    end: int | None = None
+    """The token that ended the answer. It is not part of it."""
+    truncated: bool = False
+    """The context is full with this token, or an earlier part of it was dropped."""

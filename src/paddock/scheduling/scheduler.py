@@ -58,7 +58,16 @@ class Scheduler:
 
     @property
     def is_idle(self) -> bool:
-        return not self._running and not self._queue and not self.cache.has_operations and not self.cache.parked
+        return self.has_time and self.cache.is_written_back
+
+    @property
+    def has_time(self) -> bool:
+        """Whether no request runs or waits. Resident sequences may still have to be copied to host memory."""
+        return not self._running and not self._queue and not self.cache.has_operations
+
+    @property
+    def write_back_delay(self) -> float:
+        return self._layout.write_back_delay
 
     @property
     def queued(self) -> int:
@@ -90,12 +99,13 @@ class Scheduler:
         for request in [request for request in self._queue if matches(request)]:
             self._queue.remove(request)
 
-    def flush(self) -> None:
-        """Copy everything that is parked in cells to host memory."""
-        self._layout.flush()
+    def write_back(self) -> None:
+        """Copy everything that finished requests left in cells to host memory."""
+        self.cache.write_back()
 
     def schedule(self) -> Plan | None:
         """Plan the next step. A plan without spans only has cache operations. None: there is nothing to do."""
+        self._sharing.continue_restores()
         for request in self._admission.admit():
             self._groups.enter(request)
         self._sharing.start_followers()
@@ -103,8 +113,10 @@ class Scheduler:
         is_exact = bool(group) and group[0].deterministic
         spans, requests, decodes = self._exact_step(group) if is_exact else self._shared_step(group)
         is_urgent = bool(spans) and not decodes and self._chunks.prompts_only
-        if self.cache.parked and not is_urgent and (self._layout.flushes_while_running or not self._running):
-            self.cache.flush_some()
+        if self._running:
+            self.cache.limit_idle()
+        if not is_urgent and (self._layout.writes_back_while_running or not self._running):
+            self.cache.write_back_some()
         operations = self.cache.take_operations()
         return Plan(operations, spans, requests, decodes) if spans or operations else None
 
@@ -127,6 +139,10 @@ class Scheduler:
             progress += steps
             if steps and (steps[-1].finish is not None or steps[-1].error is not None):
                 self._admission.release(request)
+        # When the whole step is recorded: a request may start from what another one holds.
+        for request in plan.requests:
+            if request.shift is not None and len(request.tokens) >= self._n_ctx and request in self._running:
+                self._admission.restart(request, request.shift.dropped(len(request.tokens)))
         return progress
 
     def handle_no_cells(self, plan: Plan) -> Request | None:
@@ -139,14 +155,19 @@ class Scheduler:
         """Check the counters of the cache while nothing runs. Raises `CacheCorrupted`."""
         assert self.is_idle, "the check is for an idle scheduler"
         self.cache.check_integrity()
-        if self.cache.free != self.cells:
-            raise CacheCorrupted(f"no request runs, but only {self.cache.free} of {self.cells} cells are free")
+        free, idle = self.cache.free, self.cache.idle_cells
+        if free + idle != self.cells:
+            raise CacheCorrupted(f"no request runs, but {free} free + {idle} idle cells are not {self.cells}")
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _next_group(self) -> list[Request]:
         """The requests of the next step."""
-        ready = [request for request in self._running if request.leader is None]
+        ready = [
+            request
+            for request in self._running
+            if request.leader is None and not self.cache.is_restoring(request.sequence)
+        ]
         if self._exact_batch > 1:
             self._layout.close_gaps([request for request in ready if request.deterministic and request.is_generating])
         return self._groups.next(ready)
@@ -158,9 +179,8 @@ class Scheduler:
     def _shared_step(self, group: list[Request]) -> tuple[list[Span], list[Request], int]:
         decodes = [request for request in group if request.is_generating]
         prompts = [request for request in group if not request.is_generating]
-        if self._layout.free_cells < self._n_batch:
-            self.flush()
-        while self._layout.free_cells < len(decodes):
+        self._layout.reclaim(min(self._n_batch, sum(request.pending for request in group)))
+        while not self._layout.reclaim(len(decodes)):
             self._preempt_one_of(decodes, prompts)
         self._layout.close_gaps(decodes)
         work = self._prefill(prompts, decodes=len(decodes)) if prompts else []
@@ -177,7 +197,7 @@ class Scheduler:
 
     def _prefill(self, prompts: list[Request], *, decodes: int) -> list[tuple[Request, int]]:
         """Divide the room beside the generating requests among the prompts."""
-        while not decodes and self._layout.free_cells == 0 and sum(other.computed > 0 for other in self._running) > 1:
+        while not decodes and not self._layout.reclaim(1) and sum(other.computed > 0 for other in self._running) > 1:
             self._preempt_one_of(prompts)
         if not prompts:
             return []
@@ -226,14 +246,16 @@ class Scheduler:
             result.logprobs,
             result.prompt,
             produced=request.produced,
+            end=token if is_end else None,
+            truncated=request.is_shifted or (request.shift is None and request.computed + 1 >= self._n_ctx),
         )
 
     def _finish_reason(self, request: Request, *, is_stopped: bool) -> FinishReason | None:
         if is_stopped:
             return "stop"
-        if request.produced >= request.max_tokens or len(request.tokens) >= self._n_ctx:
+        if request.produced >= request.max_tokens:
             return "length"
-        return None
+        return "length" if request.shift is None and len(request.tokens) >= self._n_ctx else None
 
 
 def _cache_and_sharing(shape: CacheShape, running: list[Request]) -> tuple[Cache, Sharing]:

@@ -42,11 +42,16 @@ class Sharing:
         if request.deterministic:
             limit = min(limit, cached // GRID * GRID)
         request.computed = self._cache.enter(request.sequence, namespace(request), request.tokens, limit)
-        request.admitted_at = max(request.furthest, request.computed)
-        request.lost = request.admitted_at - request.computed
+        _count_cached(request)
         self._plan_snapshots(request)
-        if not request.preempted:
-            request.cached = min(request.computed, request.prompt_size)
+
+    def continue_restores(self) -> None:
+        """Restore the next part of large prefixes."""
+        for request in self._running:
+            if self._cache.is_restoring(request.sequence):
+                limit = _reusable(request)
+                request.computed += self._cache.restore_more(request.sequence, request.tokens, request.computed, limit)
+                _count_cached(request)
 
     def start_followers(self) -> None:
         """Start the requests whose leader has computed their prefix or has left."""
@@ -124,7 +129,7 @@ class SnapshotSharing(Sharing):
         """Where the prompt branches off from earlier ones, because more like them may come, and before its last token,
         because it may come again.
         """
-        if request.namespace is None or not self._has_host_memory:
+        if request.namespace is None or not self._has_host_memory or request.is_shifted:
             return
         own = namespace_of(request)
         branch = self._snapshots.branch(own, request.tokens)
@@ -151,3 +156,11 @@ def _reusable(request: Request) -> int:
     """
     last = len(request.tokens) - 1
     return last if request.prompt_probs < 0 else min(last, request.furthest)
+
+
+def _count_cached(request: Request) -> None:
+    """The request has a prefix from the cache."""
+    request.admitted_at = max(request.furthest, request.computed)
+    request.lost = request.admitted_at - request.computed
+    if not request.preempted and not request.is_shifted:
+        request.cached = min(request.computed, request.prompt_size)

@@ -48,13 +48,13 @@ class SnapshotCache(Cache):
         self._kept: OrderedDict[int, SnapshotNode] = OrderedDict()
         """Snapshot → its node in the tree, the least recently used first."""
         self._held: dict[int, _Held] = {}
-        self._running = 0
+        self._used = 0
         self._stored = 0
 
     @property
-    def running(self) -> int:
+    def used(self) -> int:
         """An upper bound: windows and recurrent states need fewer cells."""
-        return self._running
+        return self._used
 
     @property
     def stored(self) -> int:
@@ -133,10 +133,10 @@ class SnapshotCache(Cache):
         if held.namespace is not None and not held.generated:
             self._save(sequence, held.namespace, held.tokens)
 
-    def leave(self, sequence: int, tokens: list[int]) -> None:
-        """A snapshot is taken if `tokens` are all that the sequence holds."""
+    def leave(self, sequence: int, tokens: list[int], stored: int) -> None:
+        """A snapshot is taken if all that the sequence holds is to be stored."""
         held = self._held.pop(sequence)
-        if held.namespace is not None and len(tokens) == held.size:
+        if held.namespace is not None and stored == len(tokens) == held.size:
             self._save(sequence, held.namespace, tokens)
         self._release(held)
         self._operations.append(Forget(sequence))
@@ -160,7 +160,7 @@ class SnapshotCache(Cache):
         )
 
     def _fill(self, held: _Held, count: int) -> None:
-        self._running += count
+        self._used += count
         if held.cells and held.cells[-1].holders == 1:
             held.cells[-1].count += count
         else:
@@ -178,7 +178,7 @@ class SnapshotCache(Cache):
         for cells in held.cells:
             cells.holders -= 1
             if not cells.holders:
-                self._running -= cells.count
+                self._used -= cells.count
 
     # ── host memory ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -229,7 +229,7 @@ class SnapshotCache(Cache):
 
     # ── integrity ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _count_running(self) -> int:
+    def _count_used(self) -> int:
         return sum(cells.count for cells in {cells for held in self._held.values() for cells in held.cells})
 
     def _count_stored(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import string
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -79,15 +80,21 @@ class Answer:
         self.request = request
         self._shown = reply.shown if reply is not None else frozenset()
         self._parser: ReplyParser | None = None
+        self._reasoning: ReplyParser | None = None
+        """Knows whether the answer is in reasoning, also if the reasoning is not separated."""
         if reply is not None:
-            self._parser = ReplyParser(
-                reply.format,
-                reply.tools,
-                call_id=lambda index: _call_id(f"{call_ids} {index}"),
-                reply_prefix=reply.reply_prefix,
-                split_reasoning=reply.split_reasoning,
-                bare_calls=reply.bare_calls,
-            )
+            parser = partial(ReplyParser, reply.format, call_id=lambda index: _call_id(f"{call_ids} {index}"))
+            if reply.is_parsed:
+                self._parser = parser(
+                    reply.tools,
+                    reply_prefix=reply.reply_prefix if reply.split_reasoning else "",
+                    split_reasoning=reply.split_reasoning,
+                    bare_calls=reply.bare_calls,
+                )
+            if reply.is_parsed and reply.split_reasoning:
+                self._reasoning = self._parser
+            elif reply.thinking_budget is not None:
+                self._reasoning = parser((), reply_prefix=reply.reply_prefix)
         self._reasoning_tokens = 0
         self._thinking_budget = reply.thinking_budget if reply is not None else None
         self._thought_end = reply.thought_end if reply is not None else ()
@@ -117,7 +124,8 @@ class Answer:
     def forced_tokens(self) -> tuple[int, ...]:
         """The tokens that must come next because the thinking budget is used up. Returned once."""
         budget = self._thinking_budget
-        if budget is None or self._parser is None or not self._parser.in_reasoning or self._reasoning_tokens < budget:
+        reasoning = self._reasoning
+        if budget is None or reasoning is None or not reasoning.in_reasoning or self._reasoning_tokens < budget:
             return ()
         self._thinking_budget = None
         return self._thought_end
@@ -129,8 +137,8 @@ class Answer:
         """How much of the prompt is computed. None unless the request asks for it and is in prefill."""
         if not self.request.return_progress or self.clock.newest is not None:
             return None
-        done = min(request.computed, request.prompt_size)
-        progress = PromptProgress(request.prompt_size, request.cached, done, self.clock.timings(now).prompt)
+        done = min(request.computed, request.given_size)
+        progress = PromptProgress(request.given_size, request.cached, done, self.clock.timings(now).prompt)
         return Delta(request.id, "", request.index, slot=request.slot, progress=progress)
 
     def advance(self, progress: Progress, now: float) -> Delta | None:
@@ -141,7 +149,8 @@ class Answer:
         if token is None and progress.finish is None:
             return None
         self.clock.tick(now)
-        text = "" if token is None else self._outdent(self._stream.feed(self._piece(token)))
+        shown = progress.end if token is None and self.request.special_tokens else token
+        text = "" if shown is None else self._outdent(self._stream.feed(self._piece(shown)))
         if token is not None and progress.logprobs is not None:
             self._logprobs.append(self._text_logprobs(token, progress.logprobs))
         if token is not None and self.request.return_tokens:
@@ -152,16 +161,20 @@ class Answer:
         finish = self._finish(progress)
         if finish is not None:
             text += self._outdent(self._stream.finish())
+        if self._reasoning is not None:
+            self._reasoning_tokens += self._reasoning.in_reasoning
+            if self._reasoning is not self._parser:
+                self._reasoning.feed(text)
         parsed = Parsed(text) if self._parser is None else self._parse(self._parser, text, finish)
         if finish is None and not parsed and not self._prompt_logprobs:
             return None
         return self._delta(progress, parsed, finish, now)
 
     def _piece(self, token: int) -> bytes:
-        return self._vocab.name(token) if token in self._shown else self._vocab.piece(token)
+        is_shown = self.request.special_tokens or token in self._shown
+        return self._vocab.name(token) if is_shown else self._vocab.piece(token)
 
     def _parse(self, parser: ReplyParser, text: str, finish: FinishReason | None) -> Parsed:
-        self._reasoning_tokens += parser.in_reasoning
         parsed = parser.feed(text)
         if finish is not None:
             rest = parser.finish()
@@ -184,7 +197,14 @@ class Answer:
         if finish is not None or self.request.timings_per_token:
             # An end token was generated too, although it has no text.
             hidden = progress.token is None and finish == "stop"
-            usage = Usage(request.prompt_size, progress.produced + hidden, request.cached, self._reasoning_tokens)
+            usage = Usage(
+                request.given_size,
+                progress.produced + hidden,
+                request.cached,
+                self._reasoning_tokens,
+                held_tokens=request.computed,
+                truncated=progress.truncated,
+            )
             timings = self.timings(request, now)
         if self._is_outdented:
             finish = "length"  # even if it ended by itself, because a part of it is not shown
@@ -214,7 +234,7 @@ class Answer:
         self._prompt_logprobs += map(self._text_logprobs, tokens, progress.prompt)
 
     def _text_logprobs(self, token: int, logprobs: TokenLogprobs) -> TextLogprobs:
-        piece = self._vocab.piece
+        piece = self._vocab.name if self.request.special_tokens else self._vocab.piece
         top = [(other, piece(other), logprob) for other, logprob in logprobs.top]
         return TextLogprobs(token, piece(token), logprobs.chosen, top)
 

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 _QUEUE = 0
 
 
 class CpuLock:
-    """Locks byte ranges of a file that all workers have open. The kernel releases them when a process ends.
+    """Locks bytes of a file that all workers have open: one for each CPU. The kernel releases them when a process ends.
 
-    As many workers compute at the same time as the cores can hold. A worker that wants to compute first locks the
+    As many workers compute at the same time as the CPUs can hold. A worker that wants to compute first locks the
     queue byte, so a worker that has just finished cannot overtake one that waits.
     """
 
-    def __init__(self, fd: int, *, threads: int, cores: int) -> None:
+    def __init__(self, fd: int, *, threads: int, cpus: Sequence[int]) -> None:
+        """`cpus` are those that the worker may use."""
         self._fd = fd
-        self._places = range(1, max(1, cores // threads) + 1)
+        starts = range(0, len(cpus) - threads + 1, threads)
+        self._places = [cpus[start : start + threads] for start in starts] or [cpus]
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -33,15 +35,31 @@ class CpuLock:
         try:
             yield
         finally:
-            fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, place)
+            for cpu in place:
+                fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _byte(cpu))
 
-    def _acquire(self) -> int:
+    def _acquire(self) -> Sequence[int]:
+        """The first place whose CPUs are free; if there is none, wait for one."""
         for place in self._places:
-            try:
-                fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
-            except OSError:
-                continue
-            return place
+            if self._try(place):
+                return place
         place = self._places[os.getpid() % len(self._places)]
-        fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, place)
+        for cpu in place:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX, 1, _byte(cpu))
         return place
+
+    def _try(self, place: Sequence[int]) -> bool:
+        locked: list[int] = []
+        for cpu in place:
+            try:
+                fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _byte(cpu))
+            except OSError:
+                for other in locked:
+                    fcntl.lockf(self._fd, fcntl.LOCK_UN, 1, _byte(other))
+                return False
+            locked.append(cpu)
+        return True
+
+
+def _byte(cpu: int) -> int:
+    return cpu + 1

@@ -6,7 +6,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -54,6 +54,8 @@ class EngineThread(ABC):
         # A daemon, because nothing can interrupt native code: the process exits without waiting for it.
         self._thread = threading.Thread(target=self._main, name="engine", daemon=True)
         self._is_open = False
+        self._patience: float | None = None
+        """Seconds of waiting until `_rest`; None: never."""
         self._busy_since: float | None = None
         """None while it waits."""
 
@@ -79,6 +81,11 @@ class EngineThread(ABC):
     @abstractmethod
     def _is_idle(self) -> bool:
         """Whether there is nothing to do until the next command."""
+
+    @property
+    def _write_back_delay(self) -> float:
+        """How many seconds to wait for a command before the next step, if no request waits for that step."""
+        return 0.0
 
     @abstractmethod
     def _handle(self, command: Command) -> None: ...
@@ -120,21 +127,28 @@ class EngineThread(ABC):
         if self.counters.are_due(now, is_idle=is_idle):
             self._send(self._stats(now))
         try:
-            command = self._next(wait=is_idle)
+            command = self._next(self._patience if is_idle else self._write_back_delay)
+        except Empty:
+            if is_idle:
+                self._rest()
+            return
+        with suppress(Empty):
             while True:
                 self._handle(command)
                 command = self._inbox.get_nowait()
-        except Empty:
-            return
 
-    def _next(self, *, wait: bool) -> Command:
-        """The next command. Raises `Empty` if there is none and `wait` is false."""
+    def _rest(self) -> None:
+        """It has been idle for `_patience` seconds."""
+        self._patience = None
+
+    def _next(self, patience: float | None) -> Command:
+        """The next command. Raises `Empty` if none comes within so many seconds."""
         self._busy_since = None
         try:
-            if not wait:
+            if patience == 0.0:
                 return self._inbox.get_nowait()
             with self._unlocked():
-                return self._inbox.get()
+                return self._inbox.get(timeout=patience)
         finally:
             self._busy_since = time.monotonic()
 

@@ -6,16 +6,19 @@ import os
 import time
 from dataclasses import dataclass
 
-from paddock.engine import Engine, open_engine
+from paddock.engine import Engine, PooledEngine, open_engine
 from paddock.errors import NoCells, PaddockError
-from paddock.scheduling import CacheCorrupted, CacheView, Plan, Progress, Request, Scheduler, StepBudget
+from paddock.scheduling import CacheCorrupted, CacheView, Job, Plan, Progress, Request, Scheduler, StepBudget
 from paddock.types import Sampled, SlotView
 from paddock.wire.messages import Delta, Slots, Stats, Step
 from paddock.worker.commands import Add, Command, Ended, Failed, Remove, Report, Resize, Visit
 from paddock.worker.engine_thread import EngineThread
 from paddock.worker.logs import log_failure, log_warning
+from paddock.worker.pooled_steps import PooledSteps
 from paddock.worker.slots import slot_state, slot_view
 
+_EMBEDDINGS_IDLE_SECONDS = 60.0
+"""The context for embeddings is freed when the worker has been idle for so long."""
 # Set to 1 in the environment of the server: workers check the counters of their cache whenever they are idle.
 CHECK_CACHE = "PADDOCK_CHECK_CACHE"
 
@@ -30,11 +33,14 @@ class Snapshot:
     """Running sequence → its slot."""
     cache: CacheView
     cells_used: int
+    cells_idle: int
     stored_bytes: int
 
 
 class GenerationThread(EngineThread):
     engine: Engine
+    embeddings: PooledEngine
+    """For requests that want embeddings of a model that generates."""
     _scheduler: Scheduler
 
     def snapshot(self, max_spans: int) -> Snapshot:
@@ -46,7 +52,8 @@ class GenerationThread(EngineThread):
                 scheduler.queued + self._inbox.qsize(),  # with requests that arrived during this step
                 {slot.request.sequence: slot.id for slot in slots if slot.busy and slot.request is not None},
                 scheduler.cache.view(max_spans),
-                cells_used=scheduler.cells - scheduler.cache.free,
+                cells_used=scheduler.cache.used - scheduler.cache.idle_cells,
+                cells_idle=scheduler.cache.idle_cells,
                 stored_bytes=scheduler.cache.stored_bytes,
             )
 
@@ -63,19 +70,31 @@ class GenerationThread(EngineThread):
             draft_slots=engine.info.draft_slots,
             budget=StepBudget(largest=engine.n_batch, usual=self._options.n_ubatch),
         )
+        self.embeddings = engine.embeddings()
+        self._pooled = PooledSteps(self.embeddings, self.counters, self._post, self._send)
         self._visits: list[Visit] = []
         self._checks_cache = os.environ.get(CHECK_CACHE, "") not in ("", "0")
 
     @property
     def _is_idle(self) -> bool:
-        return self._scheduler.is_idle
+        return self._scheduler.is_idle and self._pooled.is_idle
+
+    def _rest(self) -> None:
+        super()._rest()
+        self.embeddings.release()
+
+    @property
+    def _write_back_delay(self) -> float:
+        """A client often sends its next request at once."""
+        return self._scheduler.write_back_delay if self._scheduler.has_time else 0.0
 
     def _receive(self) -> None:
         """Raises `CacheCorrupted`, which ends the worker, if the cache's counters or the engine's cells are wrong."""
         if self._checks_cache and self._is_idle:
             self._scheduler.check_idle()
-            if used := self.engine.used_sequences():
-                raise CacheCorrupted(f"no request runs, but the sequences {used} have cells")
+            used, resident = set(self.engine.used_sequences()), set(self._scheduler.cache.resident)
+            if used != resident:
+                raise CacheCorrupted(f"no request runs, but the sequences {used} have cells instead of {resident}")
         super()._receive()
 
     def _stats(self, now: float) -> Stats:
@@ -86,8 +105,12 @@ class GenerationThread(EngineThread):
         match command:
             case Add(Request() as request):
                 scheduler.add(request)
+            case Add(Job() as job):
+                self._patience = _EMBEDDINGS_IDLE_SECONDS
+                self._pooled.add(job)
             case Remove(id, index):
                 scheduler.remove(id, index)
+                self._pooled.remove(id)
             case Report(id):
                 n_ctx, now = self.engine.info.n_ctx, time.perf_counter()
                 states = [slot_state(slot, n_ctx=n_ctx, now=now) for slot in scheduler.slots]
@@ -101,6 +124,7 @@ class GenerationThread(EngineThread):
         engine, scheduler = self.engine, self._scheduler
         if self._visits:
             self._run_ready_visits()
+        self._pooled.step(self._computing)  # in turns with the steps of answers
         plan = scheduler.schedule()
         if plan is None:
             return
@@ -111,9 +135,7 @@ class GenerationThread(EngineThread):
             return
         has_prompts = len(plan.spans) > plan.decodes
         if has_prompts:
-            for request in plan.requests:
-                if (waited := request.answer.clock.begin(begun)) is not None:
-                    self.counters.started(request, waited)
+            self._start_prompts(plan, begun)
         with self._computing():
             computing = time.perf_counter()
             results = self._decode(plan)
@@ -130,6 +152,17 @@ class GenerationThread(EngineThread):
             progress = (request.answer.prompt_progress(request, now) for request in plan.requests)
             deltas = [delta for delta in progress if delta is not None]
         self._publish(deltas, steps, now)
+
+    def _start_prompts(self, plan: Plan, now: float) -> None:
+        """The first prefill step of some requests begins: tell those that want to know what is cached already."""
+        deltas: list[Delta] = []
+        for request in plan.requests:
+            if (waited := request.answer.clock.begin(now)) is not None:
+                self.counters.started(request, waited)
+                if (delta := request.answer.prompt_progress(request, now)) is not None:
+                    deltas.append(delta)
+        if deltas:
+            self._send(Step(deltas))
 
     def _decode(self, plan: Plan) -> list[Sampled | None] | None:
         """Run the step. None if the engine had no cells for it: it is planned again with fewer requests."""
@@ -148,7 +181,7 @@ class GenerationThread(EngineThread):
         waiting, self._visits = self._visits, []
         for visit in waiting:
             if visit.slot is None or scheduler.slots.is_free(visit.slot):
-                scheduler.flush()
+                scheduler.write_back()
                 self.engine.apply(scheduler.cache.take_operations())
                 visit.run(scheduler)
             else:

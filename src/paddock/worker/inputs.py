@@ -56,19 +56,22 @@ class InputPreparer(Preparer):
         if not tokens:
             raise InvalidRequest("the input is empty", param=param)
         if len(tokens) > self._info.n_ctx:
-            raise self._too_long(f"{len(tokens)} tokens", param)
+            raise self._too_long(f"{len(tokens)} tokens", len(tokens), param)
         return tokens
 
     def _check_size(self, text: str, param: str) -> None:
         """Tokenising ten megabytes would delay other requests by seconds."""
         size = len(text.encode("utf-8", "surrogatepass"))
         if size > _MAX_BYTES_PER_TOKEN * self._info.n_ctx:
-            raise self._too_long(f"{size} bytes", param)
+            raise self._too_long(f"{size} bytes", size // _MAX_BYTES_PER_TOKEN, param)
 
-    def _too_long(self, size: str, param: str) -> ContextLengthExceeded:
+    def _too_long(self, size: str, tokens: int, param: str) -> ContextLengthExceeded:
         info = self._info
         trained = info.n_ctx_train
         hint = "" if info.n_ctx == trained else f" (it was trained with {trained}: see -b and -c)"
         return ContextLengthExceeded(
-            f"an input has {size}, but the limit of this model is {info.n_ctx} tokens{hint}", param=param
+            f"an input has {size} and exceeds the available context size; the limit of this model is {info.n_ctx} "
+            f"tokens{hint}",
+            param=param,
+            numbers={"n_prompt_tokens": tokens, "n_ctx": info.n_ctx},
         )

@@ -23,7 +23,8 @@ from paddock.worker.inputs import InputPreparer
 from paddock.worker.io_loop import IoLoop, exit_now
 from paddock.worker.live_requests import LiveRequests
 from paddock.worker.logs import log_error
-from paddock.worker.pooling_thread import PoolingThread, Vectors
+from paddock.worker.pooled_steps import Vectors
+from paddock.worker.pooling_thread import PoolingThread
 from paddock.worker.preparation import Prepared, PreparedPrompt, Preparer, PromptPreparer
 from paddock.worker.prompts import PromptReader
 from paddock.worker.questions import TextQuestions
@@ -47,6 +48,8 @@ class Worker:
         self._sandbox = SandboxState()
         self._thread: GenerationThread | PoolingThread | None = None
         self._preparer: Preparer | None = None
+        self._input_preparer: Preparer | None = None
+        """Prepares embedding requests; the same object if the model does nothing else."""
         self._slot_actions: SlotActions | None = None
         self._questions: TextQuestions | None = None
         self._views: ViewPublisher | None = None
@@ -108,7 +111,7 @@ class Worker:
         self._thread = (GenerationThread if options.pooling is None else PoolingThread)(
             model_path,
             options,
-            CpuLock(self._cpu_lock, threads=options.n_threads, cores=os.cpu_count() or 1),
+            CpuLock(self._cpu_lock, threads=options.n_threads, cpus=options.cpus or range(os.cpu_count() or 1)),
             self._io.post,
             self._outbox.send,
             lambda: self._confine_calls(sandbox, model_path),
@@ -128,14 +131,16 @@ class Worker:
         except PaddockError as error:
             self._refuse(id, error)
         else:
-            assert self._preparer is not None, "the gateway sends nothing before Ready"
-            self._preparer.add(id, request)
+            preparer = self._preparer if isinstance(request, GenerateRequest) else self._input_preparer
+            assert preparer is not None, "the gateway sends nothing before Ready"
+            preparer.add(id, request)
 
     def _abort(self, id: int) -> None:
         if self._questions is not None:
             self._questions.abort(id)
-        if self._preparer is not None:
-            self._preparer.remove(id)
+        for preparer in (self._preparer, self._input_preparer):
+            if preparer is not None:
+                preparer.remove(id)
         self._live.remove(id)
         self._tell_engine(Remove(id))
 
@@ -164,13 +169,14 @@ class Worker:
         thread, send = self._thread, self._outbox.send
         assert thread is not None, "it posts this event"
         if isinstance(thread, PoolingThread):
-            self._preparer = InputPreparer(thread.engine, self._io.post, self._live.__contains__)
+            self._preparer = self._input_preparer = InputPreparer(thread.engine, self._io.post, self._live.__contains__)
             self._views = ViewPublisher(thread.view, send)
         else:
             engine = thread.engine
             self._live.n_slots = engine.info.n_slots
-            prompts = PromptReader(engine.vocab, engine.info)
+            prompts = PromptReader(engine.vocab, engine.info, jinja=self._options.jinja)
             self._preparer = PromptPreparer(engine, prompts, self._io.post, self._live.__contains__)
+            self._input_preparer = InputPreparer(thread.embeddings, self._io.post, self._live.__contains__)
             self._slot_actions = SlotActions(engine, self._tell_engine, send)
             self._questions = TextQuestions(engine, prompts, send, self._outbox.send_behind)
             self._views = ViewPublisher(EngineViews(thread), send)

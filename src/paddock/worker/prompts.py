@@ -6,10 +6,14 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
+
 from paddock.engine import Vocab
-from paddock.errors import ContextLengthExceeded, InvalidRequest
+from paddock.errors import ContextLengthExceeded, InvalidRequest, NotSupported
 from paddock.text import Chat, Format, reply_constraint
 from paddock.types import (
+    BUILTIN_TEMPLATES,
+    DEFAULT_TEMPLATE,
     ChatPrompt,
     Constraint,
     GenerateRequest,
@@ -40,6 +44,8 @@ class Reply:
     """The tokens that end the reasoning."""
     bare_calls: bool = True
     """Whether a reply that is a JSON object without a marker may be a call. Not if the content is constrained."""
+    is_parsed: bool = True
+    """If false, the text is passed on as it is. Only the budget of the reasoning is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +101,24 @@ class _Spelling:
 class PromptReader:
     """Immutable, so that any thread may use it while the engine computes."""
 
-    def __init__(self, vocab: Vocab, info: ModelInfo) -> None:
+    def __init__(self, vocab: Vocab, info: ModelInfo, *, jinja: bool = True) -> None:
+        """`jinja`: render the chat template with Jinja, unless it is the name of a built-in one."""
         self._vocab = vocab
         self._n_ctx = info.n_ctx
         self._n_vocab = info.n_vocab
         self._n_slots = info.n_slots
         self._spelling = _Spelling(vocab, info.n_vocab)
-        self._chat = Chat(vocab.chat_template, bos=vocab.bos, eos=vocab.eos)
+        source = None if vocab.chat_template == DEFAULT_TEMPLATE else vocab.chat_template
+        is_builtin = not jinja or source in BUILTIN_TEMPLATES
+        self._chat = Chat(source, bos=vocab.bos, eos=vocab.eos, builtin=vocab.render_builtin if is_builtin else None)
 
     def read(self, request: GenerateRequest) -> Read:
         """Raises `InvalidRequest` for anything that this model cannot do."""
         if request.id_slot is not None and request.id_slot >= self._n_slots:
             message = f"id_slot must be 0 to {self._n_slots - 1}: this model has {self._n_slots} slots"
             raise InvalidRequest(message, param="id_slot")
-        check_tokens((token for token, _ in request.sampling.logit_bias), self._n_vocab, "logit_bias")
+        biased = (token for token, _ in request.sampling.logit_bias if isinstance(token, int))
+        check_tokens(biased, self._n_vocab, "logit_bias")
         prompt = request.prompt
         if isinstance(prompt, ChatPrompt):
             return self._read_chat(prompt, request.constraint)
@@ -119,7 +129,7 @@ class PromptReader:
             raise InvalidRequest("the prompt is empty", param=_param(prompt))
         # The first token of the answer needs a cell.
         if len(tokens) >= self._n_ctx:
-            raise self._too_long(prompt, f"{len(tokens)} tokens")
+            raise self._too_long(prompt, f"{len(tokens)} tokens", len(tokens))
         return tokens
 
     def _read_chat(self, prompt: ChatPrompt, body: Constraint | None) -> Read:
@@ -128,17 +138,22 @@ class PromptReader:
         format = self._chat.format
         markers = format.markers + (format.call_markers if prompt.tools else ())
         shown = frozenset(self._spelling.control_tokens("".join(markers)))
+        if not prompt.parse_reply:
+            prompt = msgspec.structs.replace(prompt, tools=(), split_reasoning=False)
+        budget = prompt.thinking_budget if format.reasoning is not None else None
+        is_parsed = bool(prompt.tools) or (format.reasoning is not None and prompt.split_reasoning)
         reply = None
-        if prompt.tools or (format.reasoning is not None and prompt.split_reasoning):
+        if is_parsed or budget is not None or not prompt.parse_reply:
             reply = Reply(
                 format,
                 prompt.tools,
-                rendered.reply_prefix if prompt.split_reasoning else "",
+                rendered.reply_prefix,
                 prompt.split_reasoning,
                 shown,
-                prompt.thinking_budget if format.reasoning is not None else None,
-                tuple(self._thought_end(format)),
+                budget,
+                tuple(self._thought_end(format, prompt.budget_message)),
                 bare_calls=body is None,
+                is_parsed=is_parsed,
             )
         is_optional = body is None and not prompt.must_call and not any(tool.strict for tool in prompt.tools)
         try:
@@ -156,10 +171,12 @@ class PromptReader:
             constraint = None
         return Read(tokens, constraint, is_optional, reply)
 
-    def _thought_end(self, format: Format) -> list[int]:
+    def _thought_end(self, format: Format, message: str) -> list[int]:
+        """The tokens that end the reasoning: a message and the marker."""
         if format.reasoning is None:
             return []
-        return self._vocab.tokenize(format.reasoning.closing, add_special=False, parse_special=True)
+        texts = [message, format.reasoning.closing] if message else [format.reasoning.closing]
+        return [token for text in texts for token in self._vocab.tokenize(text, add_special=False, parse_special=True)]
 
     def rendered_tokens(self, prompt: Prompt, text: str) -> list[int]:
         """Tokenise a rendered prompt."""
@@ -183,12 +200,15 @@ class PromptReader:
     def _infill(self, prompt: InfillPrompt) -> list[int]:
         marks = self._vocab.infill
         if marks is None:
-            raise InvalidRequest("this model does not support infill: it has no infill tokens", param=prompt.params[1])
+            field = prompt.params[1]
+            if field == "suffix":  # OpenAI's clients repeat a request that gets a 501
+                raise InvalidRequest("suffix is not supported by this model: it has no infill tokens", param=field)
+            raise NotSupported("Infill is not supported by this model: it has no infill tokens", param=field)
         tokens = self._vocab.tokenize("", add_special=True, parse_special=False)
         if prompt.extra:
             tokens += self._files(prompt.extra, marks)
-        tokens += [marks.prefix, *self._plain(prompt.prefix), marks.suffix, *self._plain(prompt.suffix), marks.middle]
-        return tokens
+        before, after = [marks.prefix, *self._plain(prompt.prefix)], [marks.suffix, *self._plain(prompt.suffix)]
+        return [*tokens, *(after + before if prompt.suffix_first else before + after), marks.middle]
 
     def _files(self, files: list[tuple[str, str]], marks: InfillTokens) -> list[int]:
         """Other files, in the format of repository-level training if the model has tokens for it."""
@@ -212,14 +232,15 @@ class PromptReader:
             return  # without the longest piece, which takes a while to compute
         at_least = size // self._vocab.longest_piece
         if at_least >= self._n_ctx:
-            raise self._too_long(prompt, f"at least {at_least} tokens")
+            raise self._too_long(prompt, f"at least {at_least} tokens", at_least)
 
-    def _too_long(self, prompt: Prompt, size: str) -> ContextLengthExceeded:
-        """With the words of OpenAI and Anthropic, because clients search the message for them."""
+    def _too_long(self, prompt: Prompt, size: str, tokens: int) -> ContextLengthExceeded:
+        """With the words of OpenAI, Anthropic and llama-server, because clients search the message for them."""
         return ContextLengthExceeded(
-            f"the prompt is too long: it has {size}, but this model's maximum context length is {self._n_ctx} tokens, "
-            "and the answer needs at least one of them",
+            f"the prompt is too long: it has {size} and exceeds the available context size; this model's maximum "
+            f"context length is {self._n_ctx} tokens, and the answer needs at least one of them",
             param=_param(prompt),
+            numbers={"n_prompt_tokens": tokens, "n_ctx": self._n_ctx},
         )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import sys
 from array import array
 from collections.abc import Callable
 
 import msgspec
 
-from paddock.engine import Engine
-from paddock.scheduling import Request
+from paddock.engine import Engine, Vocab
+from paddock.scheduling import ContextShift, Request
 from paddock.types import DraftParams, EngineOptions, GenerateRequest
 from paddock.worker.answers import Answer
 from paddock.worker.preparation import PreparedPrompt
@@ -24,6 +25,8 @@ def scheduler_requests(
     seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed
     digest = hashlib.sha256(array("i", prompt.tokens)).hexdigest() if prompt.reply is not None else ""
     draft = _draft(request, prompt.reply, options.draft)
+    shift = _shift(request, len(prompt.tokens), engine.vocab) if options.context_shift else None
+    most = engine.info.n_ctx if shift is None else sys.maxsize
 
     def build(index: int) -> Request:
         # Each answer has its own seed. The first answer is the same as if it were the only one.
@@ -32,7 +35,7 @@ def scheduler_requests(
             id,
             prompt.tokens,
             prompt.sampler.sibling(sampling),
-            request.max_tokens if request.max_tokens is not None else engine.info.n_ctx,
+            most if request.max_tokens is None else request.max_tokens,
             answer=Answer(
                 request,
                 engine.vocab,
@@ -51,9 +54,16 @@ def scheduler_requests(
             weight=request.origin.weight,
             batch=request.origin.batch,
             draft=draft,
+            shift=shift,
         )
 
     return build
+
+
+def _shift(request: GenerateRequest, prompt_size: int, vocab: Vocab) -> ContextShift:
+    """As in llama-server, `n_keep` does not count the first token if the vocabulary adds it."""
+    keep = prompt_size if request.n_keep < 0 else request.n_keep
+    return ContextShift(keep + vocab.adds_bos, request.n_discard)
 
 
 def _draft(request: GenerateRequest, reply: Reply | None, default: DraftParams) -> DraftParams | None:

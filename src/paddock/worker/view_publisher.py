@@ -95,14 +95,15 @@ def _identity(span: CacheSpan) -> tuple[int, int, int]:
 
 
 def _span_view(span: CacheSpan, text: str, slot_of: dict[int, int]) -> SpanView:
+    running = span.holders & slot_of.keys()
     return SpanView(
         span.id,
         span.parent,
         span.start,
         len(span.tokens),
-        hot=bool(span.holders),
+        hot=bool(running),
         stored=span.stored,
-        slots=sorted(slot_of[sequence] for sequence in span.holders & slot_of.keys()),
+        slots=sorted(slot_of[sequence] for sequence in running),
         hits=span.hits,
         # The rest of a namespace tells adapters and deterministic requests apart.
         tenant=span.namespace.partition("\0")[0],

@@ -17,12 +17,14 @@ machines = pytest.mark.parametrize("machine", MACHINES.values(), ids=list(MACHIN
 gpus = pytest.mark.parametrize("gpu", [False, True], ids=["cpu", "gpu"])
 
 
-def expected(machine: Machine, number: int, first: int, *, gpu: bool) -> int:
+def expected(machine: Machine, number: int, first: int, *, gpu: bool, network: bool) -> int:
     """The rules, written in another way."""
     names = {number: name for name, number in machine.numbers.items()}
     name = names.get(number, "")
     if number > LAST_KNOWN or name == "clone3":
         return ENOSYS
+    if network and name in ("socket", "connect"):
+        return ALLOW
     if name in REFUSED or (name in SOCKETS and not gpu):
         return EPERM
     if name == "clone":
@@ -36,14 +38,15 @@ def expected(machine: Machine, number: int, first: int, *, gpu: bool) -> int:
 
 @machines
 @gpus
-@given(data=st.data())
-def test_the_filter_follows_the_rules(machine: Machine, gpu: bool, data: st.DataObject) -> None:
+@given(data=st.data(), network=st.booleans())
+def test_the_filter_follows_the_rules(machine: Machine, gpu: bool, data: st.DataObject, network: bool) -> None:
     number = data.draw(
         st.integers(0, 600) | st.integers(0, 2**32 - 1) | st.sampled_from(list(machine.numbers.values()))
     )
     first = data.draw(st.integers(0, 2**32 - 1) | st.sampled_from([1, 2, 10, PID, 0x10000, 0x3D0F00]))
-    filtering = program(machine, pid=PID, gpu=gpu)
-    assert run(filtering, number, machine.audit, (first,)) == expected(machine, number, first, gpu=gpu)
+    filtering = program(machine, pid=PID, gpu=gpu, network=network)
+    wanted = expected(machine, number, first, gpu=gpu, network=network)
+    assert run(filtering, number, machine.audit, (first,)) == wanted
 
 
 @machines

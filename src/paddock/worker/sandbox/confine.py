@@ -35,7 +35,7 @@ def confine_files(sandbox: Sandbox) -> SandboxState:
         missing.append(f"landlock: the process has {threads} threads, and it would apply to one only")
     else:
         try:
-            landlock.restrict(_accesses(sandbox), abi)
+            landlock.restrict(_accesses(sandbox), abi, network=sandbox.network)
             active.append("landlock")
         except OSError as error:
             missing.append(f"landlock: {error.strerror}")
@@ -49,7 +49,7 @@ def confine_calls(sandbox: Sandbox, state: SandboxState) -> SandboxState:
     if sandbox.mode == "off":
         return state
     try:
-        seccomp.install(gpu=sandbox.gpu)
+        seccomp.install(gpu=sandbox.gpu, network=sandbox.network)
         state = SandboxState((*state.active, "seccomp"), state.landlock_abi, state.missing)
     except OSError as error:
         missing = (*state.missing, f"seccomp: {error.strerror}")

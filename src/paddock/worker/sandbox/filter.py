@@ -47,16 +47,19 @@ REFUSED = (
 """Refused with any arguments."""
 SOCKETS = ("socket", "bind", "listen", "accept", "accept4")
 """With a GPU, AF_UNIX sockets are allowed: the CUDA driver uses one to pass descriptors."""
+CLIENT = ("socket", "connect")
+"""Allowed for a worker that uses RPC servers."""
 OWN = ("kill", "tgkill")
 """Allowed only for this process, as abort() needs them."""
 
 
-def program(machine: Machine, *, pid: int, gpu: bool) -> list[Instruction]:
+def program(machine: Machine, *, pid: int, gpu: bool, network: bool = False) -> list[Instruction]:
     """The filter that the kernel runs for each system call. Refused calls fail with EPERM. `clone3`, whose flags a
     filter cannot read, and calls newer than this table fail with ENOSYS, so that programs use an older call.
     """
     numbers = machine.numbers
-    refused = [*REFUSED, *(() if gpu else SOCKETS)]
+    allowed = CLIENT if network else ()
+    refused = [name for name in (*REFUSED, *(() if gpu else SOCKETS)) if name not in allowed]
     lines: list[Line] = [
         Instruction(LOAD, ARCHITECTURE),
         Jump(JUMP_EQUAL, machine.audit, otherwise="kill"),
@@ -65,7 +68,7 @@ def program(machine: Machine, *, pid: int, gpu: bool) -> list[Instruction]:
         Jump(JUMP_EQUAL, numbers["clone3"], then="absent"),
         Jump(JUMP_EQUAL, numbers["clone"], then="clone"),
         *(Jump(JUMP_EQUAL, numbers[name], then="signal") for name in OWN),
-        *([Jump(JUMP_EQUAL, numbers["socket"], then="socket")] if gpu else []),
+        *([Jump(JUMP_EQUAL, numbers["socket"], then="socket")] if gpu and not network else []),
         *(Jump(JUMP_EQUAL, number, then="refuse") for number in sorted(numbers[n] for n in refused if n in numbers)),
         Instruction(RETURN, ALLOW),
         Label("clone"),

@@ -50,8 +50,8 @@ WRITE = (
     | Right.REMOVE_FILE | Right.REMOVE_DIR
 )  # fmt: skip
 _OF_FILES = Right.EXECUTE | Right.WRITE_FILE | Right.READ_FILE | Right.TRUNCATE | Right.IOCTL_DEV
-_ALL_NETWORK = 0b11
-"""`LANDLOCK_ACCESS_NET_BIND_TCP | …_CONNECT_TCP`: no rule allows them."""
+_BIND, _ALL_NETWORK = 0b01, 0b11
+"""`LANDLOCK_ACCESS_NET_BIND_TCP`, and with `…_CONNECT_TCP`: no rule allows them."""
 _ALL_SCOPES = 0b11
 """`LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | …_SIGNAL`: both are limited to this process."""
 
@@ -74,13 +74,13 @@ class Ruleset:
         return struct.pack("=QQQ", self.files, self.network, self.scopes)
 
 
-def ruleset_for(abi: int) -> Ruleset:
-    """All rights that this version of Landlock can forbid."""
+def ruleset_for(abi: int, *, network: bool = False) -> Ruleset:
+    """All rights that this version of Landlock can forbid; `network`: but connections to other machines."""
     files = Right((1 << 13) - 1)
     for since, right in ((2, Right.REFER), (3, Right.TRUNCATE), (5, Right.IOCTL_DEV)):
         if abi >= since:
             files |= right
-    return Ruleset(files, _ALL_NETWORK if abi >= 4 else 0, _ALL_SCOPES if abi >= 6 else 0)
+    return Ruleset(files, (_BIND if network else _ALL_NETWORK) if abi >= 4 else 0, _ALL_SCOPES if abi >= 6 else 0)
 
 
 def rights_on(access: Access, ruleset: Ruleset, *, folder: bool) -> Right:
@@ -97,12 +97,12 @@ def version() -> int:
         return 0
 
 
-def restrict(accesses: Sequence[Access], abi: int) -> None:
+def restrict(accesses: Sequence[Access], abi: int, *, network: bool = False) -> None:
     """Limit this thread, and the threads that it starts later, to these accesses. Missing paths are left out.
 
     Raises `OSError` if the kernel refuses. Then nothing has changed.
     """
-    ruleset = ruleset_for(abi)
+    ruleset = ruleset_for(abi, network=network)
     encoded = ruleset.encode()
     descriptor = call(_CREATE, encoded, len(encoded) if abi >= 6 else 16 if abi >= 4 else 8, 0)
     try:

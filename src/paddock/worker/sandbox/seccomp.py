@@ -16,13 +16,13 @@ _SET_MODE_FILTER = 1
 _TSYNC = 1
 
 
-def install(*, gpu: bool) -> None:
+def install(*, gpu: bool, network: bool) -> None:
     """Raises `OSError` if the kernel refuses or the architecture is not supported."""
     machine = MACHINES.get(platform.machine())
     if machine is None:
         raise OSError(0, f"{platform.machine()} is not supported, only {', '.join(MACHINES)}")
     # The buffer must live until the call returns, because `sock_fprog` has its address.
-    encoded = encode(program(machine, pid=os.getpid(), gpu=gpu))
+    encoded = encode(program(machine, pid=os.getpid(), gpu=gpu, network=network))
     buffer = ctypes.create_string_buffer(encoded, len(encoded))
     header = struct.pack("=H6xQ", len(encoded) // 8, ctypes.addressof(buffer))
     other = call(machine.seccomp, _SET_MODE_FILTER, _TSYNC, header)

@@ -1,0 +1,142 @@
+"""Finished sequences keep their cells: later requests continue or share them, and they are reclaimed when needed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.engine.idle_cells import idle_cells
+from paddock.scheduling import Plan
+from paddock.types import Fork, Operation, Restore, Save
+from tests.scheduling.harness import Harness, answer_alone
+
+_COPIES = (Fork, Restore)
+
+
+def _operations(harness: Harness, kind: type | tuple[type, ...]) -> list[Operation]:
+    """Run to the end. Returns the cache operations of this kind."""
+    found: list[Operation] = []
+    while (plan := harness.step()) is not None:
+        found += [operation for operation in plan.operations if isinstance(operation, kind)]
+    return found
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_without_host_memory_prefixes_are_reused_from_cells(unified: bool) -> None:
+    harness = Harness(kv_unified=unified, cache_ram_bytes=0)
+    harness.ask(1, "a" * 100, max_tokens=1)
+    harness.run()
+    again = harness.ask(2, "a" * 100, max_tokens=1)
+    harness.run()
+    assert again.cached == 100
+    assert harness.scheduler.cache.stored == 0
+
+
+def test_a_conversation_continues_in_its_stream_without_a_copy() -> None:
+    harness = Harness(kv_unified=False, parallel=3)
+    texts = {id: f"{id}" * 60 for id in range(3)}
+    for id, text in texts.items():
+        harness.ask(id, text, max_tokens=8)
+    harness.run()
+    for id, text in texts.items():
+        turn = harness.ask(10 + id, text + harness.text(id) + "?", max_tokens=8)
+        assert _operations(harness, _COPIES) == []
+        assert turn.cached >= 61 + len(harness.answers[id, 0]) - 1, "perhaps without the last token of the answer"
+        assert harness.text(10 + id) == answer_alone(text + harness.text(id) + "?", max_tokens=8)[0]
+
+
+def test_a_branch_of_a_long_conversation_gets_a_stream_of_its_own() -> None:
+    harness = Harness(kv_unified=False, parallel=2)
+    harness.ask(1, "s" * 40 + "a" * 200, max_tokens=1)
+    harness.run()
+    branch = harness.ask(2, "s" * 40 + "b", max_tokens=1)
+    harness.run()
+    again = harness.ask(3, "s" * 40 + "a" * 200, max_tokens=1)
+    assert _operations(harness, _COPIES) == []
+    assert (branch.cached, again.cached) == (41, 240)
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_write_back_keeps_the_cells_and_makes_reclaiming_free(unified: bool) -> None:
+    harness = Harness(kv_unified=unified)
+    harness.ask(1, "a" * 100, max_tokens=1)
+    harness.run()
+    cache = harness.scheduler.cache
+    assert (cache.stored, cache.idle_cells) == (101, 101)
+    for sequence in cache.resident:
+        cache.reclaim(sequence)
+    assert not any(isinstance(operation, Save) for operation in cache.take_operations())
+    assert cache.used == 0
+
+
+def test_idle_cells_are_limited_while_a_request_runs() -> None:
+    harness = Harness(n_ctx=400)
+    for id in range(3):
+        harness.ask(id, f"{id}" * 90, max_tokens=1)
+        harness.run()
+    cache, most = harness.scheduler.cache, harness.engine.shape.idle_cells
+    assert cache.idle_cells > most, "idle cells slow down nothing while nothing runs"
+    harness.ask(9, "z", max_tokens=40)
+    harness.step()
+    assert cache.idle_cells <= most
+    recent = harness.ask(10, "2" * 90, max_tokens=1)
+    old = harness.ask(11, "0" * 90, max_tokens=1)
+    harness.run()
+    assert (recent.cached, old.cached) == (90, 90), "from cells and from host memory"
+
+
+def test_a_large_prefix_is_restored_in_parts_while_others_generate() -> None:
+    harness = Harness(n_ctx=1024, batch=64)
+    harness.ask(1, "a" * 300, max_tokens=1)
+    harness.run()
+    cache, most = harness.scheduler.cache, harness.engine.shape.max_restored
+    for sequence in cache.resident:
+        cache.reclaim(sequence)
+    harness.ask(2, "b", max_tokens=60)
+    harness.step()
+    again = harness.ask(3, "a" * 300, max_tokens=1)
+    parts: list[int] = []
+    while (3, 0) not in harness.finished:
+        before = len(harness.answers[2, 0])
+        plan = harness.step()
+        assert isinstance(plan, Plan)
+        restored = [
+            piece for operation in plan.operations if isinstance(operation, Restore) for piece in operation.pieces
+        ]
+        parts.append(sum(piece.length for piece in restored))
+        assert len(harness.answers[2, 0]) == before + 1, "the other answer goes on"
+    assert max(parts) <= most
+    assert sum(parts) + 1 == again.cached == 300, "the other answer has the first token in cells"
+    harness.run()
+    assert harness.text(3) == answer_alone("a" * 300, max_tokens=1, n_ctx=1024)[0]
+
+
+def test_a_sequence_that_a_longer_one_contains_is_not_kept() -> None:
+    harness = Harness()
+    harness.ask(1, "a" * 50, max_tokens=1)
+    harness.run()
+    harness.ask(2, "a" * 80, max_tokens=1)
+    harness.run()
+    assert len(harness.scheduler.cache.resident) == 1
+    assert harness.engine.used_cells == 81
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_erasing_a_slot_frees_its_cells(unified: bool) -> None:
+    harness = Harness(kv_unified=unified)
+    slot = harness.ask(1, "a" * 50, max_tokens=1)
+    harness.run()
+    harness.scheduler.slots.erase(slot.slot)
+    cache = harness.scheduler.cache
+    assert (cache.used, cache.stored) == (0, 0)
+    again = harness.ask(2, "a" * 50, max_tokens=1)
+    harness.run()
+    assert again.cached == 0
+
+
+@given(st.floats(1e-4, 1), st.floats(-0.1, 1), st.integers(8, 4096), st.integers(16, 1 << 17))
+def test_idle_cells_slow_a_step_by_at_most_three_percent(alone: float, more: float, length: int, n_ctx: int) -> None:
+    count = idle_cells(alone, alone + more, length, n_ctx)
+    assert 0 <= count <= n_ctx // 2
+    assert count * more / length <= alone * 0.0301
