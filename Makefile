@@ -44,7 +44,7 @@ docs: $(VENV)/.installed-dev  ## Write the reference pages that are generated fr
 	@$(BIN)/python tools/docs.py write
 
 fuzz: $(VENV)/.installed-dev  ## Run schemathesis on every route with more examples than the tests (about ten minutes)
-	@PADDOCK_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest tests/gateway/test_schemathesis.py --timeout 3600 $(ARGS)
+	@PADDOCK_FUZZ_EXAMPLES=1000 $(BIN)/python -m pytest tests/gateway/test_fuzzing.py -k generated --timeout 3600 $(ARGS)
 
 evaluate: $(VENV)/.installed-evaluate  ## Score the demo model with lm-evaluation-harness, and compare it with llama.cpp
 	@$(BIN)/python tools/evaluate.py

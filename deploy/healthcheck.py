@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import ssl
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,35 +22,46 @@ _EVERYWHERE = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S1
 
 
 def main() -> None:
-    host, port, tls = listens_on(command_of_server(), os.environ)
+    flags = command_of_server()
+    host, port, tls = listens_on(flags, os.environ)
+    path = f"{setting('api_prefix', flags, os.environ).rstrip('/')}/health"
     connection = HTTPConnection(host, port, timeout=WAIT)
-    if tls:
+    if host.endswith(".sock") or "/" in host:
+        connection = HTTPConnection("localhost", timeout=WAIT)
+        connection.sock = socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(WAIT)
+    elif tls:
         itself = ssl.create_default_context()
         itself.check_hostname, itself.verify_mode = False, ssl.CERT_NONE  # its certificate is for another name
         connection = HTTPSConnection(host, port, timeout=WAIT, context=itself)
     try:
-        connection.request("GET", "/health")
+        if connection.sock is not None:
+            connection.sock.connect(host)
+        connection.request("GET", path)
         status = connection.getresponse().status
     except (OSError, HTTPException) as error:
-        sys.exit(f"/health does not answer on {host} port {port}: {error}")
+        sys.exit(f"{path} does not answer on {host} port {port}: {error}")
     if status != 200 and "--alive" not in sys.argv:
-        sys.exit(f"/health answers {status}")
+        sys.exit(f"{path} answers {status}")
 
 
 def listens_on(flags: Sequence[str], environment: Mapping[str, str]) -> tuple[str, int, bool]:
-    """Host, port and whether the server uses TLS. Flags override the environment, which overrides the file."""
-    file = _flag(flags, "--config") or environment.get("PADDOCK_CONFIG")
-    said = _read(Path(file).expanduser()) if file else {}
-
-    def setting(name: str, flag: str) -> Any:
-        return _flag(flags, flag) or environment.get(f"PADDOCK_SERVER__{name.upper()}") or said.get(name)
-
-    host = str(setting("host", "--host") or "")
+    """Host, port and whether the server uses TLS. Of several hosts the first one. A path is a unix socket."""
+    host = setting("host", flags, environment).split(",")[0].strip()
     return (
         _EVERYWHERE.get(host, host),
-        int(setting("port", "--port") or 8080),
-        bool(setting("ssl_cert_file", "--ssl-cert-file")),
+        int(setting("port", flags, environment) or 8080),
+        bool(setting("ssl_cert_file", flags, environment)),
     )
+
+
+def setting(name: str, flags: Sequence[str], environment: Mapping[str, str]) -> str:
+    """A setting of the server. Flags override the environment, which overrides the file."""
+    file = _flag(flags, "--config") or environment.get("PADDOCK_CONFIG")
+    said = _read(Path(file).expanduser()) if file else {}
+    variables = (f"LLAMA_ARG_{name.upper()}", f"PADDOCK_SERVER__{name.upper()}")
+    given = [_flag(flags, f"--{name.replace('_', '-')}"), *map(environment.get, variables), said.get(name)]
+    return str(next(filter(None, given), ""))
 
 
 def command_of_server(processes: Path = Path("/proc")) -> list[str]:

@@ -23,6 +23,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+_FOR_TESTS = ("PADDOCK_LLAMA_SERVER", "PADDOCK_RPC_SERVER", "PADDOCK_TEST_MODELS")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: start_order(item.path))
 
@@ -56,6 +59,7 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     kinds: dict[str, Callable[[Path], None]] = {
         "llama": tiny.llama,
         "draft": partial(tiny.llama, layers=2),
+        "experts": tiny.experts,
         "infill": tiny.infill,
         "repository": partial(tiny.infill, files=True),
         "caller": tiny.caller,
@@ -93,5 +97,5 @@ def real_models() -> Path:
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """The developer's own PADDOCK_* settings must not reach the tests."""
     for name in os.environ:
-        if name.startswith("PADDOCK_") and name not in ("PADDOCK_LLAMA_SERVER", "PADDOCK_TEST_MODELS"):
+        if name.startswith("PADDOCK_") and name not in _FOR_TESTS:
             monkeypatch.delenv(name)

@@ -17,7 +17,7 @@ import httpx
 
 from tests.forking import ForkedProcess
 
-_URL = re.compile(r"on (https?://\S+)")
+_URL = re.compile(r"on ((?:https?|unix)://\S+)")
 
 
 class Server:
@@ -45,7 +45,7 @@ class Server:
         self._reading.start()
         wait_for(lambda: self.url or self.process.poll() is not None, 30, "the server to listen")
         assert self.url, self.output
-        self.client = httpx.Client(base_url=self.url, timeout=200)
+        self.client = client_of(self.url)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -77,6 +77,14 @@ class Server:
                 self.output.append(line.rstrip())
                 if not self.url and (match := _URL.search(line)):
                     self.url = match[1]
+
+
+def client_of(url: str) -> httpx.Client:
+    """A client of a server at this URL, which may be a unix socket."""
+    if url.startswith("unix://"):
+        transport = httpx.HTTPTransport(uds=url.removeprefix("unix://"))
+        return httpx.Client(base_url="http://localhost", transport=transport, timeout=200)
+    return httpx.Client(base_url=url, timeout=200)
 
 
 def chat_body(text: str, **options: Any) -> dict[str, Any]:

@@ -16,17 +16,19 @@ def test_every_class_has_a_unique_code() -> None:
 
 def test_an_error_survives_the_wire() -> None:
     for cls in _classes(PaddockError):
-        error = Problem.of(cls("why", param="field", retry_after=2)).error()
+        error = Problem.of(cls("why", param="field", retry_after=2, numbers={"n_ctx": 8})).error()
         assert (type(error), error.message, error.param, error.retry_after) == (cls, "why", "field", 2)
+        assert error.numbers == {"n_ctx": 8}
 
 
 def test_the_body_has_the_format_of_openai() -> None:
-    error = ContextLengthExceeded("too long", param="messages").body()["error"]
+    error = ContextLengthExceeded("too long", param="messages", numbers={"n_ctx": 8}).body()["error"]
     assert error == {
         "message": "too long",
-        "type": "invalid_request_error",
+        "type": "exceed_context_size_error",
         "param": "messages",
         "code": "context_length_exceeded",
+        "n_ctx": 8,
     }
 
 
@@ -44,4 +46,4 @@ def test_every_class_and_message_is_documented() -> None:
         assert f"`{cls.code}`" in page
         assert cls.__name__ in messages
     assert sum(map(len, messages.values())) > 150, "messages are missing"
-    assert "an API key is required: send it as 'Authorization: Bearer KEY'" in messages["AuthenticationError"]
+    assert "Invalid API Key: none was sent; send it as 'Authorization: Bearer KEY'" in messages["AuthenticationError"]

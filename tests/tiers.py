@@ -17,7 +17,7 @@ full = pytest.mark.full
 # The files that take longest, in either tier. Times: docs/lab.md.
 LONGEST = (
     "cluster/test_ray.py",
-    "gateway/test_schemathesis.py",
+    "gateway/test_fuzzing.py",
     "promises/test_structured.py",
     "promises/test_replicas.py",
     "promises/test_determinism.py",
@@ -51,6 +51,11 @@ def register_profiles() -> None:
 def start_order(path: Path) -> int:
     """The longest files start first: one that starts last leaves a core idle."""
     return _ORDER.get(path, len(LONGEST))
+
+
+def is_full_tier() -> bool:
+    """`make test-all` runs, and not `make test`."""
+    return hypothesis.settings().max_examples >= _EXAMPLES["full"]
 
 
 def examples(count: int) -> hypothesis.settings:

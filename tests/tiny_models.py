@@ -7,7 +7,7 @@ real library: so a test can tell right memory from wrong memory without a downlo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import gguf
@@ -43,11 +43,12 @@ _INFILL = ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"]
 _REPOSITORY = ["<|repo_name|>", "<|file_sep|>"]
 
 
-def llama(path: Path, *, layers: int = 3) -> None:
+def llama(path: Path, *, layers: int = 3, sampling: Mapping[str, float | str] | None = None) -> None:
     """Plain attention: every token's keys and values are kept, so any prefix can be cut off, copied or put back. With
-    fewer layers it says something else in the same words.
+    fewer layers it says something else in the same words. `sampling` are its own sampling defaults.
     """
     file = _File(path, "llama", layers=layers)
+    file.describe_sampling(sampling or {})
     file.describe_attention(heads=4, kv_heads=2)
     for layer in range(layers):
         file.add_attention(layer, heads=4, kv_heads=2)
@@ -70,6 +71,17 @@ def caller(path: Path) -> None:
     file.describe_attention(heads=4, kv_heads=2)
     file.add_attention(0, heads=4, kv_heads=2)
     file.add_feed_forward(0)
+    file.write()
+
+
+def experts(path: Path, *, layers: int = 3) -> None:
+    """A mixture of experts: each token uses two of four feed-forward networks in each layer."""
+    file = _File(path, "llama", layers=layers)
+    file.describe_attention(heads=4, kv_heads=2)
+    file.describe_experts(count=4, used=2)
+    for layer in range(layers):
+        file.add_attention(layer, heads=4, kv_heads=2)
+        file.add_experts(layer, count=4)
     file.write()
 
 
@@ -207,6 +219,15 @@ class _File:
         self._gguf.add_key_length(_HEAD)
         self._gguf.add_value_length(_HEAD)
 
+    def describe_experts(self, *, count: int, used: int) -> None:
+        self._gguf.add_expert_count(count)
+        self._gguf.add_expert_used_count(used)
+
+    def describe_sampling(self, defaults: Mapping[str, float | str]) -> None:
+        add = {int: self._gguf.add_int32, float: self._gguf.add_float32, str: self._gguf.add_string}
+        for name, value in defaults.items():
+            add[type(value)](f"general.sampling.{name}", value)  # type: ignore[operator]
+
     def describe_window(self) -> None:
         self._gguf.add_sliding_window(WINDOW)
         self._gguf.add_sliding_window_pattern(2)
@@ -244,6 +265,18 @@ class _File:
         self._add_matrix(f"{at}_gate", _FEED_FORWARD, _EMBEDDING)
         self._add_matrix(f"{at}_up", _FEED_FORWARD, _EMBEDDING)
         self._add_matrix(f"{at}_down", _EMBEDDING, _FEED_FORWARD)
+
+    def add_experts(self, layer: int, *, count: int) -> None:
+        at = f"blk.{layer}.ffn"
+        self.add_norm(f"{at}_norm", _EMBEDDING)
+        self._add_matrix(f"{at}_gate_inp", count, _EMBEDDING)
+        for part, rows, columns in (
+            ("gate", _FEED_FORWARD, _EMBEDDING),
+            ("up", _FEED_FORWARD, _EMBEDDING),
+            ("down", _EMBEDDING, _FEED_FORWARD),
+        ):
+            weights = self._random.normal(0, 1 / np.sqrt(columns), (count, rows, columns))
+            self._add(f"{at}_{part}_exps.weight", weights)
 
     def add_encoder_inputs(self) -> None:
         self._add_matrix("position_embd", _CONTEXT, _EMBEDDING)

@@ -5,6 +5,7 @@ Errors cross the process boundary by `code` (see `wire.messages.Problem`), so ev
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 _TYPES = {
@@ -30,21 +31,37 @@ class PaddockError(Exception):
         if "type" not in vars(cls):
             cls.type = _TYPES.get(cls.status, "invalid_request_error")
 
-    def __init__(self, message: str, *, param: str | None = None, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: float | None = None,
+        numbers: Mapping[str, int] | None = None,
+    ) -> None:
+        """`numbers` are further fields of the error object."""
         super().__init__(message)
         self.message = message
         self.param = param
         self.retry_after = retry_after
+        self.numbers = dict(numbers or {})
 
-    def body(self) -> dict[str, dict[str, str | None]]:
-        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+    def body(self) -> dict[str, dict[str, str | int | None]]:
+        shown = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return {"error": {**shown, **self.numbers}}
 
     @staticmethod
     def from_code(
-        code: str, message: str, *, param: str | None = None, retry_after: float | None = None
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        retry_after: float | None = None,
+        numbers: Mapping[str, int] | None = None,
     ) -> PaddockError:
         """Rebuild an error that another process sent. An unknown code becomes an internal error."""
-        return _by_code().get(code, PaddockError)(message, param=param, retry_after=retry_after)
+        kind = _by_code().get(code, PaddockError)
+        return kind(message, param=param, retry_after=retry_after, numbers=numbers)
 
 
 class StartupError(PaddockError):
@@ -81,6 +98,12 @@ class InvalidRequest(PaddockError):
     code = "invalid_request"
 
 
+class ModelNotLoaded(InvalidRequest):
+    """The model is not loaded, and requests do not load it (`autoload`)."""
+
+    code = "model_not_loaded"
+
+
 class InvalidJSON(InvalidRequest):
     """The body is not valid JSON."""
 
@@ -100,8 +123,9 @@ class ConstraintFailed(InvalidRequest):
 
 
 class ContextLengthExceeded(InvalidRequest):
-    """The prompt does not fit the model's context."""
+    """The prompt does not fit the model's context. The error object has both numbers, `n_prompt_tokens` and `n_ctx`."""
 
+    type = "exceed_context_size_error"
     code = "context_length_exceeded"
 
 
@@ -147,6 +171,14 @@ class PermissionDenied(PaddockError):
     code = "permission_denied"
 
 
+class FeatureDisabled(PaddockError):
+    """A feature of llama-server that this server does not offer, such as its built-in tools."""
+
+    status = 403
+    type = "feature_disabled"
+    code = "feature_disabled"
+
+
 class HostNotAllowed(PaddockError):
     """The Host header is not a name of this server, as in a DNS rebinding attack."""
 
@@ -165,12 +197,14 @@ class NotFound(PaddockError):
     """The route or the object does not exist."""
 
     status = 404
+    type = "not_found_error"
     code = "not_found"
 
 
 class ModelNotFound(NotFound):
     """No model has this name, or the key may not use it."""
 
+    type = "invalid_request_error"
     code = "model_not_found"
 
 

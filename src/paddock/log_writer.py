@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 MOST_BYTES: Final = 4 * 1024 * 1024
@@ -76,3 +77,21 @@ class LogWriter:
                 view = view[os.write(self._descriptor, view) :]
         except OSError:
             pass  # a broken pipe of the log does not stop the server
+
+
+class LogFile(LogWriter):
+    """Appends to a file, which only its owner may read: requests may be logged."""
+
+    def __init__(self, path: Path, report_dropped: Callable[[int], bytes]) -> None:
+        """Raises `OSError`."""
+        self._path = path.absolute()
+        super().__init__(self._open(), report_dropped)
+
+    def reopen(self) -> None:
+        """Open the file of this name again, which may be a new one. Raises `OSError`."""
+        descriptor = self._open()
+        os.dup2(descriptor, self._descriptor, inheritable=False)
+        os.close(descriptor)
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

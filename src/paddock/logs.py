@@ -1,24 +1,38 @@
-"""The log: text lines on stderr, or JSON objects on stdout."""
+"""The log: text lines on stderr, or JSON objects on stdout, and a copy in a file."""
 
 from __future__ import annotations
 
 import logging
 import re
 import sys
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
 import structlog
 
-from paddock.log_writer import LogWriter
+from paddock.log_writer import LogFile, LogWriter
 
 _FLUSH_SECONDS = 1.0
 _writer: LogWriter | None = None
+_file: LogFile | None = None
+_COLOUR = re.compile(rb"\x1b\[[0-9;]*m")
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
-def configure(*, level: str, form: Literal["text", "json"], disabled: bool) -> None:
-    """Configure structlog once, at start-up. Python's own logging and uncaught exceptions are forwarded to it."""
+def configure(
+    *,
+    level: str,
+    form: Literal["text", "json"],
+    disabled: bool,
+    file: Path | None = None,
+    timestamps: bool = True,
+    colors: Literal["on", "off", "auto"] = "auto",
+) -> None:
+    """Configure structlog once, at start-up. Python's own logging and uncaught exceptions are forwarded to it.
+
+    Raises `OSError` if the file cannot be opened.
+    """
     logging.basicConfig(handlers=[logging.NullHandler() if disabled else _Forward()], level=level, force=True)
     logging.getLogger("httpcore").setLevel(logging.INFO)  # at DEBUG it logs every received chunk
     logging.captureWarnings(True)
@@ -28,7 +42,7 @@ def configure(*, level: str, form: Literal["text", "json"], disabled: bool) -> N
         return
     sys.excepthook = _log_uncaught
     stamp = structlog.processors.TimeStamper(fmt="iso", utc=True, key="timestamp")
-    shared: list[structlog.typing.Processor] = [structlog.processors.add_log_level, stamp]
+    shared: list[structlog.typing.Processor] = [structlog.processors.add_log_level, *([stamp] if timestamps else [])]
     if form == "json":
         finish: list[structlog.typing.Processor] = [
             structlog.processors.format_exc_info,
@@ -37,9 +51,10 @@ def configure(*, level: str, form: Literal["text", "json"], disabled: bool) -> N
         ]
     else:
         plain = structlog.dev.plain_traceback
+        coloured = colors == "on" or (colors == "auto" and sys.stderr.isatty())
         finish = [
             _one_line,
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain, pad_event_to=24),
+            structlog.dev.ConsoleRenderer(colors=coloured, exception_formatter=plain, pad_event_to=24),
         ]
     processors = [*shared, *finish]
 
@@ -49,23 +64,34 @@ def configure(*, level: str, form: Literal["text", "json"], disabled: bool) -> N
             event = processor(None, "warning", event)
         return _encoded(event)
 
-    global _writer  # like the configuration of structlog
+    global _writer, _file  # like the configuration of structlog
     flush()
     _writer = LogWriter(_descriptor(form), report_dropped)
+    _file = LogFile(file, report_dropped) if file is not None else None
     structlog.configure(
         processors=[_threshold, *processors],
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.DEBUG
         ),  # `_threshold` filters, because it can change
-        logger_factory=_Lines(_writer),
+        logger_factory=_Lines(_writer, _file),
         cache_logger_on_first_use=True,
     )
 
 
 def flush() -> None:
     """Wait, at most one second, until all lines are written."""
-    if _writer is not None:
-        _writer.flush(_FLUSH_SECONDS)
+    for writer in (_writer, _file):
+        if writer is not None:
+            writer.flush(_FLUSH_SECONDS)
+
+
+def reopen() -> None:
+    """Open the log file again, since it may have been renamed."""
+    if _file is not None:
+        try:
+            _file.reopen()
+        except OSError as error:
+            structlog.get_logger(__name__).error("cannot open the log file again", reason=error.strerror)
 
 
 def set_level(level: str) -> None:
@@ -108,14 +134,18 @@ def _encoded(line: str) -> bytes:
 class _Lines:
     """The logger that writes, and the factory that returns it."""
 
-    def __init__(self, writer: LogWriter) -> None:
+    def __init__(self, writer: LogWriter, file: LogFile | None) -> None:
         self._writer = writer
+        self._file = file
 
     def __call__(self, *_: Any) -> _Lines:
         return self
 
     def msg(self, line: str) -> None:
-        self._writer.write(_encoded(line))
+        encoded = _encoded(line)
+        self._writer.write(encoded)
+        if self._file is not None:
+            self._file.write(_COLOUR.sub(b"", encoded))
 
     debug = info = warning = error = critical = exception = msg
 

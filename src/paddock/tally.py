@@ -150,6 +150,9 @@ class Levels(msgspec.Struct, frozen=True, array_like=True):
         int, Metric("paddock_prefix_memory_tokens", "Prefixes", "Tokens of the prefixes in host memory.")
     ] = 0
     cells: Annotated[int, Metric("paddock_cache_cells", "Prefixes", "Cells of the cache.")] = 0
-    cells_used: Annotated[int, Metric("paddock_cache_cells_used", "Prefixes", "Cells in use.")] = 0
+    cells_used: Annotated[int, Metric("paddock_cache_cells_used", "Prefixes", "Cells of running requests.")] = 0
+    cells_idle: Annotated[
+        int, Metric("paddock_cache_cells_idle", "Prefixes", "Cells that only finished requests have, for reuse.")
+    ] = 0
     longest: int = 0
     """The most tokens of any sequence so far."""

@@ -169,6 +169,7 @@ def test_digests_change_per_model() -> None:
         ({"model_manager": {"models": {"m": {"path": "fake:", "replicas": 2}}}}, "cluster.min_replicas"),
         ({"model_manager": {"models": {"m": {"path": "/nowhere/m.gguf"}}}}, "cannot serve m"),
         ({"server": {"ssl_cert_file": "/a", "ssl_key_file": "/b"}, "model_manager": {"model": "fake:"}}, "plain HTTP"),
+        ({"server": {"host": "127.0.0.1,::1"}, "model_manager": {"model": "fake:"}}, "listen on one address"),
     ],
 )
 def test_unsupported_settings(settings: dict[str, Any], problem: str) -> None:

@@ -90,6 +90,7 @@ def test_compose_closes_what_can_be_closed(names: tuple[str, ...]) -> None:
         ([], {}, ("127.0.0.1", 8080, False)),
         (["--host", "0.0.0.0", "--port=9000"], {"PADDOCK_SERVER__PORT": "1"}, ("127.0.0.1", 9000, False)),
         ([], {"PADDOCK_SERVER__PORT": "9001", "PADDOCK_SERVER__HOST": "::"}, ("::1", 9001, False)),
+        (["--host", "::,/run/a.sock"], {"LLAMA_ARG_PORT": "9002"}, ("::1", 9002, False)),
         (["--config", "FILE"], {}, ("10.1.2.3", 8443, True)),
         ([], {"PADDOCK_CONFIG": "FILE", "PADDOCK_SERVER__PORT": "1"}, ("10.1.2.3", 1, True)),
         (["--config", "MISSING"], {}, ("127.0.0.1", 8080, False)),
@@ -116,7 +117,7 @@ def test_the_health_check_finds_the_server_among_the_processes(tmp_path: Path) -
         (tmp_path / str(pid) / "cmdline").write_bytes("\0".join([*words, ""]).encode())
     assert _health_check().command_of_server(tmp_path) == ["--port", "9000"]
     (tmp_path / "1" / "cmdline").write_bytes(b"/usr/lib/systemd/systemd\0")
-    assert _health_check().command_of_server(tmp_path) == [], "outside of a container nobody says which is meant"
+    assert _health_check().command_of_server(tmp_path) == [], "outside of a container no server is known"
     assert _health_check().command_of_server(tmp_path / "none") == []
 
 
@@ -158,7 +159,7 @@ def _health(url: str, *args: str, **environ: str) -> int:
 def test_healthy_and_not() -> None:
     with Server("-m", "fake:") as server:
         assert _health(server.url) == _health(server.url, "--alive") == 0
-    assert _health(server.url) == _health(server.url, "--alive") == 1, "nobody is there any more"
+    assert _health(server.url) == _health(server.url, "--alive") == 1, "the server has stopped"
 
 
 def test_a_server_that_loads_is_alive_but_not_ready() -> None:

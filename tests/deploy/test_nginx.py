@@ -102,7 +102,7 @@ def test_a_client_that_leaves_nginx_leaves_the_server(sample: httpx.Client, serv
         reading = events(response)  # kept: the connection closes with it
         next(reading)  # The role, which is told before the answer has a slot.
         wait_for(lambda: _busy(server), 30, "the answer to begin")
-    wait_for(lambda: not _busy(server), 30, "the answer that nobody waits for to end")
+    wait_for(lambda: not _busy(server), 30, "the cancelled answer to end")
 
 
 def _streams(client: httpx.Client, server: Server) -> None:

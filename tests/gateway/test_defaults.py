@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests import tiny_models as tiny
 from tests.server import Server
 
 _CHAT = {"messages": [{"role": "user", "content": "hello"}]}
@@ -130,3 +131,25 @@ def test_an_error_has_the_shape_of_its_dialect_without_v1(server: Server) -> Non
     wrong = server.client.post("/messages", json={"max_tokens": 2})
     assert wrong.status_code == 400
     assert wrong.json()["type"] == "error"
+
+
+def test_the_sampling_defaults_of_a_file_come_last(tmp_path: Path) -> None:
+    metadata: dict[str, Any] = {"temp": 0.25, "top_k": 11, "top_p": "0.5", "sequence": "top_k;temp", "mirostat": 7}
+    tiny.llama(tmp_path / "m.gguf", layers=1, sampling=metadata)
+    config = {"model_manager": {"models": {"m": {"path": str(tmp_path / "m.gguf"), "defaults": {"top_k": 12}}}}}
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    with Server("--config", str(tmp_path / "config.json"), "--top-p", "0.75") as server:
+        expected = {
+            "temperature": 0.25,
+            "top_k": 12,
+            "top_p": 0.75,
+            "samplers": ["top_k", "temperature"],
+            "mirostat": 0,  # 7 is not possible
+        }
+        shown = server.client.get("/props").json()["default_generation_settings"]["params"]
+        assert {name: shown[name] for name in expected} == expected
+        for _ in range(2):  # the first request loads the model
+            bare = _post(server, "/completion", {"prompt": "a", "n_predict": 1})["generation_settings"]
+            assert {name: bare[name] for name in expected} == expected
+        own = _post(server, "/completion", {"prompt": "a", "n_predict": 1, "temperature": 0.5})
+        assert own["generation_settings"]["temperature"] == 0.5

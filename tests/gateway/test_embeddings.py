@@ -87,9 +87,29 @@ def test_every_form_of_an_input(embedding_server: Server) -> None:
     assert _vectors(embedding_server, ["horse", hay]) == [one, other]
 
 
+def test_texts_and_tokens_are_mixed_as_in_llama_server(embedding_server: Server) -> None:
+    one, other = _vectors(embedding_server, ["horse", "hay"])
+    assert _vectors(embedding_server, [256, *b"ho", "rse"]) == [one], "a list with a number is one input"
+    assert _vectors(embedding_server, ["hay", [256, "horse"], {"prompt_string": "hay"}]) == [other, one, other]
+    parts = {"content": [{"type": "text", "text": "ho"}, {"type": "text", "text": "rse"}]}
+    assert _vectors(embedding_server, parts) == [one]
+    assert _vectors(embedding_server, [parts, "hay"]) == [one, other]
+    image = {"content": [{"type": "image_url", "image_url": {"url": "data:"}}]}
+    assert "image_url" in _refused(embedding_server, EMBEDDINGS, 400, "input", input=image)
+
+
+def test_content_has_llama_servers_shape_below_v1_too(embedding_server: Server) -> None:
+    native = _post(embedding_server, "/embedding", content=["horse", "hay"], embd_normalize=-1)
+    assert _post(embedding_server, EMBEDDINGS, content=["horse", "hay"], embd_normalize=-1) == native
+    (raw,) = _vectors(embedding_server, "hay", embd_normalize=-1)
+    assert [raw] == native[1]["embedding"]
+
+
 def test_base64_equals_floats(embedding_server: Server) -> None:
     (numbers,) = _vectors(embedding_server, "horse")
-    packed: Any = _vectors(embedding_server, "horse", encoding_format="base64")[0]
+    (item,) = _post(embedding_server, EMBEDDINGS, input="horse", encoding_format="base64")["data"]
+    assert item["encoding_format"] == "base64"
+    packed = item["embedding"]
     assert list(struct.unpack(f"<{len(numbers)}f", base64.b64decode(packed))) == numbers
 
 
@@ -207,6 +227,22 @@ def test_top_n_and_return_documents(reranking_server: Server) -> None:
     assert len(_post(reranking_server, RERANK, query="abc", documents=documents, top_n=10)["results"]) == 3
 
 
+@pytest.mark.parametrize("url", ["/v1/rerank", "/rerank"])
+def test_texts_have_the_shape_of_tei(reranking_server: Server, url: str) -> None:
+    texts = ["xyz", "abc", "ab"]
+    assert _post(reranking_server, url, query="abc", texts=texts, raw_scores=True) == [
+        {"index": 1, "score": 3.0},
+        {"index": 2, "score": 2.0},
+        {"index": 0, "score": 0.0},
+    ]
+    best = _post(reranking_server, url, query="abc", texts=texts, return_text=True, top_n=1)
+    assert best == [{"index": 1, "score": 3.0, "text": "abc"}]
+    _refused(reranking_server, url, 400, "documents", query="abc", texts=texts, documents=texts)
+    _refused(reranking_server, url, 400, "texts", query="abc", texts=[])
+    _refused(reranking_server, url, 400, "return_documents", query="abc", texts=texts, return_documents=True)
+    _refused(reranking_server, url, 400, "return_text", query="abc", documents=texts, return_text=True)
+
+
 def test_invalid_rerank_is_refused_by_name(reranking_server: Server) -> None:
     _refused(reranking_server, RERANK, 400, "query", documents=["x"])
     _refused(reranking_server, RERANK, 400, "query", query="", documents=["x"])
@@ -246,9 +282,8 @@ def test_requests_of_another_kind_are_refused(tiny_models: dict[str, Path]) -> N
             ):
                 assert "generate" in _refused(server, url, 400, "model", **body, model=model)
             assert server.client.post(f"/slots/0?action=erase&model={model}").status_code == 501
-        for model in ("llama", "reranking"):
-            assert "--embedding" in _refused(server, EMBEDDINGS, 501, "model", input="hi", model=model)
-            _refused(server, "/embedding", 501, "model", content="hi", model=model)
+        assert "--embedding" in _refused(server, EMBEDDINGS, 501, "model", input="hi", model="reranking")
+        _refused(server, "/embedding", 501, "model", content="hi", model="reranking")
         for model in ("llama", "embedding"):
             message = _refused(server, RERANK, 501, "model", query="hi", documents=["ho"], model=model)
             assert "--reranking" in message

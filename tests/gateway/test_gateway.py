@@ -21,7 +21,7 @@ def _error(response: httpx.Response, status: int) -> dict[str, Any]:
     assert response.status_code == status, response.text
     body = response.json()
     assert set(body) == {"error", "request_id"}
-    assert set(body["error"]) == {"message", "type", "param", "code"}
+    assert set(body["error"]) - {"n_prompt_tokens", "n_ctx"} == {"message", "type", "param", "code"}
     assert body["error"]["message"]
     error: dict[str, Any] = body["error"]
     return error
@@ -136,6 +136,16 @@ def test_health_is_503_until_the_model_is_loaded() -> None:
         error = _error(response, 503)
         assert (error["message"], error["type"]) == ("Loading model", "unavailable_error")
         assert response.headers["retry-after"] == "1"
+
+
+def test_health_is_503_until_all_preloaded_models_are_loaded(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    models = {"a": {"path": "fake:"}, "b": {"path": "fake:load=1.5"}, "c": {"path": "fake:"}}
+    config.write_text(json.dumps({"model_manager": {"models": models}}))
+    with Server("--config", str(config), "--preload", "a,b") as server:
+        assert _error(server.client.get("/health"), 503)["message"] == "Loading model"
+        wait_for(lambda: server.client.get("/health").status_code == 200, 20, "the models to be loaded")
+        assert sorted(_health(server)["loaded_models"]) == ["a", "b"]
 
 
 def _health(server: Server) -> dict[str, Any]:
@@ -301,8 +311,9 @@ def test_slots_show_running_requests_and_load_nothing() -> None:
 
 
 def test_validation_errors_do_not_show_pydantic(fake_server: Server) -> None:
-    response = fake_server.client.post(CHAT, json=chat_body("hi", logit_bias={"x": 1}))
-    assert response.json()["error"]["message"] == "logit_bias: 'x' is not a token id"
+    response = fake_server.client.post(CHAT, json=chat_body("hi", logit_bias={"-1": 1}))
+    message = "logit_bias: '-1' is not a token id or a text of 1 to 256 characters"
+    assert response.json()["error"]["message"] == message
 
 
 def test_answers_count_in_the_queue() -> None:
@@ -340,12 +351,17 @@ def test_a_full_queue_is_429_with_retry_after() -> None:
     [
         ("id_slot", 999),
         ("logit_bias", {"999999": 1}),
-        ("logit_bias", {"x": 1}),
+        ("logit_bias", {"": 1}),
+        ("logit_bias", [["x" * 257, 1]]),
+        ("logit_bias", {"x": True}),
         ("logit_bias", [[1]]),
         ("logit_bias", [[5, False], [5, 1e39]]),
         ("n", 0),
         ("mirostat", 3),
         ("samplers", ["top_k", "luck"]),
+        ("samplers", "kz"),
+        ("adaptive_target", 1.1),
+        ("adaptive_decay", 1),
         ("repeat_penalty", 0),
         ("top_logprobs", 21),
     ],

@@ -6,6 +6,7 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from tests.gateway.live_viewer import CHAT, Viewer, busy_slots, write_config
 from tests.server import Server, chat_body, events
@@ -100,6 +101,11 @@ def test_an_answer_is_shown_in_its_slot_and_then_in_the_totals() -> None:
         assert stored["stored"]["used"] > 0
 
 
+def _is_written_back(tree: dict[str, Any]) -> bool:
+    """All spans are in host memory, and no request runs: the tree does not change any more."""
+    return all(node["stored"] and not node["hot"] for node in tree["nodes"])
+
+
 def test_a_shared_prefix_is_one_span_with_its_hits() -> None:
     system = {"role": "system", "content": "You know everything about horses. " * 12}
     with Server("-m", "fake:") as server:
@@ -107,7 +113,7 @@ def test_a_shared_prefix_is_one_span_with_its_hits() -> None:
             messages = [system, {"role": "user", "content": f"say: {word}"}]
             assert server.client.post(CHAT, json={"messages": messages}).status_code == 200
         with Viewer(server) as viewer:
-            tree = viewer.tree("fake")
+            tree = viewer.tree("fake", _is_written_back)
     (root,) = [node for node in tree["nodes"] if node["parent"] is None]
     assert root["start"] == 0
     assert root["tokens"] > 400, "one span, although it was computed and stored in pieces"
@@ -122,7 +128,7 @@ def test_an_unchanged_tree_is_not_sent_again() -> None:
     with Server("-m", "fake:") as server:
         server.chat("say: hello")
         with Viewer(server) as viewer:
-            viewer.tree("fake", lambda tree: not any(node["hot"] for node in tree["nodes"]))
+            viewer.tree("fake", _is_written_back)
             sent = viewer.events.count("tree")
             for _ in range(3):
                 viewer.state()

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -226,11 +227,16 @@ def test_a_scrape_does_not_wait_for_a_worker() -> None:
             os.kill(worker, signal.SIGCONT)
 
 
+def test_the_header_has_the_start_of_the_server(two_models: Server) -> None:
+    first, second = (two_models.client.get("/metrics").headers["process-start-time-unix"] for _ in range(2))
+    assert first == second and 0 < int(first) <= time.time()
+
+
 def test_metrics_can_be_disabled() -> None:
     with Server("-m", "fake:", "--no-metrics") as server:
         response = server.client.get("/metrics")
         assert response.status_code == 501
-        assert "--no-metrics" in response.json()["error"]["message"]
+        assert "--metrics" in response.json()["error"]["message"]
 
 
 # ── counters never decrease ──────────────────────────────────────────────────────────────────────────────────────────

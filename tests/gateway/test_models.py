@@ -12,7 +12,7 @@ from tests.server import Server, events, wait_for
 
 
 def test_card_shows_the_metadata_of_the_file(tiny_models: dict[str, Path], demo_model: Path) -> None:
-    with Server("-m", str(demo_model), "-a", "small", "-c", "512", "-np", "2") as server:
+    with Server("-m", str(demo_model), "-a", "small, tiny,", "--tags", "b, a", "-c", "512", "-np", "2") as server:
         listed = server.client.get("/v1/models").json()
         assert server.client.get("/models").json() == listed
         (card,) = listed["data"]
@@ -23,12 +23,20 @@ def test_card_shows_the_metadata_of_the_file(tiny_models: dict[str, Path], demo_
             "object": "model",
             "owned_by": "local",
             "kind": "generation",
-            "aliases": [demo_model.stem],
+            "aliases": ["tiny", demo_model.stem],
+            "tags": ["a", "b"],
             "status": {"value": "unloaded"},
+            "architecture": {"input_modalities": ["text"], "output_modalities": ["text"]},
+            "source": None,
+            "can_remove": False,
         }
+        (described,) = listed["models"]
+        assert (described["name"], described["capabilities"]) == ("small", ["completion"])
+        assert described["details"]["quantization_level"] == "Q4_1"
         assert meta == {
             "architecture": "llama",
             "quantization": "Q4_1",
+            "ftype": "Q4_1",
             "vocab_type": 2,
             "n_vocab": 49152,
             "n_ctx_train": 8192,
@@ -40,7 +48,7 @@ def test_card_shows_the_metadata_of_the_file(tiny_models: dict[str, Path], demo_
         }
         assert 134_000_000 < meta["n_params"] < 165_000_000
         assert server.workers() == [], "looking wakes nothing"
-        server.chat("Hi", max_tokens=1)
+        assert server.chat("Hi", max_tokens=1, model="tiny")["model"] == "small", "answers show the id"
         card = server.client.get("/v1/models/small").json()
         assert server.client.get(f"/v1/models/{demo_model.stem}").json()["id"] == "small"
         assert card["status"] == {"value": "loaded"}
@@ -51,8 +59,15 @@ def test_one_of_many_models(tiny_models: dict[str, Path], tmp_path: Path) -> Non
     for name, path in tiny_models.items():
         (tmp_path / f"{name}.gguf").symlink_to(path)
     (tmp_path / "broken.gguf").write_bytes(b"GGUF but no model")
-    with Server("--models-dir", str(tmp_path)) as server:
-        cards = {card["id"]: card for card in server.client.get("/v1/models").json()["data"]}
+    (tmp_path / "c.json").write_text('{"model_manager": {"models": {"draft": {"aliases": ["d"], "tags": ["small"]}}}}')
+    with Server("--models-dir", str(tmp_path), "--config", str(tmp_path / "c.json")) as server:
+        listed = server.client.get("/v1/models").json()
+        assert "models" not in listed
+        cards = {card["id"]: card for card in listed["data"]}
+        assert (cards["llama"]["source"], cards["draft"]["source"]) == ("models_dir", "preset")
+        assert (cards["draft"]["aliases"], cards["draft"]["tags"]) == (["d"], ["small"])
+        assert cards["llama"]["meta"]["ftype"] == "all F32"
+        assert server.client.get("/v1/models/d").json()["id"] == "draft"
         assert set(tiny_models) < set(cards)
         assert cards["recurrent"]["meta"]["architecture"] == "mamba"
         assert cards["llama"]["meta"]["quantization"] == "F32"

@@ -14,7 +14,7 @@ from tests.server import Server, chat_body, events
 
 JSON, EVENTS = "application/json", "text/event-stream"
 ENDLESS = ("/models/sse", "/live")
-PLAIN = ("/metrics",)
+PLAIN = ("/metrics", "/v1/stream")
 
 VECTORS: dict[str, Any] = {
     "/v1/embeddings": {"input": ["a", "b"]},
@@ -40,11 +40,13 @@ _USE = {"name": "look", "input_schema": {"type": "object"}}
 # Example requests for each route, in this order.
 EXAMPLES: list[tuple[str, str, Any]] = [
     ("GET", "/health", None),
+    ("POST", "/v1/streams/lookup", {"conversation_ids": ["a"]}),
     ("GET", "/v1/health", None),
     ("GET", "/models", None),
     ("GET", "/v1/models", None),
     ("GET", "/v1/models/fake", None),
     ("GET", "/props", None),
+    ("POST", "/predict", {"instances": [{"@requestFormat": "tokenize", "content": "x"}]}),
     ("GET", "/slots", None),
     ("POST", "/v1/chat/completions", chat_body("say: x")),
     ("POST", "/v1/chat/completions", chat_body("say: x", n=2, logprobs=True, top_logprobs=2)),
@@ -162,7 +164,7 @@ def test_every_route_is_described(document: dict[str, Any]) -> None:
         where = f"{method} {path}"
         assert operation.get("description"), where
         responses = operation["responses"]
-        assert set(responses) == {"200", "4XX", "5XX"}, where
+        assert set(responses) == {"204" if where == "DELETE /v1/stream" else "200", "4XX", "5XX"}, where
         assert path in (*ENDLESS, *PLAIN) or responses["200"]["content"][JSON]["schema"], where
         if method == "POST":
             assert operation["requestBody"]["content"][JSON]["schema"], where
@@ -210,7 +212,9 @@ def test_answers_match_the_document(server: Server, document: dict[str, Any]) ->
         _no_more_than(response.json(), schema, document["components"])
     seen = {(method, _described(path)) for method, path, _ in EXAMPLES}
     elsewhere = {("POST", path) for path in ("/infill", "/admin/drain", "/admin/undrain", *VECTORS, *SCORES)} | {
-        ("GET", path) for path in (*ENDLESS, *PLAIN)
+        *(("GET", path) for path in (*ENDLESS, *PLAIN)),
+        ("DELETE", "/v1/stream"),
+        ("DELETE", "/models"),
     }
     assert {(method, path) for method, path, _ in _operations(document)} - seen == elsewhere
 

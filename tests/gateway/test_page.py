@@ -135,6 +135,15 @@ def test_other_methods_are_refused(server: Server) -> None:
     assert server.client.get("/completion").status_code == 405, "an API route, not a file"
 
 
+def test_the_service_worker_of_the_page_of_llama_server_is_removed(server: Server) -> None:
+    """A browser that knows llama-server's page at this address would go on showing it."""
+    response = server.client.get("/sw.js")
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/javascript")
+    assert response.headers["cache-control"] == "no-cache"
+    assert "unregister" in response.text
+
+
 def test_the_page_can_be_disabled(server: Server) -> None:
     assert any(f"page: {server.url}/" in line for line in server.output)
     with Server("-m", "fake:", "--no-webui") as bare:

@@ -189,13 +189,13 @@ def test_slots_show_times_and_parameters(server: Server) -> None:
     assert timings["prompt_n"] == slot["n_prompt_tokens"] - slot["n_prompt_tokens_cache"] > 0
     assert timings["predicted_n"] == 201
     assert timings["prompt_per_second"] == pytest.approx(1000 * timings["prompt_n"] / timings["prompt_ms"])
-    assert timings["predicted_per_second"] == pytest.approx(201_000 / timings["predicted_ms"])
+    assert timings["predicted_per_second"] == pytest.approx(200_000 / timings["predicted_ms"])
 
 
 def test_fail_on_no_slot() -> None:
     with Server("-m", "fake:delay=0.02", "-np", "1") as server:
         url = "/slots?fail_on_no_slot=1"
-        assert server.client.get(url).json() == [], "not loaded, but there for whoever comes"
+        assert server.client.get(url).json() == [], "it is not loaded"
         with server.client.stream("POST", CHAT, json=chat_body(LONG, stream=True, max_tokens=150)) as response:
             stream = events(response)
             next(stream)
@@ -275,7 +275,7 @@ def test_chat_template_can_be_changed_and_reset() -> None:
         assert server.client.post("/props", json={"chat_template": template}).json() == {"success": True}
         assert rendered() == "<HELLO>"
         assert server.client.get("/props").json()["chat_template"] == template
-        refused = _error(server.client.post("/props", json={"chat_template": "chatml"}), 400)
+        refused = _error(server.client.post("/props", json={"chat_template": "llama5"}), 400)
         assert refused["param"] == "chat_template"
         assert server.client.post("/props", json={"chat_template": ""}).json() == {"success": True}
         assert rendered() == own

@@ -1,4 +1,4 @@
-"""`/docs` in a browser: it lists every operation and sends requests, and asks nobody but the server."""
+"""`/docs` in a browser: it lists every operation, and sends requests to this server only."""
 
 from __future__ import annotations
 

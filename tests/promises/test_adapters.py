@@ -76,8 +76,8 @@ def test_adapters_do_not_share_cached_prefixes(
         for index in (0, 1, 0, 2, 1, 3, 4, 0, 4):
             assert _answer(server, SETS[index]) == alone[index]
         body = _complete(server, lora=_lora(FIRST))
-        assert body["tokens_cached"] >= 128, "the same adapters share them"
-        assert _complete(server, lora=_lora([(0, 0.25)]))["tokens_cached"] == 0
+        assert body["timings"]["cache_n"] >= 128, "the same adapters share them"
+        assert _complete(server, lora=_lora([(0, 0.25)]))["timings"]["cache_n"] == 0
 
 
 def test_concurrent_requests_with_different_adapters(
@@ -175,9 +175,9 @@ def test_a_saved_slot_needs_the_same_adapters(
         assert server.client.post("/slots/1?action=save", json=file).json()["n_saved"] >= 128
     with Server(*_options(tiny_models["llama"], tiny_adapters), *saving) as server:
         assert server.client.post("/slots/0?action=restore", json=file).json()["n_restored"] >= 128
-        assert _complete(server)["tokens_cached"] == 0
+        assert _complete(server)["timings"]["cache_n"] == 0
         again = _complete(server, lora=_lora(FIRST))
-        assert (again["content"], again["tokens_cached"] >= 128) == (alone[1], True)
+        assert (again["content"], again["timings"]["cache_n"] >= 128) == (alone[1], True)
     with Server(*_options(tiny_models["llama"], tiny_adapters[::-1]), *saving) as server:
         refused = server.client.post("/slots/0?action=restore", json=file)
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "filename")

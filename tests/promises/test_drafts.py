@@ -27,7 +27,7 @@ def _post(server: Server, path: str, body: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
-def _told(answer: dict[str, Any]) -> dict[str, Any]:
+def _stable_parts(answer: dict[str, Any]) -> dict[str, Any]:
     """The parts of an answer that do not depend on time or chance."""
     return {key: value for key, value in answer.items() if key not in ("id", "created", "timings", "id_slot", "model")}
 
@@ -60,7 +60,7 @@ def test_a_draft_model_does_not_change_the_answer(
         for call in choice["message"].get("tool_calls") or ():
             del call["id"]
     answer["usage"].pop("prompt_tokens_details"), expected["usage"].pop("prompt_tokens_details")
-    assert _told(answer) == _told(expected)
+    assert _stable_parts(answer) == _stable_parts(expected)
     assert answer["choices"] == again["choices"]
     assert "draft_n" not in expected["timings"]
     if options.get("max_tokens") != 1:

@@ -61,8 +61,8 @@ def thinking_server(demo_model: Path) -> Iterator[Server]:
         yield server
 
 
-def _inclined(server: Server, texts: dict[str, float]) -> dict[str, float]:
-    """A bias towards these texts: only complete answers can be checked, and a small model rambles."""
+def _bias_towards(server: Server, texts: dict[str, float]) -> dict[str, float]:
+    """A bias towards these texts: only complete answers can be checked, and a small model writes long ones."""
     bias = {}
     for text, more in texts.items():
         for token in server.client.post("/tokenize", json={"content": text}).json()["tokens"]:
@@ -70,13 +70,13 @@ def _inclined(server: Server, texts: dict[str, float]) -> dict[str, float]:
     return bias
 
 
-_TO_AN_END = {'"': 4.0, "}": 4.0, "]": 4.0, "<|im_end|>": 4.0, "\n": -4.0}
-_OUT_OF_THOUGHT = {"</": 5.0, "think": 5.0, ">": 9.0}
+_TOWARDS_THE_END = {'"': 4.0, "}": 4.0, "]": 4.0, "<|im_end|>": 4.0, "\n": -4.0}
+_TOWARDS_THE_END_OF_REASONING = {"</": 5.0, "think": 5.0, ">": 9.0}
 
 
 def _answers(server: Server, requests: list[dict[str, Any]], texts: dict[str, float]) -> list[dict[str, Any]]:
     """The answers to these requests, eight at a time, each sampled with its own seed."""
-    common = {"temperature": 1.0, "logit_bias": _inclined(server, texts)}
+    common = {"temperature": 1.0, "logit_bias": _bias_towards(server, texts)}
 
     def ask(numbered: tuple[int, dict[str, Any]]) -> dict[str, Any]:
         number, request = numbered
@@ -136,7 +136,7 @@ def _requests(schemas: list[tuple[str, Any]], max_tokens: int) -> list[dict[str,
 def test_complete_answers_validate(server: Server, own: list[Any]) -> None:
     """With a small model that hardly ever writes valid JSON by itself."""
     schemas = [("draft2020-12", schema) for schema in own]
-    ends = _finished(schemas, _answers(server, _requests(schemas, 32), _TO_AN_END))
+    ends = _finished(schemas, _answers(server, _requests(schemas, 32), _TOWARDS_THE_END))
     assert ends["stop"] > len(schemas) / 3, ends
     assert ends["refused"] < len(schemas) / 5, ends
 
@@ -148,7 +148,7 @@ def test_complete_answers_to_the_official_suite_validate(server: Server) -> None
     if not schemas:
         pytest.skip("no JSON-Schema test suite beside PADDOCK_TEST_MODELS")
     assert len(schemas) > 300
-    ends = _finished(schemas, _answers(server, _requests(schemas, 16), _TO_AN_END))
+    ends = _finished(schemas, _answers(server, _requests(schemas, 16), _TOWARDS_THE_END))
     assert ends["stop"] > len(schemas) / 5, ends
 
 
@@ -169,7 +169,7 @@ def test_tool_calls_validate(server: Server) -> None:
         for schema in _RECORDS[:10]
     ]
     called = 0
-    for schema, answer in zip(_RECORDS, _answers(server, requests, _TO_AN_END), strict=False):
+    for schema, answer in zip(_RECORDS, _answers(server, requests, _TOWARDS_THE_END), strict=False):
         if _is_refused(answer, "tools[0].function.parameters"):
             continue
         choice = answer["choices"][0]
@@ -184,7 +184,7 @@ def test_tool_calls_validate(server: Server) -> None:
 @pytest.mark.timeout(500)
 def test_complete_answers_after_reasoning_validate(thinking_server: Server) -> None:
     schemas = [("draft2020-12", schema) for schema in HAND_WRITTEN if isinstance(schema, dict)][10:30]
-    answers = _answers(thinking_server, _requests(schemas, 64), _TO_AN_END | _OUT_OF_THOUGHT)
+    answers = _answers(thinking_server, _requests(schemas, 64), _TOWARDS_THE_END | _TOWARDS_THE_END_OF_REASONING)
     ends = _finished(schemas, answers)
     assert ends["stop"] > 2, ends
     assert any(answer["choices"][0]["message"].get("reasoning_content") for answer in answers if "error" not in answer)

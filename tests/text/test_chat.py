@@ -209,3 +209,15 @@ def test_templates_of_many_model_families_render_tools() -> None:
                 assert ("get_weather" in text) == bool(tools), file.name
                 assert "sunny" in text or messages is HELLO, file.name
     assert not refused
+
+
+def test_templates_keep_the_reasoning_of_earlier_turns_unless_told_otherwise() -> None:
+    names = ("preserve_thinking", "clear_thinking", "truncate_history_thinking", "drop_thinking")
+    chat = Chat("{{ [" + ", ".join(names) + "] }}")
+
+    def rendered(**options: Any) -> str:
+        return chat.render(ChatPrompt([{"role": "user", "content": "hi"}], template_options=options)).text
+
+    assert rendered() == rendered(preserve_reasoning=True) == "[True, False, False, False]"
+    assert rendered(preserve_reasoning=False) == "[False, True, True, True]"
+    assert rendered(clear_thinking=True) == "[True, True, False, False]", "its own options win"

@@ -16,29 +16,32 @@ from paddock.config import ServerSettings, Settings
 from paddock.errors import PaddockError
 from paddock.fleet import Fleet
 from paddock.gateway.auth.audit import AuditLog
+from paddock.gateway.auth.cross_origin import Origins, cross_origin
 from paddock.gateway.auth.gate import Gate
 from paddock.gateway.auth.keys import read_keys
 from paddock.gateway.auth.limits import HEADERS
-from paddock.gateway.auth.origin_guard import OriginGuard, Origins, cross_origin
+from paddock.gateway.auth.origin_guard import OriginGuard
 from paddock.gateway.auth.permissions import needs_of_endpoints, needs_of_routes
 from paddock.gateway.auth.usage import UsageBook, usage_routes
 from paddock.gateway.dialects import DIALECTS, declared_permissions
 from paddock.gateway.dialects.dialect import Dialect, Services
 from paddock.gateway.generation.defaults import check_defaults
+from paddock.gateway.generation.stream_buffers import BufferLimits, StreamBuffers
 from paddock.gateway.http.access_log import AccessLog
 from paddock.gateway.http.bodies import BodyRules
 from paddock.gateway.http.body_budget import BodyBudget
 from paddock.gateway.http.openapi import build_openapi
 from paddock.gateway.http.parse_turns import ParseTurns
+from paddock.gateway.http.path_prefix import PathPrefix
 from paddock.gateway.http.request_counts import HTTPCounts
 from paddock.gateway.http.responses import ErrorFormats, on_http_exception, on_invalid_parameter, on_paddock_error
 from paddock.gateway.ops.health import health_routes
 from paddock.gateway.ops.live_view import live_routes
 from paddock.gateway.ops.metrics.page import MetricsPage, metrics_routes
 from paddock.gateway.ops.reload import Reloader
+from paddock.gateway.ops.static_folder import static_routes
 from paddock.gateway.ops.telemetry import open_tracing
-from paddock.gateway.ops.web_page import page_routes, reference_routes
-from paddock.hosts import is_loopback
+from paddock.gateway.ops.web_page import page_routes, reference_routes, service_worker_routes
 
 
 def create_app(
@@ -63,6 +66,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
+        await streams.close()
         await fleet.close()
         for part in (tracing, audit):
             if part is not None:
@@ -79,14 +83,19 @@ def create_app(
         settings.body_rate,
         bodies,
         ParseTurns(),
+        settings.lenient,
         frozenset(name for each in dialects for endpoint in each.endpoints for name in endpoint.body.model_fields),
     )
+    streams = app.state.stream_buffers = StreamBuffers(
+        BufferLimits(settings.stream_buffers_per_key, settings.stream_buffer_bytes, settings.stream_buffer_seconds)
+    )
+    app.state.api_prefix = settings.api_prefix
     app.state.max_text_chars = settings.max_text_chars
     app.add_exception_handler(PaddockError, on_paddock_error)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(RequestValidationError, on_invalid_parameter)
-    origins = Origins(settings.cors_origins)
-    reloader.when_reloaded(lambda server: origins.replace(server.cors_origins))
+    origins = Origins(settings)
+    reloader.when_reloaded(origins.replace)
     app.add_middleware(
         cross_origin,
         origins=origins,
@@ -95,6 +104,7 @@ def create_app(
     app.add_middleware(OriginGuard, settings=settings, origins=origins, has_keys=lambda: gate.has_keys)
     counts = app.state.http_counts = HTTPCounts()
     counts.bodies = bodies
+    counts.stream_buffers = streams
     if tracing is not None:
         fleet.observe(tracing.ended)
         app.add_middleware(tracing.middleware)
@@ -108,6 +118,8 @@ def create_app(
         log_prompts=settings.log_prompts,
         on_end=audit.record_request if audit is not None else None,
     )
+    if settings.api_prefix:
+        app.add_middleware(PathPrefix, prefix=settings.api_prefix)
     services = Services(fleet, reloader, settings)
     for dialect in dialects:
         for router in dialect.all_routers(services):
@@ -117,11 +129,17 @@ def create_app(
     app.include_router(metrics_routes(page, enabled=settings.metrics))
     app.include_router(usage_routes(usage))
     if settings.webui:
-        app.include_router(page_routes())
+        if settings.static_path is None:
+            app.include_router(page_routes())
         app.include_router(live_routes(fleet, gate))
     needs = needs_of_routes(settings, declared_permissions(dialects))
-    app.openapi = partial(build_openapi, app, needs)  # type: ignore[method-assign]
+    app.openapi = partial(build_openapi, app, needs, settings.api_prefix)  # type: ignore[method-assign]
     app.include_router(reference_routes(app.openapi))
+    folder = settings.static_path if settings.webui else None
+    if folder is None or not (folder / "sw.js").exists():
+        app.include_router(service_worker_routes())
+    if folder is not None:
+        app.include_router(static_routes(folder))
     gate.guard(needs_of_endpoints(app.routes, needs))
     return app
 
@@ -136,6 +154,6 @@ def _headers(settings: ServerSettings) -> dict[str, str]:
         "Cache-Control": "no-store",
     }
     # Not for loopback names: other servers on them have no TLS.
-    if settings.ssl_cert_file is not None and not is_loopback(settings.host):
+    if settings.ssl_cert_file is not None and not settings.is_local:
         headers["Strict-Transport-Security"] = "max-age=31536000"
     return headers

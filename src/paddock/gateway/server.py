@@ -8,8 +8,7 @@ import os
 import resource
 import signal
 import socket
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +16,7 @@ import structlog
 import uvicorn
 from fastapi import FastAPI
 
+from paddock import logs
 from paddock.config import ServerSettings, Settings
 from paddock.errors import PaddockError, StartupError
 from paddock.fleet import Fleet, Model, Rules, open_catalogue
@@ -24,6 +24,7 @@ from paddock.gateway.app import create_app
 from paddock.gateway.http.connection import bounded_protocol
 from paddock.gateway.http.connection_slots import ConnectionLimits
 from paddock.gateway.http.handshakes import TLSListener
+from paddock.gateway.http.listening import BACKLOG, listening
 from paddock.gateway.http.tls import Certificate
 from paddock.gateway.ops.reload import Reloader
 from paddock.gateway.ops.systemd import Notifier
@@ -32,16 +33,17 @@ _log = structlog.get_logger(__name__)
 
 _CLOSING = 5
 """Seconds for connections to close after the last request."""
-_BACKLOG = 2048
 _MOST_FILES = 65536
 _OTHER_FILES = 256
 """File descriptors that are not connections: workers, model files, refused connections."""
 
 
 def serve(
-    settings: Settings, on_listening: Callable[[str, Fleet], None], reread: Callable[[], Settings] | None = None
+    settings: Settings,
+    on_listening: Callable[[Sequence[str], Fleet], None],
+    reread: Callable[[], Settings] | None = None,
 ) -> None:
-    """Run until a signal ends the server. `on_listening` is called with the address when the server answers requests;
+    """Run until a signal ends the server. `on_listening` is called with the URLs when the server answers requests;
     `reread` reads the settings again from their sources.
 
     Raises `StartupError` before anything has been started, or when the only model cannot be loaded at the start.
@@ -57,19 +59,18 @@ def serve(
     if folder is not None and not folder.is_dir():
         raise StartupError(f"the folder for saved slots {folder} does not exist")
     certificate = Certificate.of(settings.server)
-    sock = _bind(settings.server)
-    fleet = Fleet(catalogue, Rules.of(settings.model_manager))
-    app = create_app(settings, fleet, reread or (lambda: settings))
-    url = f"{'http' if certificate is None else 'https'}://{_authority(sock)}"
-    notifier = Notifier.from_environment(os.environ)
+    with listening(settings.server) as listeners:
+        fleet = Fleet(catalogue, Rules.of(settings.model_manager))
+        app = create_app(settings, fleet, reread or (lambda: settings))
+        urls = [listener.url for listener in listeners]
+        notifier = Notifier.from_environment(os.environ)
 
-    def listening() -> None:
-        on_listening(url, fleet)
-        notifier.ready(listening_on=url)
+        def started() -> None:
+            on_listening(urls, fleet)
+            notifier.ready(listening_on=", ".join(urls))
 
-    with sock:
-        server = _Server(settings.server, app, fleet, notifier, certificate, listening)
-        server.run(sockets=[sock])
+        server = _Server(settings.server, app, fleet, notifier, certificate, started)
+        server.run(sockets=[listener.sock for listener in listeners])
     if server.failure is not None:
         raise server.failure
 
@@ -130,6 +131,7 @@ class _Server(uvicorn.Server):
             self.should_exit = True
 
     def _on_hangup(self) -> None:
+        logs.reopen()
         if self._certificate is not None:
             self._certificate.renew()
         self._reloading = asyncio.ensure_future(self._reload())
@@ -174,7 +176,7 @@ def _uvicorn_config(settings: ServerSettings, app: FastAPI) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
-        backlog=_BACKLOG,
+        backlog=BACKLOG,
         timeout_keep_alive=settings.keep_alive_timeout,
         # For connections that stay open after the grace period.
         timeout_graceful_shutdown=_CLOSING,
@@ -200,31 +202,3 @@ def _files_allowed() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         return wanted
     return wanted if soft == resource.RLIM_INFINITY else soft
-
-
-def _bind(settings: ServerSettings) -> socket.socket:
-    """Bound here, so that a port in use is one clear error message."""
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-    except socket.gaierror as error:
-        raise StartupError(f"the host {settings.host!r} cannot be resolved: {error.strerror}") from None
-    sock = socket.socket(family, kind, protocol)
-    try:
-        if sys.platform != "win32":
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        # Every connection inherits it: detects peers that vanished.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        # Listen now, so that another process cannot bind the port.
-        sock.listen(_BACKLOG)
-    except OSError as error:
-        sock.close()
-        raise StartupError(f"cannot listen on {settings.host} port {settings.port}: {error.strerror}") from None
-    return sock
-
-
-def _authority(sock: socket.socket) -> str:
-    host, port = sock.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

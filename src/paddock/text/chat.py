@@ -10,7 +10,7 @@ from functools import cached_property, partial
 from typing import Any, Literal
 
 from paddock.errors import InvalidRequest, TemplateRefused
-from paddock.text.chat_template import ChatTemplate, text_of
+from paddock.text.chat_template import BuiltinTemplate, ChatTemplate, RenderBuiltin, text_of
 from paddock.text.reply.format import Format, ReplyFormat
 from paddock.text.reply.formats import FORMATS, PLAIN, detect_format
 from paddock.text.reply.history import calls_to_content, calls_to_text, split_calls, with_explanation
@@ -36,10 +36,20 @@ class Chat:
     """A model's chat template, and the reply format that the template uses."""
 
     def __init__(
-        self, source: str | None, *, bos: str = "", eos: str = "", formats: Sequence[Format] = FORMATS
+        self,
+        source: str | None,
+        *,
+        bos: str = "",
+        eos: str = "",
+        formats: Sequence[Format] = FORMATS,
+        builtin: RenderBuiltin | None = None,
     ) -> None:
-        self._source = source or ""
-        self._template = ChatTemplate(source, bos=bos, eos=eos)
+        """`builtin` renders the messages instead of the source."""
+        self._source = source or "" if builtin is None else ""
+        self._is_builtin = builtin is not None
+        self._template: ChatTemplate | BuiltinTemplate = (
+            ChatTemplate(source, bos=bos, eos=eos) if builtin is None else BuiltinTemplate(builtin)
+        )
         self._formats = formats
 
     @cached_property
@@ -51,10 +61,16 @@ class Chat:
 
     def render(self, prompt: ChatPrompt) -> Rendered:
         """Raises `InvalidRequest` if the template refuses the messages or does not support an option."""
+        if prompt.tools and self._is_builtin:
+            raise InvalidRequest(
+                "tools require a Jinja chat template, and this model has a built-in one: remove tools, or start the "
+                "server with --jinja and without the name of a built-in template",
+                param="tools",
+            )
         messages, last = prompt.messages, None
         if prompt.ending == "continue":
             *messages, last = messages
-        options = dict(prompt.template_options)
+        options = _history_options(dict(prompt.template_options))
         if prompt.thinking is not None:
             options = _thinking_options(prompt.thinking) | options
         if prompt.thinking is False and options.get("reasoning_effort") == "none":
@@ -204,6 +220,15 @@ class Chat:
 def _thinking_options(thinking: bool) -> dict[str, Any]:
     """The option under the names that templates use."""
     return {"enable_thinking": thinking, "thinking": thinking, "thinking_mode": "enabled" if thinking else "disabled"}
+
+
+def _history_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with `preserve_reasoning` under the names that templates use: whether they show the model the
+    reasoning of earlier turns. As in llama-server they do so by default.
+    """
+    keep = options.pop("preserve_reasoning", True)
+    dropping = dict.fromkeys(("clear_thinking", "truncate_history_thinking", "drop_thinking"), not keep)
+    return {"preserve_thinking": bool(keep), **dropping, **options}
 
 
 def _describe(tool: Tool) -> dict[str, Any]:

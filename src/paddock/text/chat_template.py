@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import jinja2
 from jinja2.ext import Extension, loopcontrols
@@ -20,6 +20,12 @@ CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+
+
+class RenderBuiltin(Protocol):
+    """The text of messages, given as roles and texts; None if the engine does not know the template."""
+
+    def __call__(self, messages: Sequence[tuple[str, str]], *, starts_reply: bool) -> str | None: ...
 
 
 class ChatTemplate:
@@ -76,6 +82,31 @@ class ChatTemplate:
             raise TemplateRefused(
                 f"the model's chat template refused these messages: {error}", param="messages"
             ) from error
+
+
+class BuiltinTemplate:
+    """A template that the engine renders by its own code, without tools and options."""
+
+    def __init__(self, render: RenderBuiltin) -> None:
+        self._render = render
+
+    def render(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        tools: Sequence[dict[str, Any]] = (),
+        add_generation_prompt: bool = True,
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        texts = [(message["role"], text_of(message.get("content"))) for message in messages]
+        if any("\0" in text for _, text in texts):
+            raise TemplateRefused("a built-in chat template does not support NUL characters", param="messages")
+        rendered = self._render(texts, starts_reply=add_generation_prompt)
+        if rendered is None:
+            raise TemplateRefused(
+                "llama.cpp has no code for the model's chat template: set jinja to true", param="messages"
+            )
+        return rendered
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):

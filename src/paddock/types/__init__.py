@@ -17,6 +17,7 @@ from paddock.types.memory import (
     StateOrigin,
 )
 from paddock.types.models import (
+    EMBEDDING_POOLING,
     Adapters,
     CacheType,
     EngineOptions,
@@ -52,7 +53,15 @@ from paddock.types.requests import (
     TextQuestion,
     Tokenize,
 )
-from paddock.types.sampling import Constraint, DraftParams, SamplerName, SamplingParams
+from paddock.types.sampling import (
+    Constraint,
+    DraftParams,
+    SamplerName,
+    SamplingParams,
+    sampler_letter,
+    sampler_named,
+)
 from paddock.types.sandbox import Sandbox, SandboxMode, SandboxState
 from paddock.types.step import Drafting, Sampled, Span
+from paddock.types.templates import BUILTIN_TEMPLATES, DEFAULT_TEMPLATE, check_template
 from paddock.types.views import SlotState, SlotView, SpanView, TreeView

@@ -14,6 +14,10 @@ class Usage(msgspec.Struct, frozen=True):
     completion_tokens: int
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    held_tokens: int = 0
+    """Tokens of prompt and answer in the context at the end."""
+    truncated: bool = False
+    """The answer reached the end of the context."""
 
 
 class Timings(msgspec.Struct, frozen=True):

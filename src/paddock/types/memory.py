@@ -66,8 +66,14 @@ class CacheShape(msgspec.Struct, frozen=True):
     """Computing fewer tokens than this is faster than copying them."""
     max_copied: int = 1 << 30
     """Tokens that may be copied to host memory between two steps while requests wait."""
+    max_restored: int = 1 << 30
+    """Tokens that may be copied from host memory between two steps while other requests run."""
+    forks_on_device: bool = False
+    """A copy between streams stays on the GPU, so it is much faster than one from host memory."""
+    idle_cells: int = 0
+    """Unified cells that finished sequences may keep while requests run. More would slow down every step too much."""
     spare_sequences: int = 0
-    """Additional sequences, for finished requests whose cells are still to be copied to host memory."""
+    """Additional sequences, for finished requests that keep their cells."""
     saves_answers: bool = True
     """Copy generated tokens to host memory too. False: computing them again is faster."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -21,6 +21,9 @@ Pooling = Literal["none", "mean", "cls", "last", "rank"]
 """How the vectors of an input's tokens are pooled: not at all, their mean, the first, the last, or a score from the
 model's ranking head.
 """
+
+EMBEDDING_POOLING: Final[Pooling] = "mean"
+"""For embeddings of a model that generates text."""
 
 Reuse = Literal["prefix", "snapshot", "none"]
 """Which part of a cached sequence another request can use: any prefix, only the whole sequence, or nothing."""
@@ -44,10 +47,21 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     n_gpu_layers: int
     n_threads: int
     n_threads_batch: int | None
+    cpus: tuple[int, ...]
+    """The CPUs that the threads may use; empty: all."""
+    cpus_batch: tuple[int, ...]
+    """While prompts are computed."""
+    cpu_strict: bool
+    cpu_strict_batch: bool
+    prio: int
+    prio_batch: int
+    poll: int | None
     tensor_split: list[float]
     split_mode: SplitMode
     main_gpu: int
     device: list[str]
+    rpc: list[str]
+    """The addresses of RPC servers, as HOST:PORT."""
     tensor_overrides: list[tuple[str, str]]
     """Regular expressions for names of tensors, each with a buffer type. The first that matches counts."""
     kv_offload: bool
@@ -68,6 +82,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     yarn_beta_fast: float | None
     parallel: int
     kv_unified: bool
+    context_shift: bool
     cont_batching: bool
     max_queue: int
     cache_ram_bytes: int
@@ -81,16 +96,39 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     pooling: Pooling | None
     """How to pool vectors. None: the model generates text."""
     chat_template: str
-    """A template that replaces the model's own; empty: the model's own."""
+    """A template that replaces the model's own, or the name of a built-in one; empty: the model's own."""
+    jinja: bool
+    """Render the template with Jinja, unless it is the name of a built-in one."""
     adapters: tuple[str, ...]
     """Files of LoRA adapters to load with the model. Each request selects the active ones."""
     model_draft: str
     """The file of the draft model; empty: none."""
     n_gpu_layers_draft: int
+    device_draft: list[str]
+    tensor_overrides_draft: list[tuple[str, str]]
+    cache_type_k_draft: CacheType | None
+    cache_type_v_draft: CacheType | None
     draft: DraftParams
     devices: str
     """The GPUs that the process may use, as in CUDA_VISIBLE_DEVICES; empty: inherited."""
     verbose: bool
+
+    def longest_context(self, trained: int) -> int:
+        """The longest context of a request: more than the model was trained for if positions are scaled."""
+        if self.rope_freq_scale is None or self.rope_scaling == "none":
+            return trained
+        return max(trained, int((self.yarn_orig_ctx or trained) / self.rope_freq_scale))
+
+    def placed_as_draft(self) -> EngineOptions:
+        """The same options with the placement of the draft model."""
+        return msgspec.structs.replace(
+            self,
+            n_gpu_layers=self.n_gpu_layers_draft,
+            device=self.device_draft or self.device,
+            tensor_overrides=self.tensor_overrides_draft,
+            cache_type_k=self.cache_type_k_draft or self.cache_type_k,
+            cache_type_v=self.cache_type_v_draft or self.cache_type_v,
+        )
 
 
 class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -34,7 +34,11 @@ class ChatPrompt(msgspec.Struct, frozen=True, tag="chat", omit_defaults=True):
     """None: the template decides."""
     thinking_budget: int | None = None
     """The most tokens of reasoning. The server then ends the reasoning."""
+    budget_message: str = ""
+    """The end of reasoning that the budget cuts."""
     split_reasoning: bool = True
+    parse_reply: bool = True
+    """If false, the whole reply is content."""
     template_options: dict[str, Any] = {}
     """Additional variables for the template."""
 
@@ -62,6 +66,8 @@ class InfillPrompt(msgspec.Struct, frozen=True, omit_defaults=True, tag="infill"
     """The names and texts of other files."""
     params: tuple[str, str] = ("prompt", "suffix")
     """The request's fields for prefix and suffix, for error messages."""
+    suffix_first: bool = False
+    """The suffix comes before the prefix."""
 
 
 class InfillTokens(msgspec.Struct, frozen=True):

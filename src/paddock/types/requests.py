@@ -37,6 +37,10 @@ class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The number of answers."""
     cache_prompt: bool = True
     id_slot: int | None = None
+    n_keep: int = 0
+    """Prompt tokens that a context shift keeps; -1: all. Only for models with `context_shift`."""
+    n_discard: int = 0
+    """Tokens that a context shift drops; 0: half of those that it does not keep."""
     deterministic: bool = False
     adapters: Adapters = ()
     """The LoRA adapters that are active, and their scales."""
@@ -45,6 +49,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     echo: bool = False
     """Return the tokens of the prompt."""
     return_tokens: bool = False
+    special_tokens: bool = False
+    """Show the names of special tokens in the answer."""
     timings_per_token: bool = False
     return_progress: bool = False
     """Report the progress of the prefill after each step."""

@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 import msgspec
 
 SamplerName = Literal[
-    "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"
+    "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature", "adaptive_p"
 ]  # fmt: skip
+_NAMES: tuple[SamplerName, ...] = get_args(SamplerName)
+_LETTERS: Mapping[str, SamplerName] = dict(zip("edskypmxta", _NAMES, strict=True))
+"""llama.cpp's letters for samplers."""
+_SPELLINGS: Mapping[str, SamplerName] = {
+    **{spelling: name for name in _NAMES for spelling in (name, name.replace("_", "-"), name.replace("_", ""))},
+    "nucleus": "top_p",
+    "temp": "temperature",
+    "typ": "typ_p",
+}
+
+
+def sampler_named(name: str) -> SamplerName:
+    """The sampler with this name, in any of llama.cpp's spellings. Raises `ValueError`."""
+    found = _SPELLINGS.get(name.lower())
+    if found is None:
+        raise ValueError(f"unknown sampler {name!r}; the samplers are {', '.join(_NAMES)}")
+    return found
+
+
+def sampler_letter(letter: str) -> SamplerName:
+    """Raises `ValueError`."""
+    if letter not in _LETTERS:
+        letters = ", ".join(f"{letter} ({name})" for letter, name in _LETTERS.items())
+        raise ValueError(f"unknown sampler {letter!r}; the letters are {letters}")
+    return _LETTERS[letter]
 
 
 class SamplingParams(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -31,15 +57,19 @@ class SamplingParams(msgspec.Struct, frozen=True, omit_defaults=True):
     dry_multiplier: float = 0.0
     dry_base: float = 1.75
     dry_allowed_length: int = 2
-    dry_penalty_last_n: int = -1
+    dry_penalty_last_n: int = 64
     dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
     mirostat: Literal[0, 1, 2] = 0
     mirostat_tau: float = 5.0
     mirostat_eta: float = 0.1
     min_keep: int = 0
-    samplers: tuple[SamplerName, ...] = get_args(SamplerName)
-    """The active samplers, in this order."""
-    logit_bias: tuple[tuple[int, float], ...] = ()
+    adaptive_target: float = -1.0
+    """The probability near which `adaptive_p` chooses tokens; negative: no effect."""
+    adaptive_decay: float = 0.9
+    samplers: tuple[SamplerName, ...] = tuple(name for name in _NAMES if name != "adaptive_p")
+    """The active samplers, in this order. `adaptive_p` always comes last, since it chooses the token."""
+    logit_bias: tuple[tuple[int | str, float], ...] = ()
+    """The biases of tokens. A text stands for all its tokens."""
     ignore_eos: bool = False
     seed: int | None = None
     n_probs: int = -1

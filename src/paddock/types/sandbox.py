@@ -20,6 +20,8 @@ class Sandbox(msgspec.Struct, frozen=True, omit_defaults=True):
     """The folder for saved slots."""
     gpu: bool = False
     """The library is built for a GPU, so the worker needs the devices and the caches of their drivers."""
+    network: bool = False
+    """The worker connects to RPC servers."""
 
 
 class SandboxState(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -26,6 +26,8 @@ class SlotState(msgspec.Struct, frozen=True):
     n_decoded: int = 0
     max_tokens: int | None = None
     """None: as many as fit into the context."""
+    n_keep: int = 0
+    n_discard: int = 0
     sampling: SamplingParams | None = None
     adapters: Adapters = ()
     timings: Timings = Timings()

@@ -26,7 +26,7 @@ from paddock.types import (
     Usage,
 )
 
-PROTOCOL_VERSION = 11
+PROTOCOL_VERSION = 12
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -36,13 +36,16 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str
     param: str | None = None
     retry_after: float | None = None
+    numbers: dict[str, int] = {}
 
     @classmethod
     def of(cls, error: PaddockError) -> Problem:
-        return cls(error.code, error.message, error.param, error.retry_after)
+        return cls(error.code, error.message, error.param, error.retry_after, error.numbers)
 
     def error(self) -> PaddockError:
-        return PaddockError.from_code(self.code, self.message, param=self.param, retry_after=self.retry_after)
+        return PaddockError.from_code(
+            self.code, self.message, param=self.param, retry_after=self.retry_after, numbers=self.numbers
+        )
 
 
 # ── gateway → worker ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ from typing import Final
 
 from fastapi import Request
 
-from paddock.errors import PermissionDenied
+from paddock.errors import ModelNotLoaded, PermissionDenied
 from paddock.fleet import Fleet, Model
 from paddock.gateway.http.scope import CALLER, MODEL
 from paddock.types import Origin
@@ -49,6 +49,19 @@ def model_for(request: Request, fleet: Fleet, name: str | None) -> Model:
     if not caller_of(request).may_use(model):
         raise PermissionDenied(f"this API key may not use the model {model.name!r}", param="model")
     request.scope[MODEL] = model.name
+    return model
+
+
+def model_to_run(request: Request, fleet: Fleet, name: str | None) -> Model:
+    """The same, for a request that runs the model. Raises `ModelNotLoaded` if it must not be loaded for a request.
+
+    llama-server's `?autoload=` in the URL wins over the setting.
+    """
+    model = model_for(request, fleet, name)
+    asked = request.query_params.get("autoload")
+    may_load = asked in ("true", "1") if asked else model.settings.autoload
+    if not may_load and fleet.is_unloaded(model):
+        raise ModelNotLoaded(f"the model {model.name!r} is not loaded: load it with POST /models/load", param="model")
     return model
 
 

@@ -103,7 +103,7 @@ class Gate:
         if scheme.lower() == "bearer":
             presented = token.strip()
         if not presented:
-            raise AuthenticationError("an API key is required: send it as 'Authorization: Bearer KEY'")
+            raise AuthenticationError("Invalid API Key: none was sent; send it as 'Authorization: Bearer KEY'")
         now = time.monotonic()
         if (wait := self._failures.wait(address, now)) > 0 and not self._failures.is_trusted(address):
             raise _too_many(wait)
@@ -115,8 +115,8 @@ class Gate:
                 raise _too_many(wait)
             self._failures.count(address, now)
             if found:
-                raise AuthenticationError(f"the API key {found[0].caller.name!r} has expired: use its replacement")
-            raise AuthenticationError("this API key is not valid")
+                raise AuthenticationError(f"Invalid API Key: {found[0].caller.name!r} has expired; use its replacement")
+            raise AuthenticationError("Invalid API Key: the server does not know it")
         self._failures.trust(address)
         return found[0].caller
 

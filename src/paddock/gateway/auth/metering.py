@@ -31,6 +31,7 @@ class Meter:
         self._limits = limits
         self._usage = usage
         self._failed = False
+        self._holders = 1
         self._generations: Sequence[Generation] = ()
         self._unfinished = 0
         self._pooled: int | None = None
@@ -102,8 +103,15 @@ class Meter:
             "finish_reason": ",".join(sorted(reasons)) or None,
         }
 
+    def hold(self) -> None:
+        """Keep it open when the request ends: it takes one more `close`."""
+        self._holders += 1
+
     def close(self) -> None:
-        """Settle and release everything."""
+        """Settle and release everything, unless something still holds it."""
+        self._holders -= 1
+        if self._holders:
+            return
         if any(generation.failed for generation in self._generations):
             self.failed()
         self._settle()

@@ -11,48 +11,21 @@ from __future__ import annotations
 import re
 import socket
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from starlette.datastructures import Headers
-from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paddock.config import ServerSettings
 from paddock.errors import HostNotAllowed, OriginNotAllowed, PaddockError
+from paddock.gateway.auth.cross_origin import Origins
 from paddock.gateway.http.responses import error_response
 from paddock.gateway.http.scope import FOREIGN
-from paddock.hosts import is_address, is_loopback
+from paddock.hosts import is_address
 
 _AUTHORITY = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\[\]:]*)(?::(?P<port>\d*))?")
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
-
-
-class Origins:
-    """The allowed origins. They are read for every request, because a reload replaces them."""
-
-    def __init__(self, allowed: Iterable[str]) -> None:
-        self.replace(allowed)
-
-    def replace(self, allowed: Iterable[str]) -> None:
-        self.given = tuple(allowed)
-        """As written in the settings."""
-        self.known = frozenset(origin.rstrip("/").lower() for origin in self.given)
-        """Normalized to lower case, to compare with the Origin header."""
-
-
-def cross_origin(app: ASGIApp, origins: Origins, expose: Sequence[str]) -> ASGIApp:
-    """Starlette's CORS middleware, created again when the origins change."""
-
-    @lru_cache(maxsize=1)
-    def layer(allowed: tuple[str, ...]) -> CORSMiddleware:
-        methods = ("GET", "POST", "OPTIONS")
-        return CORSMiddleware(app, allowed, methods, allow_headers=["*"], expose_headers=expose)
-
-    async def middleware(scope: Scope, receive: Receive, send: Send) -> None:
-        await layer(origins.given)(scope, receive, send)
-
-    return middleware
 
 
 class OriginGuard:
@@ -60,9 +33,9 @@ class OriginGuard:
         self._app = app
         self._origins = origins
         self._hosts = frozenset(host.lower().rstrip(".") for host in settings.allowed_hosts)
-        self._own_names = own_names(settings.host, socket.gethostname())
+        self._own_names = own_names(settings.hosts, socket.gethostname())
         self._is_ours = lru_cache(maxsize=256)(self._answers_to)
-        self._always_check = bool(self._hosts) or is_loopback(settings.host)
+        self._always_check = bool(self._hosts) or settings.is_local
         self._has_keys = has_keys
         # A DNS lookup may take seconds.
         threading.Thread(target=self._learn_full_name, daemon=True).start()
@@ -86,7 +59,7 @@ class OriginGuard:
             return self._refuse_without_origin(headers, scope["method"])
         if _same(origin, headers):
             return None
-        if self._origins.known & {"*", origin.lower()}:
+        if self._origins.allow(origin):
             scope[FOREIGN] = True
             return None
         return OriginNotAllowed(
@@ -94,7 +67,7 @@ class OriginGuard:
         )
 
     def _learn_full_name(self) -> None:
-        self._own_names |= own_names("", socket.getfqdn())
+        self._own_names |= own_names([], socket.getfqdn())
         self._is_ours.cache_clear()
 
     def _checks_host(self) -> bool:
@@ -103,7 +76,7 @@ class OriginGuard:
     def _refuse_without_origin(self, headers: Headers, method: str) -> PaddockError | None:
         """Pages can send images, scripts and forms without an Origin header. Following a link is harmless."""
         site = headers.get("sec-fetch-site", "none")
-        if site in ("none", "same-origin") or "*" in self._origins.known:
+        if site in ("none", "same-origin") or self._origins.allow_all:
             return None
         if method in ("GET", "HEAD") and headers.get("sec-fetch-mode") == "navigate":
             return None
@@ -127,10 +100,11 @@ class OriginGuard:
         )
 
 
-def own_names(host: str, machine: str) -> frozenset[str]:
-    """The names of this machine: its listening address, its host name, and its multicast DNS name."""
+def own_names(hosts: Iterable[str], machine: str) -> frozenset[str]:
+    """The names of this machine: its listening addresses, its host name, and its multicast DNS name."""
     machine = machine.lower().rstrip(".")
-    return frozenset({host.lower().rstrip("."), machine, f"{machine.partition('.')[0]}.local"} - {"", ".local"})
+    listening = {host.lower().rstrip(".") for host in hosts}
+    return frozenset({*listening, machine, f"{machine.partition('.')[0]}.local"} - {"", ".local"})
 
 
 def _same(origin: str, headers: Headers) -> bool:

@@ -20,6 +20,7 @@ Permissions = Mapping[Need, Sequence[str]]
 """The routes that each permission opens, as `METHOD /path`."""
 
 _METRICS: Final = "GET /metrics"
+_FILES: Final = "GET /{path}"
 OPERATIONS: Final[Permissions] = {
     # None of these shows anything about requests.
     "open": (
@@ -31,6 +32,7 @@ OPERATIONS: Final[Permissions] = {
         "GET /redoc",
         "GET /",
         "GET /icon.svg",
+        "GET /sw.js",
         "GET /assets/{name}",
     ),
     # They show the caller's own requests only.
@@ -43,6 +45,8 @@ OPERATIONS: Final[Permissions] = {
 def needs_of_routes(settings: ServerSettings, declared: Sequence[Permissions]) -> dict[str, Need]:
     """The permission of each route, as declared by the dialects."""
     needs: dict[str, Need] = {_METRICS: "metrics" if settings.metrics_key else "open"}
+    if settings.static_path is not None:
+        needs[_FILES] = "open"
     for permissions in (OPERATIONS, *declared):
         for need, routes in permissions.items():
             for route in routes:

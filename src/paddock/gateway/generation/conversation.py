@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Ta
 
 from paddock.errors import InvalidRequest, PaddockError
 from paddock.gateway.generation.fields import GenerationFields
+from paddock.gateway.generation.reply_fields import ReplyFields
 from paddock.gateway.http.sizes import MOST_PARTS, is_too_deep
 from paddock.types import ChatPrompt, Constraint, Tool
 
@@ -146,7 +147,7 @@ class ToolUse:
         )
 
 
-class ConversationFields(GenerationFields):
+class ConversationFields(GenerationFields, ReplyFields):
     """The fields of a conversation."""
 
     tool_name_path: ClassVar[str] = "tools[{}].name"
@@ -157,21 +158,35 @@ class ConversationFields(GenerationFields):
         raise NotImplementedError
 
     def template_options(self, effort: str | None) -> dict[str, Any]:
-        """`chat_template_kwargs`, with the effort unless they have one."""
+        """`chat_template_kwargs`, with the fields that are options of templates unless they have them."""
         options = dict(self.chat_template_kwargs or {})
         if effort is not None:
             options.setdefault("reasoning_effort", effort)
+        if self.preserve_reasoning is not None:
+            options.setdefault("preserve_reasoning", self.preserve_reasoning)
         return options
+
+    def thinking_of(self, own: bool | None, options: Mapping[str, Any], effort: Effort | None) -> bool | None:
+        """Whether the request enables thinking: by its own field, the template's options or the effort. None leaves it
+        to the model.
+        """
+        if self.thinking_budget_tokens == 0:
+            return False
+        if own is not None:
+            return own
+        for name in ("enable_thinking", "thinking"):
+            if isinstance(options.get(name), bool):
+                return bool(options[name])
+        return None if effort is None else effort != "none"
+
+    def is_continued(self, last: Mapping[str, Any]) -> bool:
+        """Whether the model continues the last message."""
+        return self.prefill_assistant is not False and is_unfinished(last)
 
     @model_validator(mode="after")
     def _check_tools(self) -> ConversationFields:
         self.tool_use.check(self.constraints(), name_path=self.tool_name_path)
         return self
-
-
-def enables_thinking(effort: Effort | None) -> bool | None:
-    """Whether an effort enables thinking; None leaves it to the model."""
-    return None if effort is None else effort != "none"
 
 
 @contextmanager

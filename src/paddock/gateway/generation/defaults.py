@@ -1,18 +1,26 @@
-"""The defaults of a model's requests (`defaults` in the settings): values for fields that a body leaves out."""
+"""The defaults of a model's requests: values for fields that a body leaves out.
+
+`defaults` of the settings come first, then what the model's file says (`general.sampling.*`), as in llama-server.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
+import structlog
 from pydantic import Field, ValidationError
 
 from paddock.config import ModelManagerSettings
 from paddock.errors import PaddockError, SettingsError
 from paddock.fleet import Model
 from paddock.gateway.generation.fields import LARGEST, GenerationFields
+from paddock.gateway.generation.reply_fields import ReplyFields
+
+_log = structlog.get_logger(__name__)
 
 _Body = TypeVar("_Body", bound=GenerationFields)
 
@@ -22,16 +30,15 @@ _CONSTRAINTS = frozenset({"grammar", "json_schema", "regex"})
 _NO_DEFAULT = frozenset({"model", "stream", "job_id", "id_slot", "lora"})
 
 
-class RequestDefaults(GenerationFields):
+class RequestDefaults(GenerationFields, ReplyFields):
     """The fields that can have a default. Each is validated as in a request."""
 
     n_predict: int | None = Field(None, ge=-1, le=LARGEST)
     max_tokens: int | None = Field(None, ge=-1, le=LARGEST)
     """Another name for `n_predict`."""
-    reasoning_format: Literal["auto", "deepseek", "none"] | None = None
-    thinking_budget_tokens: int | None = Field(None, ge=-1, le=LARGEST)
     chat_template_kwargs: dict[str, Any] | None = None
     embd_normalize: int | None = Field(None, ge=-1, le=64)
+    spm_infill: bool | None = None
 
     @property
     def limit(self) -> int | None:
@@ -41,7 +48,8 @@ class RequestDefaults(GenerationFields):
 
 
 def defaults_of(model: Model) -> RequestDefaults:
-    return _parsed(msgspec.json.encode(model.settings.defaults))
+    """Reads the header of the model's file, which is slow if it has not been read before."""
+    return _merged(msgspec.json.encode(model.sampling_defaults()), msgspec.json.encode(model.settings.defaults))
 
 
 def check_defaults(manager: ModelManagerSettings) -> None:
@@ -53,17 +61,15 @@ def check_defaults(manager: ModelManagerSettings) -> None:
         except ValidationError as error:
             problem = error.errors()[0]
             field = ".".join(map(str, problem["loc"]))
-            raise SettingsError(f"{key}.{field}: {problem['msg']}") from None
+            raise SettingsError(f"{key}.{field}: {problem['msg']} (got {problem['input']!r})") from None
         except PaddockError as error:
             raise SettingsError(f"{key}: {error.message}") from None
 
 
-def with_defaults(body: _Body, model: Model) -> _Body:
-    """The body with the model's defaults for the fields that it leaves out."""
-    if not model.settings.defaults:
-        return body
-    defaults = defaults_of(model)
-    return body.model_copy(update=_missing(body, defaults))
+async def with_defaults(body: _Body, model: Model, *, is_loaded: bool) -> _Body:
+    """The body with the model's defaults for the fields that it leaves out. A load has read the header already."""
+    defaults = defaults_of(model) if is_loaded else await asyncio.to_thread(defaults_of, model)
+    return body.model_copy(update=_missing(body, defaults)) if defaults.model_fields_set else body
 
 
 def _missing(body: GenerationFields, defaults: RequestDefaults) -> Mapping[str, Any]:
@@ -78,6 +84,23 @@ def _missing(body: GenerationFields, defaults: RequestDefaults) -> Mapping[str, 
     if defaults.chat_template_kwargs and (own := getattr(body, "chat_template_kwargs", None)):
         found["chat_template_kwargs"] = defaults.chat_template_kwargs | own
     return found
+
+
+@lru_cache(maxsize=256)
+def _merged(of_file: bytes, of_settings: bytes) -> RequestDefaults:
+    return _parsed(msgspec.json.encode(_valid(msgspec.json.decode(of_file)) | msgspec.json.decode(of_settings)))
+
+
+def _valid(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a file that a request could have. A file must not make every request fail."""
+    valid = {}
+    for name, value in fields.items():
+        try:
+            RequestDefaults.model_validate({name: value})
+            valid[name] = value
+        except ValidationError:
+            _log.warning("the model's file has a sampling default that is not possible", field=name, value=value)
+    return valid
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 from fastapi import Request
 
 from paddock.fleet import Fleet, Generation, Model
-from paddock.gateway.auth.caller import caller_of, model_for
+from paddock.gateway.auth.caller import caller_of, model_to_run
 from paddock.gateway.generation.fields import GenerationFields, ModelFields, RequestContext
 from paddock.types import GenerateRequest, Origin
 
@@ -62,7 +62,7 @@ class Call(Generic[Named]):
 
     @property
     def model(self) -> Model:
-        return model_for(self.request, self.fleet, self.body.model)
+        return model_to_run(self.request, self.fleet, self.body.model)
 
     @property
     def origin(self) -> Origin:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from pydantic import AllowInfNan, BeforeValidator, Field, PlainValidator, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, StringConstraints, model_validator
 
 from paddock.config import LARGEST_SCALE, MOST_DRAFTED
 from paddock.errors import InvalidRequest, UnsupportedParameter
+from paddock.gateway.generation.sampling_fields import SamplingFields
 from paddock.gateway.http import sizes
 from paddock.gateway.http.fields import BodyFields, Fields, Unsupported
 from paddock.types import (
@@ -20,8 +21,6 @@ from paddock.types import (
     MixedPrompt,
     Origin,
     Prompt,
-    SamplerName,
-    SamplingParams,
     TextPrompt,
     TokenPrompt,
     unknown_formats,
@@ -29,8 +28,7 @@ from paddock.types import (
 
 JOB_ID = r"[!-~]{1,256}"
 """A job id: characters that are safe in a header and in a log."""
-LARGEST = 2**31 - 1
-"""The largest integer. The wire cannot carry larger ones."""
+LARGEST = sizes.LARGEST_INTEGER
 
 
 _Stops = list[Annotated[str, StringConstraints(min_length=1, max_length=sizes.LONGEST_STOP)]]
@@ -38,39 +36,6 @@ StopStrings = Annotated[
     _Stops,
     BeforeValidator(lambda value: [value] if isinstance(value, str) else value, json_schema_input_type=str | _Stops),
     Field(max_length=sizes.MOST_STOPS),
-]
-
-
-_LARGEST_BIAS = 1000
-
-
-def _biases(value: Any) -> Any:
-    """OpenAI has an object of token id → bias, llama-server a list of [token id, bias], where false means never."""
-    if isinstance(value, dict):
-        value = list(value.items())
-    if not isinstance(value, list):
-        raise ValueError("it must be an object of token ids and biases, or a list of pairs")
-    pairs: list[tuple[int, float]] = []
-    for pair in value:
-        if not isinstance(pair, list | tuple) or len(pair) != 2:
-            raise ValueError("every entry must be a pair of token id and bias")
-        token, bias = pair
-        if isinstance(token, str) and token.isdecimal():
-            token = int(token)
-        if type(token) is not int or token < 0:
-            raise ValueError(f"{pair[0]!r} is not a token id")
-        if bias is not False and type(bias) not in (int, float):
-            raise ValueError(f"{bias!r} is not a bias")
-        if abs(bias) > _LARGEST_BIAS:
-            raise ValueError(f"the bias {bias} is not between -{_LARGEST_BIAS} and {_LARGEST_BIAS}; false means never")
-        pairs.append((token, float("-inf") if bias is False else float(bias)))
-    return pairs
-
-
-LogitBias = Annotated[
-    list[tuple[int, Annotated[float, AllowInfNan(True)]]],
-    BeforeValidator(_biases, json_schema_input_type=dict[str, float | bool] | list[tuple[int | str, float | bool]]),
-    Field(max_length=sizes.MOST_BIASES),
 ]
 
 
@@ -108,12 +73,28 @@ Prompts = Annotated[list[Any], PlainValidator(_prompts, json_schema_input_type=_
 
 
 def _inputs(value: Any) -> list[Prompt]:
-    """The same, for embeddings. An empty input has no vector."""
+    """The same, for embeddings, where an input may also be an object with parts of content. An empty input has no
+    vector.
+    """
+    value = [_content_text(part) for part in value] if isinstance(value, list) else _content_text(value)
     inputs = _prompts(value, sizes.MOST_INPUTS)
     for place, prompt in enumerate(inputs, 1):
         if prompt in (TextPrompt(""), TokenPrompt([])):
             raise ValueError(f"input {place} of {len(inputs)} is empty")
     return inputs
+
+
+def _content_text(value: Any) -> Any:
+    """The text of `{"content": [{"type": "text", "text": …}]}`; anything else is unchanged."""
+    if not isinstance(value, dict) or "content" not in value:
+        return value
+    parts = value["content"]
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise ValueError("the content of an input must be a list of parts")
+    for part in parts:
+        if part.get("type", "text") != "text" or not isinstance(part.get("text"), str):
+            raise ValueError(f"a part of type {part.get('type')!r} is not supported: this model takes text only")
+    return "".join(part["text"] for part in parts)
 
 
 Inputs = Annotated[list[Any], PlainValidator(_inputs, json_schema_input_type=_Given)]
@@ -124,51 +105,6 @@ class ModelFields(BodyFields):
     """A body that names a model."""
 
     model: str | None = None
-
-
-class SamplingFields(BodyFields):
-    """The sampling parameters of llama-server and of OpenAI's API."""
-
-    temperature: float | None = Field(None, ge=0)
-    dynatemp_range: float | None = Field(None, ge=0)
-    dynatemp_exponent: float | None = Field(None, ge=0)
-    do_sample: bool | None = None
-    top_p: float | None = Field(None, ge=0, le=1)
-    top_k: int | None = Field(None, ge=-1, le=LARGEST)
-    min_p: float | None = Field(None, ge=0, le=1)
-    typical_p: float | None = Field(None, ge=0, le=1)
-    top_n_sigma: float | None = None
-    xtc_probability: float | None = Field(None, ge=0, le=1)
-    xtc_threshold: float | None = Field(None, ge=0, le=1)
-    repeat_last_n: int | None = Field(None, ge=-1, le=LARGEST)
-    repeat_penalty: float | None = Field(None, ge=0.01, le=100)
-    presence_penalty: float | None = Field(None, ge=-100, le=100)
-    frequency_penalty: float | None = Field(None, ge=-100, le=100)
-    dry_multiplier: float | None = Field(None, ge=0)
-    dry_base: float | None = Field(None, ge=1)
-    dry_allowed_length: int | None = Field(None, ge=0, le=LARGEST)
-    dry_penalty_last_n: int | None = Field(None, ge=-1, le=LARGEST)
-    dry_sequence_breakers: list[Annotated[str, StringConstraints(max_length=sizes.LONGEST_BREAKER)]] | None = Field(
-        None, max_length=sizes.MOST_BREAKERS
-    )
-    mirostat: Literal[0, 1, 2] | None = None
-    mirostat_tau: float | None = Field(None, ge=0)
-    mirostat_eta: float | None = Field(None, ge=0)
-    min_keep: int | None = Field(None, ge=0, le=LARGEST)
-    samplers: list[SamplerName] | None = Field(None, max_length=sizes.MOST_SAMPLERS)
-    logit_bias: LogitBias | None = None
-    ignore_eos: bool | None = None
-    seed: int | None = Field(None, ge=-(2**63), lt=2**64)
-    post_sampling_probs: bool | None = None
-
-    def sampling(self, **more: Any) -> SamplingParams:
-        given = {name: getattr(self, name) for name in SamplingFields.model_fields if name != "do_sample"}
-        given = {name: value for name, value in given.items() if value is not None} | more
-        if self.do_sample is False:
-            given["temperature"] = 0.0
-        if given.get("seed") == -1:  # llama.cpp's value for a random seed
-            del given["seed"]
-        return msgspec.convert(given, SamplingParams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +128,6 @@ class GenerationFields(SamplingFields, ModelFields):
 
     unsupported: ClassVar[Unsupported] = {
         # llama-server's
-        "adaptive_decay": (),
-        "adaptive_target": (-1,),
         "chat_format": (),
         "generation_prompt": ("",),
         "grammar_lazy": (False,),
@@ -212,7 +146,6 @@ class GenerationFields(SamplingFields, ModelFields):
         "min_tokens": (0,),
         "prompt_logprobs": (),
         "repetition_penalty": (1,),
-        "skip_special_tokens": (True,),
         "stop_token_ids": ([],),
         "structured_outputs": (),
         "truncate_prompt_tokens": (),
@@ -222,21 +155,25 @@ class GenerationFields(SamplingFields, ModelFields):
         "options": ({},),
         "think": (False,),
     }
-    # The context is never shifted here, so the fields that control shifting have no effect.
-    without_effect = frozenset(
-        {"backend_sampling", "keep_alive", "n_cache_reuse", "n_discard", "n_keep", "priority", "verbose"}
-    )
+    without_effect = frozenset({"backend_sampling", "keep_alive", "n_cache_reuse", "priority"})
 
     stream: bool = False
     sse_ping_interval: int | None = Field(None, ge=-1, le=LARGEST)
     """Seconds of silence in a stream before a comment is sent; -1: never."""
     timings_per_token: bool | None = None
+    verbose: bool | None = None
+    """OpenAI's answers have llama-server's own answer as `__verbose`."""
     return_progress: bool | None = None
     n_indent: int | None = Field(None, ge=0, le=LARGEST)
     stop: StopStrings | None = None
     cache_prompt: bool | None = None
     id_slot: int | None = Field(None, ge=-1, le=LARGEST)
+    n_keep: int | None = Field(None, ge=-1, le=LARGEST)
+    """Prompt tokens to keep when the context is full; -1: all. Without `context_shift` the answer ends there."""
+    n_discard: int | None = Field(None, ge=0, le=LARGEST)
     deterministic: bool | None = None
+    skip_special_tokens: bool | None = None
+    """vLLM's: false shows special tokens, also the one that ends the answer."""
     job_id: Annotated[str, StringConstraints(pattern=f"^{JOB_ID}$")] | None = None
     """Paddock's own. The header X-Job-Id has the same effect."""
     lora: list[LoraScale] | None = Field(None, max_length=sizes.MOST_ADAPTERS)
@@ -287,7 +224,10 @@ class GenerationFields(SamplingFields, ModelFields):
             constraint=next(iter(self.constraints()), None),
             cache_prompt=self.cache_prompt is not False,
             id_slot=None if self.id_slot == -1 else self.id_slot,
+            n_keep=self.n_keep or 0,
+            n_discard=self.n_discard or 0,
             deterministic=bool(self.deterministic),
+            special_tokens=self.skip_special_tokens is False,
             timings_per_token=bool(self.timings_per_token),
             return_progress=bool(self.return_progress and self.stream),
             min_indent=self.n_indent or 0,

@@ -11,20 +11,21 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import Response
 
-from paddock.errors import PaddockError
+from paddock.errors import PaddockError, UnsupportedParameter
 from paddock.fleet import Fleet, Generation, Model
-from paddock.gateway.auth.caller import caller_of, model_for
+from paddock.gateway.auth.caller import caller_of, model_to_run
 from paddock.gateway.auth.metering import answers_of, meter_of, tokens_of
 from paddock.gateway.generation.conversation import renamed_params
 from paddock.gateway.generation.defaults import with_defaults
 from paddock.gateway.generation.endpoint import Answer, Body, Endpoint
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import start_all
+from paddock.gateway.generation.stream_buffers import CONVERSATION_HEADER, StreamBuffers
 from paddock.gateway.http.disconnect import until_disconnect
 from paddock.gateway.http.event_stream import EventStream
 from paddock.gateway.http.framing import Framing
 from paddock.gateway.http.request_context import REQUEST_ID
-from paddock.gateway.http.responses import JSON
+from paddock.gateway.http.responses import JSON, error_event
 from paddock.gateway.http.scope import TRACE_KIND
 
 _HOLD_SECONDS = 2.0
@@ -50,17 +51,20 @@ async def respond(
     `field_names` maps the fields that errors name to the dialect's own names.
     """
     request.scope[TRACE_KIND] = endpoint.trace_kind
-    model = model_for(request, fleet, body.model)
-    body = with_defaults(body, model)
+    model = model_to_run(request, fleet, body.model)
+    body = await with_defaults(body, model, is_loaded=fleet.info(model) is not None)
     meter = meter_of(request)
     with renamed_params(field_names):
         listed = [(item.id, item.scale) for item in body.lora] if body.lora else None
         context = RequestContext(REQUEST_ID.get(), caller_of(request).origin, fleet.adapters_for(model, listed))
         requests = endpoint.parse(body, context)
+        if model.options.context_shift and requests[0].deterministic:
+            message = "this model shifts its context (context_shift), so its answers cannot be deterministic"
+            raise UnsupportedParameter(message, param="deterministic")
         answers = answers_of(requests[0], len(requests))
         meter.reserve(answers, tokens_of(requests, _n_ctx(fleet, model)) if meter.counts_tokens else 0)
 
-    answer = partial(endpoint.answer, body, model.name)
+    answer = partial(endpoint.answer, body, fleet.catalogue.shown_name(model, body.model))
 
     async def start() -> Sequence[Generation]:
         try:
@@ -88,7 +92,39 @@ async def respond(
         events = answer(started.result()).events()
     else:
         events = _after_loading(started, answer, lambda: framing.comment(fleet.progress(model)))
-    return EventStream(events, framing, keep_alive=keep_alive, keep_alive_seconds=body.sse_ping_interval)
+    stream = EventStream(events, framing, keep_alive=keep_alive, keep_alive_seconds=body.sse_ping_interval)
+    return _resumable(request, stream, framing, lambda: _abandon(started)) or stream
+
+
+def _resumable(
+    request: Request, stream: EventStream, framing: Framing, close: Callable[[], None]
+) -> EventStream | None:
+    """The same stream by way of a buffer, if the request names its conversation and there is a free buffer. `close`
+    frees what the stream uses.
+    """
+    conversation = request.headers.get(CONVERSATION_HEADER)
+    if not conversation:
+        return None
+    buffers: StreamBuffers = request.app.state.stream_buffers
+    buffer = buffers.open(caller_of(request).name, conversation, framing)
+    if buffer is None:
+        return None
+    meter = meter_of(request)
+    meter.hold()
+
+    def ended() -> None:
+        close()
+        meter.close()
+
+    buffers.fill(
+        buffer,
+        stream.events,
+        keep_alive=stream.keep_alive,
+        silence=stream.silence,
+        error_event=lambda error: error_event(error, request.scope),
+        on_end=ended,
+    )
+    return EventStream(buffer.read_from(0), framing, keep_alive_seconds=-1)
 
 
 def _n_ctx(fleet: Fleet, model: Model) -> int:

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from paddock.errors import InvalidRequest
+from paddock.gateway.generation.defaults import with_defaults
 from paddock.gateway.generation.endpoint import Call
 from paddock.gateway.http.disconnect import until_disconnect
 from paddock.types import ChatPrompt, CountTokens, TextQuestion
@@ -28,16 +29,21 @@ class InputTokens(msgspec.Struct, kw_only=True):
     input_tokens: int
 
 
-async def count_tokens(call: Call[Any], prompt: ChatPrompt) -> int:
-    """The number of tokens of the prompt."""
-    refuse_long_chat(call, prompt)
-    return (await ask(call, CountTokens(prompt, call.origin), Tokens)).count
-
-
-def refuse_long_chat(call: Call[Any], prompt: ChatPrompt) -> None:
+async def prompt_of(call: Call[Any]) -> ChatPrompt:
+    """The prompt of a conversation, with the model's defaults. Refuses one that is too long."""
+    model = call.model
+    body = await with_defaults(call.body, model, is_loaded=call.fleet.info(model) is not None)
+    prompt: ChatPrompt = body.prompt()
     refuse_long(call, "messages", prompt.messages)
     refuse_long(call, "tools", [msgspec.structs.asdict(tool) for tool in prompt.tools])
     refuse_long(call, "chat_template_kwargs", prompt.template_options)
+    return prompt
+
+
+async def count_tokens(call: Call[Any]) -> int:
+    """The number of tokens of the prompt."""
+    prompt = await prompt_of(call)
+    return (await ask(call, CountTokens(prompt, call.origin), Tokens)).count
 
 
 def refuse_long(call: Call[Any], param: str, value: Any) -> None:

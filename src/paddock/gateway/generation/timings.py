@@ -26,8 +26,11 @@ class NativeTimings(msgspec.Struct, kw_only=True, omit_defaults=True):
     draft_n_accepted: int | msgspec.UnsetType = msgspec.UNSET
 
 
-def native_timings(timings: Timings, *, cached: int, prompt: int, predicted: int) -> NativeTimings:
-    """For so many cached and computed prompt tokens and generated tokens."""
+def native_timings(timings: Timings, *, cached: int, prompt: int, predicted: int, answers: int = 1) -> NativeTimings:
+    """For so many cached and computed prompt tokens and generated tokens. As in llama-server, the first token of an
+    answer takes no time of its own: it comes with the prompt.
+    """
+    steps = max(predicted - answers, 0)
     prompt_ms, predicted_ms = 1000 * timings.prompt, 1000 * timings.generation
     return NativeTimings(
         cache_n=cached,
@@ -37,8 +40,8 @@ def native_timings(timings: Timings, *, cached: int, prompt: int, predicted: int
         prompt_per_second=1000 * prompt / prompt_ms if prompt_ms else 0.0,
         predicted_n=predicted,
         predicted_ms=predicted_ms,
-        predicted_per_token_ms=predicted_ms / predicted if predicted else 0.0,
-        predicted_per_second=1000 * predicted / predicted_ms if predicted_ms else 0.0,
+        predicted_per_token_ms=predicted_ms / steps if steps else 0.0,
+        predicted_per_second=1000 * steps / predicted_ms if predicted_ms else 0.0,
         draft_n=timings.drafted or msgspec.UNSET,
         draft_n_accepted=timings.accepted if timings.drafted else msgspec.UNSET,
     )
@@ -83,4 +86,5 @@ def timings_of_all(answers: Sequence[tuple[Timings | None, Usage]]) -> NativeTim
         cached=sum(usage.cached_tokens for usage in usages),
         prompt=sum(usage.prompt_tokens - usage.cached_tokens for usage in usages),
         predicted=sum(usage.completion_tokens for usage in usages),
+        answers=len(usages),
     )

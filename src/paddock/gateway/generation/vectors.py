@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from paddock.gateway.auth.metering import meter_of, rough_tokens
+from paddock.gateway.generation.defaults import defaults_of
 from paddock.gateway.generation.endpoint import Call
 from paddock.gateway.http.disconnect import until_disconnect
 from paddock.types import ModelKind, PoolRequest
@@ -18,6 +19,12 @@ from paddock.wire.messages import Pooled
 class PooledUsage(msgspec.Struct, kw_only=True):
     prompt_tokens: int
     total_tokens: int
+
+
+class NativeEmbedding(msgspec.Struct, kw_only=True):
+    index: int
+    embedding: list[list[float]]
+    """One vector, or one per token without pooling."""
 
 
 async def pool(call: Call[Any], kind: ModelKind, inputs: list[Any], param: str, **options: Any) -> Pooled:
@@ -43,3 +50,17 @@ def floats(data: bytes) -> list[float]:
     if sys.byteorder == "big":
         numbers.byteswap()
     return numbers.tolist()
+
+
+def native_embeddings(pooled: Pooled) -> list[NativeEmbedding]:
+    """llama-server's own shape: the vectors of each input."""
+    vectors = [
+        [numbers[start : start + pooled.width] for start in range(0, len(numbers), pooled.width)]
+        for numbers in map(floats, pooled.vectors)
+    ]
+    return [NativeEmbedding(index=index, embedding=rows) for index, rows in enumerate(vectors)]
+
+
+def norm_of(call: Call[Any], requested: int | None) -> int | None:
+    """The normalization of the request, or the default of the model (`--embd-normalize`)."""
+    return requested if requested is not None else defaults_of(call.model).embd_normalize

@@ -27,6 +27,7 @@ from paddock.errors import (
 )
 from paddock.gateway.http.body_budget import BodyBudget, Pace
 from paddock.gateway.http.fields import BodyFields
+from paddock.gateway.http.lenient import rename, repair
 from paddock.gateway.http.parse_turns import ParseTurns
 from paddock.gateway.http.scope import AUDITED, BODY, HELD, IGNORED, owner_of
 from paddock.gateway.http.sizes import MOST_MISTAKES, refuse_bulk, too_deep
@@ -35,6 +36,7 @@ Body = TypeVar("Body", bound=BaseModel)
 
 _PIECE = 128 * 1024
 _MOST_NAMES, _LONGEST_NAME = 16, 80
+_MOST_REPAIRS = 100
 
 
 async def read_body(
@@ -53,7 +55,12 @@ async def read_body(
         data = b"{}"
     rules: BodyRules = request.app.state.body_rules
     async with rules.turns.turn(owner_of(request), len(data)):
-        body, ignored = _parse(data, schema, rules.generation_fields, exact=exact)
+        try:
+            body, ignored = _parse(data, schema, rules.generation_fields, exact=exact)
+        except InvalidRequest as error:
+            if exact or not rules.lenient:
+                raise
+            body, ignored = _parse_leniently(data, schema, rules.generation_fields, error)
     if ignored:
         request.scope[IGNORED] = _header(ignored)
     return body
@@ -81,6 +88,39 @@ def _parse(data: bytes, schema: type[Body], generation_fields: Set[str], *, exac
     return body, [*ignored, *_ignored_by(body)]
 
 
+def _parse_leniently(
+    data: bytes, schema: type[Body], generation_fields: Set[str], error: InvalidRequest
+) -> tuple[Body, list[str]]:
+    """The body as llama-server understands it, and the fields that were changed or ignored. `error` is why the body is
+    not valid; it is raised if llama-server's rules do not help.
+    """
+    if isinstance(error, InvalidJSON):
+        raise error
+    content = json.loads(data)
+    if not isinstance(content, dict):
+        raise error
+    rename(content, schema.model_fields)
+    if issubclass(schema, BodyFields):
+        content = {**schema.lenient_defaults, **content}
+    changed: list[str] = []
+    for _ in range(_MOST_REPAIRS):
+        try:
+            body = schema.model_validate_json(json.dumps(content), context=generation_fields)
+        except UnsupportedParameter as refused:
+            if refused.param is None or refused.param not in content:
+                raise
+            del content[refused.param]
+            changed.append(refused.param)
+        except ValidationError as invalid:
+            repaired, left = repair(content, _problems(invalid), _remove)
+            if left:
+                raise _explain(left, schema) from None
+            changed += repaired
+        else:
+            return body, [*dict.fromkeys(changed), *_ignored_by(body)]
+    raise error
+
+
 def _ignored_by(body: BaseModel) -> list[str]:
     return body.ignored() if isinstance(body, BodyFields) else []
 
@@ -91,6 +131,8 @@ class BodyRules:
     rate: int
     budget: BodyBudget
     turns: ParseTurns
+    lenient: bool = False
+    """Take what llama-server takes."""
     generation_fields: Set[str] = frozenset()
     """The fields of all endpoints that generate. One endpoint's field is an error at another, not unknown."""
 

@@ -7,6 +7,7 @@ connections are closed when there are too many.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -29,6 +30,8 @@ from paddock.gateway.http.request_context import REQUEST_ID, log_refusal
 from paddock.gateway.http.responses import error_body
 
 _log = structlog.get_logger(__name__)
+UNIX_CLIENT = "127.0.0.1"
+"""The address of clients on unix sockets. A proxy there is trusted to name its clients, as one on this address is."""
 _LINGER = 3.0
 """Seconds for which data is still read after a refusal: a client that is still sending could not read the answer."""
 _MOST_LINGERING = 128
@@ -37,6 +40,10 @@ _MOST_PIPELINED = 64
 """Pipelined requests, which are kept in memory."""
 _MOST_PIPELINED_BYTES = 64 * 1024
 """Bytes of the bodies of pipelined requests."""
+
+
+def is_unix(sock: Any) -> bool:
+    return sock is not None and sock.family == socket.AF_UNIX
 
 
 def bounded_protocol(limits: ConnectionLimits) -> type[Connection]:
@@ -77,6 +84,8 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if self.client is None and is_unix(transport.get_extra_info("socket")):
+            self.client = (UNIX_CLIENT, 0)
         handshake, self.handshake = self.handshake, None
         if handshake is None:
             try:

@@ -37,11 +37,11 @@ class EventStream(Response):
         super().__init__(headers=headers, media_type=framing.media_type)
         # Response computed a length for its empty body; a stream has none.
         del self.headers["content-length"]
-        self._events = events
-        self._keep_alive = framing.keep_alive if keep_alive is None else keep_alive
-        self._silence = _KEEP_ALIVE_SECONDS if keep_alive_seconds is None else keep_alive_seconds
-        if not self._keep_alive:
-            self._silence = -1
+        self.events = events
+        self.keep_alive = framing.keep_alive if keep_alive is None else keep_alive
+        self.silence = _KEEP_ALIVE_SECONDS if keep_alive_seconds is None else keep_alive_seconds
+        if not self.keep_alive:
+            self.silence = -1
         self._sent = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -57,7 +57,7 @@ class EventStream(Response):
             sending.result()
 
     async def _send(self, scope: Scope, send: Send, send_event: Send) -> None:
-        async with aclosing(self._events) as events:
+        async with aclosing(self.events) as events:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             try:
                 async for event in events:
@@ -66,13 +66,13 @@ class EventStream(Response):
             except PaddockError as error:
                 event = error_event(error, scope)
                 await send_event({"type": "http.response.body", "body": event, "more_body": True})
-            self._silence = -1
+            self.silence = -1
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _ping(self, send_event: Send) -> None:
         """A task of its own: a timer for each event would cost every stream."""
-        while self._silence > 0:
+        while self.silence > 0:
             sent = self._sent
-            await asyncio.sleep(self._silence)
-            if sent == self._sent and self._silence > 0:
-                await send_event({"type": "http.response.body", "body": self._keep_alive, "more_body": True})
+            await asyncio.sleep(self.silence)
+            if sent == self._sent and self.silence > 0:
+                await send_event({"type": "http.response.body", "body": self.keep_alive, "more_body": True})

@@ -29,6 +29,8 @@ class BodyFields(Fields):
     """Fields that are refused by name, because ignoring them would change the answer. Each has the values that request
     nothing, which are accepted.
     """
+    lenient_defaults: ClassVar[Mapping[str, Any]] = {}
+    """Values of required fields that llama-server does not require (`--lenient`)."""
     without_effect: ClassVar[Set[str]] = frozenset()
     """Fields that are accepted because they do not change the answer."""
 

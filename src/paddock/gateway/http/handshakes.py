@@ -15,7 +15,7 @@ from collections.abc import Callable
 import structlog
 
 from paddock.errors import TooManyConnections
-from paddock.gateway.http.connection import Connection
+from paddock.gateway.http.connection import UNIX_CLIENT, Connection, is_unix
 from paddock.gateway.http.connection_slots import network_of
 
 _log = structlog.get_logger(__name__)
@@ -57,7 +57,7 @@ class TLSListener:
                 continue
             try:
                 connection = self._make()
-                connection.enter(network_of(address[0]))
+                connection.enter(network_of(UNIX_CLIENT if is_unix(sock) else address[0]))
                 connection.handshake = loop.create_task(self._shake_hands(sock, connection))
             except TooManyConnections:
                 sock.close()  # the client cannot read an answer before the handshake

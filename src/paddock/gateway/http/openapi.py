@@ -26,6 +26,10 @@ class ErrorDetail(msgspec.Struct):
     type: str
     param: str | None
     code: str
+    n_prompt_tokens: int | msgspec.UnsetType = msgspec.UNSET
+    """With `context_length_exceeded`: tokens of the prompt, or the least that it can have."""
+    n_ctx: int | msgspec.UnsetType = msgspec.UNSET
+    """With `context_length_exceeded`: the context of one request."""
 
 
 class Error(msgspec.Struct):
@@ -123,11 +127,13 @@ def _event_media(events: tuple[Any, ...], prefix: str, framing: Framing, *, done
     return {"schema": schema | {"$defs": definitions}}
 
 
-def build_openapi(app: FastAPI, needs: Mapping[str, str]) -> dict[str, Any]:
+def build_openapi(app: FastAPI, needs: Mapping[str, str], prefix: str = "") -> dict[str, Any]:
     """The document of an application. Building it takes a second of Python."""
     for context in iter_route_contexts(app.routes):
         _complete(context.original_route)
     document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    if prefix:
+        document["servers"] = [{"url": prefix}]
     components = document.setdefault("components", {})
     components["securitySchemes"] = {
         "bearer": {"type": "http", "scheme": "bearer"},

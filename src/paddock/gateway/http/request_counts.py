@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sized
+from typing import Protocol
 
 from starlette.types import Scope
 
@@ -13,6 +14,18 @@ from paddock.tally import WAITS, Histogram
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _CLIENT_LEFT = 499
+
+
+class Buffers(Protocol):
+    """Streams that can be resumed (`generation/stream_buffers.py`)."""
+
+    resumed: int
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def held(self) -> int: ...
 
 
 class HTTPCounts:
@@ -28,6 +41,7 @@ class HTTPCounts:
         self.streams = 0
         self.connections: Sized = ()
         self.bodies: BodyBudget | None = None
+        self.stream_buffers: Buffers | None = None
 
     def started(self, scope: Scope, status: int) -> None:
         """Count the status of a response, which is about to be sent."""

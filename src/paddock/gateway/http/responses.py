@@ -97,10 +97,10 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "registered for it"
     route = f"{request.method} {request.url.path}"
     if error.status_code == 404:
-        return error_response(NotFound(f"there is no route {route}"), request.scope)
+        return error_response(NotFound(f"File Not Found: there is no route {route}"), request.scope)
     if error.status_code == 405:
         response = error_response(MethodNotAllowed(f"the method of {route} is not allowed"), request.scope)
-        response.headers["Allow"] = ", ".join(method for method in ("GET", "POST") if _has(request, method))
+        response.headers["Allow"] = ", ".join(method for method in ("GET", "POST", "DELETE") if _has(request, method))
         return response
     return error_response(InvalidRequest(str(error.detail)), request.scope)
 

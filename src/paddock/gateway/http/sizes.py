@@ -19,6 +19,8 @@ MOST_VALUES: Final = 100_000
 MOST_TOKENS: Final = 2**20
 """Tokens in all token lists of a body."""
 MOST_MISTAKES: Final = 1000
+LARGEST_INTEGER: Final = 2**31 - 1
+"""The wire cannot carry larger ones."""
 
 MOST_MESSAGES: Final = 8192
 MOST_PARTS: Final = 1024
@@ -35,7 +37,10 @@ MOST_ANSWERS_IN_ALL: Final = 1024
 """For all prompts of a request."""
 MOST_STOPS: Final = 32
 LONGEST_STOP: Final = 1024
+LONGEST_BUDGET_MESSAGE: Final = 4096
 MOST_BIASES: Final = 1024
+LONGEST_BIASED: Final = 256
+"""Characters of a text in `logit_bias`."""
 MOST_BREAKERS: Final = 64
 LONGEST_BREAKER: Final = 256
 MOST_SAMPLERS: Final = 32

@@ -31,14 +31,15 @@ def health_routes(fleet: Fleet) -> APIRouter:
     @router.get("/health", **describe(Health))
     @router.get("/v1/health", **describe(Health))
     async def health() -> Response:
-        """200 when requests can be served. 503 while the only model is loading, as llama-server answers, and while
-        the server finishes its last requests (`server_stopping`). After an idle
+        """200 when requests can be served. 503 while the only model is loading, as llama-server answers, while models
+        are preloaded at the start, and while the server finishes its last requests (`server_stopping`). After an idle
         timeout has unloaded the model it is 200 again: the next request loads it.
         """
         if fleet.stopping:
             raise ServerStopping("the server is stopping: it finishes its running requests")
         status = fleet.status()
-        if len(status) == 1 and (status[0].state == "loading" or fleet.is_preloading(status[0].model)):
+        is_loading = len(status) == 1 and status[0].state == "loading"
+        if is_loading or any(fleet.is_preloading(item.model) for item in status):
             raise ModelLoading("Loading model", retry_after=1)
         loaded = [item for item in status if item.state == "loaded"]
         total = sum(item.slots for item in loaded)

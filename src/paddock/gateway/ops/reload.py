@@ -18,7 +18,10 @@ from paddock.gateway.generation.defaults import check_defaults
 
 _log = structlog.get_logger(__name__)
 
-_AT_ONCE = frozenset({"keys", "api_keys", "api_key_file", "cors_origins", "log_level"})
+_AT_ONCE = frozenset(
+    {"keys", "api_keys", "api_key_file", "log_level"}
+    | {"cors_origins", "cors_methods", "cors_headers", "cors_credentials"}
+)
 """Settings of the server that take effect with a reload."""
 
 

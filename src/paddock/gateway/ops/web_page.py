@@ -21,6 +21,7 @@ from paddock.errors import NotFound, NotSupported
 
 _BUILT: Final = Path(paddock.__file__).parent / "page"
 _REFERENCE: Final = Path(__file__).parent / "reference"
+_NO_SERVICE_WORKER: Final = Path(__file__).parent / "no_service_worker.js"
 _INDEX: Final = "index.html"
 _ICON: Final = "icon.svg"
 _POLICY: Final = "; ".join(
@@ -101,6 +102,18 @@ def page_routes(folder: Path = _BUILT) -> APIRouter:
     return router
 
 
+def service_worker_routes() -> APIRouter:
+    """`/sw.js`: where a browser looks for a newer version of the service worker of llama-server's page."""
+    router = APIRouter(include_in_schema=False)
+    file = StaticFile("sw.js", _NO_SERVICE_WORKER.read_bytes())
+
+    @router.api_route("/sw.js", methods=["GET", "HEAD"])
+    async def show_service_worker(request: Request) -> Response:
+        return await send_file(request, file)
+
+    return router
+
+
 def reference_routes(build: Callable[[], dict[str, Any]]) -> APIRouter:
     """`/docs`: the API reference, which the browser makes from `/openapi.json`."""
     router = APIRouter(include_in_schema=False)
@@ -137,7 +150,7 @@ def _read(folder: Path) -> dict[str, StaticFile]:
 
 async def send_file(request: Request, file: StaticFile | None) -> Response:
     if file is None:
-        raise NotFound(f"there is no route {request.method} {request.url.path}")
+        raise NotFound(f"File Not Found: there is no route {request.method} {request.url.path}")
     body, headers, tag = file.content, file.headers, file.digest
     if _takes_gzip(request.headers.get("accept-encoding", "")):
         # Compression takes tens of milliseconds, so it runs on a thread.

@@ -27,7 +27,7 @@ _MESSAGES: Final = Endpoint(
 
 async def count_message_tokens(call: Call[CountTokensRequest]) -> TokenCount:
     """Count the tokens of a conversation. Generates nothing."""
-    return TokenCount(await count_tokens(call, call.body.prompt()))
+    return TokenCount(await count_tokens(call))
 
 
 ANTHROPIC: Final = Dialect(

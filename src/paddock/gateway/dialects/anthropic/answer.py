@@ -14,7 +14,6 @@ from paddock.gateway.dialects.anthropic.request import MessagesRequest
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import whole
 from paddock.gateway.generation.parts import Change, Part, Parts
-from paddock.gateway.generation.timings import timings_of
 from paddock.gateway.http.framing import SSE
 from paddock.types import GenerateRequest, Usage
 from paddock.wire.messages import Delta
@@ -35,7 +34,7 @@ class MessageAnswer:
         self._message = schema.Message(
             id=f"msg_{secrets.token_urlsafe(18)}",
             job_id=body.job_id or msgspec.UNSET,
-            model=body.model or model,
+            model=model,
             usage=schema.MessageUsage(input_tokens=generation.prompt_tokens),
         )
 
@@ -48,7 +47,6 @@ class MessageAnswer:
             stop_sequence=ended.delta.stop_sequence,
             usage=ended.usage,
             malformed_tool_call=ended.malformed_tool_call,
-            timings=ended.timings,
         )
 
     async def events(self) -> AsyncGenerator[bytes]:
@@ -74,7 +72,6 @@ class MessageAnswer:
             delta=schema.Ending(reason, last.stop_string if reason == "stop_sequence" else None),
             usage=_usage(last.usage),
             malformed_tool_call=True if last.malformed else msgspec.UNSET,
-            timings=timings_of(last.timings, last.usage),
         )
 
     # ── parts as blocks ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -16,7 +16,6 @@ from paddock.gateway.generation.conversation import (
     TextOr,
     ToolUse,
     by_field,
-    is_unfinished,
     joined,
     tool_call,
     tool_result,
@@ -218,20 +217,20 @@ class PromptFields(ConversationFields):
         messages = [message for turn in self.messages for message in turn.rendered()]
         if system := joined(self.system):
             messages.insert(0, {"role": "system", "content": system})
+        thinking = self.thinking or Thinking(type="adaptive")
+        options = self.template_options(self.output_config.effort if self.output_config is not None else None)
         return self.tool_use.prompt(
             messages,
-            ending="continue" if is_unfinished(messages[-1]) else "reply",
-            thinking={"enabled": True, "disabled": False}.get(self.thinking.type)
-            if self.thinking is not None
-            else None,
-            thinking_budget=self.thinking.budget_tokens if self.thinking is not None else None,
-            template_options=self.template_options(
-                self.output_config.effort if self.output_config is not None else None
-            ),
+            ending="continue" if self.is_continued(messages[-1]) else "reply",
+            thinking=self.thinking_of({"enabled": True, "disabled": False}.get(thinking.type), options, None),
+            template_options=options,
+            **self.reply_options(stream=self.stream, budget=thinking.budget_tokens),
         )
 
 
 class MessagesRequest(PromptFields):
+    lenient_defaults: ClassVar[Mapping[str, Any]] = {"max_tokens": 4096}
+
     max_tokens: int = Field(ge=1, le=LARGEST)
     stop_sequences: StopStrings | None = None
 

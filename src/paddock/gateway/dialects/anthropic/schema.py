@@ -6,8 +6,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from paddock.errors import PaddockError
-from paddock.gateway.generation.timings import NativeTimings
+from paddock.errors import ContextLengthExceeded, PaddockError
 from paddock.gateway.http.openapi import Error
 from paddock.gateway.http.responses import error_body
 
@@ -57,7 +56,6 @@ class Message(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
     usage: MessageUsage
     malformed_tool_call: Literal[True] | msgspec.UnsetType = msgspec.UNSET
     """A text started like a tool call but could not be parsed."""
-    timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
 
 
 class Failure(Error, tag_field="type", tag="error"):
@@ -77,7 +75,11 @@ _ERROR_TYPES: Final = {
 def anthropic_error_body(error: PaddockError) -> dict[str, Any]:
     body = error_body(error)
     kind = _ERROR_TYPES.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    return {"type": "error"} | body | {"error": body["error"] | {"type": kind}}
+    own = {"type": kind}
+    if isinstance(error, ContextLengthExceeded) and error.numbers:
+        # Clients read both numbers from Anthropic's sentence, to shorten the conversation.
+        own["message"] = "prompt is too long: {n_prompt_tokens} tokens > {n_ctx} maximum".format(**error.numbers)
+    return {"type": "error"} | body | {"error": body["error"] | own}
 
 
 class TokenCount(msgspec.Struct):
@@ -126,7 +128,6 @@ class MessageDelta(msgspec.Struct, kw_only=True, tag_field="type", tag="message_
     delta: Ending
     usage: MessageUsage
     malformed_tool_call: Literal[True] | msgspec.UnsetType = msgspec.UNSET
-    timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
 
 
 class MessageStop(msgspec.Struct, tag_field="type", tag="message_stop"):

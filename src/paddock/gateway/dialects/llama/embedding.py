@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-import msgspec
 from pydantic import Field, model_validator
 
 from paddock.errors import InvalidRequest
-from paddock.gateway.generation.defaults import defaults_of
 from paddock.gateway.generation.endpoint import Call, Route
 from paddock.gateway.generation.fields import Inputs, ModelFields
-from paddock.gateway.generation.vectors import floats, pool
+from paddock.gateway.generation.vectors import NativeEmbedding, native_embeddings, norm_of, pool
 
 
 class NativeEmbeddingRequest(ModelFields):
@@ -26,14 +24,8 @@ class NativeEmbeddingRequest(ModelFields):
     @model_validator(mode="after")
     def _one_content(self) -> NativeEmbeddingRequest:
         if (self.content is None) == (self.input is None):
-            raise InvalidRequest("send either content or input", param="content")
+            raise InvalidRequest('"input" or "content" must be provided, and not both', param="content")
         return self
-
-
-class NativeEmbedding(msgspec.Struct, kw_only=True):
-    index: int
-    embedding: list[list[float]]
-    """One vector, or one per token without pooling."""
 
 
 async def embed(call: Call[NativeEmbeddingRequest]) -> list[NativeEmbedding]:
@@ -41,13 +33,7 @@ async def embed(call: Call[NativeEmbeddingRequest]) -> list[NativeEmbedding]:
     body = call.body
     param = "input" if body.content is None else "content"
     inputs = body.content or body.input or []
-    normalize = body.embd_normalize if body.embd_normalize is not None else defaults_of(call.model).embd_normalize
-    pooled = await pool(call, "embedding", inputs, param, normalize=normalize)
-    vectors = [
-        [numbers[start : start + pooled.width] for start in range(0, len(numbers), pooled.width)]
-        for numbers in map(floats, pooled.vectors)
-    ]
-    return [NativeEmbedding(index=index, embedding=rows) for index, rows in enumerate(vectors)]
+    return native_embeddings(await pool(call, "embedding", inputs, param, normalize=norm_of(call, body.embd_normalize)))
 
 
 EMBEDDING_ROUTE: Final = Route(["/embedding", "/embeddings"], NativeEmbeddingRequest, list[NativeEmbedding], embed)

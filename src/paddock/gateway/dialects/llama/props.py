@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Literal
 
 import msgspec
@@ -12,15 +13,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from paddock import __version__
 from paddock.config import ServerSettings
 from paddock.errors import InvalidRequest, NotSupported
-from paddock.fleet import Model
+from paddock.fleet import Fleet, Model
 from paddock.gateway.auth.caller import model_for
 from paddock.gateway.dialects.dialect import Services
-from paddock.gateway.dialects.llama.settings import generation_settings
+from paddock.gateway.dialects.llama.placement import PlacementProps, placement_props
 from paddock.gateway.generation.defaults import defaults_of
+from paddock.gateway.generation.settings import generation_settings
 from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.openapi import Success, describe
 from paddock.gateway.http.responses import JSON, struct_from
-from paddock.types import EngineOptions, ModelInfo, ModelKind, Pooling, Reuse
+from paddock.types import EngineOptions, ModelInfo, ModelKind, Pooling, Reuse, check_template
 
 _LONGEST_TEMPLATE = 1 << 20
 
@@ -65,13 +67,14 @@ class CacheProps(msgspec.Struct, kw_only=True):
 
 class ContextProps(msgspec.Struct, kw_only=True):
     """Context sizes in tokens: `n_ctx` for all requests together (0: as trained), of one request, and of the training.
-    `is_clamped`: the trained size limits a request.
+    `is_clamped`: a request gets less than `requested` allows. `shift`: an answer continues when its context is full.
     """
 
     requested: int
     per_request: int | None
     trained: int | None
     is_clamped: bool | None
+    shift: bool
 
 
 class DraftProps(msgspec.Struct, kw_only=True):
@@ -105,6 +108,7 @@ class Props(msgspec.Struct, kw_only=True):
     reuse: Reuse | None
     context: ContextProps
     kv_cache: CacheProps
+    placement: PlacementProps
     draft: DraftProps | None
     endpoint_slots: bool
     endpoint_props: bool
@@ -118,39 +122,69 @@ class Props(msgspec.Struct, kw_only=True):
     """As `system_fingerprint`; empty while the model is not loaded."""
 
 
+class RouterProps(msgspec.Struct, kw_only=True):
+    """Of a server with several models and no default model, as llama-server's router answers."""
+
+    role: Literal["router"] = "router"
+    max_instances: int
+    """The most models that are loaded at once; 0: as many as fit."""
+    models_autoload: bool
+    model_alias: Literal["paddock"] = "paddock"
+    model_path: Literal["none"] = "none"
+    default_generation_settings: DefaultSettings
+    build_info: str
+
+
 def props_routes(services: Services) -> APIRouter:
     fleet, settings = services.fleet, services.settings
     router = APIRouter(tags=["native"])
 
-    @router.get("/props", **describe(Props))
+    @router.get("/props", **describe(Props, RouterProps))
     async def show_props(request: Request, model: str | None = None) -> Response:
         """The properties of a model and how it is served. Loads nothing."""
+        if not model and fleet.catalogue.default is None:
+            return JSON(_router_props(fleet))
         found = model_for(request, fleet, model)
         info = fleet.info(found)
-        defaults = defaults_of(found)
+        defaults = await asyncio.to_thread(defaults_of, found)
         usual = generation_settings(defaults.sampling(), max_tokens=defaults.limit, adapters=fleet.adapters(found))
-        return JSON(_props(found, info, await fleet.kind(found), usual, settings))
+        usual |= {"n_keep": defaults.n_keep or 0, "n_discard": defaults.n_discard or 0}
+        placement = placement_props(found, fleet.options(found))
+        return JSON(_props(found, info, placement, await fleet.kind(found), usual, settings))
 
     @router.post("/props", **describe(Success, body=Changes, optional=True))
     async def change_props(request: Request) -> Response:
         """Change a model's chat template until the next reload of the settings. The next request loads it again."""
         if not settings.props:
-            raise NotSupported("properties cannot be changed: start the server with --props")
+            raise NotSupported("This server does not support changing global properties. Start it with `--props`")
         changes = await read_body(request, Changes, limit=settings.max_body_bytes, optional=True, exact=True)
         if changes.chat_template is not None:
-            if changes.chat_template and "{" not in changes.chat_template:
-                raise InvalidRequest(
-                    "chat_template must be the text of a Jinja template; names of built-in templates are not supported",
-                    param="chat_template",
-                )
-            fleet.set_chat_template(model_for(request, fleet, changes.model), changes.chat_template)
+            try:
+                template = changes.chat_template and check_template(changes.chat_template)
+            except ValueError as error:
+                raise InvalidRequest(str(error), param="chat_template") from None
+            fleet.set_chat_template(model_for(request, fleet, changes.model), template)
         return JSON(Success())
 
     return router
 
 
+def _router_props(fleet: Fleet) -> RouterProps:
+    return RouterProps(
+        max_instances=fleet.rules.models_max or 0,
+        models_autoload=all(model.settings.autoload for model in fleet.catalogue),
+        default_generation_settings=DefaultSettings(n_ctx=0, params={}),
+        build_info=f"paddock {__version__}",
+    )
+
+
 def _props(
-    model: Model, info: ModelInfo | None, kind: ModelKind | None, usual: dict[str, Any], settings: ServerSettings
+    model: Model,
+    info: ModelInfo | None,
+    placement: PlacementProps,
+    kind: ModelKind | None,
+    usual: dict[str, Any],
+    settings: ServerSettings,
 ) -> Props:
     options = model.options
     unified = options.kv_unified if info is None else info.kv_unified
@@ -180,6 +214,7 @@ def _props(
             ram_bytes=options.cache_ram_bytes,
         ),
         context=_context(options, info),
+        placement=placement,
         draft=_draft(options, info) if options.model_draft else None,
         endpoint_slots=settings.slots,
         endpoint_props=settings.props,
@@ -193,13 +228,16 @@ def _props(
 
 def _context(options: EngineOptions, info: ModelInfo | None) -> ContextProps:
     if info is None:
-        return ContextProps(requested=options.n_ctx, per_request=None, trained=None, is_clamped=None)
+        return ContextProps(
+            requested=options.n_ctx, per_request=None, trained=None, is_clamped=None, shift=options.context_shift
+        )
     wanted = options.n_ctx if info.kv_unified else options.n_ctx // options.parallel
     return ContextProps(
         requested=options.n_ctx,
         per_request=info.n_ctx,
         trained=info.n_ctx_train,
-        is_clamped=wanted > info.n_ctx_train,
+        is_clamped=wanted > info.n_ctx,
+        shift=options.context_shift,
     )
 
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator
 
 from paddock.errors import InvalidRequest, NotSupported, Unavailable
 from paddock.gateway.dialects.dialect import Services
-from paddock.gateway.dialects.llama.settings import generation_settings
+from paddock.gateway.generation.settings import generation_settings
 from paddock.gateway.generation.timings import NativeTimings, native_timings
 from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.fields import Fields
@@ -96,7 +96,7 @@ def slot_routes(services: Services) -> APIRouter:
     async def list_slots(model: str | None = None, fail_on_no_slot: bool = False) -> Response:
         """The current slots of a model; an empty list while it is not loaded."""
         if not settings.slots:
-            raise NotSupported("/slots is disabled: the server was started with --no-slots")
+            raise NotSupported("This server does not support slots endpoint. Start it with `--slots`")
         found = fleet.catalogue.find(model)
         slots, kind = await fleet.slots(found), await fleet.kind(found)
         info = fleet.info(found)
@@ -118,7 +118,7 @@ def slot_routes(services: Services) -> APIRouter:
         folder, filename = "", ""
         if action != "erase":
             if settings.slot_save_path is None:
-                raise NotSupported("slots cannot be saved or restored: start the server with --slot-save-path")
+                raise NotSupported("This server does not support slots action. Start it with `--slot-save-path`")
             if body.filename is None:
                 raise InvalidRequest(f"{action} requires a filename", param="filename")
             folder, filename = str(settings.slot_save_path), body.filename
@@ -158,7 +158,10 @@ def _shown(slot: SlotState, kind: ModelKind | None, *, drafts: bool) -> ShownSlo
     )
     if slot.sampling is not None:
         left = -1 if slot.max_tokens is None else slot.max_tokens - slot.n_decoded
-        shown.params = generation_settings(slot.sampling, max_tokens=slot.max_tokens, adapters=slot.adapters)
+        shown.params = generation_settings(slot.sampling, max_tokens=slot.max_tokens, adapters=slot.adapters) | {
+            "n_keep": slot.n_keep,
+            "n_discard": slot.n_discard,
+        }
         shown.next_token = [NextToken(has_next_token=slot.is_processing, n_remain=left, n_decoded=slot.n_decoded)]
         shown.timings = native_timings(
             slot.timings, cached=slot.n_cached_tokens, prompt=slot.n_computed_tokens, predicted=slot.n_decoded

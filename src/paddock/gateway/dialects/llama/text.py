@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 from fastapi.responses import Response
@@ -12,7 +12,7 @@ from pydantic import Field, PlainValidator
 from paddock.gateway.dialects.openai.requests import ChatCompletionRequest
 from paddock.gateway.generation.endpoint import Call, Route
 from paddock.gateway.generation.fields import LARGEST, ModelFields, check_parts
-from paddock.gateway.generation.text_questions import ask, refuse_long, refuse_long_chat
+from paddock.gateway.generation.text_questions import ask, prompt_of, refuse_long
 from paddock.gateway.http.responses import JSON
 from paddock.gateway.http.sizes import MOST_TOKENS
 from paddock.types import Detokenize, Render, Tokenize
@@ -29,6 +29,7 @@ def _parts(value: Any) -> list[str | int]:
 
 
 class TokenizeRequest(ModelFields):
+    lenient_defaults: ClassVar[Mapping[str, Any]] = {"content": ""}
     token_lists = frozenset({"content"})
 
     content: Annotated[list[Any], PlainValidator(_parts, json_schema_input_type=str | list[str | int])]
@@ -38,6 +39,7 @@ class TokenizeRequest(ModelFields):
 
 
 class DetokenizeRequest(ModelFields):
+    lenient_defaults: ClassVar[Mapping[str, Any]] = {"tokens": []}
     token_lists = frozenset({"tokens"})
 
     tokens: list[Annotated[int, Field(ge=0, le=LARGEST)]] = Field(max_length=MOST_TOKENS, fail_fast=True)
@@ -77,9 +79,7 @@ async def detokenize(call: Call[DetokenizeRequest]) -> Detokenized:
 
 async def apply_template(call: Call[ChatCompletionRequest]) -> Rendered:
     """The rendered prompt of a chat request. Takes the body of one; generates nothing."""
-    prompt = call.body.prompt()
-    refuse_long_chat(call, prompt)
-    return Rendered((await ask(call, Render(prompt, call.origin), Text)).text)
+    return Rendered((await ask(call, Render(await prompt_of(call), call.origin), Text)).text)
 
 
 TEXT_ROUTES: Final[Sequence[Route[Any]]] = [

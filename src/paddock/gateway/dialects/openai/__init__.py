@@ -41,7 +41,7 @@ _COMPLETIONS: Final = Endpoint(
 
 async def count_chat_tokens(call: Call[ChatCompletionRequest]) -> InputTokens:
     """Count the tokens of a conversation, as llama-server does. Takes the body of a chat completion."""
-    return InputTokens(input_tokens=await count_tokens(call, call.body.prompt()))
+    return InputTokens(input_tokens=await count_tokens(call))
 
 
 _COUNT_ROUTE: Final = Route(

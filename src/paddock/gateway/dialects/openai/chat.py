@@ -14,9 +14,11 @@ from paddock.gateway.dialects.openai import schema
 from paddock.gateway.dialects.openai.requests import ChatCompletionRequest
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import Call, FinishedAnswer, collect
+from paddock.gateway.generation.native import NativeCompletion, NativeWriter
 from paddock.gateway.generation.timings import native_progress, timings_of_all, timings_so_far
 from paddock.gateway.http.framing import SSE
 from paddock.types import CallDelta, FinishReason, GenerateRequest, TextLogprobs, Timings, Usage
+from paddock.wire.messages import Delta
 
 _encode = msgspec.json.Encoder().encode
 _PLACEHOLDER = "\0text\0"
@@ -25,7 +27,11 @@ DONE = SSE.event(b"[DONE]")
 
 def parse(body: ChatCompletionRequest, context: RequestContext) -> list[GenerateRequest]:
     n_probs = body.top_logprobs or 0 if body.logprobs else -1
-    return [body.request(context, body.prompt(), max_tokens=body.limit, n_probs=n_probs, n=body.n or 1)]
+    return [
+        body.request(
+            context, body.prompt(), max_tokens=body.limit, n_probs=n_probs, n=body.n or 1, echo=bool(body.verbose)
+        )
+    ]
 
 
 class ChatAnswer:
@@ -36,6 +42,8 @@ class ChatAnswer:
         self._around_text = cache(self._render_around_text)
         self._include_usage = body.include_usage
         self._timings_per_token = body.timings_per_token
+        self._verbose = NativeWriter(body, model, limit=body.limit, n_probs=body.top_logprobs or 0)
+        self._is_verbose = bool(body.verbose)
 
     async def whole(self) -> schema.ChatCompletion:
         answers = await collect(self._generation, self._n)
@@ -44,7 +52,11 @@ class ChatAnswer:
             choices=[_choice(index, answer) for index, answer in enumerate(answers)],
             usage=schema.usage_of([[answer.usage for answer in answers]]),
             timings=timings_of_all([(answer.last.timings, answer.usage) for answer in answers]),
+            verbose=self._native(0, answers[0]),
         )
+
+    def _native(self, index: int, answer: FinishedAnswer) -> NativeCompletion | msgspec.UnsetType:
+        return self._verbose.final(self._generation, index, answer) if self._is_verbose else msgspec.UNSET
 
     async def events(self) -> AsyncGenerator[bytes]:
         """`[DONE]` follows complete answers only."""
@@ -60,20 +72,9 @@ class ChatAnswer:
                 if delta.progress is not None:
                     progress = native_progress(delta.progress)
                     event += self._event(delta.index, schema.ChoiceDelta(), prompt_progress=progress)
-                if delta.logprobs or (delta.text and self._timings_per_token):
-                    timings = timings_so_far(delta, self._timings_per_token)
-                    event += self._event(
-                        delta.index, schema.ChoiceDelta(content=delta.text), logprobs=delta.logprobs, timings=timings
-                    )
-                elif delta.text:
-                    before, after = self._around_text(delta.index)
-                    event += before + _encode(delta.text) + after
-                if delta.reasoning:
-                    event += self._event(delta.index, schema.ChoiceDelta(reasoning_content=delta.reasoning))
                 for part in delta.calls or ():
                     (calling.discard if part.withdrawn else calling.add)((delta.index, part.index))
-                    if not part.withdrawn:
-                        event += self._event(delta.index, schema.ChoiceDelta(tool_calls=[_call_delta(part)]))
+                event += self._parts(delta)
                 if delta.finish is not None and delta.usage is not None:
                     ended.append((delta.timings, delta.usage))
                     last = len(ended) == self._n
@@ -84,6 +85,7 @@ class ChatAnswer:
                         schema.ChoiceDelta(malformed_tool_call=delta.malformed),
                         finish=_finish_reason(delta.finish, called=called),
                         timings=timings,
+                        verbose=self._native(delta.index, FinishedAnswer.of([delta])),
                     )
                     if last:
                         if self._include_usage:
@@ -91,6 +93,28 @@ class ChatAnswer:
                             event += self._frame([], usage=usage, timings=timings_of_all(ended))
                         event += DONE
                 yield event
+
+    def _parts(self, delta: Delta) -> bytes:
+        """The text, the reasoning and the calls of a delta. The first event has the logprobs, the last the timings."""
+        if delta.text and not (delta.logprobs or delta.reasoning or delta.calls or self._timings_per_token):
+            before, after = self._around_text(delta.index)
+            return before + _encode(delta.text) + after
+        parts = [schema.ChoiceDelta(content=delta.text)] if delta.text or delta.logprobs else []
+        if delta.reasoning:
+            parts.append(schema.ChoiceDelta(reasoning_content=delta.reasoning))
+        for call in delta.calls or ():
+            if not call.withdrawn:
+                parts.append(schema.ChoiceDelta(tool_calls=[_call_delta(call)]))
+        timings = timings_so_far(delta, self._timings_per_token)
+        return b"".join(
+            self._event(
+                delta.index,
+                part,
+                logprobs=delta.logprobs if part is parts[0] else None,
+                timings=timings if part is parts[-1] else msgspec.UNSET,
+            )
+            for part in parts
+        )
 
     def _event(
         self,

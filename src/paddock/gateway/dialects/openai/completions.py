@@ -15,6 +15,7 @@ from paddock.gateway.dialects.openai.chat import DONE
 from paddock.gateway.dialects.openai.requests import CompletionRequest
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import FinishedAnswer, collect_all, merged
+from paddock.gateway.generation.native import NativeCompletion, NativeCompletionPart, NativeWriter
 from paddock.gateway.generation.timings import NativeTimings, native_progress, timings_of_all, timings_so_far
 from paddock.gateway.http.framing import SSE
 from paddock.types import GenerateRequest, InfillPrompt, Prompt, TextLogprobs, TextPrompt, Timings, Usage
@@ -29,7 +30,7 @@ def parse(body: CompletionRequest, context: RequestContext) -> list[GenerateRequ
 
 def _request(body: CompletionRequest, context: RequestContext, prompt: Prompt) -> GenerateRequest:
     if body.suffix and isinstance(prompt, TextPrompt):
-        prompt = InfillPrompt(prompt.text, body.suffix)
+        prompt = InfillPrompt(prompt.text, body.suffix, suffix_first=bool(body.spm_infill))
     probs = -1 if body.logprobs is None else body.logprobs
     ranked = body.answers > (body.n or 1)
     return body.request(
@@ -38,7 +39,7 @@ def _request(body: CompletionRequest, context: RequestContext, prompt: Prompt) -
         max_tokens=body.max_tokens,
         n_probs=max(probs, 0) if ranked else probs,
         n=body.answers,
-        echo=bool(body.echo),
+        echo=bool(body.echo or body.verbose),
         prompt_probs=probs if body.echo else -1,
     )
 
@@ -51,6 +52,7 @@ class CompletionAnswer:
         self._body = body
         self._n = body.n or 1
         self._generations = generations
+        self._native = NativeWriter(body, model, limit=body.max_tokens, n_probs=body.logprobs or 0)
 
     async def whole(self) -> schema.Completion:
         answers = await collect_all(self._generations, self._body.answers)
@@ -62,7 +64,8 @@ class CompletionAnswer:
                 choices.append(text.take(len(choices), answer.finish))
         ended = [(answer.last.timings, answer.usage) for written in answers for answer in written]
         usage = schema.usage_of([[answer.usage for answer in written] for written in answers])
-        return self._completion(choices, usage=usage, timings=timings_of_all(ended))
+        verbose = self._native.final(self._generations[0], 0, answers[0][0]) if self._body.verbose else msgspec.UNSET
+        return self._completion(choices, usage=usage, timings=timings_of_all(ended), verbose=verbose)
 
     async def events(self) -> AsyncGenerator[bytes]:
         """`[DONE]` follows complete answers only."""
@@ -76,7 +79,10 @@ class CompletionAnswer:
                 if delta.progress is not None:
                     progress = native_progress(delta.progress)
                     yield self._event(
-                        [schema.CompletionChoice(text="", index=index)], usage=usage, prompt_progress=progress
+                        [schema.CompletionChoice(text="", index=index)],
+                        usage=usage,
+                        prompt_progress=progress,
+                        verbose=self._verbose(place, index, delta),
                     )
                     continue
                 if index not in texts:
@@ -86,10 +92,21 @@ class CompletionAnswer:
                     usages[place].append(delta.usage)
                     ended.append((delta.timings, delta.usage))
                 choice = texts[index].take(index, delta.finish)
-                yield self._event([choice], usage=usage, timings=self._timings(delta, ended))
+                timings, verbose = self._timings(delta, ended), self._verbose(place, index, delta)
+                yield self._event([choice], usage=usage, timings=timings, verbose=verbose)
         if self._body.include_usage:
             yield self._event([], usage=schema.usage_of(usages), timings=timings_of_all(ended))
         yield DONE
+
+    def _verbose(
+        self, place: int, index: int, delta: Delta
+    ) -> NativeCompletion | NativeCompletionPart | msgspec.UnsetType:
+        generation = self._generations[place]
+        if not self._body.verbose:
+            return msgspec.UNSET
+        if delta.finish is not None:
+            return self._native.final(generation, index, FinishedAnswer.of([delta]))
+        return self._native.part(generation, index, delta, delta.usage.completion_tokens if delta.usage else 0)
 
     def _timings(self, delta: Delta, ended: list[tuple[Timings | None, Usage]]) -> NativeTimings | msgspec.UnsetType:
         """In the last part of a stream, and in every part if requested."""

@@ -9,10 +9,12 @@ import msgspec
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from paddock.errors import UnsupportedParameter
 from paddock.fleet import Description, ModelStatus
 from paddock.gateway.auth.caller import caller_of, model_for
 from paddock.gateway.dialects.dialect import Services
-from paddock.gateway.http.fields import Nothing
+from paddock.gateway.http.bodies import read_body
+from paddock.gateway.http.fields import BodyFields
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON, struct_from
 from paddock.gateway.http.scope import IGNORED
@@ -24,6 +26,8 @@ class ModelMeta(msgspec.Struct, kw_only=True):
 
     architecture: str | None
     quantization: str | None
+    ftype: str | None
+    """The same in llama.cpp's words."""
     vocab_type: int | None
     n_vocab: int | None
     n_ctx_train: int | None
@@ -46,21 +50,64 @@ class LoadStatus(msgspec.Struct, omit_defaults=True):
     """The progress of the load, from 0 to 1."""
 
 
+class ModelModalities(msgspec.Struct):
+    input_modalities: tuple[str, ...] = ("text",)
+    output_modalities: tuple[str, ...] = ("text",)
+
+
 class ModelCard(msgspec.Struct, kw_only=True):
     id: str
     object: Literal["model"] = "model"
     created: int
     owned_by: Literal["local"] = "local"
     aliases: list[str]
+    tags: list[str]
     kind: ModelKind | None
     """What it is served for."""
     status: LoadStatus
     meta: ModelMeta
+    architecture: ModelModalities = msgspec.field(default_factory=ModelModalities)
+    source: Literal["models_dir", "preset"] | None
+    """`models_dir`: a file of the models directory; `preset`: an entry of the settings."""
+    can_remove: bool = False
+
+
+class OllamaDetails(msgspec.Struct, kw_only=True):
+    parent_model: str = ""
+    format: Literal["gguf"] = "gguf"
+    family: str
+    families: list[str]
+    parameter_size: str = ""
+    quantization_level: str
+
+
+class OllamaModel(msgspec.Struct, kw_only=True):
+    """The model in Ollama's shape. llama-server lists it so beside `data`."""
+
+    name: str
+    model: str
+    modified_at: str = ""
+    size: str = ""
+    digest: str = ""
+    type: Literal["model"] = "model"
+    description: str = ""
+    tags: list[str]
+    capabilities: list[str]
+    parameters: str = ""
+    details: OllamaDetails
 
 
 class ModelList(msgspec.Struct, kw_only=True):
     object: Literal["list"] = "list"
     data: list[ModelCard]
+    models: list[OllamaModel] | msgspec.UnsetType = msgspec.UNSET
+    """Of a server with a single model, as in llama-server."""
+
+
+class Download(BodyFields):
+    """What llama-server's router takes. Only an empty body is accepted."""
+
+    model: str | None = None
 
 
 def model_routes(services: Services) -> APIRouter:
@@ -85,17 +132,25 @@ def model_routes(services: Services) -> APIRouter:
             request.scope[IGNORED] = "reload"
         return await listed(request)
 
-    @router.post("/models", **describe(ModelList, body=Nothing, optional=True))
-    @router.post("/v1/models", **describe(ModelList, body=Nothing, optional=True))
+    @router.post("/models", **describe(ModelList, body=Download, optional=True))
+    @router.post("/v1/models", **describe(ModelList, body=Download, optional=True))
     async def reload_models(request: Request, reload: bool = True) -> Response:
         """Read the settings and the models directory again, as `POST /admin/reload` does, and list the models."""
+        body = await read_body(request, Download, limit=services.settings.max_body_bytes, optional=True)
+        if body.model is not None:
+            raise UnsupportedParameter(
+                f"models are not downloaded over HTTP: run `paddock pull {body.model}`, then POST /models",
+                param="model",
+            )
         if reload:
             await services.reloader.reload()
         return await listed(request)
 
     async def listed(request: Request) -> Response:
         caller = caller_of(request)
-        return JSON(ModelList(data=await cards([status for status in fleet.status() if caller.may_use(status.model)])))
+        found = await cards([status for status in fleet.status() if caller.may_use(status.model)])
+        single = [_ollama_model(card) for card in found] if fleet.catalogue.is_single else msgspec.UNSET
+        return JSON(ModelList(data=found, models=single))
 
     @router.get("/v1/models/{id:path}", **describe(ModelCard))
     async def show_model(request: Request, id: str) -> Response:
@@ -115,6 +170,8 @@ def _card(
         id=model.name,
         created=model.created,
         aliases=list(model.aliases),
+        tags=sorted(model.settings.tags),
+        source=model.source,
         kind=kind,
         status=LoadStatus(
             status.state,
@@ -123,4 +180,15 @@ def _card(
             progress=status.progress if status.state == "loading" else None,
         ),
         meta=struct_from(ModelMeta, description, n_ctx=None if info is None else info.n_ctx, loaded=info is not None),
+    )
+
+
+def _ollama_model(card: ModelCard) -> OllamaModel:
+    family = card.meta.architecture or ""
+    return OllamaModel(
+        name=card.id,
+        model=card.id,
+        tags=card.tags or [""],
+        capabilities=["embedding" if card.kind == "embedding" else "completion"],
+        details=OllamaDetails(family=family, families=[family], quantization_level=card.meta.quantization or ""),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-from pydantic import AliasChoices, Field, model_validator
+from pydantic import Field, model_validator
 
 from paddock.errors import InvalidRequest
 from paddock.gateway.dialects.openai.tools import EarlierCall, FunctionTool, NamedToolChoice, openai_tool_use
@@ -14,8 +14,6 @@ from paddock.gateway.generation.conversation import (
     TextOr,
     ToolChoice,
     ToolUse,
-    enables_thinking,
-    is_unfinished,
 )
 from paddock.gateway.generation.fields import LARGEST, GenerationFields, Prompts, schema_constraint
 from paddock.gateway.http.fields import Fields, Unsupported
@@ -76,15 +74,23 @@ class ResponseFormat(Fields):
     type: Literal["text", "json_object", "json_schema"]
     json_schema: NamedSchema | None = None
     schema_: dict[str, Any] | None = Field(None, alias="schema")
-    """llama-server's: the schema of the JSON object."""
+    """llama-server's: the schema itself, with either type."""
 
     @model_validator(mode="after")
     def _check_schema(self) -> ResponseFormat:
-        if (self.type == "json_schema") != (self.json_schema is not None):
-            raise ValueError("json_schema is required with type json_schema, and allowed only with it")
-        if self.schema_ is not None and self.type != "json_object":
-            raise ValueError("schema is allowed with type json_object only")
+        if self.json_schema is not None and self.schema_ is not None:
+            raise ValueError("json_schema and schema are mutually exclusive")
+        if self.json_schema is not None and self.type != "json_schema":
+            raise ValueError("json_schema is allowed with type json_schema only")
+        if self.type == "json_schema" and not self.has_schema:
+            raise ValueError("json_schema or schema is required with type json_schema")
+        if self.type == "text" and self.schema_ is not None:
+            raise ValueError("schema is allowed with type json_object or json_schema only")
         return self
+
+    @property
+    def has_schema(self) -> bool:
+        return self.json_schema is not None or self.schema_ is not None
 
     def constraint(self) -> Constraint | None:
         if self.type == "text":
@@ -123,10 +129,13 @@ class OpenAIFields(GenerationFields):
         "modalities": (["text"],),
         "parallel_tool_calls": (True, False),
         "parse_tool_calls": (True, False),
+        "prefill_assistant": (True, False),
+        "preserve_reasoning": (True, False),
         "reasoning_budget_message": ("",),
         "reasoning_control": (False,),
         "reasoning_effort": (),
         "reasoning_format": ("none",),
+        "skip_chat_parsing": (True, False),
         "thinking": (),
         "tool_choice": ("none", "auto"),
         "tools": ([],),
@@ -141,8 +150,11 @@ class OpenAIFields(GenerationFields):
     response_format: ResponseFormat | None = None
 
     def constraints(self) -> list[Constraint]:
-        form = self.response_format.constraint() if self.response_format is not None else None
-        return [*super().constraints(), *([form] if form is not None else [])]
+        found, form = super().constraints(), self.response_format
+        constraint = form.constraint() if form is not None else None
+        if form is None or constraint is None or (self.json_schema is not None and not form.has_schema):
+            return found  # with `json_schema`, a json_object needs no schema of its own
+        return [*found, constraint]
 
     @property
     def include_usage(self) -> bool:
@@ -167,15 +179,6 @@ class ChatCompletionRequest(OpenAIFields, ConversationFields):
     parallel_tool_calls: bool | None = None
     reasoning_effort: Effort | None = None
     enable_thinking: bool | None = None
-    reasoning_format: Literal["auto", "deepseek", "none"] | None = None
-    """As in llama-server: `none` leaves the reasoning in the content."""
-    thinking_budget_tokens: int | None = Field(
-        None,
-        ge=-1,
-        le=LARGEST,
-        validation_alias=AliasChoices("thinking_budget_tokens", "reasoning_budget_tokens", "reasoning_budget"),
-    )
-    """The most tokens of reasoning; -1: unlimited, 0: no reasoning."""
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
 
@@ -188,27 +191,17 @@ class ChatCompletionRequest(OpenAIFields, ConversationFields):
         return self.tool_use.prompt(
             [message.rendered() for message in self.messages],
             ending=self._ending(),
-            thinking=False if self.thinking_budget_tokens == 0 else self._thinking(options),
-            thinking_budget=self.thinking_budget_tokens if self.thinking_budget_tokens != -1 else None,
-            split_reasoning=self.reasoning_format != "none",
+            thinking=self.thinking_of(self.enable_thinking, options, self.reasoning_effort),
             template_options=options,
+            **self.reply_options(stream=self.stream),
         )
-
-    def _thinking(self, options: dict[str, Any]) -> bool | None:
-        """Whether the request enables thinking, by any of the fields that can; None leaves it to the model."""
-        if self.enable_thinking is not None:
-            return self.enable_thinking
-        for name in ("enable_thinking", "thinking"):
-            if isinstance(options.get(name), bool):
-                return bool(options[name])
-        return enables_thinking(self.reasoning_effort)
 
     def _ending(self) -> Literal["reply", "continue", "none"]:
         """A last message of the assistant is continued, unless the request starts a new reply after it."""
         if self.continue_final_message or (
             self.continue_final_message is None
             and self.add_generation_prompt is not True
-            and is_unfinished(self.messages[-1].model_dump(exclude={"refusal"}))
+            and self.is_continued(self.messages[-1].model_dump(exclude={"refusal"}))
         ):
             return "continue"
         return "none" if self.add_generation_prompt is False else "reply"
@@ -234,10 +227,6 @@ class ChatCompletionRequest(OpenAIFields, ConversationFields):
         for name in ("max_tokens", "max_completion_tokens"):
             if getattr(self, name) == 0:
                 raise ValueError(f"{name} must be at least 1")
-        if (self.thinking_budget_tokens or -1) > 0 and self.reasoning_format == "none":
-            raise InvalidRequest(
-                "thinking_budget_tokens requires reasoning_format auto or deepseek", param="thinking_budget_tokens"
-            )
         if self.top_logprobs and not self.logprobs:
             raise ValueError("top_logprobs requires logprobs: true")
         return self
@@ -253,6 +242,8 @@ class CompletionRequest(OpenAIFields):
 
     prompt: Prompts
     suffix: str | None = None
+    spm_infill: bool | None = None
+    """Paddock's own, for llama-server's option: with `suffix`, the suffix comes before the prompt."""
     echo: bool | None = None
     logprobs: int | None = Field(None, ge=0, le=5)
     best_of: int | None = Field(None, ge=1, le=MOST_ANSWERS)

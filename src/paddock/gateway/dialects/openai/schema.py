@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from paddock.gateway.generation.fields import GenerationFields
+from paddock.gateway.generation.native import NativeCompletion
 from paddock.gateway.generation.timings import NativeProgress, NativeTimings
 from paddock.types import Usage
 
@@ -89,6 +90,7 @@ class ChatCompletion(_Head, kw_only=True):
     choices: list[Choice]
     usage: CompletionUsage
     timings: NativeTimings
+    verbose: NativeCompletion | msgspec.UnsetType = msgspec.field(name="__verbose", default=msgspec.UNSET)
 
 
 class FunctionDelta(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -126,6 +128,8 @@ class _Chunk(_Head, kw_only=True):
     timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
     """In the last chunk, and in every one with `timings_per_token`."""
     prompt_progress: NativeProgress | msgspec.UnsetType = msgspec.UNSET
+    verbose: Any = msgspec.field(name="__verbose", default=msgspec.UNSET)
+    """With `verbose`: llama-server's own event, in the last chunk of a chat and in every chunk of a completion."""
 
 
 class ChatCompletionChunk(_Chunk, kw_only=True):
@@ -162,7 +166,7 @@ def new_head(prefix: str, body: GenerationFields, model: str) -> dict[str, Any]:
         "id": f"{prefix}-{secrets.token_urlsafe(18)}",
         "job_id": body.job_id or msgspec.UNSET,
         "created": int(time.time()),
-        "model": body.model or model,
+        "model": model,
     }
 
 

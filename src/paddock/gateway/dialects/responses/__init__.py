@@ -27,7 +27,7 @@ _RESPONSES: Final = Endpoint(
 
 async def count_input_tokens(call: Call[ResponseRequest]) -> InputTokens:
     """Count the tokens of the input. Takes the body of a response; generates nothing."""
-    return InputTokens(input_tokens=await count_tokens(call, call.body.prompt()))
+    return InputTokens(input_tokens=await count_tokens(call))
 
 
 RESPONSES: Final = Dialect(

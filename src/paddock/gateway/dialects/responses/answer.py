@@ -19,7 +19,7 @@ from paddock.gateway.dialects.responses.request import ResponseRequest
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import whole
 from paddock.gateway.generation.parts import Change, Part, Parts
-from paddock.gateway.generation.timings import timings_of
+from paddock.gateway.generation.timings import native_progress, timings_of
 from paddock.gateway.http.framing import SSE
 from paddock.gateway.http.request_context import note_failure
 from paddock.gateway.http.responses import error_body, struct_from
@@ -49,7 +49,7 @@ class ResponseAnswer:
             job_id=body.job_id or msgspec.UNSET,
             created_at=int(time.time()),
             status="in_progress",
-            model=body.model or model,
+            model=model,
             output=[],
             instructions=body.instructions,
             max_output_tokens=body.max_output_tokens,
@@ -74,12 +74,18 @@ class ResponseAnswer:
                 )
                 async for delta in generation:
                     events = [event for change in self._parts.feed(delta) for event in self._events(change)]
+                    if delta.progress is not None:
+                        progress = native_progress(delta.progress)
+                        events = [schema.ResponseInProgress(response=self._response, prompt_progress=progress)]
                     if delta.finish is not None:
                         response = self._ended(delta)
                         ended = (
                             schema.ResponseCompleted if response.status == "completed" else schema.ResponseIncomplete
                         )
                         events.append(ended(response=response))
+                    if events and delta.usage is not None:  # at the end, or after every token if requested
+                        assert not isinstance(events[-1], schema.ErrorEvent)
+                        events[-1].timings = timings_of(delta.timings, delta.usage)
                     yield self._encoded(*events)
             except PaddockError as error:  # error events of this API have a sequence number
                 note_failure(error, in_stream=True)
@@ -103,7 +109,6 @@ class ResponseAnswer:
             output=[self._item(part, "completed") for part in self._parts.kept],
             usage=_usage(last.usage),
             malformed_tool_call=True if last.malformed else msgspec.UNSET,
-            timings=timings_of(last.timings, last.usage),
         )
         if cut and response.output:
             response.output[-1].status = "incomplete"

@@ -19,7 +19,6 @@ from paddock.gateway.generation.conversation import (
     ToolUse,
     by_field,
     call_arguments,
-    enables_thinking,
     function_tool,
     joined,
     tool_call,
@@ -264,6 +263,10 @@ class ResponseRequest(ConversationFields):
         if self.instructions:
             items.insert(0, MessageItem(role="system", content=self.instructions))
         effort = self.reasoning.effort if self.reasoning is not None else None
+        options = self.template_options(effort)
         return self.tool_use.prompt(
-            rendered(items), thinking=enables_thinking(effort), template_options=self.template_options(effort)
+            rendered(items),
+            thinking=self.thinking_of(None, options, effort),
+            template_options=options,
+            **self.reply_options(stream=self.stream),
         )

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from paddock.gateway.dialects.openai.schema import TokenLogprob
-from paddock.gateway.generation.timings import NativeTimings
+from paddock.gateway.generation.timings import NativeProgress, NativeTimings
 from paddock.gateway.http.openapi import Error
 
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -102,7 +102,6 @@ class Response(msgspec.Struct, kw_only=True):
     system_fingerprint: str
     malformed_tool_call: Literal[True] | msgspec.UnsetType = msgspec.UNSET
     """A message started like a tool call but could not be parsed."""
-    timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
 
 
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -110,6 +109,9 @@ class Response(msgspec.Struct, kw_only=True):
 
 class _Event(msgspec.Struct, kw_only=True, tag_field="type"):
     sequence_number: int = 0
+    timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
+    """In the last event, and with `timings_per_token` in the last event of every step."""
+    prompt_progress: NativeProgress | msgspec.UnsetType = msgspec.UNSET
 
 
 class ResponseCreated(_Event, kw_only=True, tag="response.created"):

@@ -209,6 +209,10 @@ def _add_http(points: Points, http: HTTPCounts) -> None:
     points.put("paddock_log_lines_dropped_total", dropped_lines())
     points.put("paddock_http_connections", len(http.connections))
     points.put("paddock_http_buffered_body_bytes", http.bodies.held if http.bodies is not None else 0)
+    if (buffers := http.stream_buffers) is not None:
+        points.put("paddock_stream_buffers", buffers.count)
+        points.put("paddock_stream_buffer_bytes", buffers.held)
+        points.put("paddock_stream_resumes_total", buffers.resumed)
 
 
 def _with(known: tuple[str, ...], found: Mapping[str, int]) -> list[str]:

@@ -245,6 +245,9 @@ SECTIONS: Final = (
             _gauge("paddock_http_connections", "Open connections."),
             _counter("paddock_log_lines_dropped_total", "Log lines dropped because the log was not read fast enough."),
             _gauge("paddock_http_buffered_body_bytes", "Bytes of request bodies that are held in memory."),
+            _gauge("paddock_stream_buffers", "Streams that `GET /v1/stream` can resume."),
+            _gauge("paddock_stream_buffer_bytes", "Bytes of these streams that are held in memory."),
+            _counter("paddock_stream_resumes_total", "Streams that were resumed."),
         ),
     ),
     Section(

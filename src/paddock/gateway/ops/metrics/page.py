@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -44,6 +45,8 @@ class MetricsPage:
         self._fleet = fleet
         self._http = http
         self._gpus = gpus or Gpus()
+        self.started_at = int(time.time())
+        """The start of the server, in seconds since 1970."""
         self.gather: Callable[[], Awaitable[Mapping[str, bytes]]] | None = None
         """Returns the samples of each gateway by its name, where there are several."""
 
@@ -96,7 +99,8 @@ def metrics_routes(page: MetricsPage, *, enabled: bool) -> APIRouter:
     async def metrics() -> Response:
         """All metrics, for Prometheus. Loads no model."""
         if not enabled:
-            raise NotSupported("/metrics is disabled: the server was started with --no-metrics")
-        return Response(await page.text(), media_type=CONTENT_TYPE)
+            raise NotSupported("This server does not support metrics endpoint. Start it with `--metrics`")
+        headers = {"Process-Start-Time-Unix": str(page.started_at)}
+        return Response(await page.text(), headers=headers, media_type=CONTENT_TYPE)
 
     return router
