@@ -175,6 +175,10 @@ def test_an_empty_schema_has_no_instance(schemas: list[Any], instance: Any) -> N
         assert not all(_is_valid(schema, instance) for schema in schemas)
 
 
+def test_an_index_of_thousands_of_digits_is_not_found() -> None:
+    assert Document({"anyOf": [False]}).resolve(f"#/anyOf/{'0' * 5000}") is True
+
+
 @given(one=_instances, other=_instances)
 def test_equality_is_that_of_json_schema(one: Any, other: Any) -> None:
     assert equal(one, other) == _is_valid({"const": one}, other)

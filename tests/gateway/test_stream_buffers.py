@@ -134,6 +134,7 @@ def test_invalid_requests_are_refused_by_name(slow_server: Server) -> None:
         ({"conv_id": "none"}, 404, "conv_id"),
         ({"conv_id": "refused", "from": "x"}, 400, "from"),
         ({"conv_id": "refused", "from": "-1"}, 400, "from"),
+        ({"conv_id": "refused", "from": "9" * 5000}, 400, "from"),
     ):
         with _begin(slow_server, "refused", max_tokens=2) as response:
             response.read()

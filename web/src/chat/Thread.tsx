@@ -25,6 +25,8 @@ export function Thread() {
   const count = useSignal(PAGE);
   const following = useSignal(true);
   const anchor = useRef<{ element: Element; top: number } | null>(null);
+  /** The last known position of the view. */
+  const position = useRef(0);
   const id = conversation.value?.id ?? null;
   const places = shown.value;
   const hidden = Math.max(0, places.length - count.value);
@@ -36,12 +38,28 @@ export function Thread() {
   }, [id]);
 
   function toEnd() {
-    if (scroller.current) scroller.current.scrollTop = scroller.current.scrollHeight;
+    if (scroller.current) moveTo(scroller.current, scroller.current.scrollHeight);
+  }
+
+  function moveTo(view: HTMLDivElement, top: number) {
+    view.scrollTop = top;
+    position.current = view.scrollTop;
+  }
+
+  /** Only a user moves the view up. Text may arrive before the event of that movement, so look at the position too. */
+  function look(view: HTMLDivElement) {
+    const isUp = view.scrollTop < position.current;
+    position.current = view.scrollTop;
+    if (view.scrollHeight - view.scrollTop - view.clientHeight < NEAR) following.value = true;
+    else if (isUp) following.value = false;
   }
 
   // New text and late rendering make it longer. Stay at the end if the view is there.
   useEffect(() => {
-    const watching = new ResizeObserver(() => following.value && toEnd());
+    const watching = new ResizeObserver(() => {
+      if (scroller.current) look(scroller.current);
+      if (following.value) toEnd();
+    });
     if (inside.current) watching.observe(inside.current);
     if (scroller.current) watching.observe(scroller.current);
     return () => watching.disconnect();
@@ -71,7 +89,7 @@ export function Thread() {
   useLayoutEffect(() => {
     const before = anchor.current;
     if (scroller.current && before)
-      scroller.current.scrollTop += before.element.getBoundingClientRect().top - before.top;
+      moveTo(scroller.current, scroller.current.scrollTop + before.element.getBoundingClientRect().top - before.top);
     anchor.current = null;
   }, [count.value]);
 
@@ -83,9 +101,7 @@ export function Thread() {
         // biome-ignore lint/a11y/noNoninteractiveTabindex: it must scroll without a mouse
         tabIndex={0}
         aria-label="Messages"
-        onScroll={({ currentTarget: at }) => {
-          following.value = at.scrollHeight - at.scrollTop - at.clientHeight < NEAR;
-        }}
+        onScroll={() => scroller.current && look(scroller.current)}
       >
         <div class="thread-inside" ref={inside}>
           {places.length === 0 && <Welcome />}

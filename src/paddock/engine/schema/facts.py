@@ -23,6 +23,8 @@ _TYPES: Final = {
 }
 _DEEPEST: Final = 16
 _MOST_STEPS: Final = 50_000
+_MOST_DIGITS: Final = 9
+"""Of an index in a pointer. Python refuses to convert thousands of digits."""
 
 
 class TooCostly(Exception):
@@ -77,7 +79,7 @@ class Document:
             key = part.replace("~1", "/").replace("~0", "~")
             if isinstance(found, dict) and key in found:
                 found = found[key]
-            elif isinstance(found, list) and key.isdecimal() and int(key) < len(found):
+            elif isinstance(found, list) and key.isdecimal() and len(key) <= _MOST_DIGITS and int(key) < len(found):
                 found = found[int(key)]
             else:
                 return True

@@ -20,6 +20,8 @@ from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import JSON
 
 _MOST_CONVERSATIONS = 1024
+_MOST_DIGITS = 19
+"""Of an offset. Python refuses to convert thousands of digits."""
 _Conversation = Annotated[str, Query(alias="conv_id")]
 
 
@@ -51,8 +53,8 @@ def stream_routes(services: Services) -> APIRouter:
         buffer = buffers.find(caller_of(request).name, _named(conversation))
         if buffer is None:
             raise NotFound("Stream not found or expired", param="conv_id")
-        if not offset.isascii() or not offset.isdecimal():
-            raise InvalidRequest(f"Invalid 'from' offset: {offset!r} is not a number of bytes", param="from")
+        if not offset.isascii() or not offset.isdecimal() or len(offset) > _MOST_DIGITS:
+            raise InvalidRequest(f"Invalid 'from' offset: {offset[:40]!r} is not a number of bytes", param="from")
         buffer.check(int(offset))
         buffers.resumed += 1
         return EventStream(buffer.read_from(int(offset)), buffer.framing, keep_alive_seconds=-1)
