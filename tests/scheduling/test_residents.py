@@ -70,6 +70,24 @@ def test_write_back_keeps_the_cells_and_makes_reclaiming_free(unified: bool) -> 
     assert cache.used == 0
 
 
+@pytest.mark.parametrize("unified", [True, False])
+def test_write_back_waits_for_the_next_request_first(unified: bool) -> None:
+    """A client often sends its next request at once. On streams, it would wait for the copy of a whole stream."""
+    harness = Harness(kv_unified=unified)
+    harness.ask(1, "a" * 100, max_tokens=1)
+    scheduler = harness.scheduler
+    while scheduler.running or scheduler.queued:
+        harness.step()
+    while not scheduler.has_time:
+        plan = harness.step()
+        assert plan is not None
+        assert not any(isinstance(operation, Save) for operation in plan.operations)
+    assert not scheduler.is_idle, "the engine thread now waits for write_back_delay"
+    plan = harness.step()
+    assert plan is not None
+    assert any(isinstance(operation, Save) for operation in plan.operations)
+
+
 def test_idle_cells_are_limited_while_a_request_runs() -> None:
     harness = Harness(n_ctx=400)
     for id in range(3):

@@ -112,10 +112,9 @@ class Scheduler:
         group = self._next_group()
         is_exact = bool(group) and group[0].deterministic
         spans, requests, decodes = self._exact_step(group) if is_exact else self._shared_step(group)
-        is_urgent = bool(spans) and not decodes and self._chunks.prompts_only
         if self._running:
             self.cache.limit_idle()
-        if not is_urgent and (self._layout.writes_back_while_running or not self._running):
+        if self._may_write_back(is_urgent=bool(spans) and not decodes and self._chunks.prompts_only):
             self.cache.write_back_some()
         operations = self.cache.take_operations()
         return Plan(operations, spans, requests, decodes) if spans or operations else None
@@ -160,6 +159,14 @@ class Scheduler:
             raise CacheCorrupted(f"no request runs, but {free} free + {idle} idle cells are not {self.cells}")
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _may_write_back(self, *, is_urgent: bool) -> bool:
+        """Beside steps, unless it would delay one too much. While nothing runs: not together with the operations that a
+        request left when it ended, so that the engine thread first waits `write_back_delay` for the next request.
+        """
+        if self._running:
+            return self._layout.writes_back_while_running and not is_urgent
+        return not self.cache.has_operations
 
     def _next_group(self) -> list[Request]:
         """The requests of the next step."""
