@@ -1,0 +1,278 @@
+"""Spans of one model in files: written, read, touched and removed. Safe with several threads and processes.
+
+A file is written under a temporary name and then renamed, so that a killed process leaves no incomplete span. It is not
+synced: after a power failure a file may lack data, which its checksums show. A cache may lose its last seconds, and a
+sync of every span would cost more than what it saves.
+
+A file is never changed once it has its name, so that a mapping of it stays valid, also after it was removed.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from paddock.disk_cache import account, folders, span_file
+from paddock.disk_cache.entry import Entry
+from paddock.disk_cache.folders import Found
+from paddock.disk_cache.keys import StateKey
+from paddock.disk_cache.span_file import DamagedFile, UnusableFile
+from paddock.disk_cache.writing import ModelFile, TemporaryFile, create_directory, write_model_file
+
+RETRY_AFTER = 60.0
+"""Seconds for which nothing is written after the disk refused a write."""
+
+_POPULATE_READ = 22
+"""`MADV_POPULATE_READ`: reads all pages, and reports an unreadable one where access to it would end the process."""
+
+_READ_FAILED = "a file of the disk cache cannot be used, and is skipped"
+
+
+@dataclass(slots=True, frozen=True)
+class Usage:
+    files: int
+    bytes: int
+    """What counts against the bound: spans, and what is being written."""
+
+
+class DiskCache:
+    """The spans of one state key, in a directory that all models and processes share."""
+
+    def __init__(
+        self, directory: str, limit_bytes: int, key: StateKey, *, model: str = "", log: Callable[[str], None] = print
+    ) -> None:
+        """Does no I/O. `model` is the name that `paddock cache` shows."""
+        self.directory = directory
+        self.limit_bytes = limit_bytes
+        self.key = key
+        self._model = model
+        self._log = log
+        self._retry_at = float("-inf")
+        self._stopped = False
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def entries(self) -> Iterator[Entry]:
+        """All spans of this state key, by their headers. A file that cannot be used is skipped with a log line, and
+        removed if it is damaged.
+        """
+        found = folders.files(self.directory, key=self.key.folder)
+        for namespace, group in groupby(found, lambda file: file.namespace):
+            try:
+                with folders.folder(self.directory, self.key.folder, namespace) as place:
+                    read = [self._entry(file, place) for file in group if not file.temporary]
+            except OSError:
+                continue  # it was removed meanwhile
+            # The same namespace has another folder for each of its adapters and kinds of arithmetic.
+            folder_of: dict[str, str] = {}
+            for entry in read:
+                if entry is None:
+                    continue
+                if entry.namespace not in folder_of:
+                    folder_of[entry.namespace] = self.key.namespace_folder(entry.namespace)
+                if folder_of[entry.namespace] == namespace:
+                    yield entry
+
+    def _entry(self, file: Found, place: int) -> Entry | None:
+        try:
+            with folders.opened(file.name, place) as (descriptor, status):
+                entry = span_file.read_header(descriptor, status.st_size).entry
+            if entry.name != file.name:
+                raise DamagedFile("its header belongs to another file")
+        except FileNotFoundError:
+            return None
+        except DamagedFile as error:
+            self._discard(file, str(error))
+            return None
+        except (UnusableFile, OSError) as error:
+            self._log(f"{_READ_FAILED}: {file.name}: {_reason(error)}")
+            return None
+        return entry
+
+    def read(self, entry: Entry) -> memoryview | None:
+        """The state of a span, after its checksum was verified. None: it is not cached any more.
+
+        The view is of a mapped file, and has no other owner. A damaged file is removed, with a log line.
+        """
+        file = self._found(entry)
+        try:
+            with (
+                folders.folder(self.directory, file.key, file.namespace) as place,
+                folders.opened(file.name, place) as (descriptor, status),
+            ):
+                header = span_file.read_header(descriptor, status.st_size)
+                data = _map(descriptor, status.st_size)
+            if replace(header.entry, size=0) != replace(entry, size=0):
+                raise DamagedFile("its header belongs to another file")
+            state = data[header.payload_start :]
+            if span_file.crc([state]) != header.payload_crc:
+                raise DamagedFile("the checksum of its data is wrong")
+        except FileNotFoundError:
+            return None
+        except DamagedFile as error:
+            self._discard(file, str(error))
+            return None
+        except (UnusableFile, OSError, ValueError) as error:
+            self._log(f"{_READ_FAILED}: {file.name}: {_reason(error)}")
+            return None
+        return state
+
+    # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def may_write(self, now: float) -> bool:
+        """Whether the disk is worth a try: it refused nothing in the last minute."""
+        return now >= self._retry_at
+
+    def write(
+        self, entry: Entry, parts: Iterable[bytes | memoryview], size: int, now: float, chain: Sequence[Entry] = ()
+    ) -> Entry | None:
+        """Write a span whose state has `size` bytes. Returns it with the size of its file, or None if it was not
+        written: it is too large, or the disk is full or fails. This is logged once, and tried again after a minute.
+
+        `now` is the time of day, as for `touch`. `chain` is the spans before this one: they are marked as used, so that
+        they are not evicted before it.
+        """
+        entry = replace(entry, size=span_file.payload_start(entry) + size)
+        if not self.may_write(now) or entry.size > self.limit_bytes:
+            return None
+        self.touch(chain, now)
+        try:
+            if not self._has(entry, now) and not self._write(entry, parts, size, now):
+                return None
+        except OSError as error:
+            self._stop(error, now)
+            return None
+        if self._stopped:
+            self._stopped = False
+            self._log(f"the disk cache is written again: {self.directory}")
+        return entry
+
+    def _has(self, entry: Entry, now: float) -> bool:
+        """Whether there is a file of this size. Any other is removed: after a power failure it may lack its data."""
+        try:
+            with self._folder_of(entry.namespace) as place:
+                status = os.stat(entry.name, dir_fd=place, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        if stat.S_ISREG(status.st_mode) and status.st_size == entry.size:
+            return not self.touch([entry], now)
+        self._remove([replace(self._found(entry), size=status.st_size)])
+        return False
+
+    def _write(self, entry: Entry, parts: Iterable[bytes | memoryview], size: int, now: float) -> bool:
+        create_directory(self.directory)
+        with account.locked(self.directory) as used:
+            if not used.reserve(entry.size, self.limit_bytes):
+                return False
+            self._describe_model()
+            with self._folder_of(entry.namespace, create=True) as place:
+                file = TemporaryFile(place, entry.size)
+        try:
+            file.fill(entry, parts, size, now)
+            with account.locked(self.directory):
+                file.rename(entry.name)
+        except BaseException:
+            with account.locked(self.directory) as used:
+                file.unlink()
+                used.add(-entry.size)
+            raise
+        finally:
+            file.close()
+        return True
+
+    def _describe_model(self) -> None:
+        with folders.folder(self.directory, self.key.folder, create=True) as place:
+            write_model_file(place, ModelFile(self._model, self.key.origin, self.key.payload))
+
+    def _stop(self, error: OSError, now: float) -> None:
+        self._retry_at = now + RETRY_AFTER
+        if not self._stopped:
+            self._stopped = True
+            self._log(f"the disk cache is not written for now: {self.directory}: {_reason(error)}")
+
+    # ── use and removal ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def touch(self, entries: Sequence[Entry], now: float) -> list[Entry]:
+        """Mark a chain of spans as used at the time of day `now`. Returns those that are not cached any more."""
+        missing: list[Entry] = []
+        time_ns = int(now * 1e9)
+        for namespace, group in groupby(entries, lambda entry: entry.namespace):
+            chain = list(group)
+            try:
+                with self._folder_of(namespace) as place:
+                    missing += [entry for entry in chain if not _touch(entry, place, time_ns)]
+            except OSError:
+                missing += chain
+        return missing
+
+    def remove(self, entries: Iterable[Entry]) -> None:
+        self._remove([self._found(entry) for entry in entries])
+
+    def _remove(self, found: list[Found]) -> None:
+        try:
+            with account.locked(self.directory) as used:
+                used.add(-sum(file.size for file in found if account.remove(self.directory, file)))
+        except OSError:
+            pass  # it cannot be changed; eviction tries again
+
+    def _discard(self, file: Found, reason: str) -> None:
+        self._log(f"a file of the disk cache is damaged, and is removed: {file.name}: {reason}")
+        self._remove([file])
+
+    # ── the directory ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def clean(self) -> None:
+        """Remove the temporary files of dead processes, and evict what is over the bound. For a process that starts."""
+        try:
+            with account.locked(self.directory) as used:
+                used.evict(self.limit_bytes)
+        except FileNotFoundError:
+            pass  # nothing was ever written
+        except OSError as error:
+            self._log(f"the disk cache cannot be cleaned up: {self.directory}: {_reason(error)}")
+
+    def usage(self) -> Usage:
+        """Counted anew, over all models."""
+        found = list(folders.files(self.directory))
+        return Usage(len(found), sum(file.size for file in found))
+
+    def _folder_of(self, namespace: str, *, create: bool = False) -> AbstractContextManager[int]:
+        names = (self.key.folder, self.key.namespace_folder(namespace))
+        return folders.folder(self.directory, *names, create=create)
+
+    def _found(self, entry: Entry) -> Found:
+        namespace = self.key.namespace_folder(entry.namespace)
+        return Found(self.key.folder, namespace, entry.name, entry.size, 0, entry.start, entry.end)
+
+
+def _touch(entry: Entry, place: int, time_ns: int) -> bool:
+    try:
+        os.utime(entry.name, ns=(time_ns, time_ns), dir_fd=place, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        pass  # a disk that cannot be written to can still be read
+    return True
+
+
+def _map(descriptor: int, size: int) -> memoryview:
+    mapped = mmap.mmap(descriptor, size, access=mmap.ACCESS_READ)
+    try:
+        mapped.madvise(_POPULATE_READ)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise OSError(error.errno, "the disk cannot be read") from None
+        # An older kernel, or another system. Then an unreadable page must not be mapped at all.
+        with open(descriptor, "rb", closefd=False) as file:
+            return memoryview(file.read(size))
+    return memoryview(mapped)
+
+
+def _reason(error: Exception) -> str:
+    return (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__

@@ -1,0 +1,103 @@
+"""The index of spans against a brute-force model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.disk_cache import DiskIndex, Entry, StateKey, entries_for
+from paddock.types import StateOrigin
+
+KEY = StateKey(StateOrigin("engine 1", "digest", "f16", "f16", True, "n_threads 2"))
+Span = tuple[str, tuple[int, ...], int]
+"""A namespace, all tokens up to the end, and the start."""
+
+_tokens = st.lists(st.integers(0, 2), min_size=1, max_size=10).map(tuple)
+_spans = st.tuples(st.sampled_from(["", "a"]), _tokens, st.integers(0, 9)).map(
+    lambda drawn: (drawn[0], drawn[1], min(drawn[2], len(drawn[1]) - 1))
+)
+
+
+def _entry(span: Span, size: int = 1) -> Entry:
+    namespace, tokens, start = span
+    (entry,) = entries_for(KEY, namespace, tokens, [start, len(tokens)])
+    return Entry(entry.namespace, entry.start, entry.end, entry.token_bytes, entry.parent, entry.digest, size)
+
+
+def _longest(spans: set[Span], namespace: str, tokens: tuple[int, ...], *, partial: bool) -> int:
+    reached, best = [0], 0
+    for position in reached:
+        for name, path, start in spans:
+            if name != namespace or start != position or path[:start] != tokens[:start]:
+                continue
+            shared = start
+            while shared < min(len(path), len(tokens)) and path[shared] == tokens[shared]:
+                shared += 1
+            if shared == len(path):
+                best = max(best, shared)
+                if shared not in reached:
+                    reached.append(shared)
+            elif partial:
+                best = max(best, shared)
+    return best
+
+
+@given(st.lists(_spans, max_size=30), st.lists(st.integers(0, 29)), st.lists(_tokens, max_size=8), st.booleans())
+def test_a_match_is_the_longest_chain(
+    spans: list[Span], removed: list[int], prompts: list[tuple[int, ...]], partial: bool
+) -> None:
+    index, known = DiskIndex(KEY), set(spans)
+    for span in spans:
+        index.add(_entry(span))
+    for number in removed:
+        if number < len(spans):
+            index.remove(_entry(spans[number]))
+            known.discard(spans[number])
+    assert len(index) == len(known) == index.bytes == len(list(index))
+    assert all((_entry(span) in index) == (span in known) for span in spans)
+    for prompt in [*prompts, *(tokens for _, tokens, _ in spans)]:
+        for namespace in ("", "a", "other"):
+            chain = index.match(namespace, prompt, partial=partial)
+            _check_chain(chain, known, namespace, prompt, partial=partial)
+            assert sum(used for _, used in chain) == _longest(known, namespace, prompt, partial=partial)
+
+
+def _check_chain(
+    chain: list[tuple[Entry, int]], known: set[Span], namespace: str, prompt: Sequence[int], *, partial: bool
+) -> None:
+    at = 0
+    for number, (entry, used) in enumerate(chain):
+        assert entry.start == at and entry.namespace == namespace
+        assert entry.tokens[:used] == list(prompt[at : at + used])
+        assert 0 < used <= len(entry)
+        assert used == len(entry) or (partial and number == len(chain) - 1)
+        assert (namespace, (*prompt[:at], *entry.tokens), at) in known
+        at += used
+
+
+def test_of_equal_chains_the_one_with_the_smallest_files_is_used() -> None:
+    tokens = tuple(range(8))
+    long, first, second = _entry(("", (*tokens, 99), 0), 9), _entry(("", tokens[:3], 0), 3), _entry(("", tokens, 3), 5)
+    index = DiskIndex(KEY, [long, first, second])
+    assert index.match("", tokens) == [(first, 3), (second, 5)]
+    assert index.match("", (*tokens, 99, 100)) == [(long, 9)]
+    index.remove(second)
+    assert index.match("", tokens) == [(long, 8)]
+    assert index.match("", tokens, partial=False) == [(first, 3)]
+
+
+def test_an_address_does_not_depend_on_earlier_cuts() -> None:
+    tokens = list(range(100))
+    *_, one = entries_for(KEY, "a", tokens, [0, 10, 60, 100])
+    (other,) = entries_for(KEY, "a", tokens, [60, 100])
+    assert one == other and one.name == other.name
+    names = {
+        other.name,
+        entries_for(KEY, "b", tokens, [60, 100])[0].name,
+        entries_for(KEY, "a", tokens, [59, 100])[0].name,
+        entries_for(KEY, "a", tokens, [60, 99])[0].name,
+        entries_for(KEY, "a", [1, *tokens[1:]], [60, 100])[0].name,
+    }
+    assert len(names) == 5
