@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,25 +25,20 @@ _spans = st.tuples(st.sampled_from(["", "a"]), _tokens, st.integers(0, 9)).map(
 def _entry(span: Span, size: int = 1) -> Entry:
     namespace, tokens, start = span
     (entry,) = entries_for(KEY, namespace, tokens, [start, len(tokens)])
-    return Entry(entry.namespace, entry.start, entry.end, entry.token_bytes, entry.parent, entry.digest, size)
+    return replace(entry, size=size)
 
 
 def _longest(spans: set[Span], namespace: str, tokens: tuple[int, ...], *, partial: bool) -> int:
-    reached, best = [0], 0
-    for position in reached:
-        for name, path, start in spans:
-            if name != namespace or start != position or path[:start] != tokens[:start]:
-                continue
-            shared = start
-            while shared < min(len(path), len(tokens)) and path[shared] == tokens[shared]:
-                shared += 1
-            if shared == len(path):
-                best = max(best, shared)
-                if shared not in reached:
-                    reached.append(shared)
-            elif partial:
-                best = max(best, shared)
-    return best
+    covered = 0
+    for name, path, start in sorted(spans, key=lambda span: span[2]):
+        if name != namespace or start > covered or path[:start] != tokens[:start]:
+            continue
+        shared = start
+        while shared < min(len(path), len(tokens)) and path[shared] == tokens[shared]:
+            shared += 1
+        if partial or shared == len(path):
+            covered = max(covered, shared)
+    return covered
 
 
 @given(st.lists(_spans, max_size=30), st.lists(st.integers(0, 29)), st.lists(_tokens, max_size=8), st.booleans())
@@ -61,20 +58,22 @@ def test_a_match_is_the_longest_chain(
         for namespace in ("", "a", "other"):
             chain = index.match(namespace, prompt, partial=partial)
             _check_chain(chain, known, namespace, prompt, partial=partial)
-            assert sum(used for _, used in chain) == _longest(known, namespace, prompt, partial=partial)
+            end = chain[-1][0].start + chain[-1][1] if chain else 0
+            assert end == _longest(known, namespace, prompt, partial=partial)
 
 
 def _check_chain(
     chain: list[tuple[Entry, int]], known: set[Span], namespace: str, prompt: Sequence[int], *, partial: bool
 ) -> None:
-    at = 0
-    for number, (entry, used) in enumerate(chain):
-        assert entry.start == at and entry.namespace == namespace
-        assert entry.tokens[:used] == list(prompt[at : at + used])
+    assert not chain or chain[0][0].start == 0
+    for (before, used), (after, _) in pairwise(chain):
+        assert before.start < after.start <= before.start + used, "there is no gap, and every span adds something"
+    for entry, used in chain:
+        assert entry.namespace == namespace
         assert 0 < used <= len(entry)
-        assert used == len(entry) or (partial and number == len(chain) - 1)
-        assert (namespace, (*prompt[:at], *entry.tokens), at) in known
-        at += used
+        assert used == len(entry) or partial
+        assert entry.tokens[:used] == list(prompt[entry.start : entry.start + used])
+        assert (namespace, (*prompt[: entry.start], *entry.tokens), entry.start) in known
 
 
 def test_of_equal_chains_the_one_with_the_smallest_files_is_used() -> None:

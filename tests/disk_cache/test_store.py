@@ -21,7 +21,7 @@ def test_a_written_span_is_found_and_read_by_another_process(tmp_path: Path) -> 
     assert list(cache.entries()) == [] and cache.usage().bytes == 0
     written: list[Entry] = []
     for entry in _chain():
-        found = cache.write(entry, [entry.token_bytes, memoryview(b"state")], 45, 1000.0, written)
+        found = cache.write(entry, [entry.token_bytes, memoryview(b"state")], 45, 1000.0, written).entry
         assert found is not None
         written.append(found)
     other = DiskCache(str(tmp_path / "cache"), 1 << 20, KEY, log=lines.append)

@@ -32,6 +32,8 @@ class Account:
     def __init__(self, root: str, descriptor: int) -> None:
         self._root = root
         self._descriptor = descriptor
+        self.evicted: list[Found] = []
+        """What was evicted while the lock is held."""
 
     def total(self) -> int | None:
         """The bytes of all files. None: they must be counted."""
@@ -79,6 +81,7 @@ class Account:
                     break
                 if remove(self._root, file):
                     total -= file.size
+                    self.evicted.append(file)
         self.set_total(total)
         return total
 

@@ -27,6 +27,8 @@ class Entry:
     """The digest of the tokens before the span."""
     digest: bytes
     """The digest of all tokens up to the end of the span."""
+    name: str
+    """Of its file."""
     size: int = 0
     """The bytes of the file. 0: it is not written yet."""
 
@@ -37,10 +39,10 @@ class Entry:
     def tokens(self) -> list[int]:
         return decode_tokens(self.token_bytes)
 
-    @property
-    def name(self) -> str:
-        address = hashlib.sha256(self.digest + self.start.to_bytes(8, "big")).hexdigest()
-        return f"{address}-{self.start}-{self.end}.kv"
+
+def file_name(digest: bytes, start: int, end: int) -> str:
+    address = hashlib.sha256(digest + start.to_bytes(8, "big")).hexdigest()
+    return f"{address}-{start}-{end}.kv"
 
 
 def entries_for(key: StateKey, namespace: str, tokens: Sequence[int], cuts: Sequence[int]) -> list[Entry]:
@@ -53,6 +55,6 @@ def entries_for(key: StateKey, namespace: str, tokens: Sequence[int], cuts: Sequ
         assert start < end <= len(tokens), f"a span of the tokens {start} to {end}"
         span = data[start * TOKEN : end * TOKEN]
         digest = prefix.extend(span)
-        entries.append(Entry(namespace, start, end, span, parent, digest))
+        entries.append(Entry(namespace, start, end, span, parent, digest, file_name(digest, start, end)))
         parent = digest
     return entries

@@ -64,7 +64,7 @@ def _check_private(descriptor: int, name: str) -> None:
     if status.st_uid != os.geteuid():
         raise PermissionError(f"the folder {name} belongs to another user")
     if status.st_mode & 0o077:
-        os.fchmod(descriptor, 0o700)
+        raise PermissionError(f"the folder {name} is open to other users: its mode must be 0700")
 
 
 @contextmanager

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from paddock.disk_cache.entry import Entry
 from paddock.disk_cache.keys import TOKEN, StateKey, encode_tokens
@@ -20,26 +21,64 @@ class _Siblings:
     longest: int = 0
     """No span has more bytes of tokens."""
 
-    def find(self, tokens: bytes) -> tuple[int, bool]:
-        at = bisect_left(self.tokens, tokens)
-        return at, at < len(self.tokens) and self.tokens[at] == tokens
+    def add(self, entry: Entry) -> None:
+        at = bisect_left(self.tokens, entry.token_bytes)
+        self.tokens.insert(at, entry.token_bytes)
+        self.entries.insert(at, entry)
+        self.longest = max(self.longest, len(entry.token_bytes))
+
+    def remove(self, entry: Entry) -> None:
+        at = bisect_left(self.tokens, entry.token_bytes)
+        del self.tokens[at], self.entries[at]
 
     def matching(self, tokens: bytes) -> Iterator[tuple[Entry, int]]:
-        """Every span that is a prefix of the tokens, and the two that share most with them; with how many bytes they
-        share, a whole number of tokens.
+        """Every span that is a prefix of the tokens, and those that share most with them; with how many tokens they
+        share.
         """
         at = bisect_right(self.tokens, tokens)
         if at < len(self.tokens) and (shared := _shared(self.tokens[at], tokens)):
-            yield self.entries[at], shared
+            yield self.entries[at], shared // TOKEN
         # A shorter span that is a prefix of the tokens is a prefix of what the last one shares with them.
         while at:
             found = self.tokens[at - 1]
             shared = _shared(found, tokens)
             if not shared:
                 return
-            yield self.entries[at - 1], shared
+            yield self.entries[at - 1], shared // TOKEN
             shorter = shared - TOKEN if shared == len(found) else shared
             at = bisect_right(self.tokens, tokens[:shorter], hi=at - 1)
+
+
+@dataclass(slots=True)
+class _Starts:
+    """Where the spans of one namespace start."""
+
+    counts: Counter[int] = field(default_factory=Counter)
+    ordered: list[int] = field(default_factory=list)
+
+    def add(self, start: int) -> None:
+        self.counts[start] += 1
+        if self.counts[start] == 1:
+            insort(self.ordered, start)
+
+    def remove(self, start: int) -> None:
+        self.counts[start] -= 1
+        if not self.counts[start]:
+            del self.counts[start], self.ordered[bisect_left(self.ordered, start)]
+
+
+@dataclass(slots=True, frozen=True)
+class _Reach:
+    """A chain of spans that ends with this one: where it ends, and the bytes of its files."""
+
+    entry: Entry
+    shared: int
+    read: int
+    before: _Reach | None
+
+    @property
+    def end(self) -> int:
+        return self.entry.start + self.shared
 
 
 class DiskIndex:
@@ -48,87 +87,82 @@ class DiskIndex:
     def __init__(self, key: StateKey, entries: Iterable[Entry] = ()) -> None:
         self._key = key
         self._after: dict[bytes, _Siblings] = {}
-        self._count = 0
+        self._starts: dict[str, _Starts] = {}
+        self._names: dict[str, Entry] = {}
         self.bytes = 0
         """Of all files."""
         for entry in entries:
             self.add(entry)
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._names)
 
     def __iter__(self) -> Iterator[Entry]:
-        for siblings in self._after.values():
-            yield from siblings.entries
+        return iter(self._names.values())
 
     def __contains__(self, entry: Entry) -> bool:
-        siblings = self._after.get(entry.parent)
-        return siblings is not None and siblings.find(entry.token_bytes)[1]
+        return entry.name in self._names
 
     def add(self, entry: Entry) -> None:
-        siblings = self._after.setdefault(entry.parent, _Siblings())
-        at, known = siblings.find(entry.token_bytes)
-        if known:
-            self.bytes += entry.size - siblings.entries[at].size
-            siblings.entries[at] = entry
-            return
-        siblings.tokens.insert(at, entry.token_bytes)
-        siblings.entries.insert(at, entry)
-        siblings.longest = max(siblings.longest, len(entry.token_bytes))
-        self._count += 1
+        self.remove(entry)
+        self._names[entry.name] = entry
+        self._after.setdefault(entry.parent, _Siblings()).add(entry)
+        self._starts.setdefault(entry.namespace, _Starts()).add(entry.start)
         self.bytes += entry.size
 
     def remove(self, entry: Entry) -> None:
         """Does nothing if the entry is not in the index."""
-        siblings = self._after.get(entry.parent)
-        if siblings is None:
-            return
-        at, known = siblings.find(entry.token_bytes)
-        if not known:
-            return
-        self._count -= 1
-        self.bytes -= siblings.entries[at].size
-        del siblings.tokens[at], siblings.entries[at]
-        if not siblings.entries:
-            del self._after[entry.parent]
+        self.remove_named([entry.name])
+
+    def remove_named(self, names: Iterable[str]) -> None:
+        """Remove entries by the names of their files. Unknown names are ignored."""
+        for name in names:
+            if (entry := self._names.pop(name, None)) is None:
+                continue
+            self.bytes -= entry.size
+            self._after[entry.parent].remove(entry)
+            if not self._after[entry.parent].entries:
+                del self._after[entry.parent]
+            self._starts[entry.namespace].remove(entry.start)
+            if not self._starts[entry.namespace].counts:
+                del self._starts[entry.namespace]
 
     def match(self, namespace: str, tokens: Sequence[int], *, partial: bool = True) -> list[tuple[Entry, int]]:
-        """The spans that hold the longest prefix of the tokens, in order, and how many tokens of each are used.
+        """The spans that hold the longest prefix of the tokens, in order, and how many tokens of each match.
 
-        All are used whole but the last, which may be used in part if `partial` is set. If several chains are equally
-        long, the one with the smallest files.
+        A span starts where the one before it stops to match, or earlier: a branch is written from where it starts. If
+        several chains are equally long, the result is the one with the smallest files. Without `partial`, spans are
+        used whole or not at all.
         """
+        if (starts := self._starts.get(namespace)) is None:
+            return []
         data = encode_tokens(tokens)
         prefix, hashed = self._key.prefix(namespace), 0
-        # Positions that a chain of whole spans reaches, with the bytes of its files and its last span.
-        reached: dict[int, tuple[int, Entry | None]] = {0: (0, None)}
-        ahead = [0]
-        best: tuple[int, int, list[tuple[Entry, int]]] = (0, 0, [])
-        while ahead:
-            position = heapq.heappop(ahead)
-            digest = prefix.extend(data[hashed:position])
-            hashed = position
-            siblings = self._after.get(digest)
-            if siblings is None:
+        best: _Reach | None = None
+        open_chains: list[tuple[int, int, _Reach]] = []
+        """Chains that later spans can continue, the smallest first."""
+        for start in starts.ordered:
+            while open_chains and open_chains[0][2].end < start:
+                heappop(open_chains)
+            if start and not open_chains:
+                break
+            before = open_chains[0][2] if start else None
+            digest = prefix.extend(data[hashed : start * TOKEN])
+            hashed = start * TOKEN
+            if (siblings := self._after.get(digest)) is None:
                 continue
-            read_before = reached[position][0]
-            for entry, shared in siblings.matching(data[position : position + siblings.longest]):
-                is_whole = shared == len(entry.token_bytes)
-                if not is_whole and not partial:
+            for entry, shared in siblings.matching(data[hashed : hashed + siblings.longest]):
+                if not partial and shared < len(entry):
                     continue
-                end, read = position + shared, read_before + entry.size
-                if (-end, read) < best[:2]:
-                    best = (-end, read, [(entry, shared // TOKEN)])
-                if is_whole and (end not in reached or read < reached[end][0]):
-                    if end not in reached:
-                        heapq.heappush(ahead, end)
-                    reached[end] = (read, entry)
-        chain = best[2]
-        while chain and chain[0][0].start:
-            _, before = reached[chain[0][0].start * TOKEN]
-            assert before is not None, "a position after the first was reached by a span"
-            chain.insert(0, (before, len(before)))
-        return chain
+                reach = _Reach(entry, shared, entry.size + (before.read if before else 0), before)
+                heappush(open_chains, (reach.read, id(reach), reach))
+                if best is None or (-reach.end, reach.read) < (-best.end, best.read):
+                    best = reach
+        chain: list[tuple[Entry, int]] = []
+        while best is not None:
+            chain.append((best.entry, best.shared))
+            best = best.before
+        return chain[::-1]
 
 
 def _shared(one: bytes, other: bytes) -> int:

@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from paddock.disk_cache.entry import Entry
+from paddock.disk_cache.entry import Entry, file_name
 from paddock.disk_cache.keys import FORMAT, TOKEN, encode_namespace
 
 _MAGIC: Final = b"PADDSPAN"
@@ -110,9 +110,14 @@ def parse_header(head: bytes, size: int) -> Header:
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise DamagedFile("its header cannot be decoded") from None
     digests = len(found.parent) == len(found.digest) == _CHECKSUM
-    if not digests or not 0 <= found.start < found.end or len(found.tokens) != (found.end - found.start) * TOKEN:
+    if (
+        not digests
+        or not 0 <= found.start < found.end < 1 << 32
+        or len(found.tokens) != (found.end - found.start) * TOKEN
+    ):
         raise DamagedFile("its header contradicts itself")
-    entry = Entry(namespace, found.start, found.end, found.tokens, found.parent, found.digest, size)
+    name = file_name(found.digest, found.start, found.end)
+    entry = Entry(namespace, found.start, found.end, found.tokens, found.parent, found.digest, name, size)
     return Header(entry, start, payload_crc)
 
 

@@ -41,6 +41,14 @@ class Usage:
     """What counts against the bound: spans, and what is being written."""
 
 
+@dataclass(slots=True, frozen=True)
+class Written:
+    entry: Entry | None
+    """With the size of its file. None: it was not written."""
+    evicted: Sequence[str] = ()
+    """The names of this state key's files that were removed to make room."""
+
+
 class DiskCache:
     """The spans of one state key, in a directory that all models and processes share."""
 
@@ -131,27 +139,28 @@ class DiskCache:
 
     def write(
         self, entry: Entry, parts: Iterable[bytes | memoryview], size: int, now: float, chain: Sequence[Entry] = ()
-    ) -> Entry | None:
-        """Write a span whose state has `size` bytes. Returns it with the size of its file, or None if it was not
-        written: it is too large, or the disk is full or fails. This is logged once, and tried again after a minute.
+    ) -> Written:
+        """Write a span whose state has `size` bytes. It is not written if it is too large, or if the disk is full or
+        fails. This is logged once, and tried again after a minute.
 
         `now` is the time of day, as for `touch`. `chain` is the spans before this one: they are marked as used, so that
         they are not evicted before it.
         """
         entry = replace(entry, size=span_file.payload_start(entry) + size)
         if not self.may_write(now) or entry.size > self.limit_bytes:
-            return None
+            return Written(None)
         self.touch(chain, now)
+        evicted: list[str] = []
         try:
-            if not self._has(entry, now) and not self._write(entry, parts, size, now):
-                return None
+            if not self._has(entry, now) and not self._write(entry, parts, size, now, evicted):
+                return Written(None, evicted)
         except OSError as error:
             self._stop(error, now)
-            return None
+            return Written(None, evicted)
         if self._stopped:
             self._stopped = False
             self._log(f"the disk cache is written again: {self.directory}")
-        return entry
+        return Written(entry, evicted)
 
     def _has(self, entry: Entry, now: float) -> bool:
         """Whether there is a file of this size. Any other is removed: after a power failure it may lack its data."""
@@ -165,10 +174,14 @@ class DiskCache:
         self._remove([replace(self._found(entry), size=status.st_size)])
         return False
 
-    def _write(self, entry: Entry, parts: Iterable[bytes | memoryview], size: int, now: float) -> bool:
+    def _write(
+        self, entry: Entry, parts: Iterable[bytes | memoryview], size: int, now: float, evicted: list[str]
+    ) -> bool:
         create_directory(self.directory)
         with account.locked(self.directory) as used:
-            if not used.reserve(entry.size, self.limit_bytes):
+            is_room = used.reserve(entry.size, self.limit_bytes)
+            evicted += [file.name for file in used.evicted if file.key == self.key.folder]
+            if not is_room:
                 return False
             self._describe_model()
             with self._folder_of(entry.namespace, create=True) as place:
