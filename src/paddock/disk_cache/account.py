@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import struct
 import time
 import zlib
@@ -79,7 +80,7 @@ class Account:
             for file in lru_order(kept):
                 if total <= max(0, target - headroom):
                     break
-                if remove(self._root, file):
+                if remove(self._root, file) is not None:
                     total -= file.size
                     self.evicted.append(file)
         self.set_total(total)
@@ -150,14 +151,15 @@ def _remove_dead(root: str, file: Found) -> bool:
     return True
 
 
-def remove(root: str, file: Found) -> bool:
-    """Returns whether the file is gone. Also removes folders that become empty."""
+def remove(root: str, file: Found) -> int | None:
+    """Remove a file, and its folders if they become empty. Returns its size, or None if there was nothing to remove."""
     try:
         with folders.folder(root, file.key, file.namespace) as place:
+            status = os.stat(file.name, dir_fd=place, follow_symlinks=False)
+            if not stat.S_ISREG(status.st_mode):
+                return None
             os.unlink(file.name, dir_fd=place)
-    except FileNotFoundError:
-        pass
     except OSError:
-        return False
+        return None
     folders.remove_empty(root, file.key, file.namespace)
-    return True
+    return status.st_size

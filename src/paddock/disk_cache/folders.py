@@ -82,6 +82,17 @@ def opened(name: str, place: int) -> Iterator[tuple[int, os.stat_result]]:
         os.close(descriptor)
 
 
+def size_of(name: str, place: int) -> int | None:
+    """The size of a regular file; None if there is none. Raises `FileExistsError` if there is something else."""
+    try:
+        status = os.stat(name, dir_fd=place, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        raise FileExistsError(f"{name} is not a regular file")
+    return status.st_size
+
+
 def create_temporary(place: int, size: int) -> tuple[int, str]:
     """A new file that will have this many bytes: its descriptor and its name."""
     name = f".{size}-{os.urandom(8).hex()}.tmp"

@@ -170,6 +170,8 @@ def _shared(one: bytes, other: bytes) -> int:
     low, high = 0, min(len(one), len(other)) // TOKEN
     if one[: high * TOKEN] == other[: high * TOKEN]:
         return high * TOKEN
+    if one[:TOKEN] != other[:TOKEN]:
+        return 0
     while low < high:
         middle = (low + high + 1) // 2
         if one[low * TOKEN : middle * TOKEN] == other[low * TOKEN : middle * TOKEN]:

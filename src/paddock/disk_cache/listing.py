@@ -62,10 +62,9 @@ def clear(directory: str, *, model: str | None = None, tenant: str | None = None
     if not chosen:
         return 0, 0
     with account.locked(directory) as used:
-        removed = [file for file in chosen if account.remove(directory, file)]
-        size = sum(file.size for file in removed)
+        removed = [size for file in chosen if (size := account.remove(directory, file)) is not None]
         used.count()
-    return len(removed), size
+    return len(removed), sum(removed)
 
 
 def _row(key: str, model: ModelFile | None, tenant: str | None, files: list[Found]) -> Kept:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -31,7 +30,7 @@ RETRY_AFTER = 60.0
 _POPULATE_READ = 22
 """`MADV_POPULATE_READ`: reads all pages, and reports an unreadable one where access to it would end the process."""
 
-_READ_FAILED = "a file of the disk cache cannot be used, and is skipped"
+_NOT_USED = "a file of the disk cache cannot be used, and is skipped"
 
 
 @dataclass(slots=True, frozen=True)
@@ -99,7 +98,7 @@ class DiskCache:
             self._discard(file, str(error))
             return None
         except (UnusableFile, OSError) as error:
-            self._log(f"{_READ_FAILED}: {file.name}: {_reason(error)}")
+            self._log(f"{_NOT_USED}: {file.name}: {_reason(error)}")
             return None
         return entry
 
@@ -127,7 +126,7 @@ class DiskCache:
             self._discard(file, str(error))
             return None
         except (UnusableFile, OSError, ValueError) as error:
-            self._log(f"{_READ_FAILED}: {file.name}: {_reason(error)}")
+            self._log(f"{_NOT_USED}: {file.name}: {_reason(error)}")
             return None
         return state
 
@@ -154,6 +153,9 @@ class DiskCache:
         try:
             if not self._has(entry, now) and not self._write(entry, parts, size, now, evicted):
                 return Written(None, evicted)
+        except FileExistsError as error:
+            self._log(f"{_NOT_USED}: {error}")  # not a file, and not ours to remove
+            return Written(None, evicted)
         except OSError as error:
             self._stop(error, now)
             return Written(None, evicted)
@@ -163,16 +165,13 @@ class DiskCache:
         return Written(entry, evicted)
 
     def _has(self, entry: Entry, now: float) -> bool:
-        """Whether there is a file of this size. Any other is removed: after a power failure it may lack its data."""
+        """Whether there is a file of this size. Another is written anew: after a power failure it may lack its data."""
         try:
             with self._folder_of(entry.namespace) as place:
-                status = os.stat(entry.name, dir_fd=place, follow_symlinks=False)
+                size = folders.size_of(entry.name, place)
         except FileNotFoundError:
             return False
-        if stat.S_ISREG(status.st_mode) and status.st_size == entry.size:
-            return not self.touch([entry], now)
-        self._remove([replace(self._found(entry), size=status.st_size)])
-        return False
+        return size == entry.size and not self.touch([entry], now)
 
     def _write(
         self, entry: Entry, parts: Iterable[bytes | memoryview], size: int, now: float, evicted: list[str]
@@ -183,13 +182,17 @@ class DiskCache:
             evicted += [file.name for file in used.evicted if file.key == self.key.folder]
             if not is_room:
                 return False
-            self._describe_model()
-            with self._folder_of(entry.namespace, create=True) as place:
-                file = TemporaryFile(place, entry.size)
+            try:
+                self._describe_model()
+                with self._folder_of(entry.namespace, create=True) as place:
+                    file = TemporaryFile(place, entry.size)
+            except BaseException:
+                used.add(-entry.size)
+                raise
         try:
             file.fill(entry, parts, size, now)
-            with account.locked(self.directory):
-                file.rename(entry.name)
+            with account.locked(self.directory) as used:
+                used.add(-file.rename(entry.name))
         except BaseException:
             with account.locked(self.directory) as used:
                 file.unlink()
@@ -230,7 +233,7 @@ class DiskCache:
     def _remove(self, found: list[Found]) -> None:
         try:
             with account.locked(self.directory) as used:
-                used.add(-sum(file.size for file in found if account.remove(self.directory, file)))
+                used.add(-sum(account.remove(self.directory, file) or 0 for file in found))
         except OSError:
             pass  # it cannot be changed; eviction tries again
 

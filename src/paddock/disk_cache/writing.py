@@ -57,8 +57,11 @@ class TemporaryFile:
             written = os.pwrite(self._descriptor, view, at)
             at, view = at + written, view[written:]
 
-    def rename(self, name: str) -> None:
+    def rename(self, name: str) -> int:
+        """Returns the size of a file of this name that another process wrote meanwhile."""
+        replaced = folders.size_of(name, self._place)
         os.rename(self._name, name, src_dir_fd=self._place, dst_dir_fd=self._place)
+        return replaced or 0
 
     def unlink(self) -> None:
         try:
