@@ -82,6 +82,13 @@ _prefix_lookups = partial(
     "Prefixes",
     "Requests by whether a prefix of the prompt was cached: `hit` or `miss`.",
 )
+_copy_rate = partial(
+    Metric,
+    "paddock_prefix_copy_bytes_per_second",
+    "Prefixes",
+    "Measured speed of copies: `save` and `restore` between cells and host memory, `disk_write` and `disk_read` "
+    "between host memory and disk; 0: not known yet.",
+)
 
 
 class Tally(msgspec.Struct, array_like=True):
@@ -153,6 +160,24 @@ class Levels(msgspec.Struct, frozen=True, array_like=True):
     cells_used: Annotated[int, Metric("paddock_cache_cells_used", "Prefixes", "Cells of running requests.")] = 0
     cells_idle: Annotated[
         int, Metric("paddock_cache_cells_idle", "Prefixes", "Cells that only finished requests have, for reuse.")
+    ] = 0
+    prefill_token_seconds: Annotated[
+        float,
+        Metric(
+            "paddock_prefill_token_seconds", "Prefixes", "Measured time to compute one prompt token; 0: not known yet."
+        ),
+    ] = 0.0
+    save_rate: Annotated[float, _copy_rate(label=("copy", "save"))] = 0.0
+    restore_rate: Annotated[float, _copy_rate(label=("copy", "restore"))] = 0.0
+    disk_write_rate: Annotated[float, _copy_rate(label=("copy", "disk_write"))] = 0.0
+    disk_read_rate: Annotated[float, _copy_rate(label=("copy", "disk_read"))] = 0.0
+    token_bytes: Annotated[
+        int,
+        Metric(
+            "paddock_prefix_token_bytes",
+            "Prefixes",
+            "Bytes of one token in a copy; 0: a state is copied as a whole or not at all.",
+        ),
     ] = 0
     longest: int = 0
     """The most tokens of any sequence so far."""

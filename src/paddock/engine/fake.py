@@ -45,6 +45,7 @@ from paddock.types import (
     Adapters,
     Adopt,
     CacheShape,
+    Copied,
     Drop,
     EngineOptions,
     Forget,
@@ -146,7 +147,7 @@ class FakeEngine:
     def sampler(self, params: SamplingParams, prompt: Sequence[int], grammar: Grammar | None = None) -> FakeSampler:
         return FakeSampler(params, None if grammar is None else grammar.fork(), may_hang=self._hangs)
 
-    def apply(self, operations: Sequence[Operation]) -> None:
+    def apply(self, operations: Sequence[Operation]) -> Sequence[Copied]:
         for operation in operations:
             if self._whole:
                 self._refuse_parts(operation)
@@ -167,6 +168,7 @@ class FakeEngine:
                 case Drop(span):
                     del self._spans[span]
         self._check_room()
+        return ()
 
     def decode(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> list[Sampled | None]:
         if self._delay:

@@ -40,6 +40,7 @@ from paddock.types import (
     EMBEDDING_POOLING,
     Adapters,
     CacheShape,
+    Copied,
     EngineOptions,
     Forget,
     Operation,
@@ -150,8 +151,8 @@ class LlamaEngine:
             grammar=None if grammar is None else grammar.fork(),
         )
 
-    def apply(self, operations: Sequence[Operation]) -> None:
-        self._memory.apply(operations)
+    def apply(self, operations: Sequence[Operation]) -> Sequence[Copied]:
+        return self._memory.apply(operations)
 
     def decode(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> list[Sampled | None]:
         if adapters != self._applied:

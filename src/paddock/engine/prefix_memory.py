@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from paddock.engine.state import Bytes, SequenceStates, Span, StateFormat, UnknownFormat
 from paddock.errors import DecodeFailed
-from paddock.types import Adopt, Drop, Forget, Fork, Operation, Piece, Restore, Reuse, Save, SnapshotSize
+from paddock.types import Adopt, Copied, Drop, Forget, Fork, Operation, Piece, Restore, Reuse, Save, SnapshotSize
 
 
 class PrefixMemory(SequenceStates):
@@ -59,7 +60,8 @@ class PrefixMemory(SequenceStates):
         except (UnknownFormat, DecodeFailed):
             pass  # nothing is copied
 
-    def apply(self, operations: Sequence[Operation]) -> None:
+    def apply(self, operations: Sequence[Operation]) -> list[Copied]:
+        self._copied: list[Copied] = []
         self._overwritten = {operation.sequence for operation in operations if isinstance(operation, Restore)}
         for kind, group in groupby(operations, type):
             if kind is Save:
@@ -75,9 +77,12 @@ class PrefixMemory(SequenceStates):
                     case Fork(source, target, length, start):
                         self._fork(source, target, start, length)
                     case Restore(sequence, start, pieces):
-                        self._put(sequence, self.view_pieces(pieces), start)
+                        begun = time.perf_counter()
+                        size = self._put(sequence, self.view_pieces(pieces), start)
+                        self._copied.append(Copied("restore", size, time.perf_counter() - begun))
                     case Drop(span):
                         self._drop(span)
+        return self._copied
 
     def repeated(self, sequence: int, tokens: int, length: int) -> Bytes:
         """A state of `length` tokens that repeats the first tokens of the sequence."""
@@ -122,11 +127,13 @@ class PrefixMemory(SequenceStates):
         for run in _runs(saves):
             first, last = run[0].start, run[-1].end
             size = self._read_size(run[0].sequence, first, last)
+            begun = time.perf_counter()
             kept = 2 * self._state_format.size(last - first) > size
             data = self._read(run[0].sequence, first, last, np.empty(size, np.uint8) if kept else self._room(size))
             self._hold(
                 {save.span: self._state_format.take(data, save.start, save.end) for save in run}, copied=not kept
             )
+            self._copied.append(Copied("save", size, time.perf_counter() - begun))
 
     def _adopt(self, adopts: list[Adopt]) -> None:
         """Spans of one state share its buffer, or are copied if they are the smaller part of it."""
@@ -173,7 +180,8 @@ class PrefixMemory(SequenceStates):
         self._forget(self._scratch)
         return data
 
-    def _put(self, sequence: int, pieces: list[tuple[Span, int, int]], start: int) -> None:
+    def _put(self, sequence: int, pieces: list[tuple[Span, int, int]], start: int) -> int:
+        """Append pieces to a sequence. Returns the size of their state."""
         tokens = sum(length for _, _, length in pieces)
         buffer = self._room(self._state_format.size(tokens))
         size = self._state_format.join(pieces, start, buffer)
@@ -184,6 +192,7 @@ class PrefixMemory(SequenceStates):
             assert self._unified, "a stream is restored at once"
             lib.llama_memory_seq_cp(self._memory, target, sequence, start, start + tokens)
             self._forget(target)
+        return size
 
     def _room(self, size: int) -> Bytes:
         """A reused buffer: fresh pages cost more than the copy into them."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from paddock.types import (
     Adapters,
     CacheShape,
+    Copied,
     InfillTokens,
     ModelInfo,
     Operation,
@@ -82,8 +83,8 @@ class Engine(Protocol):
         `sibling(params)` of a sampler returns one for the same prompt and another seed at once.
         """
 
-    def apply(self, operations: Sequence[Operation]) -> None:
-        """Change the cache by these operations, in order."""
+    def apply(self, operations: Sequence[Operation]) -> Sequence[Copied]:
+        """Change the cache by these operations, in order. Returns the copies between cells and host memory."""
 
     def decode(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> list[Sampled | None]:
         """Run one step with these adapters active. Returns the sampled token of each span, or None for a span without a

@@ -6,6 +6,7 @@ whole sequences, and an operation on a part raises an error.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from paddock.engine.state import Bytes, SequenceStates
 from paddock.errors import DecodeFailed
-from paddock.types import Drop, Forget, Fork, Operation, Restore, Reuse, Save, SnapshotSize
+from paddock.types import Copied, Drop, Forget, Fork, Operation, Restore, Reuse, Save, SnapshotSize
 
 # libllama's flag for only the part of a state that cannot be cut: windowed and recurrent layers.
 _PARTIAL_ONLY = 1
@@ -56,7 +57,8 @@ class SnapshotMemory(SequenceStates):
         except DecodeFailed:
             pass  # nothing is copied
 
-    def apply(self, operations: Sequence[Operation]) -> None:
+    def apply(self, operations: Sequence[Operation]) -> list[Copied]:
+        copied: list[Copied] = []
         for operation in operations:
             match operation:
                 case Forget(sequence, 0):
@@ -66,15 +68,20 @@ class SnapshotMemory(SequenceStates):
                     self._fork(source, target)
                 case Save(sequence, 0, end, snapshot):
                     self._expect(sequence, end)
-                    self._snapshots[snapshot] = self._read(sequence)
+                    begun = time.perf_counter()
+                    state = self._snapshots[snapshot] = self._read(sequence)
+                    copied.append(Copied("save", state.nbytes, time.perf_counter() - begun))
                 case Restore(sequence, 0, [piece]):
-                    if not self._write_state(sequence, self._snapshots[piece.span]):
+                    begun, state = time.perf_counter(), self._snapshots[piece.span]
+                    if not self._write_state(sequence, state):
                         raise DecodeFailed(f"libllama could not restore {piece.length} tokens into the cache")
+                    copied.append(Copied("restore", state.nbytes, time.perf_counter() - begun))
                     self._expect(sequence, piece.length)
                 case Drop(snapshot):
                     del self._snapshots[snapshot]
                 case _:
                     raise DecodeFailed(f"{operation} uses a part of a state that can only be copied as a whole")
+        return copied
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

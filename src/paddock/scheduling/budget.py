@@ -35,13 +35,22 @@ class StepBudget:
     _generating: float = 0.0
     _token: float = 0.0
 
-    def observe(self, *, decodes: int, prompt_tokens: int, seconds: float) -> None:
+    @property
+    def generating(self) -> float:
+        """Seconds of a step that only generates; 0: not known yet."""
+        return self._generating
+
+    def observe(self, *, decodes: int, prompt_tokens: int, seconds: float) -> float:
+        """Returns the seconds that the prompt tokens took."""
+        prompts = 0.0
         if prompt_tokens == 0:
             self._generating = _blend(self._generating, seconds)
         elif prompt_tokens >= _MIN_BRIEF or not self._token:
             alone = self._generating if decodes else 0.0
             # At least a twentieth of the step: one that was faster than usual says nothing about its prompt tokens.
-            self._token = _blend(self._token, max(seconds - alone, seconds / 20) / prompt_tokens)
+            prompts = max(seconds - alone, seconds / 20)
+            self._token = _blend(self._token, prompts / prompt_tokens)
+        return prompts
 
     def prompt_tokens(self, *, decodes: int, short: bool = False) -> int:
         """A big chunk while no request generates. Otherwise, or for a `short` step, as many as keep the step within its

@@ -13,7 +13,9 @@ from typing import Any
 
 from paddock.scheduling.cache import Cache
 from paddock.scheduling.cache_view import CacheView
+from paddock.scheduling.plan import GRID
 from paddock.scheduling.prefix_tree import Match, Node, PrefixTree
+from paddock.scheduling.prices import Prices
 from paddock.scheduling.quota import tenant_of
 from paddock.scheduling.sequences import Held, Resident
 from paddock.types import Adopt, CacheShape, Drop, Forget, Fork, Operation, Piece, Restore, Save
@@ -29,8 +31,9 @@ _WORTH_HOST = 1 / 8
 
 
 class PrefixCache(Cache):
-    def __init__(self, shape: CacheShape) -> None:
+    def __init__(self, shape: CacheShape, prices: Prices | None = None) -> None:
         super().__init__(shape)
+        self._prices = prices or Prices()
         self._tree = PrefixTree()
         self._held: dict[int, Held] = {}
         self._residents: dict[int, Resident] = {}
@@ -190,14 +193,17 @@ class PrefixCache(Cache):
         least = self._shape.min_copied
         if self._shape.unified:
             length = min(length, hot + max(self.free, 0))
-            if length - hot < least:
+            if length - hot < least or not self._pays(length - hot):
                 length = hot
-            if length - hot > self._shape.max_restored and len(self._held) > 1:
-                length, held.is_restoring = hot + self._shape.max_restored, True
+            most = self._prices.restore_tokens(self._shape.bytes_per_token, self._shape.max_restored)
+            if length - hot > most and len(self._held) > 1:
+                length, held.is_restoring = hot + most, True
             sources = match.sources(hot)
         else:
             # A stream has cells of its own, so everything comes from one source.
             stored = min(match.stored(), length)
+            if stored and not self._pays(stored):
+                stored, hot = 0, hot // GRID * GRID
             lacking = stored * _WORTH_HOST if self._shape.forks_on_device else 0
             if stored - hot > lacking or (stored >= hot and not self._shape.forks_on_device):
                 hot, length = 0, stored
@@ -210,6 +216,10 @@ class PrefixCache(Cache):
         if length > hot:
             self._operations.append(Restore(sequence, hot, match.pieces(hot, length)))
         return length
+
+    def _pays(self, tokens: int) -> bool:
+        """Whether tokens are restored faster than computed."""
+        return self._prices.is_worth_restoring(tokens, tokens * self._shape.bytes_per_token)
 
     def _private_cells(self, sequence: int, node: Node) -> int:
         """The private cells of a sequence whose tokens are all in the tree, down to this node."""
@@ -267,8 +277,9 @@ class PrefixCache(Cache):
     def write_back_some(self) -> None:
         """A stream can only be read whole, so its part is all of it."""
         before = len(self._operations)
+        most = self._prices.save_tokens(self._shape.bytes_per_token, self._shape.max_copied)
         for sequence, resident in self._residents.items():
-            part = self._shape.max_copied if self._shape.unified else resident.goal
+            part = most if self._shape.unified else resident.goal
             while not resident.is_written_back:
                 resident.written = min(resident.written + part, resident.goal)
                 self._save(sequence, resident.namespace, resident.tokens[: resident.written], evicts=False)

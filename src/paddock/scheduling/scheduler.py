@@ -11,12 +11,13 @@ from paddock.scheduling.chunks import PrefillChunks
 from paddock.scheduling.layout import Layout, StreamLayout, UnifiedLayout
 from paddock.scheduling.plan import Plan, allow_drafts, exact_chunk, make_span
 from paddock.scheduling.prefix_cache import PrefixCache
+from paddock.scheduling.prices import Prices
 from paddock.scheduling.request import Progress, Request
 from paddock.scheduling.sharing import Sharing, SnapshotSharing
 from paddock.scheduling.slots import Slots
 from paddock.scheduling.snapshot_cache import SnapshotCache
 from paddock.scheduling.step_groups import StepGroups
-from paddock.types import CacheShape, FinishReason, Sampled, Span
+from paddock.types import CacheShape, Copied, FinishReason, Sampled, Span
 
 
 class Scheduler:
@@ -46,8 +47,9 @@ class Scheduler:
         self._exact_batch = exact_batch
         self._draft_slots = draft_slots
         self._budget = budget or StepBudget(largest=n_batch)
+        self.prices = Prices()
         self._running: list[Request] = []
-        self.cache, self._sharing = _cache_and_sharing(shape, self._running)
+        self.cache, self._sharing = _cache_and_sharing(shape, self.prices, self._running)
         layout = UnifiedLayout if shape.unified else StreamLayout
         self._layout: Layout = layout(self.cache, self._sharing, shape, slots, self._running)
         self.slots = Slots(slots, self.cache)
@@ -80,6 +82,10 @@ class Scheduler:
     @property
     def cells(self) -> int:
         return self._shape.cells
+
+    @property
+    def bytes_per_token(self) -> int:
+        return self._shape.bytes_per_token
 
     @property
     def preemptions(self) -> int:
@@ -122,7 +128,10 @@ class Scheduler:
     def commit(self, plan: Plan, results: Sequence[Sampled | None], seconds: float = 0.0) -> list[Progress]:
         """Record what the step computed. `results` has an entry for each span, None where no token was sampled."""
         if seconds and plan.spans and not plan.exact:
-            self._budget.observe(decodes=plan.decodes, prompt_tokens=plan.prompt_tokens, seconds=seconds)
+            tokens = plan.prompt_tokens
+            prompts = self._budget.observe(decodes=plan.decodes, prompt_tokens=tokens, seconds=seconds)
+            self.prices.prefill.observe(tokens, prompts)
+            self.prices.generating = self._budget.generating
         self._admission.seconds += seconds
         progress: list[Progress] = []
         for span, request, result in zip(plan.spans, plan.requests, results, strict=True):
@@ -143,6 +152,12 @@ class Scheduler:
             if request.shift is not None and len(request.tokens) >= self._n_ctx and request in self._running:
                 self._admission.restart(request, request.shift.dropped(len(request.tokens)))
         return progress
+
+    def record_copies(self, copies: Sequence[Copied]) -> None:
+        """The engine made these copies."""
+        for copied in copies:
+            price = self.prices.save if copied.kind == "save" else self.prices.restore
+            price.observe(copied.size, copied.seconds)
 
     def handle_no_cells(self, plan: Plan) -> Request | None:
         """The engine had no room for this step and computed nothing of it: free cells. Returns a request that has no
@@ -265,9 +280,9 @@ class Scheduler:
         return "length" if request.shift is None and len(request.tokens) >= self._n_ctx else None
 
 
-def _cache_and_sharing(shape: CacheShape, running: list[Request]) -> tuple[Cache, Sharing]:
+def _cache_and_sharing(shape: CacheShape, prices: Prices, running: list[Request]) -> tuple[Cache, Sharing]:
     if shape.reuse == "snapshot":
         snapshots = SnapshotCache(shape)
         return snapshots, SnapshotSharing(snapshots, shape, running)
-    cache = PrefixCache(shape)
+    cache = PrefixCache(shape, prices)
     return cache, Sharing(cache, shape, running)

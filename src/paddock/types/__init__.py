@@ -5,6 +5,7 @@ from paddock.types.formats import STANDARD_FORMATS, objects_in, unknown_formats
 from paddock.types.memory import (
     Adopt,
     CacheShape,
+    Copied,
     Drop,
     Forget,
     Fork,

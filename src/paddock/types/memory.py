@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -135,3 +135,12 @@ class Drop(msgspec.Struct, frozen=True):
 
 
 Operation = Forget | Fork | Save | Restore | Adopt | Drop
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """A copy between cells and host memory that the engine made."""
+
+    kind: Literal["save", "restore"]
+    size: int
+    """The bytes that were really copied: of a stream always all."""
+    seconds: float

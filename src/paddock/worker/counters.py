@@ -79,7 +79,7 @@ class Counters:
         return self._changed and (is_idle or now >= self._sent_at + _INTERVAL)
 
     def stats(self, scheduler: Scheduler, now: float) -> Stats:
-        cache = scheduler.cache
+        cache, prices = scheduler.cache, scheduler.prices
         self._tally.evictions += cache.evicted - self._evicted
         self._tally.preemptions += scheduler.preemptions - self._preempted
         self._evicted, self._preempted = cache.evicted, scheduler.preemptions
@@ -93,6 +93,12 @@ class Counters:
                 cells_idle=cache.idle_cells,
                 stored_tokens=cache.stored,
                 stored_bytes=cache.stored_bytes,
+                prefill_token_seconds=prices.prefill.per_unit,
+                save_rate=prices.save.per_second,
+                restore_rate=prices.restore.per_second,
+                disk_write_rate=prices.disk_write.per_second,
+                disk_read_rate=prices.disk_read.per_second,
+                token_bytes=scheduler.bytes_per_token,
                 longest=self._longest,
             ),
         )

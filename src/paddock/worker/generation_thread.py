@@ -129,7 +129,7 @@ class GenerationThread(EngineThread):
         if plan is None:
             return
         begun = time.perf_counter()
-        engine.apply(plan.operations)
+        scheduler.record_copies(engine.apply(plan.operations))
         if not plan.spans:
             self.counters.cache_changed()
             return
@@ -182,7 +182,7 @@ class GenerationThread(EngineThread):
         for visit in waiting:
             if visit.slot is None or scheduler.slots.is_free(visit.slot):
                 scheduler.write_back()
-                self.engine.apply(scheduler.cache.take_operations())
+                scheduler.record_copies(self.engine.apply(scheduler.cache.take_operations()))
                 visit.run(scheduler)
             else:
                 self._visits.append(visit)

@@ -111,10 +111,15 @@ def _add_levels(
         "paddock_slots": status.slots,
         "paddock_prefix_memory_limit_bytes": status.cache_share,
         "paddock_model_waiting_requests": status.waiting,
-        **{metric.name: getattr(status.levels, field) for field, metric in _LEVELS.items()},
+        **{metric.name: getattr(status.levels, field) for field, metric in _LEVELS.items() if not metric.label},
     }
-    for name in filter(values.__contains__, FAMILIES):
-        points.put(name, values[name], *worker)
+    labelled = [(metric, getattr(status.levels, field)) for field, metric in _LEVELS.items() if metric.label]
+    for name in FAMILIES:
+        if name in values:
+            points.put(name, values[name], *worker)
+        for metric, value in labelled:
+            if metric.name == name:
+                points.put(name, value, *worker, *(metric.label or ())[1:])
     for state in _STATES:
         points.put("paddock_model_state", status.state == state, *worker, state)
     for device, size in status.needs.items():

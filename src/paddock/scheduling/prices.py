@@ -1,0 +1,131 @@
+"""What computing and copying cost on this machine, from the measured times of what was done. Pure.
+
+A copy is cut into parts by these prices, and a prefix is restored only where that is faster than computing it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+_KEEP = 0.9
+"""The weight of what was known before, at each observation."""
+_LEAST_OBSERVED = 3
+# One observation counts as at most so many times the expected time: the thread may have been interrupted.
+_OUTLIER = 4.0
+# Amounts that differ less than this say nothing about the fixed part.
+_LEAST_SPREAD = 0.01
+# A copy to host memory can wait, so it takes at most this part of a step, and a request waits for one from there.
+_SAVE_STEPS, _RESTORE_STEPS = 0.5, 1.0
+_SAVE_SECONDS, _RESTORE_SECONDS = 0.004, 0.015
+_LEAST_TOKENS = 64
+# A copy that does not pay is tried again after so many times: the price of what is not done would never change.
+_TRY_AGAIN = 16
+
+
+@dataclass(slots=True)
+class Price:
+    """The seconds of one kind of work: a fixed part, and a part for each unit. Old observations fade."""
+
+    observed: int = 0
+    _weight: float = 0.0
+    _x: float = 0.0
+    _y: float = 0.0
+    _xx: float = 0.0
+    _xy: float = 0.0
+
+    def observe(self, amount: int, seconds: float) -> None:
+        """So many units took so long."""
+        if amount <= 0 or seconds <= 0:
+            return
+        if self.is_known:
+            seconds = min(seconds, _OUTLIER * self.seconds(amount))
+        self.observed += 1
+        self._weight = _KEEP * self._weight + 1
+        self._x = _KEEP * self._x + amount
+        self._y = _KEEP * self._y + seconds
+        self._xx = _KEEP * self._xx + amount * amount
+        self._xy = _KEEP * self._xy + amount * seconds
+
+    @property
+    def is_known(self) -> bool:
+        return self.observed >= _LEAST_OBSERVED
+
+    @property
+    def per_unit(self) -> float:
+        """Seconds of one more unit; 0 before the first observation."""
+        if not self.observed:
+            return 0.0
+        average = self._y / self._x
+        spread = self._weight * self._xx - self._x * self._x
+        if spread <= _LEAST_SPREAD * self._x * self._x:
+            return average
+        slope = (self._weight * self._xy - self._x * self._y) / spread
+        return min(max(slope, average / 4), average)
+
+    @property
+    def fixed(self) -> float:
+        """Seconds that do not depend on the amount."""
+        return max(self._y - self.per_unit * self._x, 0.0) / self._weight if self.observed else 0.0
+
+    @property
+    def per_second(self) -> float:
+        """Units per second of a large amount; 0 before the first observation."""
+        return 1 / self.per_unit if self.observed else 0.0
+
+    def seconds(self, amount: int) -> float:
+        return self.fixed + self.per_unit * amount
+
+    def amount(self, seconds: float) -> int:
+        """How much takes so long; 0 before the first observation."""
+        return max(int((seconds - self.fixed) / self.per_unit), 0) if self.observed else 0
+
+
+@dataclass(slots=True)
+class Prices:
+    """The units of `prefill` are prompt tokens, those of all others bytes."""
+
+    prefill: Price = field(default_factory=Price)
+    save: Price = field(default_factory=Price)
+    """From cells to host memory."""
+    restore: Price = field(default_factory=Price)
+    """From host memory to cells."""
+    disk_write: Price = field(default_factory=Price)
+    """From host memory to disk."""
+    disk_read: Price = field(default_factory=Price)
+    """From disk to host memory."""
+    generating: float = 0.0
+    """Seconds of a step that only generates; 0: not known yet."""
+    _refused: int = 0
+
+    def save_tokens(self, bytes_per_token: int, default: int) -> int:
+        """How many tokens may be copied to host memory between two steps; `default` before it is measured."""
+        return self._part(self.save, max(_SAVE_SECONDS, _SAVE_STEPS * self.generating), bytes_per_token, default)
+
+    def restore_tokens(self, bytes_per_token: int, default: int) -> int:
+        """How many tokens may be copied from host memory between two steps; `default` before it is measured."""
+        return self._part(
+            self.restore, max(_RESTORE_SECONDS, _RESTORE_STEPS * self.generating), bytes_per_token, default
+        )
+
+    def is_worth_restoring(self, tokens: int, size: int, *, on_disk: int = 0) -> bool:
+        """Whether it is faster to copy so many tokens of this size to cells than to compute them. `on_disk` bytes of
+        them must be read first. True while prices are unknown, and sometimes to measure them again.
+        """
+        if tokens <= 0 or self.restore_saves(tokens, size, on_disk=on_disk) > 0:
+            return True
+        self._refused += 1
+        return self._refused % _TRY_AGAIN == 0
+
+    def restore_saves(self, tokens: int, size: int, *, on_disk: int = 0) -> float:
+        """How many seconds a copy saves; 1 while prices are unknown."""
+        if not self.prefill.is_known or not self.restore.is_known or (on_disk and not self.disk_read.is_known):
+            return 1.0
+        # A step is computed anyway, for the last token, so only the additional tokens count.
+        computing = self.prefill.per_unit * tokens
+        return computing - self.restore.seconds(size) - (self.disk_read.seconds(on_disk) if on_disk else 0.0)
+
+    @staticmethod
+    def _part(price: Price, seconds: float, bytes_per_token: int, default: int) -> int:
+        if not price.is_known or not bytes_per_token:
+            return default
+        return max(price.amount(seconds) // bytes_per_token, _LEAST_TOKENS)
