@@ -188,6 +188,18 @@ def test_arrivals_and_cancellations_change_no_answer(
     assert sum(map(len, engine._memory._snapshots.values())) == cache.stored_bytes <= 400_000
 
 
+def test_answers_to_one_prompt_do_not_run_out_of_windows(tiny_models: dict[str, Path]) -> None:
+    """They share the prompt, and the windowed layers have cells for little more than one window per sequence."""
+    harness = _harness(tiny_models["sliding_window"], n_ctx=2048, n_ubatch=32, chunk=32)
+    alone = harness.alone(0, PROMPTS[0], max_tokens=300, namespace=None)
+    for id in range(4):
+        harness.ask(id, PROMPTS[0], max_tokens=300)
+    harness.run()
+    assert [harness.answers[id] for id in range(4)] == [alone] * 4
+    assert harness.scheduler.preemptions == 0
+    harness.close()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("unified", [True, False])
 def test_deterministic_requests_reuse_only_exact_copies(tiny_models: dict[str, Path], kind: str, unified: bool) -> None:

@@ -85,6 +85,14 @@ def test_architectures(
     _compare(tiny_models[kind], capsys, n_ctx=2048, **options)
 
 
+@pytest.mark.parametrize("unified", [True, False])
+def test_sliding_windows(tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str], unified: bool) -> None:
+    path, options = tiny_models["sliding_window"], {"n_ctx": 8192, "kv_unified": unified, "n_ubatch": 256}
+    windows, *_ = _compare(path, capsys, **options)
+    whole, *_ = _compare(path, capsys, **options, swa_full=True)
+    assert windows.host.cache < 0.8 * whole.host.cache
+
+
 @pytest.mark.parametrize(("kind", "pooling"), [("embedding", "mean"), ("reranking", "rank"), ("llama", "mean")])
 def test_pooling_models(
     tiny_models: dict[str, Path], capsys: pytest.CaptureFixture[str], kind: str, pooling: Any

@@ -64,7 +64,6 @@ OPTIONS: tuple[LlamaOption, ...] = (
         "prefixes are shared without it; what follows a change is computed again, since moved cells give other answers",
         "--cache-reuse N LLAMA_ARG_CACHE_REUSE",
     ),
-    *_not_needed("sliding-window layers always keep the whole context", "--swa-full LLAMA_ARG_SWA_FULL"),
     *_not_needed("the first request is not slower than the next ones", "--warmup --no-warmup"),
     *_not_needed("prompts are cached unless a request says otherwise", "--cache-prompt LLAMA_ARG_CACHE_PROMPT"),
     *_not_needed(

@@ -133,6 +133,7 @@ _VARIABLES: Mapping[str, str] = {
     "LLAMA_ARG_SPLIT_MODE": "--split-mode",
     "LLAMA_ARG_SSL_CERT_FILE": "--ssl-cert-file",
     "LLAMA_ARG_STATIC_PATH": "--path",
+    "LLAMA_ARG_SWA_FULL": "--swa-full",
     "LLAMA_ARG_SSL_KEY_FILE": "--ssl-key-file",
     "LLAMA_ARG_TAGS": "--tags",
     "LLAMA_ARG_TENSOR_SPLIT": "--tensor-split",

@@ -101,6 +101,9 @@ class ModelSettings(DeviceSettings, ThreadSettings, DraftSettings):
     kv_unified: Annotated[bool | None, Flag("-kvu/-no-kvu", "--kv-unified/--no-kv-unified")] = None
     """true: all requests share one context; false: each slot has an equal part of it. By default true, unless
     `parallel` is set."""
+    swa_full: Annotated[bool, Flag("--swa-full")] = False
+    """Keep the whole context in sliding-window layers too. If false, they keep the window of each sequence, which takes
+    a fraction of the memory."""
     context_shift: Annotated[bool, Flag("--context-shift/--no-context-shift")] = False
     """Continue an answer whose context is full: drop tokens after the first `n_keep` and compute the others again. If
     false, the answer ends there. Not together with `deterministic`."""

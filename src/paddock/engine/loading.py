@@ -48,6 +48,7 @@ def context_params(options: EngineOptions, *, n_ctx: int, n_batch: int, unified:
     # With unified cells one more sequence costs nothing. It is the scratch sequence.
     params.n_seq_max = options.parallel + 1 if unified else options.parallel
     params.kv_unified = unified
+    params.swa_full = options.swa_full
     params.n_threads = options.n_threads
     params.flash_attn_type = _FLASH_ATTENTION[options.flash_attn]
     params.type_k = _cache_type(options.cache_type_k)

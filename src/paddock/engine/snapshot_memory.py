@@ -13,12 +13,9 @@ from typing import Any
 import llama_cpp.llama_cpp as lib
 import numpy as np
 
-from paddock.engine.state import Bytes, SequenceStates
+from paddock.engine.state import PARTIAL_ONLY, Bytes, SequenceStates
 from paddock.errors import DecodeFailed
 from paddock.types import Copied, Drop, Forget, Fork, Operation, Restore, Reuse, Save, SnapshotSize
-
-# libllama's flag for only the part of a state that cannot be cut: windowed and recurrent layers.
-_PARTIAL_ONLY = 1
 
 
 class SnapshotMemory(SequenceStates):
@@ -43,11 +40,11 @@ class SnapshotMemory(SequenceStates):
         `decode` computes the token at a position of the empty sequence.
         """
         decode(0)
-        whole, partial = self._size(sequence), self._size(sequence, _PARTIAL_ONLY)
+        whole, partial = self._size(sequence), self._size(sequence, PARTIAL_ONLY)
         decode(1)
         per_token = self._size(sequence) - whole
         # A memory of one kind returns all of its state even if only this part is requested.
-        per_window_token = self._size(sequence, _PARTIAL_ONLY) - partial if self._window and partial < whole else 0
+        per_window_token = self._size(sequence, PARTIAL_ONLY) - partial if self._window and partial < whole else 0
         self.snapshot = SnapshotSize(whole - per_token, per_token - per_window_token, per_window_token, self._window)
         try:
             before = self._read(sequence)
@@ -90,6 +87,10 @@ class SnapshotMemory(SequenceStates):
         self._forget(target)
         if self._unified:
             lib.llama_memory_seq_cp(self._memory, source, target, -1, -1)
+            if self._window:
+                # Each sequence needs a window of its own: a cell that two sequences share is not reused when it has
+                # left the window of both, and the windowed layers have cells for one window per sequence only.
+                self._write_partial(target, self._read_partial(source))
         elif not self._write_state(target, self._read(source)):
             raise DecodeFailed(f"libllama could not copy sequence {source} to {target}")
 

@@ -18,6 +18,9 @@ import numpy.typing as npt
 
 from paddock.errors import DecodeFailed
 
+# libllama's flag for only the part of a state that cannot be cut: windowed and recurrent layers.
+PARTIAL_ONLY = 1
+
 Bytes = npt.NDArray[np.uint8]
 Span = tuple[Bytes, ...]
 """One array for each group, with the shape layers by tokens by bytes."""
@@ -45,6 +48,22 @@ class SequenceStates:
 
     def _write_state(self, sequence: int, data: Bytes) -> bool:
         return int(lib.llama_state_seq_set_data(self._context, _pointer(data), len(data), sequence)) == len(data)
+
+    def _read_partial(self, sequence: int) -> Bytes:
+        """The part of a state that cannot be cut: windowed and recurrent layers."""
+        into = np.empty(self._size(sequence, PARTIAL_ONLY), np.uint8)
+        size = len(into)
+        read = int(lib.llama_state_seq_get_data_ext(self._context, _pointer(into), size, sequence, PARTIAL_ONLY))
+        if read != size:
+            raise DecodeFailed(f"libllama read {read} bytes of the checkpoint of sequence {sequence} instead of {size}")
+        return into
+
+    def _write_partial(self, sequence: int, data: Bytes) -> None:
+        """Replace that part. The others stay as they are."""
+        size = len(data)
+        written = int(lib.llama_state_seq_set_data_ext(self._context, _pointer(data), size, sequence, PARTIAL_ONLY))
+        if written != size:
+            raise DecodeFailed(f"libllama took {written} of {size} bytes of the checkpoint of sequence {sequence}")
 
 
 def _pointer(data: Bytes) -> Any:

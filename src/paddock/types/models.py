@@ -82,6 +82,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     yarn_beta_fast: float | None
     parallel: int
     kv_unified: bool
+    swa_full: bool
+    """Sliding-window layers keep the whole context, and not only the window of each sequence."""
     context_shift: bool
     cont_batching: bool
     max_queue: int

@@ -36,6 +36,22 @@ _LAYER = re.compile(r"blk\.(\d+)\.")
 # Tensors that are read by row and always stay on the host.
 _INPUTS = ("token_embd.weight", "position_embd.weight", "token_types.weight", "per_layer_token_embd.weight")
 _RECURRENT = ("ssm_", "shortconv", "time_mix_")
+# One layer of so many attends to the whole context and the others have a window, where the header does not say.
+_PERIODS = {
+    name: period
+    for period, names in (
+        (2, "gemma2 gpt-oss"),
+        (4, "llama4 cohere2 cohere2moe exaone4 exaone-moe olmo2 afmoe mellum smallthinker"),
+        (5, "gemma3n"),
+        (6, "gemma3"),
+        (8, "plamo3"),
+    )
+    for name in names.split()
+}
+# There it is the first of them and not the last.
+_WHOLE_FIRST = ("cohere2moe", "smallthinker")
+# Windows that libllama knows itself.
+_WINDOWS = {"gemma2": 4096, "llama4": 8192}
 _KEYS = ("attn_k.", "attn_k_b.", "attn_kv_a_mqa.", "attn_kv_b.")
 
 
@@ -155,6 +171,15 @@ class _Context:
     """Tokens in one pass of the graph."""
     outputs: int
 
+    @property
+    def streams(self) -> int:
+        return self.cells // max(self.per_sequence, 1)
+
+    def windowed(self, window: int) -> int:
+        """Cells of a stream in layers with a window: those of all its sequences, and of one pass."""
+        sequences = self.sequences if self.streams == 1 else 1
+        return _up(min(self.per_sequence, window * sequences + self.rows), _CELLS)
+
     @classmethod
     def of(cls, model: _Model, options: EngineOptions) -> _Context:
         trained = model.n_ctx_train or options.n_ctx
@@ -233,16 +258,34 @@ class _Model:
             keys, values = self._widths(layer)
             if options.flash_attn == "off" and values:  # then all layers are as wide as the widest
                 values = max(self._widths(other)[1] for other in range(self.n_layer))
-            size += context.cells * stored_size(_CACHE_TYPES[options.cache_type_k], keys)
-            size += context.cells * stored_size(_CACHE_TYPES[options.cache_type_v], values)
+            cells = context.windowed(self._window) if self._is_windowed(layer, options) else context.per_sequence
+            cells *= context.streams
+            size += cells * stored_size(_CACHE_TYPES[options.cache_type_k], keys)
+            size += cells * stored_size(_CACHE_TYPES[options.cache_type_v], values)
         return size
+
+    @property
+    def _window(self) -> int:
+        return self._number("attention.sliding_window", _WINDOWS.get(str(self._architecture), 0))
+
+    def _is_windowed(self, layer: int, options: EngineOptions) -> bool:
+        """Whether a layer keeps only the last tokens of each sequence. False where that is not known."""
+        if options.swa_full or not self._window:
+            return False
+        if self._header.arrays.get(f"{self._architecture}.attention.sliding_window_pattern"):
+            return self._of_layer("attention.sliding_window_pattern", layer) == 1
+        name = str(self._architecture)
+        if name not in _PERIODS:
+            return False
+        period = self._number("attention.sliding_window_pattern", _PERIODS[name])
+        return not period or layer % period != (0 if name in _WHOLE_FIRST else period - 1)
 
     def _widths(self, layer: int) -> tuple[int, int]:
         """The number of elements of a token's keys and values in a layer."""
         heads = self._of_layer("attention.head_count", layer)
         kv_heads = self._of_layer("attention.head_count_kv", layer, heads)
         usual = self.n_embd // heads if heads else 0
-        # Sliding-window layers may have other head sizes. The window saves no memory: all cells are kept.
+        # Sliding-window layers may have other head sizes.
         window = "_swa" if self._of_layer("attention.sliding_window_pattern", layer) == 1 else ""
         key = self._number(f"attention.key_length{window}") or self._number("attention.key_length", usual)
         value = self._number(f"attention.value_length{window}") or self._number("attention.value_length", usual)
@@ -287,8 +330,10 @@ class _Model:
         """The attention masks: one for each kind of attention layer."""
         if not self._of_layer("attention.head_count", 0):
             return 0
-        masks = 2 if self._number("attention.sliding_window") else 1
-        return masks * context.per_sequence * context.rows * (_FLOAT if options.flash_attn == "off" else _FLOAT // 2)
+        cells = context.per_sequence
+        if self._window:
+            cells += context.per_sequence if options.swa_full else context.windowed(self._window)
+        return cells * context.rows * (_FLOAT if options.flash_attn == "off" else _FLOAT // 2)
 
     # ── keys ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
