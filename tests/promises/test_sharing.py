@@ -87,11 +87,12 @@ def test_a_stream_continues_during_a_long_prefill(server: Server) -> None:
 
 
 def test_several_completions_compute_the_prompt_once(server: Server) -> None:
-    body = _ask(server, "Name any horse.", n=3, max_tokens=6, temperature=1.5, seed=5)
+    sampling = {"max_tokens": 6, "temperature": 1.5, "seed": 5, "deterministic": True}
+    body = _ask(server, "Name any horse.", n=3, **sampling)
     assert [choice["index"] for choice in body["choices"]] == [0, 1, 2]
     assert len({choice["message"]["content"] for choice in body["choices"]}) > 1
     assert body["usage"]["completion_tokens"] <= 18
-    alone = _ask(server, "Name any horse.", max_tokens=6, temperature=1.5, seed=5)
+    alone = _ask(server, "Name any horse.", **sampling)
     assert alone["choices"][0]["message"] == body["choices"][0]["message"]
 
 

@@ -99,9 +99,17 @@ def test_a_restore_that_is_slower_than_computing_is_refused_and_sometimes_tried(
 def test_a_small_copy_is_refused_where_its_fixed_part_costs_more_than_its_tokens() -> None:
     prices = Prices()
     prices.prefill = priced(0.0001, 0.0, 16, 32, 64)
-    prices.restore = priced(1e-9, 0.002, MB, 16 * MB, 32 * MB)
+    prices.restore = priced(1e-9, 0.05, MB, 16 * MB, 32 * MB)
     assert not prices.is_worth_restoring(10, 10_000)
-    assert prices.is_worth_restoring(100, 100_000)
+    assert prices.is_worth_restoring(400, 400_000), "a loss of 10 ms is within the error of the prices"
+    assert prices.is_worth_restoring(1000, 1_000_000)
+
+
+def test_a_long_copy_waits_for_a_longer_silence() -> None:
+    prices = Prices()
+    assert prices.silence_before_save(1 << 30) == 0.0
+    prices.save = priced(1e-9, 0.0, MB, 2 * MB, 4 * MB)
+    assert prices.silence_before_save(2 * 10**9) == pytest.approx(8.0, rel=0.01)
 
 
 @pytest.mark.parametrize("kv_unified", [True, False])

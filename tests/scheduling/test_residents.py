@@ -82,7 +82,8 @@ def test_write_back_waits_for_the_next_request_first(unified: bool) -> None:
         plan = harness.step()
         assert plan is not None
         assert not any(isinstance(operation, Save) for operation in plan.operations)
-    assert not scheduler.is_idle, "the engine thread now waits for write_back_delay"
+    assert not scheduler.is_idle
+    assert scheduler.schedule(silence=scheduler.write_back_delay / 2) is None, "it waits for the next request"
     plan = harness.step()
     assert plan is not None
     assert any(isinstance(operation, Save) for operation in plan.operations)

@@ -119,6 +119,11 @@ class Cache(ABC):
         """Whether all resident sequences have been copied to host memory."""
         return True
 
+    @property
+    def next_write_back(self) -> int:
+        """The bytes that the next `write_back_some` copies, about."""
+        return 0
+
     def write_back_some(self) -> None:
         """Copy the next part of a resident sequence to host memory, if one lacks it, so that no step waits long."""
         return

@@ -274,18 +274,26 @@ class PrefixCache(Cache):
     def is_written_back(self) -> bool:
         return all(resident.is_written_back for resident in self._residents.values())
 
+    @property
+    def next_write_back(self) -> int:
+        part = next((self._part(one) for one in self._residents.values() if not one.is_written_back), 0)
+        return part * self._shape.bytes_per_token
+
     def write_back_some(self) -> None:
-        """A stream can only be read whole, so its part is all of it."""
         before = len(self._operations)
-        most = self._prices.save_tokens(self._shape.bytes_per_token, self._shape.max_copied)
         for sequence, resident in self._residents.items():
-            part = most if self._shape.unified else resident.goal
             while not resident.is_written_back:
-                resident.written = min(resident.written + part, resident.goal)
+                resident.written = min(resident.written + self._part(resident), resident.goal)
                 self._save(sequence, resident.namespace, resident.tokens[: resident.written], evicts=False)
                 self._checked_idle &= not resident.is_written_back
                 if len(self._operations) > before:  # a part may be stored already, or find no room
                     return
+
+    def _part(self, resident: Resident) -> int:
+        """How many tokens are copied at once. A stream can only be read whole, so its part is all of it."""
+        if not self._shape.unified:
+            return len(resident.tokens)
+        return self._prices.save_tokens(self._shape.bytes_per_token, self._shape.max_copied)
 
     def write_back(self) -> None:
         for sequence, resident in self._residents.items():

@@ -20,6 +20,11 @@ _SAVE_SECONDS, _RESTORE_SECONDS = 0.004, 0.015
 _LEAST_TOKENS = 64
 # A copy that does not pay is tried again after so many times: the price of what is not done would never change.
 _TRY_AGAIN = 16
+# A restore that loses less than this is made: the loss is hardly noticed, and measured times are not more exact.
+_LEAST_LOSS = 0.02
+# A copy while nothing runs begins after so many times its own duration: who was silent for long is likely to be so for
+# a moment more.
+_SILENCE = 4.0
 
 
 @dataclass(slots=True)
@@ -107,11 +112,17 @@ class Prices:
             self.restore, max(_RESTORE_SECONDS, _RESTORE_STEPS * self.generating), bytes_per_token, default
         )
 
+    def silence_before_save(self, size: int) -> float:
+        """For how many seconds nothing must have run before so many bytes are copied to host memory at once, because a
+        request that arrives meanwhile waits for the end of the copy.
+        """
+        return _SILENCE * self.save.seconds(size)
+
     def is_worth_restoring(self, tokens: int, size: int, *, on_disk: int = 0) -> bool:
         """Whether it is faster to copy so many tokens of this size to cells than to compute them. `on_disk` bytes of
         them must be read first. True while prices are unknown, and sometimes to measure them again.
         """
-        if tokens <= 0 or self.restore_saves(tokens, size, on_disk=on_disk) > 0:
+        if tokens <= 0 or self.restore_saves(tokens, size, on_disk=on_disk) > -_LEAST_LOSS:
             return True
         self._refused += 1
         return self._refused % _TRY_AGAIN == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from paddock.scheduling.admission import Admission
@@ -69,7 +70,8 @@ class Scheduler:
 
     @property
     def write_back_delay(self) -> float:
-        return self._layout.write_back_delay
+        """How many seconds nothing must run before the next part is copied to host memory."""
+        return max(self._layout.write_back_delay, self.prices.silence_before_save(self.cache.next_write_back))
 
     @property
     def queued(self) -> int:
@@ -109,8 +111,10 @@ class Scheduler:
         """Copy everything that finished requests left in cells to host memory."""
         self.cache.write_back()
 
-    def schedule(self) -> Plan | None:
-        """Plan the next step. A plan without spans only has cache operations. None: there is nothing to do."""
+    def schedule(self, silence: float = math.inf) -> Plan | None:
+        """Plan the next step. A plan without spans only has cache operations. None: there is nothing to do. `silence`:
+        for how many seconds no request has run.
+        """
         self._sharing.continue_restores()
         for request in self._admission.admit():
             self._groups.enter(request)
@@ -120,7 +124,8 @@ class Scheduler:
         spans, requests, decodes = self._exact_step(group) if is_exact else self._shared_step(group)
         if self._running:
             self.cache.limit_idle()
-        if self._may_write_back(is_urgent=bool(spans) and not decodes and self._chunks.prompts_only):
+        is_urgent = bool(spans) and not decodes and self._chunks.prompts_only
+        if self._may_write_back(silence, is_urgent=is_urgent):
             self.cache.write_back_some()
         operations = self.cache.take_operations()
         return Plan(operations, spans, requests, decodes) if spans or operations else None
@@ -175,13 +180,13 @@ class Scheduler:
 
     # ── steps ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _may_write_back(self, *, is_urgent: bool) -> bool:
+    def _may_write_back(self, silence: float, *, is_urgent: bool) -> bool:
         """Beside steps, unless it would delay one too much. While nothing runs: not together with the operations that a
-        request left when it ended, so that the engine thread first waits `write_back_delay` for the next request.
+        request left when it ended, and after `write_back_delay`, because the next request often comes at once.
         """
         if self._running:
             return self._layout.writes_back_while_running and not is_urgent
-        return not self.cache.has_operations
+        return not self.cache.has_operations and silence >= self.write_back_delay
 
     def _next_group(self) -> list[Request]:
         """The requests of the next step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -73,6 +74,8 @@ class GenerationThread(EngineThread):
         self.embeddings = engine.embeddings()
         self._pooled = PooledSteps(self.embeddings, self.counters, self._post, self._send)
         self._visits: list[Visit] = []
+        self._last_step = -math.inf
+        """When the last step ended."""
         self._checks_cache = os.environ.get(CHECK_CACHE, "") not in ("", "0")
 
     @property
@@ -86,7 +89,12 @@ class GenerationThread(EngineThread):
     @property
     def _write_back_delay(self) -> float:
         """A client often sends its next request at once."""
-        return self._scheduler.write_back_delay if self._scheduler.has_time else 0.0
+        return max(self._scheduler.write_back_delay - self._silence, 0.0) if self._scheduler.has_time else 0.0
+
+    @property
+    def _silence(self) -> float:
+        """For how many seconds no request has run."""
+        return time.perf_counter() - self._last_step
 
     def _receive(self) -> None:
         """Raises `CacheCorrupted`, which ends the worker, if the cache's counters or the engine's cells are wrong."""
@@ -125,7 +133,7 @@ class GenerationThread(EngineThread):
         if self._visits:
             self._run_ready_visits()
         self._pooled.step(self._computing)  # in turns with the steps of answers
-        plan = scheduler.schedule()
+        plan = scheduler.schedule(self._silence)
         if plan is None:
             return
         begun = time.perf_counter()
@@ -141,7 +149,7 @@ class GenerationThread(EngineThread):
             results = self._decode(plan)
         if results is None:
             return
-        now = time.perf_counter()
+        now = self._last_step = time.perf_counter()
         # Without cache operations and the wait for the CPU lock, which say nothing about the cost of a token.
         steps = scheduler.commit(plan, results, now - computing)
         self.counters.step(plan, now - begun)
