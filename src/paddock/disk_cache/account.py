@@ -71,14 +71,14 @@ class Account:
         return kept
 
     def evict(self, target: int, headroom: int = 0) -> int:
-        """Count all files anew, and remove the least recently used ones until at most `target` bytes are left, and
-        `headroom` less if any must go. Returns the bytes that are left.
+        """Count all files anew, and remove the least recently used ones until at most `target` bytes are left; if any
+        must go, then up to `headroom` bytes more. Returns the bytes that are left.
         """
         kept = self.count()
         total = sum(file.size for file in kept)
         if total > target:
             for file in lru_order(kept):
-                if total <= max(0, target - headroom):
+                if total <= target and total - file.size < target - headroom:
                     break
                 if remove(self._root, file) is not None:
                     total -= file.size

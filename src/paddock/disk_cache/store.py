@@ -62,6 +62,7 @@ class DiskCache:
         self._log = log
         self._retry_at = float("-inf")
         self._stopped = False
+        self._is_described = False
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -204,7 +205,9 @@ class DiskCache:
 
     def _describe_model(self) -> None:
         with folders.folder(self.directory, self.key.folder, create=True) as place:
-            write_model_file(place, ModelFile(self._model, self.key.origin, self.key.payload))
+            if not self._is_described or folders.size_of(folders.MODEL_FILE, place) is None:
+                write_model_file(place, ModelFile(self._model, self.key.origin, self.key.payload))
+                self._is_described = True
 
     def _stop(self, error: OSError, now: float) -> None:
         self._retry_at = now + RETRY_AFTER

@@ -85,12 +85,9 @@ def create_directory(path: str) -> None:
 
 
 def write_model_file(place: int, content: ModelFile) -> None:
-    """Unless there is one. The caller holds the lock of the directory."""
-    try:
-        os.stat(folders.MODEL_FILE, dir_fd=place, follow_symlinks=False)
-    except FileNotFoundError:
-        temporary = f".{folders.MODEL_FILE}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(temporary, flags, 0o600, dir_fd=place), "wb") as file:
-            file.write(msgspec.json.encode(content))
-        os.rename(temporary, folders.MODEL_FILE, src_dir_fd=place, dst_dir_fd=place)
+    """The caller holds the lock of the directory."""
+    temporary = f".{folders.MODEL_FILE}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(temporary, flags, 0o600, dir_fd=place), "wb") as file:
+        file.write(msgspec.json.encode(content))
+    os.rename(temporary, folders.MODEL_FILE, src_dir_fd=place, dst_dir_fd=place)
