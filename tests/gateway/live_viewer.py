@@ -23,6 +23,7 @@ class Viewer:
         headers = {"authorization": f"Bearer {key}"} if key is not None else {}
         self._request = server.client.stream("GET", "/live", headers=headers)
         self.trees: dict[str, dict[str, Any]] = {}
+        self.reports: dict[str, dict[str, Any]] = {}
         self.events: list[str] = []
 
     def __enter__(self) -> Viewer:
@@ -35,14 +36,14 @@ class Viewer:
         self._request.__exit__(kind, error, at)
 
     def state(self) -> dict[str, Any]:
-        """The next state. Trees that come before it are stored."""
+        """The next state. Trees and reports that come before it are stored."""
         for name, data in self._stream:
             self.events.append(name)
             content: dict[str, Any] = json.loads(data)
             if name == "state":
                 return content
-            assert name == "tree"
-            self.trees[content["model"]] = content
+            assert name in ("tree", "reports")
+            (self.trees if name == "tree" else self.reports)[content["model"]] = content
         raise EOFError
 
     def until(self, condition: Callable[[dict[str, dict[str, Any]]], object]) -> dict[str, dict[str, Any]]:

@@ -96,8 +96,9 @@ def test_an_answer_is_shown_in_its_slot_and_then_in_the_totals() -> None:
         assert sum(model["first_token"]["counts"]) == 1
         assert sum(model["inter_token"]["counts"]) == 200
         assert 0 < model["leaves_in"] <= 300
-        stored = viewer.tree("fake", lambda tree: not any(node["hot"] for node in tree["nodes"]))
-        assert all(node["stored"] and node["slots"] == [] for node in stored["nodes"])
+        # It is copied to host memory when no request has come for a moment.
+        stored = viewer.tree("fake", lambda tree: all(node["stored"] and not node["hot"] for node in tree["nodes"]))
+        assert all(node["slots"] == [] for node in stored["nodes"])
         assert stored["stored"]["used"] > 0
 
 

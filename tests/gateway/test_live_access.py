@@ -63,6 +63,30 @@ def test_a_key_sees_the_models_that_it_may_use(with_keys: Server) -> None:
             assert {model["id"] for model in viewer.state()["models"]} == expected
 
 
+def test_cache_reports_are_shown_to_their_own_key_or_tenant_only(with_keys: Server) -> None:
+    names = ("ann", "bob", "cat", "dan")
+    for name in names:
+        body = chat_body(f"say: report of {name}", model="other")
+        for text in ("old", "new"):
+            system = {"role": "system", "content": f"the {text} rules of {name}"}
+            sent = {**body, "messages": [system, *body["messages"]]}
+            response = with_keys.client.post(CHAT, json=sent, headers={"authorization": f"Bearer {name}"})
+            assert response.status_code == 200
+    expected = {"boss": set(names), "ann": {"ann"}, "amy": {"ann"}, "bob": {"bob"}, "cat": {"cat"}, "dan": {"dan"}}
+    for watching, readable in expected.items():
+        with Viewer(with_keys, watching) as viewer:
+            while "other" not in viewer.reports:
+                viewer.state()
+        reports = viewer.reports["other"]["reports"]
+        assert {name for name in names if f"rules of {name}" in json.dumps(reports)} == readable
+        assert {report["key"] for report in reports} == ({None} if watching == "amy" else readable)
+        assert [report["report"]["reason"] for report in reports][-1] == "changed"
+    with Viewer(with_keys, "cid") as viewer:
+        while "other" not in viewer.reports:
+            viewer.state()
+    assert viewer.reports["other"]["reports"] == []
+
+
 def test_the_names_of_other_keys_are_hidden(with_keys: Server) -> None:
     with _generating(with_keys, "ann", "say: " + "a" * 2000), _generating(with_keys, "bob", "say: " + "b" * 2000):
         for name, expected in (("boss", {"ann", "bob"}), ("ann", {"ann", None}), ("amy", {None}), ("cat", {None})):

@@ -143,3 +143,19 @@ def _run(cache: PrefixCache, sequence: int, tokens: list[int]) -> None:
     cache.leave(sequence, tokens, len(tokens))
     if sequence in cache.resident:
         cache.reclaim(sequence)
+
+
+@given(st.lists(Tokens, max_size=10), Tokens, st.integers(0, 30))
+def test_nearest_is_a_cached_sequence_that_shares_most(cached: list[list[int]], asked: list[int], most: int) -> None:
+    cache = _cache(ram_tokens=10_000)
+    for tokens in cached:
+        _run(cache, 0, tokens)
+    found = cache.nearest("", asked, most)
+    assert found.length == _longest(cached, asked)
+    shared = asked[: found.length] + found.following
+    assert not cached or any(tokens[: len(shared)] == shared for tokens in cached)
+    assert len(found.following) <= most
+    if cached and len(found.following) < most:
+        assert shared in cached, "it is shown to its end"
+    assert cache.nearest("other", asked, most).following == []
+    assert cache.nearest(None, asked, most).length == 0

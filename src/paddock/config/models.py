@@ -27,6 +27,7 @@ from paddock.config.fields import (
     on_off_or_auto,
 )
 from paddock.config.threads import ThreadSettings
+from paddock.normalizers import checked_normalizer
 from paddock.types import (
     CacheType,
     FlashAttention,
@@ -144,6 +145,11 @@ class ModelSettings(DeviceSettings, ThreadSettings, DraftSettings):
     itself, without tools and reasoning.
     """
 
+    normalize: Annotated[
+        list[Annotated[str, AfterValidator(checked_normalizer)]], Flag("--normalize", metavar="NAME,...")
+    ] = []
+    """Rules that drop or move changing text at the front of conversations, so that more of them is cached, such as
+    `claude-code`. A request can name its own in `normalize`; a deterministic one must."""
     tags: Annotated[Names, Flag("--tags", metavar="TAG,...")] = []
     """Words that `/v1/models` shows with the model. They have no effect."""
     defaults: dict[str, Any] = {}

@@ -99,7 +99,7 @@ def create_app(
     app.add_middleware(
         cross_origin,
         origins=origins,
-        expose=["x-request-id", "x-job-id", "x-paddock-ignored-fields", *HEADERS],
+        expose=["x-request-id", "x-job-id", "x-paddock-ignored-fields", "x-paddock-normalized", *HEADERS],
     )
     app.add_middleware(OriginGuard, settings=settings, origins=origins, has_keys=lambda: gate.has_keys)
     counts = app.state.http_counts = HTTPCounts()

@@ -8,6 +8,7 @@ from paddock.scheduling.fairness import FairQueue, may_enqueue
 from paddock.scheduling.packing import Job, Packer
 from paddock.scheduling.plan import Plan
 from paddock.scheduling.prices import Price, Prices
+from paddock.scheduling.radix_tree import common_prefix
 from paddock.scheduling.request import Progress, Request
 from paddock.scheduling.scheduler import Scheduler
 from paddock.scheduling.slots import Slot

@@ -13,16 +13,21 @@ from typing import Any
 
 from paddock.scheduling.cache_view import CacheView
 from paddock.scheduling.quota import Quota
-from paddock.types import CacheShape, Operation, Piece
+from paddock.scheduling.radix_tree import RadixTree
+from paddock.types import CacheShape, Nearest, Operation, Piece
 
 
 class Cache(ABC):
+    _tree: RadixTree[Any]
+
     def __init__(self, shape: CacheShape) -> None:
         self._shape = shape
         self._operations: list[Operation] = []
         self._quota = Quota(self._budget_of(shape.ram_bytes))
         self._span_ids = count(1)
         self.evicted = 0
+        self.restored = 0
+        """Tokens that running sequences have got from host memory so far."""
 
     # ── cells ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -51,6 +56,10 @@ class Cache(ABC):
     @abstractmethod
     def lookup(self, namespace: str | None, tokens: list[int], limit: int | None = None) -> int:
         """How many of the first tokens, at most `limit`, are cached."""
+
+    def nearest(self, namespace: str | None, tokens: list[int], following: int) -> Nearest:
+        """The cached sequence that shares most with the tokens, with at most `following` tokens after that."""
+        return Nearest() if namespace is None else self._tree.nearest(namespace, tokens, following)
 
     @abstractmethod
     def shared(self, namespace: str | None, tokens: list[int]) -> int:

@@ -34,7 +34,7 @@ class PrefixCache(Cache):
     def __init__(self, shape: CacheShape, prices: Prices | None = None) -> None:
         super().__init__(shape)
         self._prices = prices or Prices()
-        self._tree = PrefixTree()
+        self._tree: PrefixTree = PrefixTree()
         self._held: dict[int, Held] = {}
         self._residents: dict[int, Resident] = {}
         """The least recently used first."""
@@ -215,6 +215,7 @@ class PrefixCache(Cache):
         self._operations += [Fork(holder, sequence, end, max(at, start)) for holder, at, end in sources if end > start]
         if length > hot:
             self._operations.append(Restore(sequence, hot, match.pieces(hot, length)))
+            self.restored += length - hot
         return length
 
     def _pays(self, tokens: int) -> bool:

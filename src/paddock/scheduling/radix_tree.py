@@ -9,6 +9,7 @@ from typing import Generic, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from paddock.scheduling.cache_view import CacheSpan
+from paddock.types import Nearest
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -65,6 +66,20 @@ class RadixTree(Generic[N]):
             if shared < len(node.tokens):
                 break
         return nodes, at
+
+    def nearest(self, namespace: str, tokens: Sequence[int], following: int) -> Nearest:
+        """The known sequence that shares most with the tokens, and at most `following` tokens of it after that. Of
+        several, the newest.
+        """
+        nodes, length = self.walk(namespace, tokens)
+        node = nodes[-1] if nodes else self._roots.get(namespace)
+        if node is None:
+            return Nearest()
+        found = node.tokens[length - node.start :][:following]
+        while len(found) < following and node.children:
+            node = next(reversed(node.children.values()))
+            found += node.tokens[: following - len(found)]
+        return Nearest(length, found)
 
     def _root(self, namespace: str) -> N:
         return self._roots.setdefault(namespace, self._node(0, [], None, namespace))

@@ -8,7 +8,7 @@ from typing import Any
 
 from paddock.errors import PaddockError
 from paddock.scheduling.context_shift import ContextShift
-from paddock.types import Adapters, DraftParams, FinishReason
+from paddock.types import Adapters, DraftParams, FinishReason, Nearest, ReusedTokens
 
 # A request that was preempted keeps its next slot for at least this many new tokens, or as many as it lost.
 _MIN_RESIDENCE = 32
@@ -59,6 +59,12 @@ class Request:
     """How many of the tokens are in the cache."""
     cached: int = 0
     """How many prompt tokens came from the cache."""
+    from_host: int = 0
+    """How many of those were restored from host memory, with those that were read from disk first."""
+    from_disk: int = 0
+    """How many of those were read from disk for it."""
+    nearest: Nearest = field(default_factory=Nearest)
+    """The cached sequence that shared most with the prompt when it started."""
     furthest: int = 0
     """The largest value that `computed` has had, also before a preemption."""
     admitted_at: int = 0
@@ -119,6 +125,13 @@ class Request:
     @property
     def produced(self) -> int:
         return self.shifted_answer + len(self.tokens) - self.prompt_size
+
+    @property
+    def reused(self) -> ReusedTokens:
+        """The prompt tokens that came from the cache, by tier."""
+        disk = min(self.from_disk, self.cached)
+        host = min(self.from_host, self.cached)
+        return ReusedTokens(self.cached - max(host, disk), max(host - disk, 0), disk)
 
     @property
     def is_shifted(self) -> bool:

@@ -14,6 +14,8 @@ from paddock.types import CacheShape
 _MIN_SAVING = 8
 # The same where memory cannot be cut: a snapshot costs the leader one more step, worth this many tokens.
 _MIN_SNAPSHOT_SAVING = 16
+# For the report of a request: so many tokens of the nearest cached prefix after the place where it differs.
+_FOLLOWING = 32
 
 
 class Sharing:
@@ -41,8 +43,11 @@ class Sharing:
             return
         if request.deterministic:
             limit = min(limit, cached // GRID * GRID)
+        if not request.furthest:  # later it would find itself
+            request.nearest = self._cache.nearest(namespace(request), request.tokens, _FOLLOWING)
+        before = self._cache.restored
         request.computed = self._cache.enter(request.sequence, namespace(request), request.tokens, limit)
-        _count_cached(request)
+        _count_cached(request, self._cache.restored - before)
         self._plan_snapshots(request)
 
     def continue_restores(self) -> None:
@@ -50,8 +55,9 @@ class Sharing:
         for request in self._running:
             if self._cache.is_restoring(request.sequence):
                 limit = _reusable(request)
+                before = self._cache.restored
                 request.computed += self._cache.restore_more(request.sequence, request.tokens, request.computed, limit)
-                _count_cached(request)
+                _count_cached(request, self._cache.restored - before)
 
     def start_followers(self) -> None:
         """Start the requests whose leader has computed their prefix or has left."""
@@ -158,9 +164,10 @@ def _reusable(request: Request) -> int:
     return last if request.prompt_probs < 0 else min(last, request.furthest)
 
 
-def _count_cached(request: Request) -> None:
-    """The request has a prefix from the cache."""
+def _count_cached(request: Request, restored: int) -> None:
+    """The request has a prefix from the cache, of which so many tokens were just restored from host memory."""
     request.admitted_at = max(request.furthest, request.computed)
     request.lost = request.admitted_at - request.computed
     if not request.preempted and not request.is_shifted:
         request.cached = min(request.computed, request.prompt_size)
+        request.from_host += restored

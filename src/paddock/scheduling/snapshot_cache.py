@@ -44,7 +44,7 @@ class _Held:
 class SnapshotCache(Cache):
     def __init__(self, shape: CacheShape) -> None:
         super().__init__(shape)
-        self._tree = SnapshotTree()
+        self._tree: SnapshotTree = SnapshotTree()
         self._kept: OrderedDict[int, SnapshotNode] = OrderedDict()
         """Snapshot → its node in the tree, the least recently used first."""
         self._held: dict[int, _Held] = {}
@@ -110,6 +110,7 @@ class SnapshotCache(Cache):
             for passed in node.path():
                 passed.hits += 1
             self._operations.append(Restore(sequence, 0, [Piece(node.snapshot, 0, length)]))
+            self.restored += length
             self._fill(held, length)
         elif length:
             self._operations.append(Fork(source, sequence, length))

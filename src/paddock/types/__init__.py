@@ -43,6 +43,15 @@ from paddock.types.prompts import (
     TokenPrompt,
     Tool,
 )
+from paddock.types.reports import (
+    CacheReason,
+    CacheReport,
+    MessagePlace,
+    Nearest,
+    PartingPlace,
+    ReportView,
+    ReusedTokens,
+)
 from paddock.types.requests import (
     CountTokens,
     Detokenize,

@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from paddock.types.reports import CacheReport
+
 FinishReason = Literal["stop", "length", "abort"]
 
 
@@ -18,6 +20,8 @@ class Usage(msgspec.Struct, frozen=True):
     """Tokens of prompt and answer in the context at the end."""
     truncated: bool = False
     """The answer reached the end of the context."""
+    cache_report: CacheReport | None = None
+    """If requested, at the end."""
 
 
 class Timings(msgspec.Struct, frozen=True):

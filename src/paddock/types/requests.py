@@ -54,6 +54,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     timings_per_token: bool = False
     return_progress: bool = False
     """Report the progress of the prefill after each step."""
+    cache_report: bool = False
+    """Report how much of the prompt was cached, and why not more."""
     min_indent: int = 0
     """The answer ends before a line with less indentation. The first line is exempt."""
     max_seconds: float = 0.0

@@ -14,6 +14,7 @@ from paddock.types import (
     ModelInfo,
     PoolRequest,
     PromptProgress,
+    ReportView,
     Sandbox,
     SandboxState,
     SlotAction,
@@ -26,7 +27,7 @@ from paddock.types import (
     Usage,
 )
 
-PROTOCOL_VERSION = 12
+PROTOCOL_VERSION = 13
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -217,6 +218,8 @@ class View(msgspec.Struct, frozen=True, tag="view"):
     queued: int
     tree: TreeView | None = None
     """None if it has not changed since the last view, or the model has no prefix cache."""
+    reports: list[ReportView] | None = None
+    """Why the last prompts were or were not cached. None if there is no new one."""
 
 
 class SlotDone(msgspec.Struct, frozen=True, tag="slot_done"):

@@ -22,6 +22,7 @@ from paddock.types import (
     Usage,
 )
 from paddock.wire.messages import Delta
+from paddock.worker.cache_reports import Explanation
 from paddock.worker.prompts import Reply
 
 _ID_LETTERS = string.ascii_letters + string.digits
@@ -73,11 +74,13 @@ class Answer:
         stops: StopStrings | None = None,
         call_ids: str = "",
         accepted: float = 0.0,
+        explanation: Explanation | None = None,
     ) -> None:
         """`stops` are the request's stop strings, which all its answers share; `call_ids` is the seed for the ids of
-        tool calls; `accepted` is when the request was accepted.
+        tool calls; `accepted` is when the request was accepted; `explanation` is for its cache report.
         """
         self.request = request
+        self.explanation = explanation
         self._shown = reply.shown if reply is not None else frozenset()
         self._parser: ReplyParser | None = None
         self._reasoning: ReplyParser | None = None

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from paddock.errors import PaddockError
 from paddock.scheduling import Job, Request, Scheduler
+from paddock.wire.messages import Delta
+from paddock.worker.cache_reports import Explanation
 
 # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -61,11 +63,27 @@ class Opened:
 
 
 @dataclass(slots=True, frozen=True)
+class Begun:
+    """The first prefill step of a request begins."""
+
+    explanation: Explanation
+
+
+@dataclass(slots=True, frozen=True)
+class Explained:
+    """The last delta of an answer that has to be sent with a cache report."""
+
+    delta: Delta
+    explanation: Explanation
+
+
+@dataclass(slots=True, frozen=True)
 class Ended:
     """An answer is complete and sent."""
 
     id: int
     index: int
+    explanation: Explanation | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -83,4 +101,4 @@ class Died:
     error: PaddockError
 
 
-Event = Opening | Opened | Ended | Failed | Died
+Event = Opening | Opened | Begun | Explained | Ended | Failed | Died

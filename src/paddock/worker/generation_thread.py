@@ -12,7 +12,18 @@ from paddock.errors import NoCells, PaddockError
 from paddock.scheduling import CacheCorrupted, CacheView, Job, Plan, Progress, Request, Scheduler, StepBudget
 from paddock.types import Sampled, SlotView
 from paddock.wire.messages import Delta, Slots, Stats, Step
-from paddock.worker.commands import Add, Command, Ended, Failed, Remove, Report, Resize, Visit
+from paddock.worker.commands import (
+    Add,
+    Begun,
+    Command,
+    Ended,
+    Explained,
+    Failed,
+    Remove,
+    Report,
+    Resize,
+    Visit,
+)
 from paddock.worker.engine_thread import EngineThread
 from paddock.worker.logs import log_failure, log_warning
 from paddock.worker.pooled_steps import PooledSteps
@@ -167,6 +178,9 @@ class GenerationThread(EngineThread):
         for request in plan.requests:
             if (waited := request.answer.clock.begin(now)) is not None:
                 self.counters.started(request, waited)
+                explanation = request.answer.explanation
+                if explanation is not None and explanation.begin(request):
+                    self._post(Begun(explanation))
                 if (delta := request.answer.prompt_progress(request, now)) is not None:
                     deltas.append(delta)
         if deltas:
@@ -198,6 +212,7 @@ class GenerationThread(EngineThread):
     def _publish(self, deltas: list[Delta], steps: list[Progress], now: float) -> None:
         """Make deltas of the new tokens and send them, on this thread: a handover to another one takes longer."""
         previous: dict[float | None, int] = {}
+        explained: list[Explained] = []
         for progress in steps:
             request, answer = progress.request, progress.request.answer
             if answer.is_stopped:
@@ -215,17 +230,21 @@ class GenerationThread(EngineThread):
                 previous[newest] = previous.get(newest, 0) + 1
             if newest is None and answer.clock.newest is not None:
                 self.counters.prompt_done(answer.clock.timings(now).prompt)
-            if delta is not None:
+            if delta is not None and delta.finish is not None and answer.request.cache_report:
+                explained.append(Explained(delta, answer.explanation))
+            elif delta is not None:
                 deltas.append(delta)
             if forced:
                 request.sampler.force(forced)
             if answer.is_stopped and progress.finish is None:
                 self._scheduler.remove(request.id, request.index)
             if answer.is_stopped or progress.finish is not None:
-                self._post(Ended(request.id, request.index))
+                self._post(Ended(request.id, request.index, answer.explanation))
         self.counters.tokens(previous, now)
         if deltas:
             self._send(Step(deltas))
+        for event in explained:  # after the other deltas of the same answers
+            self._post(event)
 
     def _fail(self, request: Request, error: PaddockError) -> None:
         """End all answers of a request with this error. Other requests continue."""

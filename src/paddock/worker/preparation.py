@@ -28,6 +28,8 @@ class PreparedPrompt:
     """The prototype of the answers' samplers. It never samples itself."""
     stops: StopStrings
     reply: Reply | None
+    text: str | None = None
+    """As in `Read`."""
 
 
 Inputs = list[list[int]]
@@ -106,6 +108,7 @@ class PromptPreparer(Preparer):
             self._engine.sampler(request.sampling, read.tokens, grammar),
             StopStrings(request.stop),
             read.reply,
+            read.text,
         )
 
     def _compile(self, read: Read, key: str) -> Any:

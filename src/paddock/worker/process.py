@@ -16,7 +16,22 @@ from paddock.errors import ModelLoadFailed, PaddockError, WorkerCrashed
 from paddock.scheduling import Job
 from paddock.types import EngineOptions, GenerateRequest, PoolRequest, Sandbox, SandboxState
 from paddock.wire import messages
-from paddock.worker.commands import Add, Command, Died, Ended, Event, Failed, Opened, Opening, Remove, Report, Resize
+from paddock.worker.cache_reports import CacheReports
+from paddock.worker.commands import (
+    Add,
+    Begun,
+    Command,
+    Died,
+    Ended,
+    Event,
+    Explained,
+    Failed,
+    Opened,
+    Opening,
+    Remove,
+    Report,
+    Resize,
+)
 from paddock.worker.cpu_lock import CpuLock
 from paddock.worker.generation_thread import GenerationThread
 from paddock.worker.inputs import InputPreparer
@@ -53,6 +68,7 @@ class Worker:
         self._slot_actions: SlotActions | None = None
         self._questions: TextQuestions | None = None
         self._views: ViewPublisher | None = None
+        self._reports: CacheReports  # set by `_on_opened` for a model that generates
         self._reported_progress = 0.0
 
     def run(self) -> NoReturn:
@@ -148,8 +164,14 @@ class Worker:
 
     def _on_event(self, event: _Event) -> None:
         match event:
-            case Ended(id):
+            case Begun(explanation):
+                self._reports.begun(explanation)
+            case Explained(delta, explanation):
+                self._outbox.send(messages.Step([self._reports.complete(delta, explanation)]))
+            case Ended(id, _, explanation):
                 self._live.end_answer(id, time.monotonic())
+                if explanation is not None:
+                    self._reports.ended(explanation)
             case Prepared():
                 if event.id in self._live:  # the client may have disconnected
                     self._start(event)
@@ -174,12 +196,13 @@ class Worker:
         else:
             engine = thread.engine
             self._live.n_slots = engine.info.n_slots
+            self._reports = CacheReports(engine.vocab, engine.info.n_vocab, deterministic=self._options.deterministic)
             prompts = PromptReader(engine.vocab, engine.info, jinja=self._options.jinja)
             self._preparer = PromptPreparer(engine, prompts, self._io.post, self._live.__contains__)
             self._input_preparer = InputPreparer(thread.embeddings, self._io.post, self._live.__contains__)
             self._slot_actions = SlotActions(engine, self._tell_engine, send)
             self._questions = TextQuestions(engine, prompts, send, self._outbox.send_behind)
-            self._views = ViewPublisher(EngineViews(thread), send)
+            self._views = ViewPublisher(EngineViews(thread, self._reports.views), send)
         send(messages.Ready(messages.PROTOCOL_VERSION, thread.engine.info, self._sandbox))
 
     def _start(self, prepared: Prepared) -> None:
@@ -189,7 +212,9 @@ class Worker:
             case Prepared(id, GenerateRequest() as request, PreparedPrompt() as prompt):
                 assert isinstance(self._thread, GenerationThread), "only its preparer makes prompts"
                 self._outbox.send(messages.Accepted(id, len(prompt.tokens), prompt.named_tokens))
-                build = scheduler_requests(id, request, prompt, self._thread.engine, self._options, time.perf_counter())
+                explanation = self._reports.explain(request, prompt.tokens, prompt.text)
+                engine, now = self._thread.engine, time.perf_counter()
+                build = scheduler_requests(id, request, prompt, engine, self._options, now, explanation)
                 self._live.start(id, lambda index: self._tell_engine(Add(build(index))))
             case Prepared(id, PoolRequest() as pooling, list() as inputs):
                 origin = pooling.origin

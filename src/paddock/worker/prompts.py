@@ -57,6 +57,8 @@ class Read:
     is_optional: bool = False
     """The constraint is only for calls that the model need not make. If it cannot be enforced, it is dropped."""
     reply: Reply | None = None
+    text: str | None = None
+    """The rendered prompt, unless it has token ids."""
 
 
 class _Spelling:
@@ -122,7 +124,8 @@ class PromptReader:
         prompt = request.prompt
         if isinstance(prompt, ChatPrompt):
             return self._read_chat(prompt, request.constraint)
-        return Read(self._checked(prompt, self._tokens(prompt)), request.constraint)
+        text = prompt.text if isinstance(prompt, TextPrompt) else None
+        return Read(self._checked(prompt, self._tokens(prompt)), request.constraint, text=text)
 
     def _checked(self, prompt: Prompt, tokens: list[int]) -> list[int]:
         if not tokens:
@@ -169,7 +172,7 @@ class PromptReader:
             if not is_optional:
                 raise
             constraint = None
-        return Read(tokens, constraint, is_optional, reply)
+        return Read(tokens, constraint, is_optional, reply, rendered.text)
 
     def _thought_end(self, format: Format, message: str) -> list[int]:
         """The tokens that end the reasoning: a message and the marker."""

@@ -14,12 +14,19 @@ from paddock.engine import Engine, Vocab
 from paddock.scheduling import ContextShift, Request
 from paddock.types import DraftParams, EngineOptions, GenerateRequest
 from paddock.worker.answers import Answer
+from paddock.worker.cache_reports import Explanation
 from paddock.worker.preparation import PreparedPrompt
 from paddock.worker.prompts import Reply
 
 
 def scheduler_requests(
-    id: int, request: GenerateRequest, prompt: PreparedPrompt, engine: Engine, options: EngineOptions, now: float
+    id: int,
+    request: GenerateRequest,
+    prompt: PreparedPrompt,
+    engine: Engine,
+    options: EngineOptions,
+    now: float,
+    explanation: Explanation | None = None,
 ) -> Callable[[int], Request]:
     """A function from the index of an answer to its scheduler request. `now` is when the request was accepted."""
     seed = secrets.randbits(63) if request.sampling.seed is None else request.sampling.seed
@@ -43,6 +50,7 @@ def scheduler_requests(
                 stops=prompt.stops,
                 call_ids=f"{seed + index} {digest}",
                 accepted=now,
+                explanation=explanation,
             ),
             index=index,
             namespace=request.origin.tenant if request.cache_prompt else None,

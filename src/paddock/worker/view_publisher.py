@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from paddock.scheduling import CacheSpan, merge_spans
-from paddock.types import SpanView, TreeView
+from paddock.types import ReportView, SpanView, TreeView
 from paddock.wire.messages import View
 from paddock.worker.generation_thread import GenerationThread
 
@@ -36,11 +36,15 @@ class ViewPublisher:
 
     def _run(self, stop: threading.Event) -> None:
         sent: TreeView | None = None
+        reported: list[ReportView] = []
         while not stop.is_set():
             view = self._view()
             if view.tree is not None and sent is not None and not differs(view.tree, sent):
                 view = msgspec.structs.replace(view, tree=None)
             sent = view.tree or sent
+            if view.reports == reported:
+                view = msgspec.structs.replace(view, reports=None)
+            reported = view.reports or reported
             self._send(view)
             stop.wait(_INTERVAL)
 
@@ -54,8 +58,9 @@ def differs(tree: TreeView, sent: TreeView) -> bool:
 class EngineViews:
     """Views of a model that generates text, with the text of the cached tokens."""
 
-    def __init__(self, thread: GenerationThread) -> None:
+    def __init__(self, thread: GenerationThread, reports: Callable[[], list[ReportView]]) -> None:
         self._thread = thread
+        self._reports = reports
         self._engine = thread.engine
         self._texts: dict[tuple[int, int, int], str] = {}
 
@@ -76,6 +81,7 @@ class EngineViews:
                 [_span_view(span, text, snapshot.slot_of) for span, text in zip(spans, texts, strict=True)],
                 snapshot.cache.omitted,
             ),
+            self._reports(),
         )
 
     def _text(self, tokens: Sequence[int]) -> str:

@@ -60,6 +60,35 @@ export interface LiveState {
   models: LiveModel[];
 }
 
+/** Where a prompt differs from the nearest known one. */
+export interface Parting {
+  token: number;
+  character: number;
+  message: { index: number; role: string; character: number | null } | null;
+  tool: string | null;
+  text: string;
+  /** Null if the words may belong to another key. */
+  known: string | null;
+}
+
+/** Why a prompt was or was not cached. */
+export interface CacheReport {
+  summary: string;
+  reason: "hit" | "extended" | "changed" | "evicted" | "not_reusable" | "new" | "off";
+  prompt_tokens: number;
+  reused: { cells: number; host: number; disk: number };
+  computed: number;
+  evicted: number;
+  not_reusable: number;
+  parted: Parting | null;
+}
+
+/** The reports on the last prompts of a model, the newest last. */
+export interface Reports {
+  model: string;
+  reports: { id: number; key: string | null; report: CacheReport }[];
+}
+
 /** A span of tokens that is computed once for all requests that share it. */
 export interface TreeNode {
   id: number;

@@ -4,6 +4,7 @@ import { Charts } from "./Charts";
 import { Memory } from "./Memory";
 import { Models } from "./Models";
 import { PrefixTrees } from "./PrefixTrees";
+import { Reports } from "./Reports";
 import { Summary } from "./Summary";
 import { connection, state, watch } from "./stream";
 
@@ -21,6 +22,7 @@ export function Live() {
             <Models />
             <PrefixTrees />
           </div>
+          <Reports />
         </>
       )}
     </div>

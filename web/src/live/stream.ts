@@ -3,7 +3,7 @@
 import { effect, signal, untracked } from "@preact/signals";
 import { ApiError, errorOf, getEvents } from "../api/client";
 import { key } from "../api/key";
-import type { LiveState, Tree } from "../api/live";
+import type { LiveState, Reports, Tree } from "../api/live";
 import type { ServerEvent } from "../api/sse";
 import { remember, type Sample, sampleOf } from "./history";
 
@@ -20,6 +20,7 @@ export type Connection =
 export const connection = signal<Connection>({ kind: "connecting" });
 export const state = signal<LiveState | null>(null);
 export const trees = signal<ReadonlyMap<string, Tree>>(new Map());
+export const reports = signal<ReadonlyMap<string, Reports>>(new Map());
 /** Kept while the page is open. */
 export const history = signal<readonly Sample[]>([]);
 
@@ -92,6 +93,7 @@ async function follow(signal: AbortSignal): Promise<void> {
 function begin(): void {
   connection.value = { kind: "open" };
   trees.value = new Map();
+  reports.value = new Map();
 }
 
 function take({ event, data }: ServerEvent): void {
@@ -103,6 +105,12 @@ function take({ event, data }: ServerEvent): void {
     if ([...trees.value.keys()].some((model) => !loaded.has(model))) {
       trees.value = new Map([...trees.value].filter(([model]) => loaded.has(model)));
     }
+    if ([...reports.value.keys()].some((model) => !loaded.has(model))) {
+      reports.value = new Map([...reports.value].filter(([model]) => loaded.has(model)));
+    }
+  } else if (event === "reports") {
+    const found = JSON.parse(data) as Reports;
+    reports.value = new Map(reports.value).set(found.model, found);
   } else if (event === "tree") {
     const tree = JSON.parse(data) as Tree;
     trees.value = new Map(trees.value).set(tree.model, tree);

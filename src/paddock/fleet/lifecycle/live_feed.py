@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ from paddock.fleet.lifecycle.model_state import ModelStatus
 from paddock.fleet.lifecycle.policy import Bytes
 from paddock.fleet.lifecycle.records import ModelRecord
 from paddock.fleet.process.worker import WorkerProcess
-from paddock.types import ModelInfo, ModelKind, TreeView
+from paddock.types import ModelInfo, ModelKind, ReportView, TreeView
 from paddock.wire.messages import View
 
 _log = structlog.get_logger(__name__)
@@ -54,6 +54,8 @@ class ModelSnapshot:
     view: View | None
     tree: TreeView | None
     """The same object as long as it has not changed."""
+    reports: Sequence[ReportView]
+    """Likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,4 +151,5 @@ class LiveFeed:
             worker.info if worker is not None else None,
             worker.view if worker is not None else None,
             worker.tree if worker is not None else None,
+            worker.reports if worker is not None else (),
         )

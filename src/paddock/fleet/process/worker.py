@@ -29,6 +29,7 @@ from paddock.types import (
     GenerateRequest,
     ModelInfo,
     PoolRequest,
+    ReportView,
     Sandbox,
     SandboxState,
     SlotAction,
@@ -80,6 +81,8 @@ class WorkerProcess:
         """Its last view, while it is watched."""
         self.tree: TreeView | None = None
         """Its last prefix tree."""
+        self.reports: list[ReportView] = []
+        """Its last cache reports, while it is watched."""
         self._watched = False
         self._first_view = asyncio.Event()
         self._connection = Connection(cpu_lock_file, self)
@@ -161,6 +164,7 @@ class WorkerProcess:
         """Turn its live views on or off."""
         self._watched = on
         self.view = self.tree = None
+        self.reports = []
         self._first_view.clear()
         self._connection.send(wire.Watch(on))
 
@@ -217,6 +221,7 @@ class WorkerProcess:
             case wire.View():
                 if self._watched:
                     self.view, self.tree = message, message.tree or self.tree
+                    self.reports = message.reports or self.reports
                     self._first_view.set()
             case wire.Beat(in_step):
                 self._health.watchdog.step_reported(in_step)

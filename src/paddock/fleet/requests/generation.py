@@ -9,7 +9,7 @@ from paddock.errors import PaddockError, WorkerCrashed
 from paddock.fleet.requests.quarantine import Quarantine
 from paddock.fleet.requests.request_record import CANCELLED, RequestRecord
 from paddock.replicas.replica import Attempt, Backend, Dispatch
-from paddock.types import Adapters, FinishReason, GenerateRequest, Usage
+from paddock.types import Adapters, CacheReport, FinishReason, GenerateRequest, Usage
 from paddock.wire.messages import Delta
 
 
@@ -53,6 +53,8 @@ class Generation:
         self._record = record
         self._outcome = CANCELLED
         self._quarantine = Quarantine(quarantine or asyncio.Lock())
+        self.cache_report: CacheReport | None = None
+        """With the last delta of an answer, if requested. A remote server that is not a Paddock sends none."""
 
     async def begin(self) -> None:
         """Wait until a worker accepts the request. Raises why none does."""
@@ -104,6 +106,8 @@ class Generation:
 
     def _received(self, delta: Delta) -> Delta:
         self._has_delta = True
+        if delta.usage is not None and delta.usage.cache_report is not None:
+            self.cache_report = delta.usage.cache_report
         self._quarantine.delta_received()
         self._record.count_delta(delta)
         return delta

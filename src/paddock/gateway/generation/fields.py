@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from pydantic import BeforeValidator, Field, PlainValidator, StringConstraints, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, StringConstraints, model_validator
 
 from paddock.config import LARGEST_SCALE, MOST_DRAFTED
 from paddock.errors import InvalidRequest, UnsupportedParameter
 from paddock.gateway.generation.sampling_fields import SamplingFields
 from paddock.gateway.http import sizes
 from paddock.gateway.http.fields import BodyFields, Fields, Unsupported
+from paddock.normalizers import NORMALIZERS, checked_normalizer
 from paddock.types import (
     Adapters,
     Constraint,
@@ -36,6 +37,13 @@ StopStrings = Annotated[
     _Stops,
     BeforeValidator(lambda value: [value] if isinstance(value, str) else value, json_schema_input_type=str | _Stops),
     Field(max_length=sizes.MOST_STOPS),
+]
+
+
+Normalizers = Annotated[
+    list[Annotated[str, AfterValidator(checked_normalizer)]],
+    BeforeValidator(lambda value: [value] if isinstance(value, str) else value, json_schema_input_type=str | list[str]),
+    Field(max_length=len(NORMALIZERS)),
 ]
 
 
@@ -164,6 +172,8 @@ class GenerationFields(SamplingFields, ModelFields):
     verbose: bool | None = None
     """OpenAI's answers have llama-server's own answer as `__verbose`."""
     return_progress: bool | None = None
+    cache_report: bool | None = None
+    """Paddock's own: the answer says how much of the prompt was cached, and why not more."""
     n_indent: int | None = Field(None, ge=0, le=LARGEST)
     stop: StopStrings | None = None
     cache_prompt: bool | None = None
@@ -172,6 +182,8 @@ class GenerationFields(SamplingFields, ModelFields):
     """Prompt tokens to keep when the context is full; -1: all. Without `context_shift` the answer ends there."""
     n_discard: int | None = Field(None, ge=0, le=LARGEST)
     deterministic: bool | None = None
+    normalize: Normalizers | None = None
+    """Paddock's own: the normalizers to apply instead of the model's; an empty list: none."""
     skip_special_tokens: bool | None = None
     """vLLM's: false shows special tokens, also the one that ends the answer."""
     job_id: Annotated[str, StringConstraints(pattern=f"^{JOB_ID}$")] | None = None
@@ -230,6 +242,7 @@ class GenerationFields(SamplingFields, ModelFields):
             special_tokens=self.skip_special_tokens is False,
             timings_per_token=bool(self.timings_per_token),
             return_progress=bool(self.return_progress and self.stream),
+            cache_report=bool(self.cache_report),
             min_indent=self.n_indent or 0,
             draft_n_max=self.draft_n_max,
             draft_n_min=self.draft_n_min,

@@ -7,9 +7,12 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 
+import msgspec
+
 from paddock.errors import PaddockError
 from paddock.fleet import Fleet, Generation, Model
-from paddock.types import CallDelta, FinishReason, GenerateRequest, TextLogprobs, Usage
+from paddock.gateway.generation.fields import GenerationFields
+from paddock.types import CacheReport, CallDelta, FinishReason, GenerateRequest, TextLogprobs, Usage
 from paddock.wire.messages import Delta
 
 
@@ -78,6 +81,20 @@ async def start_all(fleet: Fleet, model: Model, requests: Sequence[GenerateReque
             if isinstance(outcome, Generation):
                 outcome.close()
         raise
+
+
+def one_cache_report(body: GenerationFields, generation: Generation) -> CacheReport | msgspec.UnsetType:
+    """The report on the prompt, if the body asks for it, when an answer is complete."""
+    return generation.cache_report or msgspec.UNSET if body.cache_report else msgspec.UNSET
+
+
+def cache_reports(
+    body: GenerationFields, generations: Sequence[Generation]
+) -> CacheReport | list[CacheReport | None] | msgspec.UnsetType:
+    """The same for several prompts: a list, unless there is only one."""
+    if len(generations) == 1 or not body.cache_report:
+        return one_cache_report(body, generations[0])
+    return [generation.cache_report for generation in generations]
 
 
 async def whole(generation: Generation) -> list[Delta]:

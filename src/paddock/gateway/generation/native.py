@@ -9,7 +9,7 @@ import msgspec
 
 from paddock.fleet import Generation
 from paddock.gateway.generation.fields import GenerationFields
-from paddock.gateway.generation.generations import FinishedAnswer
+from paddock.gateway.generation.generations import FinishedAnswer, one_cache_report
 from paddock.gateway.generation.settings import generation_settings
 from paddock.gateway.generation.timings import (
     NativeProgress,
@@ -18,7 +18,7 @@ from paddock.gateway.generation.timings import (
     timings_of,
     timings_so_far,
 )
-from paddock.types import TextLogprobs
+from paddock.types import CacheReport, TextLogprobs
 from paddock.wire.messages import Delta
 
 
@@ -69,6 +69,7 @@ class NativeCompletion(_Native, kw_only=True):
     """The tokens in the context at the end, as in llama-server."""
     timings: NativeTimings
     job_id: str | msgspec.UnsetType = msgspec.UNSET
+    cache_report: CacheReport | msgspec.UnsetType = msgspec.UNSET
 
 
 class NativeWriter:
@@ -117,6 +118,7 @@ class NativeWriter:
             tokens_cached=usage.held_tokens,
             timings=timings_of(last.timings, usage),
             job_id=self._body.job_id or msgspec.UNSET,
+            cache_report=one_cache_report(self._body, generation),
             completion_probabilities=msgspec.UNSET if streamed else self._probabilities(answer.logprobs),
         )
 

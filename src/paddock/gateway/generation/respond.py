@@ -15,18 +15,20 @@ from paddock.errors import PaddockError, UnsupportedParameter
 from paddock.fleet import Fleet, Generation, Model
 from paddock.gateway.auth.caller import caller_of, model_to_run
 from paddock.gateway.auth.metering import answers_of, meter_of, tokens_of
+from paddock.gateway.generation.cache_log import log_reports, with_reports
 from paddock.gateway.generation.conversation import renamed_params
 from paddock.gateway.generation.defaults import with_defaults
 from paddock.gateway.generation.endpoint import Answer, Body, Endpoint
 from paddock.gateway.generation.fields import RequestContext
 from paddock.gateway.generation.generations import start_all
+from paddock.gateway.generation.normalizing import names_for, normalized_requests
 from paddock.gateway.generation.stream_buffers import CONVERSATION_HEADER, StreamBuffers
 from paddock.gateway.http.disconnect import until_disconnect
 from paddock.gateway.http.event_stream import EventStream
 from paddock.gateway.http.framing import Framing
 from paddock.gateway.http.request_context import REQUEST_ID
 from paddock.gateway.http.responses import JSON, error_event
-from paddock.gateway.http.scope import TRACE_KIND
+from paddock.gateway.http.scope import BODY, NORMALIZED, TRACE_KIND
 
 _HOLD_SECONDS = 2.0
 """A stream is held back for so long, so that an early refusal has a status of its own."""
@@ -57,13 +59,16 @@ async def respond(
     with renamed_params(field_names):
         listed = [(item.id, item.scale) for item in body.lora] if body.lora else None
         context = RequestContext(REQUEST_ID.get(), caller_of(request).origin, fleet.adapters_for(model, listed))
-        requests = endpoint.parse(body, context)
+        requests, acted = normalized_requests(endpoint.parse(body, context), names_for(body, model))
+        requests = with_reports(requests)
         if model.options.context_shift and requests[0].deterministic:
             message = "this model shifts its context (context_shift), so its answers cannot be deterministic"
             raise UnsupportedParameter(message, param="deterministic")
         answers = answers_of(requests[0], len(requests))
         meter.reserve(answers, tokens_of(requests, _n_ctx(fleet, model)) if meter.counts_tokens else 0)
 
+    if acted:
+        request.scope[NORMALIZED] = ", ".join(acted)
     answer = partial(endpoint.answer, body, fleet.catalogue.shown_name(model, body.model))
 
     async def start() -> Sequence[Generation]:
@@ -74,6 +79,7 @@ async def respond(
             meter.failed()
             raise
         meter.generating(generations)
+        log_reports(generations, requests, model, words=BODY in request.scope)
         return generations
 
     if not body.stream:

@@ -9,6 +9,7 @@ import msgspec
 from paddock.errors import InvalidRequest
 from paddock.gateway.generation.defaults import with_defaults
 from paddock.gateway.generation.endpoint import Call
+from paddock.gateway.generation.normalizing import names_for, normalized
 from paddock.gateway.http.disconnect import until_disconnect
 from paddock.types import ChatPrompt, CountTokens, TextQuestion
 from paddock.wire.messages import Text, Tokens
@@ -41,8 +42,9 @@ async def prompt_of(call: Call[Any]) -> ChatPrompt:
 
 
 async def count_tokens(call: Call[Any]) -> int:
-    """The number of tokens of the prompt."""
-    prompt = await prompt_of(call)
+    """The number of tokens of the prompt, normalized as in a request."""
+    prompt, _ = normalized(await prompt_of(call), names_for(call.body, call.model))
+    assert isinstance(prompt, ChatPrompt), "as before"
     return (await ask(call, CountTokens(prompt, call.origin), Tokens)).count
 
 

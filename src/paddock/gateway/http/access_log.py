@@ -24,6 +24,7 @@ from paddock.gateway.http.scope import (
     KEY_NAME,
     METER,
     MODEL,
+    NORMALIZED,
     SEND_EVENT,
     STATUS,
 )
@@ -101,6 +102,8 @@ class AccessLog:
         headers["x-request-id"] = request_id
         if ignored := scope.get(IGNORED):
             headers["x-paddock-ignored-fields"] = ignored
+        if normalized := scope.get(NORMALIZED):
+            headers["x-paddock-normalized"] = normalized
         if job := scope.get(JOB):
             headers[JOB_HEADER] = job
         if METER in scope:

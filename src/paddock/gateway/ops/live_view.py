@@ -5,7 +5,7 @@ web/src/api/live.ts declares the same types.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Literal, NamedTuple
 
@@ -21,7 +21,7 @@ from paddock.gateway.http.event_stream import EventStream
 from paddock.gateway.http.framing import SSE
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.responses import struct_from
-from paddock.types import ModelKind, SlotView, SpanView, TreeView
+from paddock.types import CacheReport, ModelKind, ReportView, SlotView, SpanView, TreeView
 
 _encode = msgspec.json.Encoder().encode
 
@@ -144,13 +144,30 @@ class LiveTree(msgspec.Struct, kw_only=True):
     """The number of spans that were left out."""
 
 
+class LiveReport(msgspec.Struct, kw_only=True):
+    """Why a prompt was or was not cached."""
+
+    id: int
+    """Later prompts have larger numbers."""
+    key: str | None
+    """The key of the request, if the viewer may see it."""
+    report: CacheReport
+
+
+class LiveReports(msgspec.Struct, kw_only=True):
+    model: str
+    reports: list[LiveReport]
+    """The last prompts that the viewer may read, the newest last."""
+
+
 def live_routes(fleet: Fleet, gate: Gate) -> APIRouter:
     router = APIRouter(tags=["health"])
 
-    @router.get("/live", **describe(events=(LiveState, LiveTree), named=True))
+    @router.get("/live", **describe(events=(LiveState, LiveTree, LiveReports), named=True))
     async def live(request: Request) -> Response:
         """What the server is doing, as a stream without end: `state` at once and each second, and for each loaded model
-        its prefix tree (`tree`) at once and when it has changed. Loads no model and resets no idle timer.
+        its prefix tree (`tree`) and why its last prompts were not cached (`reports`), at once and when they have
+        changed. Loads no model and resets no idle timer.
         """
         fleet.live_feed.refuse_if_full()
         return EventStream(_events(fleet, gate, caller_of(request)))
@@ -160,6 +177,7 @@ def live_routes(fleet: Fleet, gate: Gate) -> APIRouter:
 
 async def _events(fleet: Fleet, gate: Gate, caller: Caller) -> AsyncGenerator[bytes]:
     shown: dict[str, _Seen] = {}
+    reported: dict[str, Sequence[ReportView]] = {}
     async with aclosing(fleet.live_feed.snapshots()) as snapshots:
         async for snapshot in snapshots:
             if not gate.still_admits(caller):
@@ -167,9 +185,12 @@ async def _events(fleet: Fleet, gate: Gate, caller: Caller) -> AsyncGenerator[by
             models = [model for model in snapshot.models if caller.may_use(model.status.model)]
             yield SSE.event(_encode(_state(snapshot, models, caller)), "state")
             for model in models:
+                name, tally = model.status.model.name, (model.record or ModelRecord()).tally
+                if model.reports and reported.get(name) is not model.reports:
+                    reported[name] = model.reports
+                    yield SSE.event(_encode(_reports(name, model.reports, caller)), "reports")
                 if model.tree is None:
                     continue
-                name, tally = model.status.model.name, (model.record or ModelRecord()).tally
                 seen = _Seen(model.tree, tally.cache_hits, tally.cache_misses, tally.evictions)
                 if shown.get(name) != seen:
                     shown[name] = seen
@@ -260,8 +281,18 @@ def _node(span: SpanView, caller: Caller) -> LiveNode:
     return node
 
 
-def _may_read(span: SpanView, caller: Caller) -> bool:
+def _reports(model: str, reports: Sequence[ReportView], caller: Caller) -> LiveReports:
+    """A report has words of its tenant, or of its own key."""
+    found: list[LiveReport] = []
+    for view in reports:
+        is_own = caller.admin or view.key == caller.name
+        if is_own or _may_read(view, caller):
+            found.append(LiveReport(id=view.id, key=view.key if view.key and is_own else None, report=view.report))
+    return LiveReports(model=model, reports=found)
+
+
+def _may_read(shown: SpanView | ReportView, caller: Caller) -> bool:
     """An admin reads all texts, other callers those of their own tenant. Keys without a tenant share prefixes, but they
     may belong to different people, so they read none.
     """
-    return caller.admin or (span.tenant != "" and span.tenant == caller.origin.tenant)
+    return caller.admin or (shown.tenant != "" and shown.tenant == caller.origin.tenant)

@@ -12,7 +12,7 @@ from paddock.fleet import Generation
 from paddock.gateway.dialects.anthropic import schema
 from paddock.gateway.dialects.anthropic.request import MessagesRequest
 from paddock.gateway.generation.fields import RequestContext
-from paddock.gateway.generation.generations import whole
+from paddock.gateway.generation.generations import one_cache_report, whole
 from paddock.gateway.generation.parts import Change, Part, Parts
 from paddock.gateway.http.framing import SSE
 from paddock.types import GenerateRequest, Usage
@@ -28,6 +28,7 @@ def parse(body: MessagesRequest, context: RequestContext) -> list[GenerateReques
 class MessageAnswer:
     def __init__(self, body: MessagesRequest, model: str, generations: Sequence[Generation]) -> None:
         (generation,) = generations
+        self._body = body
         self._generation = generation
         self._parts = Parts()
         self._hides_thoughts = body.thinking is not None and body.thinking.display == "omitted"
@@ -47,6 +48,7 @@ class MessageAnswer:
             stop_sequence=ended.delta.stop_sequence,
             usage=ended.usage,
             malformed_tool_call=ended.malformed_tool_call,
+            cache_report=ended.cache_report,
         )
 
     async def events(self) -> AsyncGenerator[bytes]:
@@ -72,6 +74,7 @@ class MessageAnswer:
             delta=schema.Ending(reason, last.stop_string if reason == "stop_sequence" else None),
             usage=_usage(last.usage),
             malformed_tool_call=True if last.malformed else msgspec.UNSET,
+            cache_report=one_cache_report(self._body, self._generation),
         )
 
     # ── parts as blocks ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ import msgspec
 from paddock.errors import ContextLengthExceeded, PaddockError
 from paddock.gateway.http.openapi import Error
 from paddock.gateway.http.responses import error_body
+from paddock.types import CacheReport
 
 
 class Text(msgspec.Struct, kw_only=True, tag_field="type", tag="text"):
@@ -56,6 +57,7 @@ class Message(msgspec.Struct, kw_only=True, tag_field="type", tag="message"):
     usage: MessageUsage
     malformed_tool_call: Literal[True] | msgspec.UnsetType = msgspec.UNSET
     """A text started like a tool call but could not be parsed."""
+    cache_report: CacheReport | msgspec.UnsetType = msgspec.UNSET
 
 
 class Failure(Error, tag_field="type", tag="error"):
@@ -128,6 +130,7 @@ class MessageDelta(msgspec.Struct, kw_only=True, tag_field="type", tag="message_
     delta: Ending
     usage: MessageUsage
     malformed_tool_call: Literal[True] | msgspec.UnsetType = msgspec.UNSET
+    cache_report: CacheReport | msgspec.UnsetType = msgspec.UNSET
 
 
 class MessageStop(msgspec.Struct, tag_field="type", tag="message_stop"):

@@ -13,7 +13,7 @@ from paddock.fleet import Generation
 from paddock.gateway.dialects.openai import schema
 from paddock.gateway.dialects.openai.requests import ChatCompletionRequest
 from paddock.gateway.generation.fields import RequestContext
-from paddock.gateway.generation.generations import Call, FinishedAnswer, collect
+from paddock.gateway.generation.generations import Call, FinishedAnswer, collect, one_cache_report
 from paddock.gateway.generation.native import NativeCompletion, NativeWriter
 from paddock.gateway.generation.timings import native_progress, timings_of_all, timings_so_far
 from paddock.gateway.http.framing import SSE
@@ -44,6 +44,7 @@ class ChatAnswer:
         self._timings_per_token = body.timings_per_token
         self._verbose = NativeWriter(body, model, limit=body.limit, n_probs=body.top_logprobs or 0)
         self._is_verbose = bool(body.verbose)
+        self._body = body
 
     async def whole(self) -> schema.ChatCompletion:
         answers = await collect(self._generation, self._n)
@@ -52,6 +53,7 @@ class ChatAnswer:
             choices=[_choice(index, answer) for index, answer in enumerate(answers)],
             usage=schema.usage_of([[answer.usage for answer in answers]]),
             timings=timings_of_all([(answer.last.timings, answer.usage) for answer in answers]),
+            cache_report=one_cache_report(self._body, self._generation),
             verbose=self._native(0, answers[0]),
         )
 
@@ -78,19 +80,22 @@ class ChatAnswer:
                 if delta.finish is not None and delta.usage is not None:
                     ended.append((delta.timings, delta.usage))
                     last = len(ended) == self._n
-                    timings = timings_of_all(ended) if last and not self._include_usage else msgspec.UNSET
+                    ending: dict[str, Any] = {}
+                    if last:
+                        report = one_cache_report(self._body, generation)
+                        ending = {"timings": timings_of_all(ended), "cache_report": report}
                     called = any(index == delta.index for index, _ in calling)
                     event += self._event(
                         delta.index,
                         schema.ChoiceDelta(malformed_tool_call=delta.malformed),
                         finish=_finish_reason(delta.finish, called=called),
-                        timings=timings,
                         verbose=self._native(delta.index, FinishedAnswer.of([delta])),
+                        **({} if self._include_usage else ending),
                     )
                     if last:
                         if self._include_usage:
                             usage = schema.usage_of([[usage for _, usage in ended]])
-                            event += self._frame([], usage=usage, timings=timings_of_all(ended))
+                            event += self._frame([], usage=usage, **ending)
                         event += DONE
                 yield event
 

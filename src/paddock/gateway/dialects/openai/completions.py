@@ -14,7 +14,7 @@ from paddock.gateway.dialects.openai import schema
 from paddock.gateway.dialects.openai.chat import DONE
 from paddock.gateway.dialects.openai.requests import CompletionRequest
 from paddock.gateway.generation.fields import RequestContext
-from paddock.gateway.generation.generations import FinishedAnswer, collect_all, merged
+from paddock.gateway.generation.generations import FinishedAnswer, cache_reports, collect_all, merged
 from paddock.gateway.generation.native import NativeCompletion, NativeCompletionPart, NativeWriter
 from paddock.gateway.generation.timings import NativeTimings, native_progress, timings_of_all, timings_so_far
 from paddock.gateway.http.framing import SSE
@@ -65,7 +65,10 @@ class CompletionAnswer:
         ended = [(answer.last.timings, answer.usage) for written in answers for answer in written]
         usage = schema.usage_of([[answer.usage for answer in written] for written in answers])
         verbose = self._native.final(self._generations[0], 0, answers[0][0]) if self._body.verbose else msgspec.UNSET
-        return self._completion(choices, usage=usage, timings=timings_of_all(ended), verbose=verbose)
+        report = cache_reports(self._body, self._generations)
+        return self._completion(
+            choices, usage=usage, timings=timings_of_all(ended), cache_report=report, verbose=verbose
+        )
 
     async def events(self) -> AsyncGenerator[bytes]:
         """`[DONE]` follows complete answers only."""
@@ -93,9 +96,12 @@ class CompletionAnswer:
                     ended.append((delta.timings, delta.usage))
                 choice = texts[index].take(index, delta.finish)
                 timings, verbose = self._timings(delta, ended), self._verbose(place, index, delta)
-                yield self._event([choice], usage=usage, timings=timings, verbose=verbose)
+                is_last = self._has_ended(ended) and not self._body.include_usage
+                report = cache_reports(self._body, self._generations) if is_last else msgspec.UNSET
+                yield self._event([choice], usage=usage, timings=timings, verbose=verbose, cache_report=report)
         if self._body.include_usage:
-            yield self._event([], usage=schema.usage_of(usages), timings=timings_of_all(ended))
+            report = cache_reports(self._body, self._generations)
+            yield self._event([], usage=schema.usage_of(usages), timings=timings_of_all(ended), cache_report=report)
         yield DONE
 
     def _verbose(
@@ -110,9 +116,12 @@ class CompletionAnswer:
 
     def _timings(self, delta: Delta, ended: list[tuple[Timings | None, Usage]]) -> NativeTimings | msgspec.UnsetType:
         """In the last part of a stream, and in every part if requested."""
-        if len(ended) == len(self._generations) * self._n and not self._body.include_usage:
+        if self._has_ended(ended) and not self._body.include_usage:
             return timings_of_all(ended)
         return timings_so_far(delta, self._body.timings_per_token)
+
+    def _has_ended(self, ended: list[tuple[Timings | None, Usage]]) -> bool:
+        return len(ended) == len(self._generations) * self._n
 
     def _begin(self, place: int, logprobs: list[TextLogprobs]) -> _Text:
         text = _Text(with_logprobs=self._body.logprobs is not None)

@@ -12,7 +12,7 @@ import msgspec
 from paddock.gateway.generation.fields import GenerationFields
 from paddock.gateway.generation.native import NativeCompletion
 from paddock.gateway.generation.timings import NativeProgress, NativeTimings
-from paddock.types import Usage
+from paddock.types import CacheReport, Usage
 
 
 class PromptTokensDetails(msgspec.Struct, kw_only=True):
@@ -90,6 +90,7 @@ class ChatCompletion(_Head, kw_only=True):
     choices: list[Choice]
     usage: CompletionUsage
     timings: NativeTimings
+    cache_report: CacheReport | msgspec.UnsetType = msgspec.UNSET
     verbose: NativeCompletion | msgspec.UnsetType = msgspec.field(name="__verbose", default=msgspec.UNSET)
 
 
@@ -128,6 +129,8 @@ class _Chunk(_Head, kw_only=True):
     timings: NativeTimings | msgspec.UnsetType = msgspec.UNSET
     """In the last chunk, and in every one with `timings_per_token`."""
     prompt_progress: NativeProgress | msgspec.UnsetType = msgspec.UNSET
+    cache_report: CacheReport | list[CacheReport | None] | msgspec.UnsetType = msgspec.UNSET
+    """With `cache_report`: in the last chunk. For several prompts it is a list."""
     verbose: Any = msgspec.field(name="__verbose", default=msgspec.UNSET)
     """With `verbose`: llama-server's own event, in the last chunk of a chat and in every chunk of a completion."""
 

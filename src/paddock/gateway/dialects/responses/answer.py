@@ -17,7 +17,7 @@ from paddock.gateway.dialects.openai.chat import token_logprobs
 from paddock.gateway.dialects.responses import schema
 from paddock.gateway.dialects.responses.request import ResponseRequest
 from paddock.gateway.generation.fields import RequestContext
-from paddock.gateway.generation.generations import whole
+from paddock.gateway.generation.generations import one_cache_report, whole
 from paddock.gateway.generation.parts import Change, Part, Parts
 from paddock.gateway.generation.timings import native_progress, timings_of
 from paddock.gateway.http.framing import SSE
@@ -37,6 +37,7 @@ def parse(body: ResponseRequest, context: RequestContext) -> list[GenerateReques
 class ResponseAnswer:
     def __init__(self, body: ResponseRequest, model: str, generations: Sequence[Generation]) -> None:
         (generation,) = generations
+        self._body = body
         self._generation = generation
         self._mark = secrets.token_hex(16)
         self._numbers = count()
@@ -109,6 +110,7 @@ class ResponseAnswer:
             output=[self._item(part, "completed") for part in self._parts.kept],
             usage=_usage(last.usage),
             malformed_tool_call=True if last.malformed else msgspec.UNSET,
+            cache_report=one_cache_report(self._body, self._generation),
         )
         if cut and response.output:
             response.output[-1].status = "incomplete"
