@@ -116,4 +116,8 @@ def _work(directory: Path, chance: random.Random, rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    {"killed": killed, "together": together}[sys.argv[1]](Path(sys.argv[2]), *map(int, sys.argv[3:]))
+    what, where, numbers = sys.argv[1], Path(sys.argv[2]), [int(number) for number in sys.argv[3:]]
+    if what == "killed":
+        killed(where, *numbers)
+    else:
+        together(where, *numbers)
