@@ -89,6 +89,19 @@ _copy_rate = partial(
     "Measured speed of copies: `save` and `restore` between cells and host memory, `disk_write` and `disk_read` "
     "between host memory and disk; 0: not known yet.",
 )
+_disk_bytes = partial(
+    Metric,
+    "paddock_disk_cache_bytes_total",
+    "Prefixes",
+    "Bytes of prefixes that were `read` from disk or `written` to it.",
+)
+_disk_failures = partial(
+    Metric,
+    "paddock_disk_cache_failures_total",
+    "Prefixes",
+    "Spans that could not be read from disk (`read`: missing or damaged), could not be written (`write`), or were "
+    "evicted from host memory before they could be written (`lost`).",
+)
 
 
 class Tally(msgspec.Struct, array_like=True):
@@ -131,6 +144,17 @@ class Tally(msgspec.Struct, array_like=True):
     evictions: Annotated[
         int, Metric("paddock_prefix_evictions_total", "Prefixes", "Prefixes evicted from host memory.")
     ] = 0
+    disk_read_bytes: Annotated[int, _disk_bytes(label=("direction", "read"))] = 0
+    disk_written_bytes: Annotated[int, _disk_bytes(label=("direction", "written"))] = 0
+    disk_tokens: Annotated[
+        int,
+        Metric(
+            "paddock_disk_cache_tokens_total", "Prefixes", "Prompt tokens that were read from disk instead of computed."
+        ),
+    ] = 0
+    disk_failed_reads: Annotated[int, _disk_failures(label=("kind", "read"))] = 0
+    disk_failed_writes: Annotated[int, _disk_failures(label=("kind", "write"))] = 0
+    disk_lost: Annotated[int, _disk_failures(label=("kind", "lost"))] = 0
     cpu_seconds: Annotated[float, Metric("paddock_worker_cpu_seconds_total", "Models", "CPU time of the workers.")] = (
         0.0
     )
@@ -177,6 +201,22 @@ class Levels(msgspec.Struct, frozen=True, array_like=True):
             "paddock_prefix_token_bytes",
             "Prefixes",
             "Bytes of one token in a copy; 0: a state is copied as a whole or not at all.",
+        ),
+    ] = 0
+    disk_bytes: Annotated[
+        int,
+        Metric("paddock_disk_cache_bytes", "Prefixes", "Bytes of the model's prefixes on disk, as this worker knows."),
+    ] = 0
+    disk_files: Annotated[
+        int,
+        Metric("paddock_disk_cache_files", "Prefixes", "Files of the model's prefixes on disk, as this worker knows."),
+    ] = 0
+    disk_pays: Annotated[
+        int,
+        Metric(
+            "paddock_disk_cache_pays",
+            "Prefixes",
+            "1 if prefixes are read from disk faster than computed, or that is not measured yet. 0: none are written.",
         ),
     ] = 0
     longest: int = 0

@@ -154,7 +154,8 @@ def _unit(config: Path | None, *, system: bool, account: str | None) -> Unit:
         server, models = settings.server, settings.model_manager.models_directory
         files = [file.parent for file in (server.audit_log, server.log_file) if file is not None]
         sockets = [Path(host).parent for host in server.hosts if is_socket_path(host)]
-        written = [path.absolute() for path in (server.slot_save_path, *files, *sockets) if path is not None]
+        folders = (server.slot_save_path, *settings.model_manager.cache_folders)
+        written = [path.absolute() for path in (*folders, *files, *sockets) if path is not None]
         writable = list(dict.fromkeys(written))
         readable = [path.absolute() for path in (file, models) if path is not None]
     python = current_python(Path(sys.executable).absolute())

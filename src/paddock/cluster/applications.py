@@ -120,9 +120,11 @@ def portable(settings: Settings) -> dict[str, Any]:
     """The settings with absolute paths, so that they mean the same on every node."""
     data: dict[str, Any] = settings.model_dump(mode="json", exclude_unset=True)
     manager, server = data.setdefault("model_manager", {}), data.setdefault("server", {})
-    _make_absolute(manager, "model", "models_directory")
+    _make_absolute(manager, "model", "models_directory", "cache_disk")
     _make_absolute(server, "slot_save_path")
     _hide_keys(settings, server)
+    for named in manager.get("models", {}).values():
+        _make_absolute(named, "cache_disk")
     if "models_directory" not in manager:
         for named in manager.get("models", {}).values():
             _make_absolute(named, "path", "model_draft", "chat_template_file")

@@ -115,6 +115,30 @@ Size = Annotated[int, BeforeValidator(size), Field(gt=0)]
 """In bytes. 1 G is 1024 M."""
 
 
+def folder_and_size(text: str) -> tuple[Path, int | None]:
+    """Parse `DIR[:SIZE]`. A colon that no size follows is a part of the folder."""
+    path, _, last = text.rpartition(":")
+    match = re.fullmatch(r"\d+(\.\d+)?[kmgt]?(i?b)?", last, re.IGNORECASE) if path else None
+    return (Path(path), size(last)) if match is not None else (Path(text), None)
+
+
+def off_or_text(value: Any) -> Any:
+    """false, `off` and an empty text mean none."""
+    return None if value is False or value in ("", "off") else value
+
+
+def sized_folder(text: str) -> str:
+    folder, limit = folder_and_size(text)
+    if limit == 0:
+        raise ValueError("expected DIR or DIR:SIZE, such as /var/cache/paddock:20G, and a size above 0")
+    expanded = folder.expanduser()
+    return str(expanded) if limit is None else f"{expanded}:{text.rpartition(':')[2]}"
+
+
+SizedFolder = Annotated[str, AfterValidator(sized_folder)]
+"""As text: `DIR[:SIZE]`."""
+
+
 def layers(value: Any) -> int | Literal["auto", "all"]:
     if value in ("auto", "all"):
         return "auto" if value == "auto" else "all"

@@ -21,9 +21,12 @@ from paddock.config.fields import (
     ScaledPath,
     Section,
     Size,
+    SizedFolder,
     checked_name,
+    folder_and_size,
     idle_seconds,
     number_or_default,
+    off_or_text,
     on_off_or_auto,
 )
 from paddock.config.threads import ThreadSettings
@@ -113,6 +116,13 @@ class ModelSettings(DeviceSettings, ThreadSettings, DraftSettings):
     cache_ram: Annotated[int | None, Flag("-cram", "--cache-ram", metavar="MIB")] = Field(None, ge=-1)
     """MiB of host memory for prompt prefixes that may be used again; all models share it. For one model: the most it
     gets. -1: no limit. By default an eighth of the memory of the machine or its control group, at most 8 GiB.
+    """
+    cache_disk: Annotated[
+        SizedFolder | None, BeforeValidator(off_or_text), Flag("--cache-disk", metavar="DIR[:SIZE]")
+    ] = None
+    """Keep prompt prefixes in files of this folder too, such as `/var/cache/paddock:20G`. They survive an unload, a
+    restart and a crash. Models and servers may share a folder; SIZE is for all its files. By default a tenth of the
+    disk, at most 32 GiB. The folder is created with mode 700. false or off: none, for one model.
     """
     max_queue: Annotated[int, Flag("--max-queue")] = Field(1024, ge=0)
     """The most requests that may wait for the model; more get a 429."""
@@ -276,6 +286,12 @@ class ModelManagerSettings(ModelSettings):
     """Seconds that a request waits for its model to be loaded; after that it gets a 503."""
     models: dict[str, NamedModel] = {}
     """Settings of single models, by name."""
+
+    @property
+    def cache_folders(self) -> list[Path]:
+        """The folders of prefixes on disk, of all models."""
+        given = [self.cache_disk, *(model.cache_disk for model in self.models.values())]
+        return list(dict.fromkeys(folder_and_size(text)[0] for text in given if text is not None))
 
     def settings_for(self, name: str) -> NamedModel:
         """The settings of one model (`.gguf` is optional), completed by those of all models."""

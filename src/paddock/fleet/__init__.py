@@ -1,6 +1,7 @@
 """The models: their catalogue, their lifecycle, their worker processes and their memory."""
 
 from paddock.fleet.catalogue.builder import open_catalogue
+from paddock.fleet.catalogue.cache_folder import create_cache_folder
 from paddock.fleet.catalogue.catalogue import Catalogue
 from paddock.fleet.catalogue.description import Description
 from paddock.fleet.catalogue.files import scan_files

@@ -19,7 +19,7 @@ from fastapi import FastAPI
 from paddock import logs
 from paddock.config import ServerSettings, Settings
 from paddock.errors import PaddockError, StartupError
-from paddock.fleet import Fleet, Model, Rules, open_catalogue
+from paddock.fleet import Fleet, Model, Rules, create_cache_folder, open_catalogue
 from paddock.gateway.app import create_app
 from paddock.gateway.http.connection import bounded_protocol
 from paddock.gateway.http.connection_slots import ConnectionLimits
@@ -58,6 +58,9 @@ def serve(
     folder = settings.server.slot_save_path
     if folder is not None and not folder.is_dir():
         raise StartupError(f"the folder for saved slots {folder} does not exist")
+    for cache_folder in settings.model_manager.cache_folders:
+        if problem := create_cache_folder(cache_folder):
+            raise StartupError(problem)
     certificate = Certificate.of(settings.server)
     with listening(settings.server) as listeners:
         fleet = Fleet(catalogue, Rules.of(settings.model_manager))

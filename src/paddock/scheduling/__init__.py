@@ -4,6 +4,7 @@ from paddock.scheduling.budget import StepBudget
 from paddock.scheduling.cache import CacheCorrupted
 from paddock.scheduling.cache_view import CacheSpan, CacheView, merge_spans
 from paddock.scheduling.context_shift import ContextShift
+from paddock.scheduling.disk_tier import DiskCounts, DiskTier, Read, Write
 from paddock.scheduling.fairness import FairQueue, may_enqueue
 from paddock.scheduling.packing import Job, Packer
 from paddock.scheduling.plan import Plan

@@ -157,8 +157,10 @@ class Cache(ABC):
     def stored_bytes(self) -> int: ...
 
     @abstractmethod
-    def adopt(self, namespace: str, tokens: list[int], state: Any) -> int:
-        """Store a state that was computed elsewhere. Returns how many of its tokens are in host memory now."""
+    def adopt(self, namespace: str, tokens: list[int], state: Any, *, start: int = 0, has_file: bool = False) -> int:
+        """Store a state that was computed elsewhere, of the tokens from `start` on. Returns how many of the tokens are
+        in host memory now. `has_file`: it was read from disk.
+        """
 
     @abstractmethod
     def erase(self, namespace: str, tokens: list[int], keep: int = 0) -> int:

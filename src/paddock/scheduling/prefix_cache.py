@@ -18,6 +18,7 @@ from paddock.scheduling.prefix_tree import Match, Node, PrefixTree
 from paddock.scheduling.prices import Prices
 from paddock.scheduling.quota import tenant_of
 from paddock.scheduling.sequences import Held, Resident
+from paddock.scheduling.unwritten import UnwrittenSpans
 from paddock.types import Adopt, CacheShape, Drop, Forget, Fork, Operation, Piece, Restore, Save
 
 # Host memory is kept in spans of at most this many tokens. A span that two branches share is freed when both are gone,
@@ -43,10 +44,16 @@ class PrefixCache(Cache):
         self._checked_idle = True
         self._spans: dict[int, tuple[str, int]] = {}
         """Span → its tenant and its tokens."""
+        self.unwritten = UnwrittenSpans()
 
     @property
     def stored(self) -> int:
         return self._quota.total
+
+    @property
+    def max_stored(self) -> int:
+        """The most tokens in host memory."""
+        return self._quota.budget
 
     @property
     def stored_bytes(self) -> int:
@@ -334,9 +341,10 @@ class PrefixCache(Cache):
 
     # ── host memory ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def adopt(self, namespace: str, tokens: list[int], state: Any) -> int:
-        if self._quota.budget:
-            self._store(namespace, tokens, lambda start, end, span: Adopt(state, start, end, span))
+    def adopt(self, namespace: str, tokens: list[int], state: Any, *, start: int = 0, has_file: bool = False) -> int:
+        if self._quota.budget and self._tree.match(namespace, tokens).stored() >= start:
+            shifted = lambda at, end, span: Adopt(state, at - start, end - start, span)  # noqa: E731
+            self._store(namespace, tokens, shifted, has_file=has_file)
         return self._tree.match(namespace, tokens).stored()
 
     def erase(self, namespace: str, tokens: list[int], keep: int = 0) -> int:
@@ -348,6 +356,7 @@ class PrefixCache(Cache):
             return 0  # a longer prefix contains all of it
         before = match.stored()
         for span in self._tree.forget([node for node in match.nodes if node.start >= keep]):
+            self.unwritten.forget_span(span)
             self._drop(span)
         return before - self._tree.match(namespace, tokens).stored()
 
@@ -361,6 +370,7 @@ class PrefixCache(Cache):
         copy: Callable[[int, int, int], Operation],
         *,
         evicts: bool = True,
+        has_file: bool = False,
     ) -> None:
         """Store a prefix in host memory. `copy` makes the operation for each part that is missing, from its start, end
         and span. Unless it `evicts` others, only what is free is used.
@@ -383,6 +393,8 @@ class PrefixCache(Cache):
             self._tree.store(node, span)
             self._spans[span] = tenant, len(node.tokens)
             self._quota.add(tenant, len(node.tokens))
+            if not has_file:
+                self.unwritten.add(span, node)
         self._tree.touch(path)
         self._operations += copies  # after the evictions, so that the engine reads adjacent parts at once
 
@@ -395,6 +407,7 @@ class PrefixCache(Cache):
             self._drop(span)
 
     def _drop(self, span: int) -> None:
+        self.unwritten.drop(span)
         self._quota.remove(*self._spans.pop(span))
         self._operations.append(Drop(span))
 

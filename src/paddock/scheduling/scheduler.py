@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from paddock.disk_cache import StateKey
 from paddock.scheduling.admission import Admission
 from paddock.scheduling.budget import StepBudget
 from paddock.scheduling.cache import Cache, CacheCorrupted
 from paddock.scheduling.chunks import PrefillChunks
+from paddock.scheduling.disk_tier import DiskTier, Read
 from paddock.scheduling.layout import Layout, StreamLayout, UnifiedLayout
 from paddock.scheduling.plan import Plan, allow_drafts, exact_chunk, make_span
 from paddock.scheduling.prefix_cache import PrefixCache
@@ -56,6 +58,7 @@ class Scheduler:
         self.slots = Slots(slots, self.cache)
         self._admission = Admission(self._layout, self.slots, continuous=continuous)
         self._queue = self._admission.queue
+        self.disk: DiskTier | None = None
         self._groups = StepGroups(exact_batch)
         self._chunks = PrefillChunks(self._budget, self._queue)
 
@@ -75,7 +78,7 @@ class Scheduler:
 
     @property
     def queued(self) -> int:
-        return len(self._queue)
+        return len(self._queue) + (len(self.disk.waiting) if self.disk is not None else 0)
 
     @property
     def running(self) -> int:
@@ -93,8 +96,25 @@ class Scheduler:
     def preemptions(self) -> int:
         return self._admission.preemptions
 
+    def open_disk(self, key: StateKey) -> DiskTier | None:
+        """Add the third tier. None: the memory of this model cannot be cut, so nothing of it is kept on disk."""
+        if isinstance(self.cache, PrefixCache) and self._shape.bytes_per_token:
+            self.disk = DiskTier(self.cache, self._shape, self.prices, key)
+        return self.disk
+
     def add(self, request: Request) -> None:
-        self._admission.enqueue(request)
+        """Queue a request; or let it wait until a prefix of it is read from disk."""
+        if self.disk is None or not self.disk.hold(request):
+            self._admission.enqueue(request)
+
+    def continue_reads(self) -> Read | None:
+        """Queue the requests that need not wait for the disk any more. Returns the next read, if there is one."""
+        if self.disk is None:
+            return None
+        read = self.disk.next_read()
+        for request in self.disk.take_released():
+            self._admission.enqueue(request)
+        return read
 
     def remove(self, id: int, index: int | None = None) -> None:
         """Remove a request, or one of its answers, from the queue or its slot. An unknown id has already ended."""
@@ -106,6 +126,8 @@ class Scheduler:
             self._admission.release(request)
         for request in [request for request in self._queue if matches(request)]:
             self._queue.remove(request)
+        if self.disk is not None:
+            self.disk.remove([request for request in self.disk.waiting if matches(request)])
 
     def write_back(self) -> None:
         """Copy everything that finished requests left in cells to host memory."""

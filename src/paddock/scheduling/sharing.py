@@ -34,7 +34,7 @@ class Sharing:
         """Start a request from its cached prefix, or let it wait for a leader that will have computed more."""
         request.leader = None
         leader, shared = self._leader(request)
-        limit = _reusable(request)
+        limit = reusable(request)
         cached = self._cache.lookup(namespace(request), request.tokens, limit)
         request.admitted_at, request.lost = request.furthest, 0
         if leader is not None and shared >= cached + self._worth_waiting:
@@ -54,7 +54,7 @@ class Sharing:
         """Restore the next part of large prefixes."""
         for request in self._running:
             if self._cache.is_restoring(request.sequence):
-                limit = _reusable(request)
+                limit = reusable(request)
                 before = self._cache.restored
                 request.computed += self._cache.restore_more(request.sequence, request.tokens, request.computed, limit)
                 _count_cached(request, self._cache.restored - before)
@@ -86,7 +86,7 @@ class Sharing:
                 continue
             if other.root_leader is request:
                 continue  # it was preempted while others waited for it: requests must not wait in a circle
-            shared = min(common_prefix(other.tokens, request.tokens), _reusable(request))
+            shared = min(common_prefix(other.tokens, request.tokens), reusable(request))
             if request.deterministic:
                 shared = shared // GRID * GRID
             shared = self._available(other, shared)
@@ -156,7 +156,7 @@ def namespace(request: Request) -> str | None:
     return None if request.namespace is None else namespace_of(request)
 
 
-def _reusable(request: Request) -> int:
+def reusable(request: Request) -> int:
     """How many tokens may come from the cache. The last one is always computed, because its logits are needed, and so
     are those whose probabilities are wanted.
     """

@@ -183,7 +183,7 @@ class SnapshotCache(Cache):
 
     # ── host memory ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def adopt(self, namespace: str, tokens: list[int], state: Any) -> int:
+    def adopt(self, namespace: str, tokens: list[int], state: Any, *, start: int = 0, has_file: bool = False) -> int:
         """Not possible: a snapshot is valid only in the context it was taken from."""
         return 0
 

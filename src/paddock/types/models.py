@@ -89,6 +89,10 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_queue: int
     cache_ram_bytes: int
     """Host memory limit for idle prefixes, in bytes."""
+    cache_disk: str
+    """The folder of prefixes on disk; empty: none."""
+    cache_disk_bytes: int
+    """The most bytes of all files in it."""
     deterministic: bool
     flash_attn: FlashAttention
     cache_type_k: CacheType

@@ -17,7 +17,7 @@ class Sandbox(msgspec.Struct, frozen=True, omit_defaults=True):
     readable: tuple[str, ...] = ()
     """The files of the model, its adapters and its draft model."""
     writable: tuple[str, ...] = ()
-    """The folder for saved slots."""
+    """The folders for saved slots and for prefixes on disk."""
     gpu: bool = False
     """The library is built for a GPU, so the worker needs the devices and the caches of their drivers."""
     network: bool = False

@@ -114,7 +114,10 @@ class Ping(msgspec.Struct, frozen=True, tag="ping"):
 
 
 class Stop(msgspec.Struct, frozen=True, tag="stop"):
-    """Exit now. The gateway has already answered the running requests."""
+    """Exit. The gateway has already answered the running requests."""
+
+    flush_seconds: float = 0.0
+    """First write prefixes to disk, for at most so long."""
 
 
 ToWorker = Load | Generate | Pool | Ask | ActOnSlot | Abort | Look | Watch | LimitCache | Ping | Stop

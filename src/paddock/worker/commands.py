@@ -47,7 +47,21 @@ class Resize:
     ram_bytes: int
 
 
-Command = Add | Remove | Report | Visit | Resize
+@dataclass(slots=True, frozen=True)
+class Call:
+    """Call a short function before the next step: a file was read or written."""
+
+    run: Callable[[], None]
+
+
+@dataclass(slots=True, frozen=True)
+class Flush:
+    """End all requests, write what is worth keeping to disk for at most so many seconds, and post `Flushed`."""
+
+    seconds: float
+
+
+Command = Add | Remove | Report | Visit | Resize | Call | Flush
 
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -101,4 +115,9 @@ class Died:
     error: PaddockError
 
 
-Event = Opening | Opened | Begun | Explained | Ended | Failed | Died
+@dataclass(slots=True, frozen=True)
+class Flushed:
+    """Everything that is worth keeping is on disk, or the time for that is over."""
+
+
+Event = Opening | Opened | Begun | Explained | Ended | Failed | Died | Flushed

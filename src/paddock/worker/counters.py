@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from paddock.scheduling import Plan, Request, Scheduler
+from paddock.scheduling import DiskCounts, Plan, Request, Scheduler
 from paddock.tally import Levels, Tally
 from paddock.types import Sampled
 from paddock.wire.messages import Stats
@@ -83,6 +83,9 @@ class Counters:
         self._tally.evictions += cache.evicted - self._evicted
         self._tally.preemptions += scheduler.preemptions - self._preempted
         self._evicted, self._preempted = cache.evicted, scheduler.preemptions
+        disk = scheduler.disk
+        if disk is not None:
+            self._count_disk(disk.take_counts())
         return self._sent(
             now,
             Levels(
@@ -99,9 +102,21 @@ class Counters:
                 disk_write_rate=prices.disk_write.per_second,
                 disk_read_rate=prices.disk_read.per_second,
                 token_bytes=scheduler.bytes_per_token,
+                disk_bytes=0 if disk is None else disk.bytes,
+                disk_files=0 if disk is None else disk.files,
+                disk_pays=int(disk is not None and disk.pays),
                 longest=self._longest,
             ),
         )
+
+    def _count_disk(self, counts: DiskCounts) -> None:
+        tally = self._tally
+        tally.disk_read_bytes += counts.read_bytes
+        tally.disk_written_bytes += counts.written_bytes
+        tally.disk_tokens += counts.tokens
+        tally.disk_failed_reads += counts.failed_reads
+        tally.disk_failed_writes += counts.failed_writes
+        tally.disk_lost += counts.lost
 
     def pooled_stats(self, queued: int, now: float) -> Stats:
         return self._sent(now, Levels(queued=queued))

@@ -5,25 +5,33 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from queue import Empty
 
+from paddock.disk_cache import DiskCache, StateKey
 from paddock.engine import Engine, PooledEngine, open_engine
 from paddock.errors import NoCells, PaddockError
 from paddock.scheduling import CacheCorrupted, CacheView, Job, Plan, Progress, Request, Scheduler, StepBudget
-from paddock.types import Sampled, SlotView
+from paddock.types import Operation, Sampled, SlotView
 from paddock.wire.messages import Delta, Slots, Stats, Step
 from paddock.worker.commands import (
     Add,
     Begun,
+    Call,
     Command,
     Ended,
     Explained,
     Failed,
+    Flush,
+    Flushed,
     Remove,
     Report,
     Resize,
     Visit,
 )
+from paddock.worker.disk_io import DiskIO
 from paddock.worker.engine_thread import EngineThread
 from paddock.worker.logs import log_failure, log_warning
 from paddock.worker.pooled_steps import PooledSteps
@@ -82,12 +90,28 @@ class GenerationThread(EngineThread):
             draft_slots=engine.info.draft_slots,
             budget=StepBudget(largest=engine.n_batch, usual=self._options.n_ubatch),
         )
+        self._disk = self._open_disk()
         self.embeddings = engine.embeddings()
         self._pooled = PooledSteps(self.embeddings, self.counters, self._post, self._send)
         self._visits: list[Visit] = []
         self._last_step = -math.inf
         """When the last step ended."""
         self._checks_cache = os.environ.get(CHECK_CACHE, "") not in ("", "0")
+
+    def _open_disk(self) -> DiskIO | None:
+        folder, engine = self._options.cache_disk, self.engine
+        if not folder:
+            return None
+        key = StateKey(engine.origin)
+        tier = self._scheduler.open_disk(key)
+        if tier is None:
+            log_warning("no prefixes of this model are kept on disk: its memory cannot be split by token")
+            return None
+        if not engine.shape.ram_bytes:
+            log_warning("no prefixes are kept on disk, because there is no host memory for them: see memory_limit")
+        name = os.path.basename(self._model_path)
+        cache = DiskCache(folder, self._options.cache_disk_bytes, key, model=name, log=log_warning)
+        return DiskIO(engine, self._scheduler, tier, cache, self.tell)
 
     @property
     def _is_idle(self) -> bool:
@@ -138,17 +162,30 @@ class GenerationThread(EngineThread):
                 self._visits.append(command)
             case Resize(ram_bytes):
                 scheduler.cache.resize(ram_bytes)
+            case Call(run):
+                run()
+                self.counters.cache_changed()
+            case Flush(seconds):
+                self._flush(time.monotonic() + seconds)
+                self._post(Flushed())
 
     def _step(self) -> None:
-        engine, scheduler = self.engine, self._scheduler
         if self._visits:
             self._run_ready_visits()
         self._pooled.step(self._computing)  # in turns with the steps of answers
+        if self._disk is not None:
+            self._disk.read_more()
+        self._compute()
+        if self._disk is not None:
+            self._disk.write_more(is_busy=self._scheduler.running > 0)
+
+    def _compute(self) -> None:
+        engine, scheduler = self.engine, self._scheduler
         plan = scheduler.schedule(self._silence)
         if plan is None:
             return
         begun = time.perf_counter()
-        scheduler.record_copies(engine.apply(plan.operations))
+        self._apply(plan.operations)
         if not plan.spans:
             self.counters.cache_changed()
             return
@@ -171,6 +208,33 @@ class GenerationThread(EngineThread):
             progress = (request.answer.prompt_progress(request, now) for request in plan.requests)
             deltas = [delta for delta in progress if delta is not None]
         self._publish(deltas, steps, now)
+
+    def _apply(self, operations: Sequence[Operation]) -> None:
+        if self._disk is not None:
+            self._disk.before(operations)
+        self._scheduler.record_copies(self.engine.apply(operations))
+
+    def _flush(self, until: float) -> None:
+        """Before the process ends: write what is worth keeping. First what host memory has, then what cells have."""
+        if self._disk is None:
+            return
+        for slot in self._scheduler.slots:
+            if slot.busy and slot.request is not None:
+                self._scheduler.remove(slot.request.id)
+        self._write_all(self._disk, until)
+        self._scheduler.write_back()
+        self._apply(self._scheduler.cache.take_operations())
+        self._write_all(self._disk, until)
+
+    def _write_all(self, disk: DiskIO, until: float) -> None:
+        while (left := until - time.monotonic()) > 0:
+            disk.write_more(is_busy=False)
+            if disk.is_written:
+                return
+            with suppress(Empty):
+                command = self._inbox.get(timeout=left)
+                if isinstance(command, Call):
+                    command.run()
 
     def _start_prompts(self, plan: Plan, now: float) -> None:
         """The first prefill step of some requests begins: tell those that want to know what is cached already."""
@@ -204,7 +268,7 @@ class GenerationThread(EngineThread):
         for visit in waiting:
             if visit.slot is None or scheduler.slots.is_free(visit.slot):
                 scheduler.write_back()
-                scheduler.record_copies(self.engine.apply(scheduler.cache.take_operations()))
+                self._apply(scheduler.cache.take_operations())
                 visit.run(scheduler)
             else:
                 self._visits.append(visit)

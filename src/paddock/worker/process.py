@@ -26,6 +26,8 @@ from paddock.worker.commands import (
     Event,
     Explained,
     Failed,
+    Flush,
+    Flushed,
     Opened,
     Opening,
     Remove,
@@ -106,10 +108,11 @@ class Worker:
                 self._questions.begin(id, question)
             case messages.Ping():
                 self._outbox.send(messages.Beat(self._thread.in_step if self._thread is not None else 0.0))
-            case messages.Stop():
-                if self._thread is not None:
-                    self._outbox.send(self._thread.counters.last())
-                exit_now(0)
+            case messages.Stop(flush_seconds):
+                if flush_seconds and isinstance(self._thread, GenerationThread):
+                    self._thread.tell(Flush(flush_seconds))
+                else:
+                    self._exit()
 
     def _load(self, message: messages.Load) -> None:
         if message.version != messages.PROTOCOL_VERSION:
@@ -186,6 +189,8 @@ class Worker:
                 self._on_opened()
             case Died(error):
                 self._fail(error)
+            case Flushed():
+                self._exit()
 
     def _on_opened(self) -> None:
         thread, send = self._thread, self._outbox.send
@@ -228,6 +233,11 @@ class Worker:
     def _refuse(self, id: int, error: PaddockError) -> None:
         self._live.remove(id)
         self._outbox.send(messages.Refused(id, messages.Problem.of(error)))
+
+    def _exit(self) -> NoReturn:
+        if self._thread is not None:
+            self._io.send_last(self._thread.counters.last())
+        exit_now(0)
 
     def _fail(self, error: PaddockError) -> NoReturn:
         """Report the error and exit. The gateway fails the requests that are running."""

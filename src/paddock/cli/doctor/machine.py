@@ -7,6 +7,7 @@ import platform
 import re
 import resource
 import shutil
+import stat
 import sys
 from collections.abc import Iterator
 from importlib import metadata
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from paddock import __version__
 from paddock.cli.common import size
-from paddock.cli.doctor.finding import Finding
+from paddock.cli.doctor.finding import Finding, check_folder
 from paddock.fleet import has_gpu
 from paddock.fleet.process.native import ask_sandbox
 from paddock.types import SandboxMode, SandboxState
@@ -224,6 +225,19 @@ def check_open_files(limit: int) -> Finding:
     return Finding("ok", "limits", f"{'any number of' if limit < 0 else limit} files can be open at once")
 
 
+def check_cache_folder(folder: Path) -> Finding:
+    """The server creates the folder if it can."""
+    what = "the folder for prefixes"
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if existing != folder and os.access(existing, os.W_OK | os.X_OK):
+        return Finding("ok", "permissions", f"{what} {folder} will be created")
+    found = check_folder(folder, what, "permissions", writable=True)
+    if found.level == "ok" and folder.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        text = f"{what} {folder} is open to other users, who can see when prefixes are used"
+        return Finding("warning", "permissions", text, f"chmod 700 {folder}")
+    return found
+
+
 def examine_machine(settings: Settings, build: Build) -> Iterator[Finding]:
     manager = settings.model_manager
     layers = [manager.n_gpu_layers, *(model.n_gpu_layers for model in manager.models.values())]
@@ -231,6 +245,7 @@ def examine_machine(settings: Settings, build: Build) -> Iterator[Finding]:
     yield from check_gpu(build, gpu_here(), built_for_gpu=has_gpu(), wanted=wanted, devices_open=devices_open)
     yield check_sandbox(manager.sandbox, ask_sandbox())
     yield check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-    for folder in (manager.models_directory, settings.server.slot_save_path):
+    yield from map(check_cache_folder, manager.cache_folders)
+    for folder in (manager.models_directory, settings.server.slot_save_path, *manager.cache_folders):
         if folder is not None and folder.is_dir():
             yield check_space(folder, shutil.disk_usage(folder).free)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable
 from typing import Any
 
 from paddock.config import ModelSettings
-from paddock.config.fields import cpus_of_mask, cpus_of_range
+from paddock.config.fields import cpus_of_mask, cpus_of_range, folder_and_size
 from paddock.errors import StartupError
 from paddock.fleet.catalogue.tensor_overrides import DENSE, EXPERTS, of_first_layers
 from paddock.fleet.memory.fit import Freedom
@@ -28,6 +29,11 @@ def engine_options(settings: ModelSettings, *, verbose: bool) -> EngineOptions:
             "context_shift (--context-shift) and deterministic (--deterministic) are mutually exclusive: after a shift "
             "the rest of the answer is computed in other batches"
         )
+    if settings.cache_disk is not None and settings.cache_ram == 0:
+        raise StartupError(
+            "cache_disk (--cache-disk) needs host memory, through which prefixes go to the disk and back, but "
+            "cache_ram (--cache-ram) is 0"
+        )
     shared = ModelSettings.model_fields.keys() & EngineOptions.__struct_fields__
     copied = {name: getattr(settings, name) for name in shared}
     return EngineOptions(**copied | _computed(settings) | _SET_LATER, verbose=verbose)
@@ -43,6 +49,7 @@ def _computed(settings: ModelSettings) -> dict[str, Any]:
         "parallel": settings.parallel or _default_parallel(),
         "kv_unified": _is_unified(settings),
         "cache_ram_bytes": _cache_ram(settings.cache_ram),
+        **_cache_disk(settings.cache_disk),
         "deterministic": settings.is_deterministic,
         "chat_template": _chat_template(settings),
         "tensor_overrides": [*_tensor_overrides(settings), *of_first_layers(DENSE, settings.n_cpu_ffn)],
@@ -143,6 +150,18 @@ def _cache_ram(mebibytes: int | None) -> int:
     if mebibytes is None:
         return min(host_memory_total() // 8, 8 << 30)
     return 1 << 62 if mebibytes < 0 else mebibytes << 20
+
+
+def _cache_disk(setting: str | None) -> dict[str, Any]:
+    """By default a tenth of the disk, at most 32 GiB."""
+    if setting is None:
+        return {"cache_disk": "", "cache_disk_bytes": 0}
+    folder, size = folder_and_size(setting)
+    folder = folder.absolute()
+    if size is None:
+        existing = next(path for path in (folder, *folder.parents) if path.exists())
+        size = min(shutil.disk_usage(existing).total // 10, 32 << 30)
+    return {"cache_disk": str(folder), "cache_disk_bytes": size}
 
 
 def _chat_template(settings: ModelSettings) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import structlog
 
 from paddock.errors import IllegalInstruction
+from paddock.fleet.catalogue.cache_folder import create_cache_folder
 from paddock.fleet.lifecycle.model_state import ModelState
 from paddock.fleet.lifecycle.spare import Spare
 from paddock.fleet.memory.accounts import Accounts, sizes_for_log
@@ -62,6 +64,9 @@ class Starter:
         if options.rpc:
             servers = await asyncio.to_thread(find_rpc_servers, options.rpc)
             options = msgspec.structs.replace(options, rpc=servers)
+        if options.cache_disk and (problem := await asyncio.to_thread(create_cache_folder, Path(options.cache_disk))):
+            _log.warning("no prefixes are kept on disk", model=model.name, reason=problem)
+            options = msgspec.structs.replace(options, cache_disk="")
         state.options = options
         state.cache_limit = 0 if pooling is not None else options.cache_ram_bytes
         options = msgspec.structs.replace(options, cache_ram_bytes=self._cache_share(state))

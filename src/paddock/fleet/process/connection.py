@@ -89,11 +89,11 @@ class Connection(asyncio.Protocol):
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
-    async def exit_status(self) -> int:
+    async def exit_status(self, more_seconds: float = 0.0) -> int:
         """Wait for the process to end; kill it if it takes too long."""
         assert self._process is not None, "the process was started"
         try:
-            return await asyncio.wait_for(self._process.wait(), _EXIT_WAIT)
+            return await asyncio.wait_for(self._process.wait(), _EXIT_WAIT + more_seconds)
         except TimeoutError:
             self.kill()
             return await self._process.wait()
@@ -102,11 +102,11 @@ class Connection(asyncio.Protocol):
         if self._output_reader is not None:
             await asyncio.wait({self._output_reader}, timeout=_EXIT_WAIT)
 
-    async def close(self) -> None:
-        """Wait for the process to end, and for all tasks."""
+    async def close(self, more_seconds: float = 0.0) -> None:
+        """Wait for the process to end, and for all tasks. It may take so many seconds more than usual."""
         if self._process is None:
             return
-        await self.exit_status()
+        await self.exit_status(more_seconds)
         if self._transport is not None:
             self._transport.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)

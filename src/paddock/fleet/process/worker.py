@@ -42,6 +42,8 @@ from paddock.wire.frames import FrameError
 
 _log = structlog.get_logger(__name__)
 _SLOTS_TIMEOUT = 10.0
+_FLUSH_SECONDS = 10.0
+"""For writing prefixes to disk before a worker ends. Most of them are written before, while there is time."""
 
 
 class Owner(Protocol):
@@ -91,6 +93,7 @@ class WorkerProcess:
         self._ready: asyncio.Future[ModelInfo] = asyncio.get_running_loop().create_future()
         self._problem: PaddockError | None = None
         self._stopping = False
+        self._writes_prefixes = False
 
     @property
     def pid(self) -> int | None:
@@ -110,6 +113,7 @@ class WorkerProcess:
         self._health.watchdog = Watchdog(model.settings.silence_timeout, model.settings.hang_timeout)
         self._connection.send(wire.Load(wire.PROTOCOL_VERSION, model.path, options, _sandbox(model)))
         self._health.start()
+        self._writes_prefixes = bool(options.cache_disk) and options.pooling is None
         timeout = model.settings.load_timeout
         try:
             self.info = await asyncio.wait_for(asyncio.shield(self._ready), timeout)
@@ -176,11 +180,14 @@ class WorkerProcess:
         self._connection.send(wire.LimitCache(ram_bytes))
 
     async def stop(self) -> None:
-        """End the process, by force if necessary, and wait for its exit."""
+        """End the process, by force if necessary, and wait for its exit. A model that keeps prefixes on disk first gets
+        some time to write them.
+        """
+        flush = _FLUSH_SECONDS if self._writes_prefixes and self.alive and self.info is not None else 0.0
         self._stopping = True
         self._health.stop()
-        self._connection.send(wire.Stop())
-        await self._connection.close()
+        self._connection.send(wire.Stop(flush))
+        await self._connection.close(flush)
 
     # ── events of the connection ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -278,9 +285,9 @@ class WorkerProcess:
 
 
 def _sandbox(model: Model) -> Sandbox:
-    """The files that the worker may open: those of its model, and the folder of saved slots."""
+    """The files that the worker may open: those of its model, and the folders of saved slots and of prefixes."""
     files = (*(file.path for file in (*model.files, *model.draft)), *(adapter.path for adapter in model.adapters))
-    writable = (model.slot_save_path,) if model.slot_save_path else ()
+    writable = tuple(filter(None, (model.slot_save_path, model.options.cache_disk)))
     readable = () if model.is_fake else (model.path, *files)
     network = bool(model.options.rpc)
     return Sandbox(model.settings.sandbox, readable, writable, gpu=has_gpu(), network=network)

@@ -63,6 +63,8 @@ class CacheProps(msgspec.Struct, kw_only=True):
     cells: int | None
     bytes_per_token: int | None
     ram_bytes: int
+    disk_bytes: int
+    """The limit of the files with prefixes; 0 if none of this model are kept on disk."""
 
 
 class ContextProps(msgspec.Struct, kw_only=True):
@@ -212,6 +214,7 @@ def _props(
             cells=None if info is None else info.n_cells,
             bytes_per_token=None if info is None else info.bytes_per_token,
             ram_bytes=options.cache_ram_bytes,
+            disk_bytes=options.cache_disk_bytes if info is None or info.reuse == "prefix" else 0,
         ),
         context=_context(options, info),
         placement=placement,

@@ -1,0 +1,290 @@
+"""The third tier: which spans of host memory are written to files, and which files are read for a request.
+
+The disk is a source and a sink of host memory. A request whose prompt has a longer prefix on disk than in cells and
+host memory waits outside the queue until the files are read and the cache has adopted them. Spans without a file are
+written when there is time, parents first. This is pure: `worker/disk_io.py` moves the bytes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paddock.disk_cache import DiskIndex, Entry, StateKey, Written, entries_for
+from paddock.scheduling.prefix_cache import PrefixCache
+from paddock.scheduling.prices import Prices
+from paddock.scheduling.request import Request
+from paddock.scheduling.sharing import namespace, reusable
+from paddock.scheduling.unwritten import StoredPath
+from paddock.types import CacheShape, Piece
+
+MOST_READ = 256 << 20
+"""The most bytes of one read. They are held beside host memory until the cache adopts them."""
+MOST_WRITTEN = 64 << 20
+"""The most bytes that wait for the writer. A span that is evicted while there is no room is lost."""
+_WRITE = 16 << 20
+"""The bytes of one write. A read may have to wait for its end on a slow disk."""
+_FILE = 256
+"""The most tokens of a file."""
+_LEAST_FILE = 16
+"""Fewer new tokens than this are written together with those that follow."""
+_LEAST_GAIN = 32
+"""A request does not wait for fewer tokens than this."""
+_RUN = 1024
+"""The most tokens of adjacent spans that are written together."""
+_EXAMINED = 64
+"""The most spans that are looked at for one write."""
+_SHARE = 9.0
+"""While requests run, the writer rests so many times as long as it wrote: it takes time from the CPU's cores."""
+
+
+@dataclass(slots=True, frozen=True)
+class Read:
+    """Files to read for a request, each with how many of its tokens are wanted."""
+
+    request: Request
+    namespace: str
+    entries: list[tuple[Entry, int]]
+
+
+@dataclass(slots=True, frozen=True)
+class Write:
+    """A file to write: its entry, the pieces of host memory that hold its tokens, and the entries before it."""
+
+    entry: Entry
+    pieces: list[Piece]
+    chain: list[Entry]
+
+
+@dataclass(slots=True)
+class DiskCounts:
+    """What the tier did in an interval."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    tokens: int = 0
+    """Tokens that requests did not compute because they were on disk."""
+    failed_reads: int = 0
+    failed_writes: int = 0
+    lost: int = 0
+    """Evicted spans for which the writer had no room."""
+
+
+class DiskTier:
+    def __init__(self, cache: PrefixCache, shape: CacheShape, prices: Prices, key: StateKey) -> None:
+        self._cache = cache
+        self._shape = shape
+        self._prices = prices
+        self._key = key
+        self._index: DiskIndex | None = None
+        """None: the files are not listed yet."""
+        self._waiting: deque[Request] = deque()
+        self._released: list[Request] = []
+        self._reading: Read | None = None
+        self._writing = 0
+        """Bytes of files that were handed to the writer."""
+        self._rests_until = 0.0
+        self.counts = DiskCounts()
+        cache.unwritten.is_on = True
+
+    @property
+    def waiting(self) -> Collection[Request]:
+        """Requests that wait for a read."""
+        return self._waiting
+
+    @property
+    def files(self) -> int:
+        return 0 if self._index is None else len(self._index)
+
+    @property
+    def bytes(self) -> int:
+        """Of all files of this model."""
+        return 0 if self._index is None else self._index.bytes
+
+    @property
+    def in_flight(self) -> int:
+        """Bytes that wait for the writer."""
+        return self._writing
+
+    @property
+    def pays(self) -> bool:
+        """Whether a span is read and restored faster than computed. True while that is not measured."""
+        size = _FILE * self._shape.bytes_per_token
+        return self._prices.restore_saves(_FILE, size, on_disk=size) > 0
+
+    def entries(self) -> Iterator[Entry]:
+        """The files of this model, with those that are being written."""
+        return iter(()) if self._index is None else iter(self._index)
+
+    def take_counts(self) -> DiskCounts:
+        counts, self.counts = self.counts, DiskCounts()
+        return counts
+
+    def listed(self, entries: Iterable[Entry]) -> None:
+        """The files that existed at the start. Requests wait for this."""
+        self._index = DiskIndex(self._key, entries)
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def hold(self, request: Request) -> bool:
+        """Let a new request wait if files may have a longer prefix of it. False: it need not wait."""
+        if request.deterministic and not self._shape.has_exact_copies:
+            return False
+        if request.namespace is None or reusable(request) < _LEAST_GAIN or not self._cache.max_stored:
+            return False
+        if self._index is not None and not self._missing(request):
+            return False
+        self._waiting.append(request)
+        return True
+
+    def remove(self, requests: Collection[Request]) -> None:
+        """These requests no longer wait. A read that has begun is adopted all the same."""
+        self._waiting = deque(request for request in self._waiting if request not in requests)
+
+    def next_read(self) -> Read | None:
+        """The next files to read. One read at a time: the next request may need the same files."""
+        if self._reading is not None or self._index is None:
+            return None
+        while self._waiting:
+            request = self._waiting[0]
+            if missing := self._missing(request):
+                own = namespace(request)
+                assert own is not None, "a request without a namespace does not wait"
+                self._reading = Read(request, own, missing)
+                return self._reading
+            self._released.append(self._waiting.popleft())
+        return None
+
+    def finish_read(self, states: Sequence[Any | None], seconds: float) -> None:
+        """The states of the files of the last read, None for one that could not be read; only the first ones, if the
+        others are of no use without those.
+        """
+        read, self._reading = self._reading, None
+        assert read is not None, "a read was ordered"
+        assert self._index is not None, "nothing is read before"
+        request, own = read.request, read.namespace
+        before = self._cache.lookup(own, request.tokens, reusable(request))
+        stored = self._stored(own, request.tokens)
+        size, known = 0, stored
+        for (entry, used), state in zip(read.entries, states, strict=False):
+            if state is None:
+                self._index.remove(entry)
+                self.counts.failed_reads += 1
+                break
+            size += entry.size
+            tokens = request.tokens[: entry.start + used]
+            known = self._cache.adopt(own, tokens, state, start=entry.start, has_file=True)
+            if known < len(tokens):
+                break  # host memory is full of what others use
+        self.counts.read_bytes += size
+        self._prices.disk_read.observe(size, seconds)
+        gained = max(known - before, 0)
+        self.counts.tokens += gained
+        request.from_disk += gained
+        if known <= stored and None not in states and self._waiting and self._waiting[0] is request:
+            self._released.append(self._waiting.popleft())  # trying again would not help
+
+    def take_released(self) -> list[Request]:
+        """The requests that have what the disk can give them."""
+        released, self._released = self._released, []
+        return released
+
+    def _missing(self, request: Request) -> list[tuple[Entry, int]]:
+        """The files that give a request more than it has in cells and host memory, if reading them pays."""
+        own, limit = namespace(request), reusable(request)
+        assert own is not None, "a request without a namespace does not wait"
+        assert self._index is not None, "checked by the callers"
+        known = self._cache.lookup(own, request.tokens, limit)
+        if limit - known < _LEAST_GAIN:
+            return []
+        stored = self._stored(own, request.tokens)
+        found: list[tuple[Entry, int]] = []
+        end = size = 0
+        most = min(MOST_READ, self._cache.max_stored * self._shape.bytes_per_token // 2)
+        for entry, used in self._index.match(own, request.tokens[:limit]):
+            if not entry.size:
+                break  # it is being written
+            end = entry.start + used
+            if end > stored:
+                found.append((entry, used))
+                size += entry.size
+                if size > most:
+                    break
+        gain = end - known
+        if gain < _LEAST_GAIN:
+            return []
+        pays = self._prices.is_worth_restoring(gain, gain * self._shape.bytes_per_token, on_disk=size)
+        return found if pays else []
+
+    def _stored(self, own: str, tokens: list[int]) -> int:
+        return sum(piece.length for piece in self._cache.stored_pieces(own, tokens))
+
+    # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def next_writes(self, now: float, *, is_busy: bool = False) -> list[Write]:
+        """The next files to write, if the writer has nothing to do. `is_busy`: requests run."""
+        if self._writing or self._index is None or (is_busy and now < self._rests_until) or not self.pays:
+            return []
+        unwritten, writes = self._cache.unwritten, list[Write]()
+        for span in unwritten.first(_EXAMINED):
+            if span not in unwritten or self._writing >= _WRITE:
+                continue
+            path = unwritten.path(span, _RUN)
+            if not self._cache.is_written_back and len(path.tokens) - self._written(path)[1] < _FILE:
+                continue  # more of it will come
+            unwritten.forget(path)
+            writes += self._order(path)
+        return writes
+
+    def evicted_writes(self, unsaved: Collection[int]) -> list[Write]:
+        """Files for spans that the next operations drop. Host memory never had the `unsaved` spans: the operations that
+        save them come with those that drop them.
+        """
+        writes: list[Write] = []
+        for path in self._cache.unwritten.take_evicted():
+            if self._index is None or self._writing >= MOST_WRITTEN or not self.pays:
+                self.counts.lost += 1
+            elif all(piece.span not in unsaved for piece in path.pieces):
+                writes += self._order(path)
+        return writes
+
+    def finish_writes(self, results: Sequence[tuple[Entry, Written]], seconds: float, now: float) -> None:
+        """Each entry of a write, and what became of it."""
+        assert self._index is not None, "nothing is written before"
+        size = 0
+        for ordered, written in results:
+            self._writing -= len(ordered) * self._shape.bytes_per_token
+            self._index.remove_named(written.evicted)
+            entry = written.entry
+            if entry is None:
+                self._index.remove(ordered)
+                self.counts.failed_writes += 1
+            else:
+                self._index.add(entry)
+                size += entry.size
+        self.counts.written_bytes += size
+        self._prices.disk_write.observe(size, seconds)
+        self._rests_until = now + _SHARE * seconds
+
+    def _written(self, path: StoredPath) -> tuple[list[Entry], int]:
+        """The files that have the first tokens of a path or will have them, and how many those are."""
+        assert self._index is not None, "checked by the callers"
+        chain = self._index.match(path.namespace, path.tokens)
+        return [entry for entry, _ in chain], chain[-1][0].start + chain[-1][1] if chain else 0
+
+    def _order(self, path: StoredPath) -> list[Write]:
+        """Order what the disk lacks of a path."""
+        assert self._index is not None, "checked by the callers"
+        chain, start = self._written(path)
+        end = len(path.tokens)
+        if end - start < _LEAST_FILE:
+            return []
+        writes: list[Write] = []
+        for entry in entries_for(self._key, path.namespace, path.tokens, [*range(start, end, _FILE), end]):
+            self._index.add(entry)
+            self._writing += len(entry) * self._shape.bytes_per_token
+            writes.append(Write(entry, path.part(entry.start, entry.end), list(chain)))
+            chain.append(entry)
+        return writes

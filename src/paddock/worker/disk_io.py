@@ -1,0 +1,130 @@
+"""Moves prefixes between host memory and files. `scheduling/disk_tier.py` decides which.
+
+The engine thread only lends spans of host memory and adopts what was read. One thread reads, so that a request does not
+wait for a write, and another one writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from paddock.disk_cache import DiskCache, Entry, Written
+from paddock.engine import Engine
+from paddock.scheduling import DiskTier, Read, Scheduler, Write
+from paddock.types import Adopt, Operation, Save
+from paddock.worker.commands import Call
+from paddock.worker.logs import log_error, log_warning
+
+
+class DiskIO:
+    """The engine thread calls all its public methods. `tell` sends a command to that thread."""
+
+    def __init__(
+        self, engine: Engine, scheduler: Scheduler, tier: DiskTier, cache: DiskCache, tell: Callable[[Call], None]
+    ) -> None:
+        self._engine = engine
+        self._scheduler = scheduler
+        self._tier = tier
+        self._cache = cache
+        self._tell = tell
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="disk reader")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="disk writer")
+        self._paid = True
+        self._reader.submit(self._list)
+
+    def before(self, operations: Sequence[Operation]) -> None:
+        """Save what these operations of the engine drop, if it has no file and the writer has room."""
+        unsaved = {operation.span for operation in operations if isinstance(operation, Save | Adopt)}
+        self._order(self._tier.evicted_writes(unsaved))
+
+    def read_more(self) -> None:
+        """Begin the next read, and queue the requests that wait for no more."""
+        if (read := self._scheduler.continue_reads()) is not None:
+            self._reader.submit(self._read, read)
+
+    def write_more(self, *, is_busy: bool) -> None:
+        """Begin the next writes if it is time for them. `is_busy`: requests run."""
+        # Operations that the engine has not carried out may be about to make the spans.
+        if not self._scheduler.cache.has_operations and self._cache.may_write(time.time()):
+            self._order(self._tier.next_writes(time.monotonic(), is_busy=is_busy))
+        self._say_if_it_pays()
+
+    @property
+    def is_written(self) -> bool:
+        """Whether nothing waits for the writer. Call this after `write_more`."""
+        return not self._tier.in_flight
+
+    def _order(self, writes: Sequence[Write]) -> None:
+        if writes:
+            views = [self._engine.view_pieces(write.pieces) for write in writes]
+            self._writer.submit(self._write, writes, views)
+
+    def _say_if_it_pays(self) -> None:
+        if self._tier.pays == self._paid:
+            return
+        self._paid = self._tier.pays
+        prices = self._scheduler.prices
+        log_warning(
+            "prefixes are written to disk again"
+            if self._paid
+            else "no more prefixes are written to disk: computing them is faster here than reading them",
+            prefill_tokens_per_second=round(prices.prefill.per_second),
+            disk_read_bytes_per_second=round(prices.disk_read.per_second),
+            bytes_per_token=self._engine.shape.bytes_per_token,
+        )
+
+    # ── on the threads ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _list(self) -> None:
+        entries: list[Entry] = []
+        try:
+            self._cache.clean()
+            entries = list(self._cache.entries())
+        except Exception:
+            log_error("the prefixes on disk cannot be listed")
+        self._tell(Call(lambda: self._tier.listed(entries)))
+
+    def _read(self, read: Read) -> None:
+        begun = time.perf_counter()
+        states: list[Any | None] = []
+        try:
+            for entry, _ in read.entries:
+                states.append(self._state(entry))
+                if states[-1] is None:
+                    break
+            self._cache.touch([entry for entry, _ in read.entries[: len(states)]], time.time())
+        except Exception:
+            log_error("prefixes cannot be read from disk")
+            states.append(None)
+        seconds = time.perf_counter() - begun
+        self._tell(Call(lambda: self._tier.finish_read(states, seconds)))
+
+    def _state(self, entry: Entry) -> Any | None:
+        view = self._cache.read(entry)
+        if view is None:
+            return None
+        try:
+            # A copy: a mapped page can be lost, and reading it again would block or end the engine thread.
+            return self._engine.unpack(memoryview(bytes(view)), len(entry))
+        except ValueError as error:
+            log_warning("a file of the disk cache does not fit this model, and is removed", reason=str(error))
+            self._cache.remove([entry])
+            return None
+
+    def _write(self, writes: Sequence[Write], views: Sequence[Any]) -> None:
+        begun = time.perf_counter()
+        results: list[tuple[Entry, Written]] = []
+        for write, view in zip(writes, views, strict=True):
+            written = Written(None)
+            try:
+                parts = list(self._engine.pack(view))
+                size = sum(map(len, parts))
+                written = self._cache.write(write.entry, parts, size, time.time(), write.chain)
+            except Exception:
+                log_error("a prefix cannot be written to disk")
+            results.append((write.entry, written))
+        seconds = time.perf_counter() - begun
+        self._tell(Call(lambda: self._tier.finish_writes(results, seconds, time.monotonic())))

@@ -1,0 +1,166 @@
+"""Prefixes on disk: they survive restarts and crashes, never change an answer, and never fail a request."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server import Server, wait_for
+from tests.tiers import full
+
+_PROMPT = "Once upon a time there was a small model. " * 12
+_LEAST_CACHED = 128
+
+
+def _server(model: Path, folder: Path | None, *args: str, **more: Any) -> Server:
+    disk = () if folder is None else ("--cache-disk", f"{folder}:1G")
+    return Server("-m", str(model), "-c", "4096", *disk, *args, **more)
+
+
+def _ask(server: Server, prompt: str, key: str | None = None) -> tuple[str, int]:
+    """The answer, and how many tokens of the prompt were cached. Deterministic, so that answers can be compared."""
+    body = {"prompt": prompt, "n_predict": 12, "temperature": 0, "deterministic": True}
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    response = server.client.post("/completion", json=body, headers=headers)
+    assert response.status_code == 200, response.text
+    answer = response.json()
+    return answer["content"], answer["timings"]["cache_n"]
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*/*/*.kv"))
+
+
+def _wait_for_files(folder: Path) -> None:
+    wait_for(lambda: _files(folder), 60, "prefixes on disk")
+
+
+@pytest.fixture(scope="module")
+def expected(tiny_models: dict[str, Path]) -> str:
+    with _server(tiny_models["llama"], None) as server:
+        return _ask(server, _PROMPT)[0]
+
+
+@pytest.mark.parametrize("layout", [[], ["-np", "2"]])
+def test_prefixes_survive_a_restart(
+    tiny_models: dict[str, Path], tmp_path: Path, expected: str, layout: list[str]
+) -> None:
+    folder = tmp_path / "cache"
+    with _server(tiny_models["llama"], folder, *layout) as server:
+        assert _ask(server, _PROMPT) == (expected, 0)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert _files(folder), "the last prefixes are written when the server stops"
+    assert {file.stat().st_mode & 0o777 for file in _files(folder)} == {0o600}
+    with _server(tiny_models["llama"], folder, *layout) as server:
+        answer, cached = _ask(server, _PROMPT)
+        props = server.client.get("/props").json()
+        metrics = server.client.get("/metrics").text
+    assert answer == expected
+    assert cached >= _LEAST_CACHED
+    assert props["kv_cache"]["disk_bytes"] == 1 << 30
+    assert "paddock_disk_cache_files" in metrics
+
+
+def test_prefixes_survive_a_killed_worker(tiny_models: dict[str, Path], tmp_path: Path, expected: str) -> None:
+    with _server(tiny_models["llama"], tmp_path) as server:
+        _ask(server, _PROMPT)
+        _wait_for_files(tmp_path)
+        (pid,) = server.workers()
+        os.kill(pid, signal.SIGKILL)
+        wait_for(lambda: pid not in server.workers(), 60, "the worker to end")
+        answer, cached = _ask(server, _PROMPT)
+    assert answer == expected
+    assert cached >= _LEAST_CACHED
+
+
+def test_tenants_do_not_share(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    keys = {name: {"key": f"key-of-{name}", "tenant": name} for name in ("one", "two")}
+    file = tmp_path / "paddock.json"
+    file.write_text(json.dumps({"server": {"keys": keys}}))
+    folder = tmp_path / "cache"
+    with _server(tiny_models["llama"], folder, "--config", str(file)) as server:
+        _ask(server, _PROMPT, "key-of-one")
+    with _server(tiny_models["llama"], folder, "--config", str(file)) as server:
+        assert _ask(server, _PROMPT, "key-of-two")[1] == 0
+        assert _ask(server, _PROMPT, "key-of-one")[1] >= _LEAST_CACHED
+
+
+def test_damaged_files_change_no_answer(tiny_models: dict[str, Path], tmp_path: Path, expected: str) -> None:
+    with _server(tiny_models["llama"], tmp_path) as server:
+        _ask(server, _PROMPT)
+    chance = random.Random(1)
+    for file in _files(tmp_path):
+        data = bytearray(file.read_bytes())
+        for _ in range(20):
+            data[chance.randrange(len(data))] ^= 0xFF
+        file.write_bytes(data)
+    with _server(tiny_models["llama"], tmp_path) as server:
+        assert _ask(server, _PROMPT) == (expected, 0)
+        wait_for(lambda: any("disk cache" in line for line in server.output), 60, "a log line about the damage")
+        assert _ask(server, _PROMPT)[0] == expected
+
+
+def test_a_disk_that_fails_does_not_fail_requests(tiny_models: dict[str, Path], tmp_path: Path, expected: str) -> None:
+    folder = tmp_path / "cache"
+    with _server(tiny_models["llama"], folder) as server:
+        server.client.post("/completion", json={"prompt": "a", "n_predict": 1})
+        shutil.rmtree(folder)
+        folder.write_text("a file in the place of the folder")
+        assert _ask(server, _PROMPT)[0] == expected
+        wait_for(lambda: any("the disk cache is not written" in line for line in server.output), 60, "a log line")
+        assert _ask(server, _PROMPT)[0] == expected
+    with _server(
+        tiny_models["llama"], tmp_path / "other" / "cache", "--cache-disk", f"{tmp_path / 'small'}:1K"
+    ) as server:
+        assert _ask(server, _PROMPT)[0] == expected
+
+
+def test_a_folder_that_cannot_be_created_is_named(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    server = _server(tiny_models["llama"], tmp_path / "file" / "cache")
+    with pytest.raises(AssertionError, match="--cache-disk"), server:
+        pass
+
+
+def test_models_whose_memory_cannot_be_cut_say_so(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    with _server(tiny_models["recurrent"], tmp_path) as server:
+        _ask(server, _PROMPT)
+        assert server.client.get("/props").json()["kv_cache"]["disk_bytes"] == 0
+        assert any("kept on disk" in line for line in server.output)
+
+
+@full
+@pytest.mark.timeout(1800)
+def test_a_worker_killed_two_hundred_times(tiny_models: dict[str, Path], tmp_path: Path) -> None:
+    """In the middle of writes and reads, wherever that is. Never a wrong token, never a failed start."""
+    chance = random.Random(7)
+    prompts = [f"Story {number}: {_PROMPT}" + "And then. " * 10 * number for number in range(6)]
+    with _server(tiny_models["llama"], None) as server:
+        right = {prompt: _ask(server, prompt)[0] for prompt in prompts}
+    found = 0
+    with _server(tiny_models["llama"], tmp_path, env={"PADDOCK_MODEL_MANAGER__MIN_RESIDENCE": "0"}) as server:
+        for _ in range(200):
+            prompt = chance.choice(prompts)
+            answer, cached = _ask(server, prompt)
+            assert answer == right[prompt]
+            found += cached > 0
+            before, moment = len(os.listdir(tmp_path)), chance.random()
+            (pid,) = server.workers()
+            if moment < 0.7:  # as soon as something changes in the folder, which is in the middle of writes
+                tries = iter(range(2000))
+                while next(tries, None) is not None and _count(tmp_path) == before:
+                    pass
+            os.kill(pid, signal.SIGKILL)
+            wait_for(lambda pid=pid: pid not in server.workers(), 60, "the worker to end")  # type: ignore[misc]
+    assert found > 50, "later workers find what earlier ones wrote"
+
+
+def _count(folder: Path) -> int:
+    return sum(len(names) for _, _, names in os.walk(folder))

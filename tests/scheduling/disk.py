@@ -1,0 +1,105 @@
+"""A harness with a disk in memory, whose reads and writes end when the test says so."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from paddock.disk_cache import Entry, StateKey, Written
+from paddock.disk_cache.keys import encode_tokens
+from paddock.scheduling import DiskTier, Plan, Read, Write
+from paddock.types import Adopt, Operation, Save
+from tests.scheduling.harness import Harness
+
+Files = dict[Entry, bytes]
+"""Entry without a size → its state."""
+
+
+class DiskHarness(Harness):
+    """`read_one` and `write_one` do what the threads of a worker do. `files` outlive it, as files outlive a process."""
+
+    def __init__(self, files: Files, **options: Any) -> None:
+        super().__init__(**options)
+        self.files = files
+        self.reads: deque[Read] = deque()
+        self.writes: deque[list[tuple[Write, bytes]]] = deque()
+        tier = self.scheduler.open_disk(StateKey(self.engine.origin))
+        assert tier is not None
+        self.tier: DiskTier = tier
+        self.tier.listed(replace(entry, size=_size(state)) for entry, state in files.items())
+        apply: Callable[[Sequence[Operation]], Any] = self.engine.apply
+
+        def save_evicted(operations: Sequence[Operation]) -> Any:
+            unsaved = {operation.span for operation in operations if isinstance(operation, Save | Adopt)}
+            self._order(self.tier.evicted_writes(unsaved))
+            return apply(operations)
+
+        self.engine.apply = save_evicted  # type: ignore[method-assign]
+
+    def step(self) -> Plan | None:
+        if (read := self.scheduler.continue_reads()) is not None:
+            self.reads.append(read)
+        plan = super().step()
+        if not self.scheduler.cache.has_operations:
+            self._order(self.tier.next_writes(0.0))
+        return plan
+
+    def settle(self) -> None:
+        """Run until no request and no file is left to do."""
+        while True:
+            self.run_some()
+            if self.reads:
+                self.read_one()
+            elif self.writes:
+                self.write_one()
+            elif not self.tier.waiting and self.scheduler.is_idle:
+                return
+
+    def run_some(self) -> None:
+        while self.step() is not None:
+            pass
+
+    def read_one(self, *, damaged: Iterable[int] = ()) -> None:
+        read, states = self.reads.popleft(), []
+        for number, (entry, _) in enumerate(read.entries):
+            packed = None if number in damaged else self.files.get(replace(entry, size=0))
+            states.append(None if packed is None else self.engine.unpack(memoryview(packed), len(entry)))
+            if packed is None:
+                break
+        self.tier.finish_read(states, 0.01)
+
+    def write_one(self, *, fails: bool = False) -> None:
+        results: list[tuple[Entry, Written]] = []
+        for write, state in self.writes.popleft():
+            if not fails:
+                self.files[write.entry] = state
+            results.append((write.entry, Written(None if fails else replace(write.entry, size=_size(state)))))
+        self.tier.finish_writes(results, 0.01, 0.0)
+
+    def _order(self, writes: list[Write]) -> None:
+        if writes:
+            views = [self.engine.view_pieces(write.pieces) for write in writes]
+            packed = [b"".join(self.engine.pack(view)) for view in views]
+            self.writes.append(list(zip(writes, packed, strict=True)))
+
+
+def longest_on_disk(files: Files, namespace: str, tokens: Sequence[int]) -> int:
+    """By looking at every file: how many of the first tokens the disk has."""
+    longest = 0
+    for entry in sorted(files, key=lambda entry: entry.start):
+        before = _KEY.prefix(namespace).extend(encode_tokens(tokens[: entry.start]))
+        if entry.namespace != namespace or entry.start > longest or entry.parent != before:
+            continue
+        pairs = enumerate(zip(entry.tokens, tokens[entry.start :], strict=False))
+        whole = min(len(entry), len(tokens) - entry.start)
+        longest = max(longest, entry.start + next((at for at, (one, other) in pairs if one != other), whole))
+    return longest
+
+
+_KEY = StateKey(Harness().engine.origin)
+
+
+def _size(state: bytes) -> int:
+    return len(state) + 100

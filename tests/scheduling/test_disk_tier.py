@@ -1,0 +1,286 @@
+"""Three tiers: cells, host memory and files. The fake engine reads its cells, so a wrong byte is a wrong answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from paddock.scheduling import Request
+from tests.scheduling.disk import DiskHarness, Files, longest_on_disk
+from tests.scheduling.harness import answer_alone
+from tests.tiers import examples
+
+_LEAST_GAIN = 32
+_BLOCKS = ("a" * 70, "b" * 130, "ab" * 45, "c" * 20)
+Prompts = st.lists(st.sampled_from(_BLOCKS), min_size=1, max_size=4).map("".join)
+
+
+def _ask(harness: DiskHarness, id: int, text: str, **fields: object) -> Request:
+    request = harness.ask(id, text, 4, **fields)
+    harness.settle()
+    return request
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_a_prefix_survives_the_process(unified: bool) -> None:
+    files: Files = {}
+    first = _ask(DiskHarness(files, kv_unified=unified), 1, "a" * 300)
+    assert first.cached == first.from_disk == 0
+    assert files
+    later = DiskHarness(files, kv_unified=unified)
+    again = _ask(later, 1, "a" * 300)
+    assert (again.cached, again.from_disk) == (300, 300)
+    assert later.text(1) == answer_alone("a" * 300, 4)[0]
+    assert later.tier.counts.tokens == 300
+
+
+def test_a_request_waits_for_its_read_and_others_do_not() -> None:
+    files: Files = {}
+    _ask(DiskHarness(files), 1, "a" * 300)
+    harness = DiskHarness(files)
+    slow = harness.ask(1, "a" * 300, 4)
+    quick = harness.ask(2, "b" * 100, 4)
+    harness.run_some()
+    assert (2, 0) in harness.finished and quick.cached == 0
+    assert (1, 0) not in harness.finished
+    assert (harness.scheduler.queued, list(harness.tier.waiting)) == (1, [slow])
+    harness.read_one()
+    harness.settle()
+    assert slow.from_disk == 299, "the first token, which both share, was in cells"
+
+
+def test_a_request_that_waits_can_be_removed() -> None:
+    files: Files = {}
+    _ask(DiskHarness(files), 1, "a" * 300)
+    harness = DiskHarness(files)
+    harness.ask(1, "a" * 300, 4)
+    harness.run_some()
+    harness.scheduler.remove(1)
+    assert harness.scheduler.queued == 0
+    harness.read_one()
+    harness.settle()
+    assert not harness.finished
+    assert harness.scheduler.cache.stored == 300, "what was read is kept"
+
+
+def test_requests_for_one_prefix_share_one_read() -> None:
+    files: Files = {}
+    _ask(DiskHarness(files), 1, "a" * 300)
+    harness = DiskHarness(files)
+    requests = [harness.ask(id, "a" * 300, 4) for id in range(3)]
+    harness.run_some()
+    assert len(harness.reads) == 1
+    harness.read_one()
+    harness.run_some()
+    assert not harness.reads
+    assert [request.from_disk for request in requests] == [300, 0, 0]
+    assert all(request.cached == 300 for request in requests)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_damaged_file_means_only_that_less_is_cached(number: int) -> None:
+    files: Files = {}
+    _ask(DiskHarness(files), 1, "a" * 400)
+    harness = DiskHarness(files)
+    request = harness.ask(1, "a" * 400, 4)
+    harness.run_some()
+    harness.read_one(damaged=[number])
+    harness.settle()
+    assert request.from_disk == (0, 256)[number]
+    assert harness.text(1) == answer_alone("a" * 400, 4)[0]
+    assert harness.tier.counts.failed_reads == 1
+
+
+def test_tenants_and_kinds_of_requests_do_not_share() -> None:
+    files: Files = {}
+    _ask(DiskHarness(files, kv_unified=False), 1, "a" * 300, namespace="one")
+    for fields in ({"namespace": "two"}, {"namespace": "one", "deterministic": True}, {"namespace": None}):
+        later = DiskHarness(dict(files), kv_unified=False)
+        assert _ask(later, 1, "a" * 300, **fields).from_disk == 0
+    for request in ({"namespace": None}, {"namespace": "one", "adapters": ((0, 1.0),)}):
+        later = DiskHarness(dict(files), kv_unified=False)
+        assert _ask(later, 1, "a" * 300, **request).from_disk == 0
+
+
+def test_a_request_that_caches_nothing_writes_nothing() -> None:
+    files: Files = {}
+    _ask(DiskHarness(files), 1, "a" * 300, namespace=None)
+    assert files == {}
+
+
+def test_few_new_tokens_are_written_with_the_next_ones() -> None:
+    files: Files = {}
+    harness = DiskHarness(files)
+    _ask(harness, 1, "a" * 100)
+    assert len(files) == 1
+    _ask(harness, 2, "a" * 100 + "b" * 10)
+    assert len(files) == 1
+    _ask(harness, 3, "a" * 100 + "b" * 100)
+    assert (
+        longest_on_disk(
+            files, "", harness.engine.vocab.tokenize("a" * 100 + "b" * 100, add_special=True, parse_special=True)
+        )
+        >= 200
+    )
+
+
+def test_an_evicted_span_is_written_or_lost() -> None:
+    harness = DiskHarness({}, cache_ram_bytes=200 * 1024, n_ctx=400)
+    harness.tier._rests_until = 0.0
+    for id, letter in enumerate("abcdef"):
+        harness.ask(id, letter * 190, 1)
+        harness.run_some()  # and no write ends
+    assert harness.tier.in_flight > 0
+    harness.settle()
+    assert harness.tier.in_flight == 0
+    assert (
+        longest_on_disk(
+            harness.files, "", harness.engine.vocab.tokenize("a" * 190, add_special=True, parse_special=True)
+        )
+        >= 190
+    )
+
+
+def test_after_failed_writes_the_answers_are_right_and_less_is_on_disk() -> None:
+    files: Files = {}
+    harness = DiskHarness(files)
+    harness.ask(1, "a" * 300, 4)
+    harness.run_some()
+    while harness.writes:
+        harness.write_one(fails=True)
+    assert files == {}
+    assert harness.tier.files == 0
+    assert harness.tier.counts.failed_writes > 0
+    assert _ask(harness, 2, "a" * 300).cached == 300
+
+
+def test_nothing_is_written_where_computing_is_faster_than_reading() -> None:
+    files: Files = {}
+    harness = DiskHarness(files)
+    prices = harness.scheduler.prices
+    for _ in range(8):
+        prices.prefill.observe(1000, 0.001)
+        prices.restore.observe(1 << 20, 0.01)
+        prices.disk_read.observe(1 << 20, 1.0)
+    assert not harness.tier.pays
+    _ask(harness, 1, "a" * 300)
+    assert files == {}
+
+
+class ThreeTiers(RuleBasedStateMachine):
+    """Any sequence of requests, reads, writes, failures and crashes. What is really held must be what is counted, and
+    every answer must be that of a model without a cache.
+    """
+
+    requests = Bundle("requests")
+
+    @initialize(unified=st.booleans(), ram=st.integers(64, 900))
+    def start(self, unified: bool, ram: int) -> None:
+        self.options = {"kv_unified": unified, "cache_ram_bytes": ram << 10, "n_ctx": 700, "parallel": 2}
+        self.files: Files = {}
+        self.ids = 0
+        self.asked: dict[int, str] = {}
+        self.harness = DiskHarness(self.files, **self.options)
+
+    @rule(text=Prompts, tenant=st.sampled_from(["", "other"]))
+    def ask(self, text: str, tenant: str) -> None:
+        self.ids += 1
+        self.asked[self.ids] = text
+        self.harness.ask(self.ids, text, 3, namespace=tenant)
+
+    @rule(count=st.integers(1, 12))
+    def step(self, count: int) -> None:
+        for _ in range(count):
+            self.harness.step()
+
+    @rule()
+    def run_until_disk(self) -> None:
+        self.harness.run_some()
+
+    @precondition(lambda self: self.harness.reads)
+    @rule(damaged=st.lists(st.integers(0, 3), max_size=2))
+    def read(self, damaged: list[int]) -> None:
+        self.harness.read_one(damaged=damaged)
+
+    @precondition(lambda self: self.harness.writes)
+    @rule(fails=st.booleans())
+    def write(self, fails: bool) -> None:
+        self.harness.write_one(fails=fails)
+
+    @precondition(lambda self: self.files)
+    @rule(number=st.integers(0, 100))
+    def lose_file(self, number: int) -> None:
+        """Another process evicts it, or it is damaged."""
+        del self.files[list(self.files)[number % len(self.files)]]
+
+    @rule(ram=st.integers(0, 900))
+    def resize(self, ram: int) -> None:
+        self.harness.scheduler.cache.resize(ram << 10)
+
+    @rule()
+    def remove(self) -> None:
+        if self.asked:
+            id = max(self.asked)
+            if (id, 0) not in self.harness.finished:
+                del self.asked[id]
+                self.harness.scheduler.remove(id)
+
+    @rule()
+    def crash(self) -> None:
+        """Only the files are left."""
+        self.asked = {}
+        self.harness = DiskHarness(self.files, **self.options)
+
+    @rule(text=Prompts)
+    def find(self, text: str) -> None:
+        """A fresh process finds exactly what the files have."""
+        later = DiskHarness(dict(self.files), n_ctx=700)
+        tokens = later.engine.vocab.tokenize(text, add_special=True, parse_special=True)
+        expected = min(longest_on_disk(self.files, "", tokens), len(tokens) - 1)
+        request = _ask(later, 1, text)
+        assert request.cached == request.from_disk == (expected if expected >= _LEAST_GAIN else 0)
+        assert later.text(1) == answer_alone(text, 4, n_ctx=700)[0]
+
+    @invariant()
+    def accounts_agree(self) -> None:
+        harness = self.harness
+        cache, engine, tier = harness.scheduler.cache, harness.engine, harness.tier
+        cache.check_integrity()
+        if not cache.has_operations:
+            assert cache.used == engine.used_cells
+            assert cache.stored == engine.stored_tokens
+        ordered = [write.entry for batch in harness.writes for write, _ in batch]
+        assert tier.in_flight == sum(map(len, ordered)) * engine.shape.bytes_per_token
+        known = {replace(entry, size=0) for entry in tier.entries()}
+        assert known >= set(ordered) or not ordered
+        unknown = {entry for entry in self.files if entry not in known}
+        assert not unknown or harness.tier.counts.failed_reads, "files are forgotten only after a failed read"
+
+    def teardown(self) -> None:
+        if not hasattr(self, "harness"):
+            return
+        self.harness.settle()
+        self.accounts_agree()
+        for id, text in self.asked.items():
+            assert self.harness.text(id) == answer_alone(text, 3, n_ctx=700)[0]
+
+
+TestThreeTiers = ThreeTiers.TestCase
+TestThreeTiers.settings = examples(100)
+
+
+@given(st.lists(Prompts, min_size=1, max_size=6))
+def test_all_prompts_are_found_after_a_restart(texts: list[str]) -> None:
+    files: Files = {}
+    harness = DiskHarness(files, cache_ram_bytes=8 << 20, n_ctx=700)
+    for id, text in enumerate(texts):
+        _ask(harness, id, text)
+    later = DiskHarness(files, cache_ram_bytes=8 << 20, n_ctx=700)
+    for id, text in enumerate(texts):
+        request = _ask(later, id, text)
+        assert request.cached > len(text) - _LEAST_GAIN
+        assert later.text(id) == answer_alone(text, 4, n_ctx=700)[0]
