@@ -93,7 +93,7 @@ def test_any_other_file_is_refused(tmp_path: Path, content: bytes) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [("engine", "engine 2"), ("model", "other"), ("cache_type_k", "q8_0"), ("cache_type_v", "q8_0"),
-     ("flash_attn", False)],
+     ("flash_attn", False), ("settings", "rope_freq_base 1e6")],
 )  # fmt: skip
 def test_the_error_names_the_difference(tmp_path: Path, field: str, value: object) -> None:
     _save(tmp_path, SlotPrefix([1]), b"x")

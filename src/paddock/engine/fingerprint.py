@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
+import re
 from pathlib import Path
 
 import llama_cpp
@@ -22,6 +24,13 @@ _AFFECTS_BITS = (
 )
 # Of these, the options in which a saved state may differ: only the last bits of its keys and values change.
 _LAST_BITS = ("n_ubatch", "n_gpu_layers", "n_threads", "repack")
+# And the options with which it is another state altogether. Unless set, the model's file has their values.
+_CHANGES_STATE = (
+    *("override_kv", "rope_scaling", "rope_freq_scale", "rope_freq_base", "yarn_orig_ctx", "yarn_ext_factor"),
+    *("yarn_attn_factor", "yarn_beta_slow", "yarn_beta_fast", "swa_full"),
+)
+_PART = re.compile(r"(.+)-\d{5}-of-(\d{5})\.gguf")
+_SAMPLES, _SAMPLE = 64, 4096
 
 
 def fingerprint(path: Path, options: EngineOptions, *, unified: bool, exact_batch: int) -> str:
@@ -30,32 +39,54 @@ def fingerprint(path: Path, options: EngineOptions, *, unified: bool, exact_batc
     digest.update(f"unified {unified} deterministic {options.deterministic} together {exact_batch > 1} ".encode())
     digest.update(f"{ENGINE} {library.commit()} samplers {PROFILE}".encode())
     digest.update(repr([(name, getattr(options, name)) for name in _AFFECTS_BITS]).encode())
-    digest.update(_edges(path))
+    digest.update(_sample(path))
     return f"fp_{digest.hexdigest()[:16]}"
 
 
-def origin(path: Path, options: EngineOptions, *, unified: bool, flash_attn: bool) -> StateOrigin:
-    """What a state of this engine depends on, with the effective options."""
+def origin(
+    path: Path, options: EngineOptions, *, unified: bool, flash_attn: bool, beyond_original: bool
+) -> StateOrigin:
+    """What a state of this engine depends on, with the effective options.
+
+    `beyond_original`: a sequence may be longer than the context that the model had before its positions were scaled.
+    Some models (Phi-3) rotate all positions by other factors then.
+    """
     last_bits = [f"{name} {getattr(options, name)}" for name in _LAST_BITS]
+    settings = [
+        f"{name} {value}" for name in _CHANGES_STATE if (value := getattr(options, name)) not in (None, [], False)
+    ]
     return StateOrigin(
-        engine=ENGINE,
+        engine=f"{ENGINE} {library.commit()}".rstrip(),
         model=_file_digest(path),
         cache_type_k=options.cache_type_k,
         cache_type_v=options.cache_type_v,
         flash_attn=flash_attn,
         arithmetic=", ".join([*last_bits, f"kv_unified {unified}"]),
         adapters=tuple(_file_digest(Path(adapter)) for adapter in options.adapters),
+        settings=", ".join([*settings, *(["beyond the original context"] if beyond_original else [])]),
     )
 
 
 def _file_digest(path: Path) -> str:
-    return hashlib.sha256(_edges(path)).hexdigest()
+    return hashlib.sha256(_sample(path)).hexdigest()
 
 
-def _edges(path: Path) -> bytes:
-    """The size, the start and the end of a file. They distinguish files without reading gigabytes."""
+def _sample(path: Path) -> bytes:
+    """The size, the start and the end of a file, and samples between them; of a split model, those of all its files.
+    They distinguish models without reading gigabytes: a fine-tuned model differs everywhere, but perhaps not at its
+    end.
+    """
+    split = _PART.fullmatch(path.name)
+    paths = [path] if split is None else sorted(path.parent.glob(f"{glob.escape(split[1])}-*-of-{split[2]}.gguf"))
+    return b"".join(_sample_file(part) for part in paths)
+
+
+def _sample_file(path: Path) -> bytes:
     with path.open("rb") as file:
         size = path.stat().st_size
-        begin = file.read(_EDGE)
+        read = [f" {size} ".encode(), file.read(_EDGE)]
+        for number in range(1, _SAMPLES + 1):
+            file.seek(size * number // (_SAMPLES + 1))
+            read.append(file.read(_SAMPLE))
         file.seek(max(0, size - _EDGE))
-        return f" {size} ".encode() + begin + file.read(_EDGE)
+        return b"".join([*read, file.read(_EDGE)])

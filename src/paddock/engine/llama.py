@@ -26,6 +26,7 @@ from paddock.engine.loading import (
     load_model,
     model_info,
     new_context,
+    original_context,
     unusual_context,
 )
 from paddock.engine.outputs import Outputs
@@ -121,7 +122,13 @@ class LlamaEngine:
             # Concurrent answers alternate in unified cells, and each cell is one transfer per layer.
             saves_answers=not (on_gpu and self._unified and options.parallel > 1),
         )
-        self.origin = origin(path, options, unified=self._unified, flash_attn=not self._memory.transposed)
+        self.origin = origin(
+            path,
+            options,
+            unified=self._unified,
+            flash_attn=not self._memory.transposed,
+            beyond_original=self._n_ctx > original_context(self._model),
+        )
         exact_batch = self._probe_exact_batch(options) if options.deterministic else 1
         self.info = model_info(
             self._model,

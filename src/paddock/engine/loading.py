@@ -94,6 +94,20 @@ def has_indivisible_state(model: Any) -> bool:
     return bool(lib.llama_model_is_recurrent(model) or lib.llama_model_is_hybrid(model) or lib.llama_model_n_swa(model))
 
 
+def original_context(model: Any) -> int:
+    """The context that the model had before its positions were scaled; if it does not say, the trained one."""
+    architecture = _metadata(model, "general.architecture")
+    original = _metadata(model, f"{architecture}.rope.scaling.original_context_length")
+    return int(original) if original.isdecimal() else int(lib.llama_model_n_ctx_train(model))
+
+
+def _metadata(model: Any, key: str) -> str:
+    """Empty: the model does not have it."""
+    value = ctypes.create_string_buffer(128)
+    found = lib.llama_model_meta_val_str(model, key.encode(), value, len(value))
+    return value.value.decode("utf-8", "replace") if found >= 0 else ""
+
+
 def computes_on_cpu(model: Any, n_gpu_layers: int) -> bool:
     """Whether the CPU computes a part of each step."""
     layers, has_gpu = int(lib.llama_model_n_layer(model)), has_gpu_device()

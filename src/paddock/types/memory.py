@@ -31,6 +31,8 @@ class StateOrigin(msgspec.Struct, frozen=True):
     """Options that change only the last bits. They matter to deterministic requests only."""
     adapters: tuple[str, ...] = ()
     """As in `ModelInfo`. Only the adapters that were active for the tokens matter."""
+    settings: str = ""
+    """Options that change a state, and not only its last bits: RoPE, YaRN, replaced metadata."""
 
 
 class SnapshotSize(msgspec.Struct, frozen=True):

@@ -141,7 +141,7 @@ def _check_origin(name: str, header: Header, origin: StateOrigin) -> None:
     saved_origin = header.origin
     if saved_origin.model != origin.model:
         raise InvalidRequest(f"{name!r} was saved from another model", param="filename")
-    compared = ["engine", "cache_type_k", "cache_type_v", "flash_attn"]
+    compared = ["engine", "cache_type_k", "cache_type_v", "flash_attn", "settings"]
     if header.prefix.deterministic:
         compared.append("arithmetic")
     for field in compared:
