@@ -10,6 +10,7 @@ import pytest
 
 from paddock.cli.doctor.finding import Level
 from paddock.cli.doctor.machine import (
+    check_cache_folder,
     check_gpu,
     check_open_files,
     check_processor,
@@ -124,3 +125,14 @@ def test_the_sandbox(mode: SandboxMode, missing: tuple[str, ...], level: str, te
     finding = check_sandbox(mode, SandboxState(("no_new_privs", "landlock", "seccomp"), 7, missing))
     assert finding.level == level
     assert text in finding.text
+
+
+def test_the_folder_of_prefixes(tmp_path: Path) -> None:
+    missing, shared, private = tmp_path / "a" / "b", tmp_path / "shared", tmp_path / "private"
+    shared.mkdir(mode=0o755)
+    private.mkdir(mode=0o700)
+    assert (check_cache_folder(missing).level, check_cache_folder(private).level) == ("ok", "ok")
+    found = check_cache_folder(shared)
+    assert (found.level, found.cure) == ("warning", f"chmod 700 {shared}")
+    (tmp_path / "file").write_text("")
+    assert check_cache_folder(tmp_path / "file").level == "problem"

@@ -126,11 +126,13 @@ def _settings(**models: Any) -> Settings:
 def test_portable_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     llama(tmp_path / "tiny.gguf")
-    settings = _settings(tiny={"path": "tiny.gguf", "lora_scaled": []}, fake={"path": "fake:delay=1"})
+    tiny = {"path": "tiny.gguf", "lora_scaled": [], "cache_disk": "cache:1G"}
+    settings = _settings(tiny=tiny, fake={"path": "fake:delay=1"})
     data = portable(settings)
     json.dumps(data)  # Ray's configuration file must be JSON
     assert data["model_manager"]["models"]["tiny"]["path"] == str(tmp_path / "tiny.gguf")
     assert data["model_manager"]["models"]["fake"]["path"] == "fake:delay=1"
+    assert data["model_manager"]["models"]["tiny"]["cache_disk"] == f"{tmp_path / 'cache'}:1G"
     again = Settings.model_validate(data)
     assert portable(again) == data
     assert digest_of(again) == digest_of(settings_from({"settings": data}))
