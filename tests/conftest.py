@@ -63,6 +63,8 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "infill": tiny.infill,
         "repository": partial(tiny.infill, files=True),
         "caller": tiny.caller,
+        "latent": tiny.latent,
+        "positions": tiny.positions,
         "sliding_window": tiny.sliding_window,
         "recurrent": tiny.recurrent,
         "hybrid": tiny.hybrid,

@@ -85,6 +85,27 @@ def experts(path: Path, *, layers: int = 3) -> None:
     file.write()
 
 
+def latent(path: Path) -> None:
+    """Latent attention: keys and values are computed from one small vector for each token, which is kept as a key."""
+    file = _File(path, "deepseek2", layers=3)
+    file.describe_latent_attention(heads=4)
+    for layer in range(3):
+        file.add_latent_attention(layer, heads=4)
+        file.add_feed_forward(layer)
+    file.write()
+
+
+def positions(path: Path) -> None:
+    """A model for pictures and text: a token has several positions, which libllama keeps with its cell."""
+    file = _File(path, "qwen2vl", layers=3)
+    file.describe_attention(heads=2, kv_heads=1)
+    file.describe_positions()
+    for layer in range(3):
+        file.add_attention(layer, heads=2, kv_heads=1)
+        file.add_feed_forward(layer)
+    file.write()
+
+
 def sliding_window(path: Path) -> None:
     """Every other layer sees only the last `WINDOW` tokens, and libllama may drop those that have left the window."""
     file = _File(path, "gemma3", layers=4)
@@ -219,6 +240,23 @@ class _File:
         self._gguf.add_key_length(_HEAD)
         self._gguf.add_value_length(_HEAD)
 
+    def describe_latent_attention(self, *, heads: int) -> None:
+        self._gguf.add_head_count(heads)
+        self._gguf.add_head_count_kv(1)
+        self._gguf.add_rope_dimension_count(_HEAD)
+        self._gguf.add_q_lora_rank(_RANK)
+        self._gguf.add_kv_lora_rank(_HEAD)
+        self._gguf.add_key_length(2 * _HEAD)
+        self._gguf.add_value_length(_HEAD)
+        self._gguf.add_key_length_mla(_HEAD + _STATE)
+        self._gguf.add_value_length_mla(_STATE)
+        self._gguf.add_leading_dense_block_count(3)
+        self._gguf.add_expert_feed_forward_length(_FEED_FORWARD)
+        self._gguf.add_expert_shared_count(1)
+
+    def describe_positions(self) -> None:
+        self._gguf.add_rope_dimension_sections([4, 6, 6, 0])
+
     def describe_experts(self, *, count: int, used: int) -> None:
         self._gguf.add_expert_count(count)
         self._gguf.add_expert_used_count(used)
@@ -253,6 +291,18 @@ class _File:
         self._add_matrix(f"{at}_k", kv_heads * _HEAD, _EMBEDDING)
         self._add_matrix(f"{at}_v", kv_heads * _HEAD, _EMBEDDING)
         self._add_matrix(f"{at}_output", _EMBEDDING, heads * _HEAD)
+
+    def add_latent_attention(self, layer: int, *, heads: int) -> None:
+        at = f"blk.{layer}.attn"
+        self.add_norm(f"{at}_norm", _EMBEDDING)
+        self._add_matrix(f"{at}_q_a", _RANK, _EMBEDDING)
+        self.add_norm(f"{at}_q_a_norm", _RANK)
+        self._add_matrix(f"{at}_q_b", heads * (_HEAD + _STATE), _RANK)
+        self._add_matrix(f"{at}_kv_a_mqa", 2 * _HEAD, _EMBEDDING)
+        self.add_norm(f"{at}_kv_a_norm", _HEAD)
+        self._add(f"{at}_k_b.weight", self._random.normal(0, 1 / np.sqrt(_STATE), (heads, _HEAD, _STATE)))
+        self._add(f"{at}_v_b.weight", self._random.normal(0, 1 / np.sqrt(_HEAD), (heads, _STATE, _HEAD)))
+        self._add_matrix(f"{at}_output", _EMBEDDING, heads * _STATE)
 
     def add_attention_norms(self, layer: int) -> None:
         self.add_norm(f"blk.{layer}.attn_q_norm", _HEAD)

@@ -14,7 +14,7 @@ from paddock.types import Constraint
 from tests.engine.harness import Harness
 from tests.tiers import examples
 
-KINDS = ["llama", "sliding_window", "recurrent", "hybrid"]
+KINDS = ["llama", "latent", "positions", "sliding_window", "recurrent", "hybrid"]
 TEXTS = [" ".join(f"word{(n * k) % 13}" for n in range(20 + 15 * k)) for k in range(1, 5)]
 
 

@@ -24,8 +24,9 @@ class Harness:
         batch = options.pop("batch", 32)
         whole = options.pop("whole", False)
         draft = options.pop("draft", 0)
+        buffer = options.pop("buffer", False)
         options = {"parallel": 4, "cache_ram_bytes": 1 << 20, "kv_unified": True} | options
-        path = f"fake:n_ctx={n_ctx},whole={int(whole)},draft={draft}"
+        path = f"fake:n_ctx={n_ctx},whole={int(whole)},draft={draft},buffer={int(buffer)}"
         self.engine = FakeEngine(path, engine_options(**options), lambda _: None)
         self.scheduler = Scheduler(
             shape=self.engine.shape,
@@ -57,6 +58,8 @@ class Harness:
         assert cache.used == self.engine.used_cells, "the counters agree with the cells"
         assert cache.free + cache.used == self.engine.shape.cells
         assert cache.stored == self.engine.stored_tokens, "and with host memory"
+        if self.engine.shape.reuse == "prefix":
+            assert cache.stored_bytes == self.engine.held_bytes, "with its buffer"
         if plan.spans:
             self.computed += sum(len(span.tokens) for span in plan.spans)
             for progress in self.scheduler.commit(

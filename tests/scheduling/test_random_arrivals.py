@@ -16,13 +16,22 @@ from tests.tiers import examples
 class Arrivals(RuleBasedStateMachine):
     """Requests of several keys arrive, run, are preempted and cancelled, and slots are saved, restored and erased."""
 
-    whole = False
+    whole, buffer, unified = False, False, True
     ids = Bundle("ids")
     saved = Bundle("saved")
 
     def __init__(self) -> None:
         super().__init__()
-        self.harness = Harness(n_ctx=200, parallel=3, batch=24, cache_ram_bytes=150 * 1024, whole=self.whole)
+        self.ram_bytes = 150 * 1024
+        self.harness = Harness(
+            n_ctx=200,
+            parallel=3,
+            batch=24,
+            cache_ram_bytes=self.ram_bytes,
+            whole=self.whole,
+            buffer=self.buffer,
+            kv_unified=self.unified,
+        )
         self.texts: dict[int, str] = {}
         self.adapters: dict[int, Adapters] = {}
         self.cancelled: set[int] = set()
@@ -58,11 +67,16 @@ class Arrivals(RuleBasedStateMachine):
         if self.harness.scheduler.slots.is_free(slot):
             self.harness.scheduler.slots.erase(slot)
 
+    @rule(ram_bytes=st.integers(0, 150 * 1024))
+    def resize(self, ram_bytes: int) -> None:
+        self.ram_bytes = ram_bytes
+        self.harness.scheduler.cache.resize(ram_bytes)
+
     @invariant()
     def accounts_balance(self) -> None:
         cache = self.harness.scheduler.cache
         assert 0 <= cache.idle_cells <= cache.used <= self.harness.engine.shape.cells
-        assert cache.stored <= 150
+        assert cache.stored_bytes <= self.ram_bytes
 
     def teardown(self) -> None:
         self.harness.run()
@@ -81,7 +95,21 @@ class ArrivalsInOnePiece(Arrivals):
     whole = True
 
 
+class BufferedArrivals(Arrivals):
+    """The same with a buffer for copies, which counts as host memory."""
+
+    buffer = True
+
+
+class ArrivalsInStreams(BufferedArrivals):
+    """The same with a stream for each slot, which is copied as a whole."""
+
+    unified = False
+
+
 TestArrivals = Arrivals.TestCase
 TestArrivalsInOnePiece = ArrivalsInOnePiece.TestCase
-for case in (TestArrivals, TestArrivalsInOnePiece):
+TestBufferedArrivals = BufferedArrivals.TestCase
+TestArrivalsInStreams = ArrivalsInStreams.TestCase
+for case in (TestArrivals, TestArrivalsInOnePiece, TestBufferedArrivals, TestArrivalsInStreams):
     case.settings = settings(examples(40), stateful_step_count=25)

@@ -53,6 +53,7 @@ from paddock.types import (
     ModelInfo,
     Operation,
     Piece,
+    Reserve,
     Restore,
     Sampled,
     SamplingParams,
@@ -66,11 +67,12 @@ if TYPE_CHECKING:
     from paddock.engine.fake_pooled import FakePooledEngine
 
 SCHEME = "fake:"
-_OPTIONS = ("alone", "delay", "draft", "hang", "load", "memory", "n_ctx", "short", "sigill", "whole")
+_OPTIONS = ("alone", "buffer", "delay", "draft", "hang", "load", "memory", "n_ctx", "short", "sigill", "whole")
 _N_CTX = 8192
 _BYTES_PER_TOKEN = 1024
 _MAX_COPIED = 16
 _MAX_RESTORED = 48
+_STATE_BYTES = (100, _BYTES_PER_TOKEN + 12)
 _SPARE_SEQUENCES = 3
 _BYTES_PER_SNAPSHOT = 4096
 _EXACT_BATCH = 3
@@ -101,6 +103,7 @@ class FakeEngine:
         self._draft = int(settings.get("draft", 0))
         self._cells: dict[int, list[_Cell]] = {}
         self._spans: dict[int, list[_Cell]] = {}
+        self._buffer = 0
         n_ctx = int(settings.get("n_ctx", min(options.n_ctx, _N_CTX)))
         unified = options.kv_unified
         self.shape = CacheShape(
@@ -115,6 +118,8 @@ class FakeEngine:
             forks_on_device=options.n_gpu_layers != 0,
             idle_cells=n_ctx // 4,
             spare_sequences=_SPARE_SEQUENCES if unified else 0,
+            state_bytes=_STATE_BYTES if settings.get("buffer") else (0, 0),
+            part_tokens=_MAX_COPIED,
         )
         self.info = fake_info(
             n_ctx=n_ctx,
@@ -167,6 +172,8 @@ class FakeEngine:
                     self._spans[span] = state[start:end]
                 case Drop(span):
                     del self._spans[span]
+                case Reserve(size):
+                    self._buffer = size
         self._check_room()
         return ()
 
@@ -204,6 +211,10 @@ class FakeEngine:
     @property
     def used_cells(self) -> int:
         return len({id(cell) for cells in self._cells.values() for cell in cells})
+
+    @property
+    def held_bytes(self) -> int:
+        return (self.stored_tokens + self._buffer) * _BYTES_PER_TOKEN
 
     @property
     def stored_tokens(self) -> int:

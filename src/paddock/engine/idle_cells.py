@@ -35,7 +35,7 @@ def affordable_idle_cells(memory: PrefixMemory, decode: Callable[[Span], None], 
     try:
         decode(Span(_RUNNING, 0, [_TOKEN] * _SEED_TOKENS))
         alone = min(seconds() for _ in range(_REPEATS))
-        memory.put(_IDLE, memory.repeated(_RUNNING, _SEED_TOKENS, length))
+        memory.repeat(_RUNNING, _SEED_TOKENS, _IDLE, length)
         beside = min(seconds() for _ in range(_REPEATS))
     except DecodeFailed:
         return 0

@@ -58,6 +58,9 @@ _MAX_EXACT_BATCH = 8
 # Copied between two steps, out of and into unified cells: as much as a GPU copies in about the time of a step or two.
 _BYTES_PER_SAVE, _BYTES_PER_RESTORE = 16 << 20, 64 << 20
 _MIN_TOKENS_PER_COPY = 64
+# The buffer for copies of unified cells: at most this part of host memory, and at most so many bytes. While host memory
+# has no size yet, because the memory limit leaves none, it has a usual size. It always holds a few tokens.
+_BUFFER_PART, _LARGEST_BUFFER, _USUAL_BUFFER, _LEAST_BUFFERED = 8, 32 << 20, 4 << 20, 16
 # Sequence ids for finished sequences that keep their cells. Each costs a row of logits.
 _SPARE = 4
 # Results of `llama_decode`: no room and nothing changed; an invalid batch.
@@ -105,6 +108,7 @@ class LlamaEngine:
         self._drafter = self._open_drafter(options, n_ctx, on_gpu=on_gpu) if options.model_draft else None
         self._pads = on_gpu and not self._unified and self._memory.reuse == "prefix"
         self.n_batch = n_batch - n_batch // 8 if self._pads else n_batch
+        state_bytes = self._memory.state_bytes
         self.shape = CacheShape(
             cells=int(lib.llama_n_ctx(self._context)),
             unified=self._unified,
@@ -120,6 +124,8 @@ class LlamaEngine:
             idle_cells=self._probe_idle_cells(spare),
             spare_sequences=spare,
             # Concurrent answers alternate in unified cells, and each cell is one transfer per layer.
+            state_bytes=state_bytes,
+            part_tokens=self._part_tokens(state_bytes[1]),
             saves_answers=not (on_gpu and self._unified and options.parallel > 1),
         )
         self.origin = origin(
@@ -237,6 +243,11 @@ class LlamaEngine:
 
     def _tokens_in(self, size: int) -> int:
         return max(size // max(self._memory.bytes_per_token, 1), _MIN_TOKENS_PER_COPY)
+
+    def _part_tokens(self, per_token: int) -> int:
+        """How many tokens of unified cells are copied at once: the buffer for that is a part of host memory."""
+        size = min(self._options.cache_ram_bytes // _BUFFER_PART, _LARGEST_BUFFER) or _USUAL_BUFFER
+        return max(size // max(per_token, 1), _LEAST_BUFFERED)
 
     def _probe_idle_cells(self, spare: int) -> int:
         """How many unified cells finished sequences may keep while requests run."""

@@ -1,4 +1,8 @@
-"""The cells of the context, and spans of keys and values in host memory."""
+"""The cells of the context, and spans of keys and values in host memory.
+
+Each span has memory of its own, of exactly its size. Copies go through one buffer, whose size the scheduler sets: so
+what is held is what the scheduler counts.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,25 @@ from typing import Any
 import llama_cpp.llama_cpp as lib
 import numpy as np
 
-from paddock.engine.state import Bytes, SequenceStates, Span, StateFormat, UnknownFormat
+from paddock.engine.state import Bytes, SequenceStates, Span, StateFormat, UnknownFormat, new_block
 from paddock.errors import DecodeFailed
-from paddock.types import Adopt, Copied, Drop, Forget, Fork, Operation, Piece, Restore, Reuse, Save, SnapshotSize
+from paddock.types import (
+    Adopt,
+    Copied,
+    Drop,
+    Forget,
+    Fork,
+    Operation,
+    Piece,
+    Reserve,
+    Restore,
+    Reuse,
+    Save,
+    SnapshotSize,
+)
+
+# The largest part of the cells that the probe for idle cells fills at once.
+_MOST_REPEATED = 8 << 20
 
 
 class PrefixMemory(SequenceStates):
@@ -28,15 +48,24 @@ class PrefixMemory(SequenceStates):
         self._scratch = scratch
         self._format: StateFormat | None = None
         self._spans: dict[int, Span] = {}
-        # Spans that are views of one buffer: how many there were, and which are left.
-        self._shared: dict[int, tuple[int, set[int]]] = {}
         self._buffer: Bytes = np.empty(0, np.uint8)
+        self._copied: list[Copied] = []
         self._overwritten: set[int] = set()
         """Sequences that another operation writes before the next step."""
 
     @property
     def bytes_per_token(self) -> int:
         return 0 if self._format is None else self._format.bytes_per_token
+
+    @property
+    def state_bytes(self) -> tuple[int, int]:
+        """The size of a state: a fixed part, and a part for each token."""
+        return (0, 0) if self._format is None else (self._format.size(0), self._format.state_bytes_per_token)
+
+    @property
+    def held_bytes(self) -> int:
+        """The host memory that spans and the buffer really take."""
+        return len(self._buffer) + sum(part.nbytes for span in self._spans.values() for part in span)
 
     @property
     def transposed(self) -> bool:
@@ -48,27 +77,26 @@ class PrefixMemory(SequenceStates):
         try:
             before = self._read_state(sequence, np.empty(self._size(sequence), np.uint8))
             format = StateFormat.learn(before.tobytes(), tokens)
-            halves = [format.take(before, 0, tokens // 2), format.take(before, tokens // 2, tokens)]
-            pieces = [(halves[0], 0, tokens // 2), (halves[1], 0, tokens - tokens // 2)]
-            buffer = np.empty(format.size(tokens), np.uint8)
-            written = format.join(pieces, 0, buffer)
+            half = tokens // 2
+            halves = [(format.empty(half), 0, half), (format.empty(tokens - half), 0, tokens - half)]
+            format.copy(before, 0, half, halves[0][0])
+            format.copy(before, half, tokens, halves[1][0])
+            joined = np.empty(format.size(tokens), np.uint8)
+            written = format.join(halves, 0, joined)
             self._forget(sequence)
-            if self._write_state(sequence, buffer[:written]) and np.array_equal(
-                self._read_state(sequence, self._room(len(before))), before
+            if self._write_state(sequence, joined[:written]) and np.array_equal(
+                self._read_state(sequence, np.empty(len(before), np.uint8)), before
             ):
                 self._format = format
         except (UnknownFormat, DecodeFailed):
             pass  # nothing is copied
 
     def apply(self, operations: Sequence[Operation]) -> list[Copied]:
-        self._copied: list[Copied] = []
+        self._copied = []
         self._overwritten = {operation.sequence for operation in operations if isinstance(operation, Restore)}
         for kind, group in groupby(operations, type):
             if kind is Save:
                 self._save([operation for operation in group if isinstance(operation, Save)])
-                continue
-            if kind is Adopt:
-                self._adopt([operation for operation in group if isinstance(operation, Adopt)])
                 continue
             for operation in group:
                 match operation:
@@ -77,24 +105,35 @@ class PrefixMemory(SequenceStates):
                     case Fork(source, target, length, start):
                         self._fork(source, target, start, length)
                     case Restore(sequence, start, pieces):
-                        begun = time.perf_counter()
-                        size = self._put(sequence, self.view_pieces(pieces), start)
-                        self._copied.append(Copied("restore", size, time.perf_counter() - begun))
+                        self._put(sequence, self.view_pieces(pieces), start)
+                    case Adopt(state, start, end, span):
+                        self._adopt(state, start, end, span)
                     case Drop(span):
-                        self._drop(span)
+                        del self._spans[span]
+                    case Reserve(size):
+                        self._reserve(size * self.bytes_per_token)
         return self._copied
 
-    def repeated(self, sequence: int, tokens: int, length: int) -> Bytes:
-        """A state of `length` tokens that repeats the first tokens of the sequence."""
-        data = self._read(sequence, 0, tokens, np.empty(self._read_size(sequence, 0, tokens), np.uint8))
-        state = np.empty(self._state_format.size(length), np.uint8)
-        self._state_format.join([(self._state_format.take(data, 0, tokens), 0, tokens)] * (length // tokens), 0, state)
+    def repeated(self, source: int, tokens: int, length: int) -> Bytes:
+        """A state of `length` tokens that repeats the first ones of a sequence."""
+        span, state = self._state_format.empty(tokens), np.empty(self._state_format.size(length), np.uint8)
+        self._state_format.copy(self._read(source, 0, tokens), 0, tokens, span)
+        self._state_format.join([(span, 0, tokens)] * (length // tokens), 0, state)
         return state
 
     def put(self, sequence: int, state: Bytes) -> None:
         """Give an empty sequence a whole state."""
         if not self._write_state(sequence, state):
             raise DecodeFailed(f"libllama did not accept the state of sequence {sequence}")
+
+    def repeat(self, source: int, tokens: int, target: int, length: int) -> None:
+        """Give an empty sequence `length` tokens that repeat the first ones of another sequence, in unified cells."""
+        span = self._state_format.empty(tokens)
+        self._state_format.copy(self._read(source, 0, tokens), 0, tokens, span)
+        most = max(_MOST_REPEATED // self.bytes_per_token, tokens) // tokens * tokens
+        for start in range(0, length, most):
+            part = min(most, length - start)
+            self._put_part(target, [(span, 0, tokens)] * (part // tokens), start, part)
 
     def view_pieces(self, pieces: Sequence[Piece]) -> list[tuple[Span, int, int]]:
         return [(self._spans[piece.span], piece.offset, piece.length) for piece in pieces]
@@ -107,83 +146,81 @@ class PrefixMemory(SequenceStates):
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _reserve(self, size: int) -> None:
+        """Replace the buffer. The old one is freed first."""
+        self._buffer = np.empty(0, np.uint8)
+        self._buffer = np.frombuffer(new_block(size), np.uint8) if size else self._buffer
+
     def _fork(self, source: int, target: int, start: int, length: int) -> None:
         # Copying onto a sequence that already has cells corrupts positions.
         self._forget(target, start)
         if self._unified:
             lib.llama_memory_seq_cp(self._memory, source, target, start, length)
-        elif self._on_gpu and self._overwritten.isdisjoint((source, target)):
-            # Copies the whole stream when the next step begins. More than needed, but it stays on the GPU.
+            return
+        has_room = self._state_format.size(self._length(source)) <= len(self._buffer)
+        if (self._on_gpu or not has_room) and self._overwritten.isdisjoint((source, target)):
+            # Copies the whole stream when the next step begins. More than needed, but it needs no buffer, and stays on
+            # the GPU.
             lib.llama_memory_seq_cp(self._memory, source, target, 0, -1)
             self._forget(target, length)
         else:
-            data = self._read(source, 0, length, np.empty(self._read_size(source, 0, length), np.uint8))
-            self._put(target, [(self._state_format.take(data, 0, length), 0, length)], 0)
+            state = self._state_format.shorten(self._read(source, 0, length), length)
+            if not self._write_state(target, state):
+                raise DecodeFailed(f"libllama could not copy {length} tokens of sequence {source} to {target}")
 
     def _save(self, saves: list[Save]) -> None:
-        """Adjacent spans are read at once, into a buffer that they share. If they are the smaller part of what must be
-        read, they are copied out of a reused buffer.
-        """
+        """Adjacent spans are read at once: a stream as a whole, unified cells in parts that fit the buffer."""
         for run in _runs(saves):
-            first, last = run[0].start, run[-1].end
-            size = self._read_size(run[0].sequence, first, last)
-            begun = time.perf_counter()
-            kept = 2 * self._state_format.size(last - first) > size
-            data = self._read(run[0].sequence, first, last, np.empty(size, np.uint8) if kept else self._room(size))
-            self._hold(
-                {save.span: self._state_format.take(data, save.start, save.end) for save in run}, copied=not kept
-            )
-            self._copied.append(Copied("save", size, time.perf_counter() - begun))
+            spans = [self._state_format.empty(save.end - save.start) for save in run]
+            self._spans |= dict(zip((save.span for save in run), spans, strict=True))
+            for first, last in self._parts(run[0].start, run[-1].end):
+                begun = time.perf_counter()
+                data = self._read(run[0].sequence, first, last)
+                for save, span in zip(run, spans, strict=True):
+                    low, high = max(save.start, first), min(save.end, last)
+                    if low < high:
+                        self._state_format.copy(data, low, high, span, low - save.start)
+                self._copied.append(Copied("save", len(data), time.perf_counter() - begun))
 
-    def _adopt(self, adopts: list[Adopt]) -> None:
-        """Spans of one state share its buffer, or are copied if they are the smaller part of it."""
-        for _, group in groupby(adopts, lambda adopt: id(adopt.state)):
-            run = list(group)
-            parts: Span = run[0].state
-            spans = {adopt.span: tuple(part[:, adopt.start : adopt.end] for part in parts) for adopt in run}
-            self._hold(spans, copied=2 * sum(adopt.end - adopt.start for adopt in run) <= parts[0].shape[1])
-
-    def _hold(self, spans: dict[int, Span], *, copied: bool) -> None:
-        """Keep spans that are views of one buffer."""
-        self._spans |= {name: _copy(span) for name, span in spans.items()} if copied else spans
-        if not copied:
-            shared = set(spans)
-            self._shared |= dict.fromkeys(shared, (len(shared), shared))
-
-    def _drop(self, span: int) -> None:
-        del self._spans[span]
-        size, shared = self._shared.pop(span, (0, set()))
-        shared.discard(span)
-        if 0 < len(shared) <= size // 2:
-            # A shared buffer is freed only when all its spans are gone, so copy the last ones.
-            for left in shared:
-                self._spans[left] = _copy(self._spans[left])
-                del self._shared[left]
+    def _adopt(self, state: Span, start: int, end: int, name: int) -> None:
+        span = self._spans[name] = self._state_format.empty(end - start)
+        for target, part in zip(span, state, strict=True):
+            target[:] = part[:, start:end]
 
     @property
     def _state_format(self) -> StateFormat:
         assert self._format is not None, "nothing is copied if the format is unknown"
         return self._format
 
-    def _read_size(self, sequence: int, first: int, last: int) -> int:
-        """The size of what `_read` returns. A stream is always read from its start."""
-        tokens = last - first if self._unified else int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
-        return self._state_format.size(tokens)
+    def _length(self, sequence: int) -> int:
+        return int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
 
-    def _read(self, sequence: int, first: int, last: int, into: Bytes) -> Bytes:
-        """The state of these tokens of a sequence."""
+    def _parts(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Cut the tokens `first..last` into parts whose state fits the buffer. A stream cannot be cut."""
+        most = (self._state_format.tokens_in(len(self._buffer)) if self._unified else 0) or last - first
+        for start in range(first, last, most):
+            yield start, min(start + most, last)
+
+    def _read(self, sequence: int, first: int, last: int) -> Bytes:
+        """The state of these tokens of a sequence. A stream is always read as a whole."""
         if not self._unified:
-            return self._read_state(sequence, into)
+            return self._read_state(sequence, self._room(self._length(sequence)))
         self._forget(self._scratch)
         lib.llama_memory_seq_cp(self._memory, sequence, self._scratch, first, last)
-        data = self._read_state(self._scratch, into)
+        data = self._read_state(self._scratch, self._room(last - first))
         self._forget(self._scratch)
         return data
 
-    def _put(self, sequence: int, pieces: list[tuple[Span, int, int]], start: int) -> int:
-        """Append pieces to a sequence. Returns the size of their state."""
-        tokens = sum(length for _, _, length in pieces)
-        buffer = self._room(self._state_format.size(tokens))
+    def _put(self, sequence: int, pieces: list[tuple[Span, int, int]], start: int) -> None:
+        end = start + sum(length for _, _, length in pieces)
+        for first, last in self._parts(start, end):
+            begun = time.perf_counter()
+            size = self._put_part(sequence, _cut(pieces, first - start, last - start), first, last - first)
+            self._copied.append(Copied("restore", size, time.perf_counter() - begun))
+
+    def _put_part(self, sequence: int, pieces: list[tuple[Span, int, int]], start: int, tokens: int) -> int:
+        """Append pieces to a sequence of `start` tokens. Returns the size of their state."""
+        buffer = self._room(tokens)
         size = self._state_format.join(pieces, start, buffer)
         target = self._scratch if start else sequence
         if not self._write_state(target, buffer[:size]):
@@ -194,11 +231,10 @@ class PrefixMemory(SequenceStates):
             self._forget(target)
         return size
 
-    def _room(self, size: int) -> Bytes:
-        """A reused buffer: fresh pages cost more than the copy into them."""
-        if len(self._buffer) < size:
-            self._buffer = np.empty(size * 5 // 4, np.uint8)
-        return self._buffer[:size]
+    def _room(self, tokens: int) -> Bytes:
+        """The buffer: fresh pages cost more than the copy into them. Without one, for a probe, a fresh one."""
+        size = self._state_format.size(tokens)
+        return self._buffer[:size] if size <= len(self._buffer) else np.empty(size, np.uint8)
 
 
 def _runs(saves: list[Save]) -> Iterator[list[Save]]:
@@ -211,5 +247,13 @@ def _runs(saves: list[Save]) -> Iterator[list[Save]]:
     yield run
 
 
-def _copy(span: Span) -> Span:
-    return tuple(group.copy() for group in span)
+def _cut(pieces: list[tuple[Span, int, int]], start: int, end: int) -> list[tuple[Span, int, int]]:
+    """The tokens `start..end` of these pieces."""
+    found: list[tuple[Span, int, int]] = []
+    at = 0
+    for span, offset, length in pieces:
+        low, high = max(start - at, 0), min(end - at, length)
+        if low < high:
+            found.append((span, offset + low, high - low))
+        at += length
+    return found

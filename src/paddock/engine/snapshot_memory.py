@@ -24,6 +24,7 @@ class SnapshotMemory(SequenceStates):
     bytes_per_token = 0
     """Tokens cannot be stored one by one."""
     transposed = False
+    state_bytes = (0, 0)
 
     def __init__(self, context: Any, *, unified: bool, window: int) -> None:
         super().__init__(context, unified=unified)

@@ -1,12 +1,15 @@
 """Splits the bytes of `llama_state_seq_get_data` into spans of tokens and joins spans again.
 
-libllama writes the cells of a sequence layer by layer: first all keys, then all values, each after a small header. The
-format is not documented, so it is detected with a probe when a model is loaded. An unknown format is not used.
+libllama writes the position of each cell, and then the cells layer by layer: first all keys, then all values, each
+after a small header. Models with latent attention (MLA: DeepSeek, GLM) have keys only. Where a cell has more than one
+position (M-RoPE: Qwen-VL) or its token matters, that is written beside the position. The format is not documented, so
+it is detected with a probe when a model is loaded. An unknown format is not used.
 """
 
 from __future__ import annotations
 
 import ctypes
+import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +26,15 @@ PARTIAL_ONLY = 1
 
 Bytes = npt.NDArray[np.uint8]
 Span = tuple[Bytes, ...]
-"""One array for each group, with the shape layers by tokens by bytes."""
+"""One array for each group, with the shape layers by tokens by bytes. The last group may be what cells have beside
+their position.
+"""
+
+# The bytes of a cell: its position, how many sequences have it, and the id of the sequence. Before the id: more
+# positions and the token, in models that need them.
+_CELL, _CELL_EXTENSION = 12, 12
+# A block of at least this size is mapped: it takes whole pages.
+_MAPPED = 128 << 10
 
 
 class SequenceStates:
@@ -114,12 +125,16 @@ class _Group:
 class StateFormat:
     """The format in which this context writes a sequence. `learn` detects it."""
 
-    def __init__(self, prefix: bytes, streams: int, groups: list[_Group], infix: bytes) -> None:
+    def __init__(self, prefix: bytes, streams: int, groups: list[_Group], infix: bytes, extension: int) -> None:
         self._prefix = prefix
         self._streams = streams
         self._groups = groups
         self._infix = infix
-        self.bytes_per_token = sum(group.layers * group.row for group in groups)
+        self._cell = _CELL + extension
+        self._parts = [*groups, _Group(b"", 1, extension, 0)] if extension else groups
+        """What a span consists of."""
+        self.bytes_per_token = sum(part.layers * part.row for part in self._parts)
+        self.state_bytes_per_token = self._cell + sum(group.layers * group.row for group in groups)
         self.transposed = any(group.element for group in groups)
 
     @classmethod
@@ -135,28 +150,45 @@ class StateFormat:
                     break
             if cells != tokens:
                 raise UnknownFormat(f"{cells} cells for {tokens} tokens")
-            for position in range(tokens):
-                if reader.read("iI4x") != (position, 1):
-                    raise UnknownFormat("unexpected cell metadata")
+            extension = reader.cells(tokens)
             transposed, layers = reader.read("II")
             infix = struct.pack("<II", transposed, layers)
             groups = _group([reader.segment(tokens) for _ in range(layers)])
-            groups += _group([reader.segment(tokens, transposed=bool(transposed)) for _ in range(layers)])
-            if set(blob[reader.at :]) - {0} or len(blob) - reader.at > 4 * streams:
+            if not reader.is_at_end(streams):  # with latent attention there are no values
+                groups += _group([reader.segment(tokens, transposed=bool(transposed)) for _ in range(layers)])
+            if not reader.is_at_end(streams):
                 raise UnknownFormat("unexpected bytes at the end")
         except (struct.error, IndexError) as error:
             raise UnknownFormat(str(error)) from error
-        return cls(prefix, streams, groups, infix)
+        return cls(prefix, streams, groups, infix, extension)
+
+    @property
+    def has_values(self) -> bool:
+        """Whether there are values beside the keys. Latent attention has none."""
+        layers = struct.unpack("<II", self._infix)[1]
+        return sum(group.layers for group in self._groups) > int(layers)
+
+    @property
+    def has_extended_cells(self) -> bool:
+        return self._cell > _CELL
 
     def size(self, tokens: int) -> int:
         """The size of a blob."""
-        return 8 + 4 + 4 * self._streams + 12 * tokens + 8 + sum(group.size(tokens) for group in self._groups)
+        return 8 + 4 + 4 * self._streams + self._cell * tokens + 8 + sum(group.size(tokens) for group in self._groups)
 
-    def take(self, data: Bytes, first: int, last: int) -> Span:
-        """The tokens at positions `first..last` of a blob. These are views if the cells are in order, else copies."""
+    def tokens_in(self, size: int) -> int:
+        """How many tokens a blob of at most this size has; 0: not even one."""
+        return max(size - self.size(0), 0) // self.state_bytes_per_token
+
+    def empty(self, tokens: int) -> Span:
+        """A new span in memory of its own."""
+        return self.unpack(new_block(tokens * self.bytes_per_token), tokens)
+
+    def copy(self, data: Bytes, first: int, last: int, into: Span, offset: int = 0) -> None:
+        """Copy the tokens at positions `first..last` of a blob into a span, from its token `offset` on."""
         cells, at = self._cells(data)
-        positions = data[at : at + 12 * cells].view(np.int32).reshape(cells, 3)[:, 0]
-        at += 12 * cells + 8
+        table = self._table(data, at, cells)
+        positions = table[:, 0]
         which: slice | npt.NDArray[np.int64]
         if (np.diff(positions) == 1).all():
             begin = first - int(positions[0])
@@ -164,11 +196,41 @@ class StateFormat:
         else:  # the cells were not adjacent, so sort the tokens
             order = np.argsort(positions)
             which = order[np.searchsorted(positions[order], np.arange(first, last))]
-        span: list[Bytes] = []
-        for group in self._groups:
-            span.append(group.bodies(data, at, cells)[:, which])
+        to = slice(offset, offset + last - first)
+        at += self._cell * cells + 8
+        for group, target in zip(self._groups, into, strict=False):
+            bodies = group.bodies(data, at, cells)
+            for layer in range(group.layers):  # not all at once: tokens that are sorted need memory
+                target[layer, to] = bodies[layer, which]
             at += group.size(cells)
-        return tuple(span)
+        if self.has_extended_cells:
+            into[-1][0, to] = np.ascontiguousarray(table[which, 2:-1]).view(np.uint8)
+
+    def shorten(self, data: Bytes, tokens: int) -> Bytes:
+        """The blob with only the first tokens of its sequence, in the same memory."""
+        cells, at = self._cells(data)
+        if cells == tokens:
+            return data
+        if not (self._table(data, at, cells)[:, 0] == np.arange(cells)).all():  # sort the tokens
+            span, shorter = self.empty(tokens), np.empty(self.size(tokens), np.uint8)
+            self.copy(data, 0, tokens, span)
+            self.join([(span, 0, tokens)], 0, shorter)
+            return shorter
+        others = self._streams - 1 - (at - 4 - 12) // 4
+        data[at - 4 : at] = np.frombuffer(struct.pack("<I", tokens), np.uint8)
+        put, at = at + self._cell * tokens, at + self._cell * cells
+        data[put : put + 8] = data[at : at + 8].copy()
+        put, at = put + 8, at + 8
+        for group in self._groups:
+            lines, unit = (group.row // group.element, group.element) if group.element else (1, group.row)
+            for _ in range(group.layers):
+                data[put : put + len(group.header)] = np.frombuffer(group.header, np.uint8)
+                put, at = put + len(group.header), at + len(group.header)
+                kept = data[at : at + group.row * cells].reshape(lines, unit * cells)[:, : unit * tokens].copy()
+                data[put : put + kept.size] = kept.reshape(-1)
+                put, at = put + kept.size, at + group.row * cells
+        data[put : put + 4 * others] = 0
+        return data[: put + 4 * others]
 
     def join(self, pieces: list[tuple[Span, int, int]], start: int, into: Bytes) -> int:
         """Write a blob of pieces (span, offset, length), the first token at position `start`. Returns its size."""
@@ -178,11 +240,14 @@ class StateFormat:
         head = self._prefix + struct.pack("<II", self._streams, tokens)
         data[: len(head)] = np.frombuffer(head, np.uint8)
         at = len(head)
-        cells = data[at : at + 12 * tokens].view(np.int32).reshape(tokens, 3)
+        cells = self._table(data, at, tokens)
         cells[:, 0] = np.arange(start, start + tokens)
         cells[:, 1] = 1
-        cells[:, 2] = 0
-        at += 12 * tokens
+        cells[:, -1] = 0
+        if self.has_extended_cells:
+            rows = [span[-1][0, offset : offset + length] for span, offset, length in pieces]
+            cells[:, 2:-1] = np.ascontiguousarray(np.concatenate(rows)).view(np.int32)
+        at += self._cell * tokens
         data[at : at + 8] = np.frombuffer(self._infix, np.uint8)
         at += 8
         for index, group in enumerate(self._groups):
@@ -198,19 +263,19 @@ class StateFormat:
 
     def pack(self, pieces: list[tuple[Span, int, int]]) -> Iterator[memoryview]:
         """The rows of pieces (span, offset, length), layer by layer, without headers."""
-        for index, group in enumerate(self._groups):
+        for index, group in enumerate(self._parts):
             for layer in range(group.layers):
                 rows = [span[index][layer, offset : offset + length] for span, offset, length in pieces]
                 yield np.concatenate(rows).reshape(-1).data
 
-    def unpack(self, data: memoryview, tokens: int) -> Span:
+    def unpack(self, data: memoryview | mmap.mmap | bytearray, tokens: int) -> Span:
         """The span that `pack` wrote, as views of the data."""
         if len(data) != tokens * self.bytes_per_token:
             raise ValueError(f"{len(data)} bytes for {tokens} tokens of {self.bytes_per_token} bytes each")
         rows = np.frombuffer(data, np.uint8)
         span: list[Bytes] = []
         at = 0
-        for group in self._groups:
+        for group in self._parts:
             end = at + group.layers * group.row * tokens
             span.append(rows[at:end].reshape(group.shape(tokens)))
             at = end
@@ -220,6 +285,15 @@ class StateFormat:
         counts = data[12 : 12 + 4 * self._streams].view(np.uint32)
         at = int(np.flatnonzero(counts)[0])
         return int(counts[at]), 12 + 4 * (at + 1)
+
+    def _table(self, data: Bytes, at: int, cells: int) -> npt.NDArray[np.int32]:
+        """What the blob says of each cell: a row for each."""
+        return data[at : at + self._cell * cells].view(np.int32).reshape(cells, self._cell // 4)
+
+
+def new_block(size: int) -> mmap.mmap | bytearray:
+    """Memory that returns to the system when it is freed. The C library would keep it, in pieces."""
+    return mmap.mmap(-1, size) if size >= _MAPPED else bytearray(size)
 
 
 class _Reader:
@@ -232,6 +306,19 @@ class _Reader:
         values = struct.unpack_from(layout, self._blob, self.at)
         self.at += struct.calcsize(layout)
         return values
+
+    def cells(self, tokens: int) -> int:
+        """Read the positions of the cells. Returns the size of what is beside each."""
+        begin = self.at
+        for extension in (0, _CELL_EXTENSION):
+            self.at = begin
+            if all(self.read(f"iI{extension}x4x") == (position, 1) for position in range(tokens)):
+                return extension
+        raise UnknownFormat("unexpected cell metadata")
+
+    def is_at_end(self, streams: int) -> bool:
+        """Whether only the counts of other streams follow, which have no cells."""
+        return len(self._blob) - self.at <= 4 * streams and not any(self._blob[self.at :])
 
     def segment(self, tokens: int, *, transposed: bool = False) -> _Group:
         begin = self.at

@@ -25,6 +25,9 @@ class Cache(ABC):
         self._operations: list[Operation] = []
         self._quota = Quota(self._budget_of(shape.ram_bytes))
         self._span_ids = count(1)
+        self._ram_bytes, self._aside_limit = shape.ram_bytes, 0
+        self.aside = 0
+        """Bytes of prefixes that other threads hold: they wait to be written, or were read and are not stored yet."""
         self.evicted = 0
         self.restored = 0
         """Tokens that running sequences have got from host memory so far."""
@@ -154,7 +157,8 @@ class Cache(ABC):
 
     @property
     @abstractmethod
-    def stored_bytes(self) -> int: ...
+    def stored_bytes(self) -> int:
+        """All host memory of the cache: prefixes, the buffer for copies, and what is `aside`."""
 
     @abstractmethod
     def adopt(self, namespace: str, tokens: list[int], state: Any, *, start: int = 0, has_file: bool = False) -> int:
@@ -169,9 +173,32 @@ class Cache(ABC):
         """
 
     def resize(self, ram_bytes: int) -> None:
-        """Change the size of host memory, and evict what no longer fits and is not in use."""
-        self._quota.budget = self._budget_of(ram_bytes)
+        """Change the size of host memory, and evict what no longer fits."""
+        self._ram_bytes = ram_bytes
+        self._quota.budget = self._budget_of(max(ram_bytes - self._aside_limit, 0))
+        self._release_buffer()
         self._evict_until_fits(0, self._quota.largest)
+        self._evict_more()
+
+    def _evict_more(self) -> None:
+        """Evict also what running requests use, if the rest does not fit."""
+        return
+
+    def pin(self, pieces: Sequence[Piece]) -> None:
+        """Another thread reads these pieces: keep them in host memory until they are unpinned."""
+        return
+
+    def unpin(self, pieces: Sequence[Piece]) -> None:
+        return
+
+    def set_aside_limit(self, size: int) -> None:
+        """`aside` can be at most so many bytes. Host memory for prefixes is smaller by it."""
+        self._aside_limit = size
+        self.resize(self._ram_bytes)
+
+    def _release_buffer(self) -> None:
+        """Free the buffer for copies, if there is one and it is large."""
+        return
 
     @abstractmethod
     def _budget_of(self, ram_bytes: int) -> int:
@@ -189,7 +216,7 @@ class Cache(ABC):
         self, size: int, choose: Callable[[set[str]], str | None], protected: Collection[Any] = ()
     ) -> bool:
         busy: set[str] = set()
-        while self._quota.total + size > self._quota.budget:
+        while not self._quota.fits(size):
             victim = choose(busy)
             if victim is None:
                 return False

@@ -8,22 +8,17 @@ requests run, only `CacheShape.idle_cells` stay.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
 
-from paddock.scheduling.cache import Cache
 from paddock.scheduling.cache_view import CacheView
 from paddock.scheduling.plan import GRID
-from paddock.scheduling.prefix_tree import Match, Node, PrefixTree
+from paddock.scheduling.prefix_tree import Match, Node
 from paddock.scheduling.prices import Prices
 from paddock.scheduling.quota import tenant_of
 from paddock.scheduling.sequences import Held, Resident
-from paddock.scheduling.unwritten import UnwrittenSpans
-from paddock.types import Adopt, CacheShape, Drop, Forget, Fork, Operation, Piece, Restore, Save
+from paddock.scheduling.stored_prefixes import StoredPrefixes
+from paddock.types import CacheShape, Forget, Fork, Restore, Save
 
-# Host memory is kept in spans of at most this many tokens. A span that two branches share is freed when both are gone,
-# so this bounds what a branch can waste.
-_SPAN = 256
 # A stream can only be read whole. This is done for tokens that are at least this part of it.
 _WORTH_READING = 1 / 4
 # In the stream layout a copy on the device is preferred to a longer one from host memory, unless it lacks more than
@@ -31,33 +26,17 @@ _WORTH_READING = 1 / 4
 _WORTH_HOST = 1 / 8
 
 
-class PrefixCache(Cache):
+class PrefixCache(StoredPrefixes):
     def __init__(self, shape: CacheShape, prices: Prices | None = None) -> None:
         super().__init__(shape)
         self._prices = prices or Prices()
-        self._tree: PrefixTree = PrefixTree()
         self._held: dict[int, Held] = {}
         self._residents: dict[int, Resident] = {}
         """The least recently used first."""
+        self._evicts_running = False
         self._idle: int | None = 0
         """Cells that only residents have. None: count them again."""
         self._checked_idle = True
-        self._spans: dict[int, tuple[str, int]] = {}
-        """Span → its tenant and its tokens."""
-        self.unwritten = UnwrittenSpans()
-
-    @property
-    def stored(self) -> int:
-        return self._quota.total
-
-    @property
-    def max_stored(self) -> int:
-        """The most tokens in host memory."""
-        return self._quota.budget
-
-    @property
-    def stored_bytes(self) -> int:
-        return self.stored * self._shape.bytes_per_token
 
     @property
     def used(self) -> int:
@@ -78,19 +57,10 @@ class PrefixCache(Cache):
                 self._idle += self._tree.hot_tokens - sum(len(node.tokens) for node in running)
         return self._idle
 
-    def lookup(self, namespace: str | None, tokens: list[int], limit: int | None = None) -> int:
-        if namespace is None:
-            return 0
-        return self._tree.match(namespace, tokens[:limit]).length
-
     def shared(self, namespace: str | None, tokens: list[int]) -> int:
         if namespace is None or not self._shape.unified:
             return 0
         return self._tree.match(namespace, tokens).hot()
-
-    def stored_pieces(self, namespace: str, tokens: list[int]) -> list[Piece]:
-        match = self._tree.match(namespace, tokens)
-        return match.pieces(0, match.stored())
 
     def view(self, limit: int) -> CacheView:
         held = [held.node for held in self._held.values() if held.node is not None]
@@ -172,6 +142,7 @@ class PrefixCache(Cache):
             self._residents = {target if id == source else id: it for id, it in self._residents.items()}
         else:
             self._held[target] = self._held.pop(source)
+        self._reserve_for_fork(length)
         self._operations += [Fork(source, target, length), Forget(source)]
 
     def _continue(self, sequence: int, namespace: str, tokens: list[int], limit: int) -> int:
@@ -200,7 +171,7 @@ class PrefixCache(Cache):
         least = self._shape.min_copied
         if self._shape.unified:
             length = min(length, hot + max(self.free, 0))
-            if length - hot < least or not self._pays(length - hot):
+            if length - hot < least or not self._can_restore(length - hot, match):
                 length = hot
             most = self._prices.restore_tokens(self._shape.bytes_per_token, self._shape.max_restored)
             if length - hot > most and len(self._held) > 1:
@@ -209,7 +180,7 @@ class PrefixCache(Cache):
         else:
             # A stream has cells of its own, so everything comes from one source.
             stored = min(match.stored(), length)
-            if stored and not self._pays(stored):
+            if stored >= hot and not self._can_restore(stored, match):
                 stored, hot = 0, hot // GRID * GRID
             lacking = stored * _WORTH_HOST if self._shape.forks_on_device else 0
             if stored - hot > lacking or (stored >= hot and not self._shape.forks_on_device):
@@ -219,15 +190,24 @@ class PrefixCache(Cache):
             if length < least:
                 return 0
             sources = [(holder, 0, hot) for holder, _, _ in match.sources(hot)[-1:]]
+            if sources:
+                self._reserve_for_fork(self._cells(sources[0][0]))
         self._operations += [Fork(holder, sequence, end, max(at, start)) for holder, at, end in sources if end > start]
         if length > hot:
             self._operations.append(Restore(sequence, hot, match.pieces(hot, length)))
             self.restored += length - hot
         return length
 
-    def _pays(self, tokens: int) -> bool:
-        """Whether tokens are restored faster than computed."""
-        return self._prices.is_worth_restoring(tokens, tokens * self._shape.bytes_per_token)
+    def _can_restore(self, tokens: int, match: Match) -> bool:
+        """Whether there is room for the copy, and it is faster than computing."""
+        size = tokens * self._shape.bytes_per_token
+        if not tokens or not self._prices.is_worth_restoring(tokens, size):
+            return False
+        return self._reserve(tokens, match.nodes)
+
+    def _cells(self, sequence: int) -> int:
+        """The cells of a stream."""
+        return (self._held.get(sequence) or self._residents[sequence]).private
 
     def _private_cells(self, sequence: int, node: Node) -> int:
         """The private cells of a sequence whose tokens are all in the tree, down to this node."""
@@ -280,7 +260,9 @@ class PrefixCache(Cache):
 
     @property
     def is_written_back(self) -> bool:
-        return all(resident.is_written_back for resident in self._residents.values())
+        """And a large buffer for that has been freed."""
+        is_done = all(resident.is_written_back for resident in self._residents.values())
+        return is_done and (bool(self._held) or not self._has_large_buffer)
 
     @property
     def next_write_back(self) -> int:
@@ -292,10 +274,12 @@ class PrefixCache(Cache):
         for sequence, resident in self._residents.items():
             while not resident.is_written_back:
                 resident.written = min(resident.written + self._part(resident), resident.goal)
-                self._save(sequence, resident.namespace, resident.tokens[: resident.written], evicts=False)
+                self._save(sequence, resident, resident.written, evicts=False)
                 self._checked_idle &= not resident.is_written_back
                 if len(self._operations) > before:  # a part may be stored already, or find no room
                     return
+        if not self._held:
+            self._release_buffer()
 
     def _part(self, resident: Resident) -> int:
         """How many tokens are copied at once. A stream can only be read whole, so its part is all of it."""
@@ -321,7 +305,7 @@ class PrefixCache(Cache):
     def _finish_write_back(self, sequence: int, resident: Resident) -> None:
         resident.written = resident.goal
         if resident.goal:
-            self._save(sequence, resident.namespace, resident.tokens[: resident.goal], evicts=True)
+            self._save(sequence, resident, resident.goal, evicts=True)
 
     def _free(self, sequence: int) -> None:
         """Free the cells of a resident sequence."""
@@ -341,12 +325,6 @@ class PrefixCache(Cache):
 
     # ── host memory ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def adopt(self, namespace: str, tokens: list[int], state: Any, *, start: int = 0, has_file: bool = False) -> int:
-        if self._quota.budget and self._tree.match(namespace, tokens).stored() >= start:
-            shifted = lambda at, end, span: Adopt(state, at - start, end - start, span)  # noqa: E731
-            self._store(namespace, tokens, shifted, has_file=has_file)
-        return self._tree.match(namespace, tokens).stored()
-
     def erase(self, namespace: str, tokens: list[int], keep: int = 0) -> int:
         for sequence, resident in list(self._residents.items()):
             if resident.shared(namespace, tokens, len(tokens)) > keep:
@@ -360,56 +338,26 @@ class PrefixCache(Cache):
             self._drop(span)
         return before - self._tree.match(namespace, tokens).stored()
 
-    def _save(self, sequence: int, namespace: str, tokens: list[int], *, evicts: bool) -> None:
-        self._store(namespace, tokens, lambda start, end, span: Save(sequence, start, end, span), evicts=evicts)
+    def _save(self, sequence: int, resident: Resident, end: int, *, evicts: bool) -> None:
+        """Copy its first `end` tokens to host memory."""
+        self._store(
+            resident.namespace,
+            resident.tokens[:end],
+            lambda start, end, span: Save(sequence, start, end, span),
+            through=len(resident.tokens),
+            evicts=evicts,
+        )
 
-    def _store(
-        self,
-        namespace: str,
-        tokens: list[int],
-        copy: Callable[[int, int, int], Operation],
-        *,
-        evicts: bool = True,
-        has_file: bool = False,
-    ) -> None:
-        """Store a prefix in host memory. `copy` makes the operation for each part that is missing, from its start, end
-        and span. Unless it `evicts` others, only what is free is used.
-        """
-        path = self._tree.grow(namespace, self._tree.match(namespace, tokens), tokens)
-        path = [part for node in path for part in (self._tree.cut(node, _SPAN) if node.stored is None else [node])]
-        protected, tenant = set(path), tenant_of(namespace)
-        copies: list[Operation] = []
-        for index, node in enumerate(path):
-            if node.stored is not None:
-                continue
-            has_room = self._quota.total + len(node.tokens) <= self._quota.budget
-            if not has_room and not (evicts and self._make_room(tenant, len(node.tokens), protected)):
-                for left in reversed(path[index:]):
-                    self._tree.discard(left)
-                del path[index:]
-                break
-            span = next(self._span_ids)
-            copies.append(copy(node.start, node.end, span))
-            self._tree.store(node, span)
-            self._spans[span] = tenant, len(node.tokens)
-            self._quota.add(tenant, len(node.tokens))
-            if not has_file:
-                self.unwritten.add(span, node)
-        self._tree.touch(path)
-        self._operations += copies  # after the evictions, so that the engine reads adjacent parts at once
-
-    def _budget_of(self, ram_bytes: int) -> int:
-        return ram_bytes // self._shape.bytes_per_token if self._shape.bytes_per_token else 0
+    def _evict_more(self) -> None:
+        self._evicts_running = True  # they have it in cells too
+        self._evict_until_fits(0, self._quota.largest)
+        self._evicts_running = False
 
     def _evict(self, tenant: str, protected: Collection[Node]) -> None:
-        span = self._tree.evict(tenant, protected, self._held, self._residents)
+        running = () if self._evicts_running else self._held
+        span = self._tree.evict(tenant, protected, running, self._residents)
         if span is not None:
             self._drop(span)
-
-    def _drop(self, span: int) -> None:
-        self.unwritten.drop(span)
-        self._quota.remove(*self._spans.pop(span))
-        self._operations.append(Drop(span))
 
     # ── integrity ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -421,10 +369,6 @@ class PrefixCache(Cache):
     def _count_used(self) -> int:
         hot = sum(len(node.tokens) for node in self._tree.nodes() if node.holders)
         return self._private + (hot if self._shape.unified else 0)
-
-    def _count_stored(self) -> int:
-        spans = {node.stored.span for node in self._tree.nodes() if node.stored is not None}
-        return sum(self._spans[span][1] for span in spans)
 
 
 def _count_hits(node: Node) -> None:

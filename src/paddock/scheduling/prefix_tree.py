@@ -84,6 +84,7 @@ class PrefixTree(RadixTree[Node]):
         # A path is touched from its end up, so a parent always comes after its children.
         self._lru: LruOrder[Node] = LruOrder()
         self._span_nodes: Counter[int] = Counter()
+        self._pinned: Counter[int] = Counter()
         self.size = 0
         """How many nodes there are, without roots."""
         self.hot_tokens = 0
@@ -192,7 +193,7 @@ class PrefixTree(RadixTree[Node]):
             for _ in range(self._lru.count(tenant)):
                 node = self._lru.oldest(tenant)
                 is_free = node not in protected and node.holders.isdisjoint(running) and not _has_stored_child(node)
-                if is_free and (node.holders or not has_cells):
+                if is_free and not self._is_pinned(node) and (node.holders or not has_cells):
                     return self._unstore(node)
                 self._lru.skip(node)
         raise LookupError
@@ -201,11 +202,21 @@ class PrefixTree(RadixTree[Node]):
         """Remove a node that `grow` made and that is in no tier."""
         self._prune(node)
 
+    def pin(self, spans: Iterable[int]) -> None:
+        """Keep these spans in host memory until they are unpinned as often."""
+        self._pinned.update(spans)
+
+    def unpin(self, spans: Iterable[int]) -> None:
+        self._pinned -= Counter(spans)
+
+    def _is_pinned(self, node: Node) -> bool:
+        return node.stored is not None and self._pinned[node.stored.span] > 0
+
     def forget(self, nodes: Sequence[Node]) -> list[int]:
         """Remove the stored copies of a path, from its end up to a node that is in use. Returns the unused spans."""
         spans: list[int] = []
         for node in reversed(nodes):
-            if node.children or node.holders or node.stored is None:
+            if node.children or node.holders or node.stored is None or self._is_pinned(node):
                 break
             if (span := self._unstore(node)) is not None:
                 spans.append(span)

@@ -23,12 +23,18 @@ class Quota:
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self.total = 0
+        self.reserved = 0
+        """The size of the buffer for copies, which belongs to no tenant."""
         self._held: dict[str, int] = {}
         self._used_at: dict[str, int] = {}
         self._written = 0
 
     def held(self, tenant: str) -> int:
         return self._held.get(tenant, 0)
+
+    def fits(self, size: int) -> bool:
+        """Whether so much more fits without evicting anything."""
+        return self.total + self.reserved + size <= self.budget
 
     def touch(self, tenant: str) -> None:
         """The tenant looked up prefixes."""

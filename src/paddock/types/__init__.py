@@ -11,6 +11,7 @@ from paddock.types.memory import (
     Fork,
     Operation,
     Piece,
+    Reserve,
     Restore,
     Save,
     SlotPrefix,

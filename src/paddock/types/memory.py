@@ -8,6 +8,8 @@ import msgspec
 
 from paddock.types.models import Adapters, Reuse
 
+_BUFFER_STEP = 256
+
 
 class SlotPrefix(msgspec.Struct, frozen=True):
     """The tokens of a slot's last request, and which requests may reuse them."""
@@ -78,6 +80,21 @@ class CacheShape(msgspec.Struct, frozen=True):
     """Additional sequences, for finished requests that keep their cells."""
     saves_answers: bool = True
     """Copy generated tokens to host memory too. False: computing them again is faster."""
+    state_bytes: tuple[int, int] = (0, 0)
+    """The size of the state that a copy goes through: a fixed part, and a part for each token. (0, 0): no buffer."""
+    part_tokens: int = 1 << 30
+    """Unified cells are copied in parts of at most so many tokens, so that a small buffer is enough. A stream can only
+    be copied as a whole.
+    """
+
+    def buffer_for(self, tokens: int) -> int:
+        """The size of the buffer for a copy of so many tokens, in units of `bytes_per_token`."""
+        fixed, per_token = self.state_bytes
+        if not per_token:
+            return 0
+        # Rounded up, because a new buffer costs as much as the copy.
+        tokens = self.part_tokens if self.unified else -(-tokens // _BUFFER_STEP) * _BUFFER_STEP
+        return -(-(fixed + per_token * tokens) // self.bytes_per_token)
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -136,7 +153,13 @@ class Drop(msgspec.Struct, frozen=True):
     span: int
 
 
-Operation = Forget | Fork | Save | Restore | Adopt | Drop
+class Reserve(msgspec.Struct, frozen=True):
+    """Have a buffer for copies, of this many times `bytes_per_token`. 0: free it."""
+
+    size: int
+
+
+Operation = Forget | Fork | Save | Restore | Adopt | Drop | Reserve
 
 
 class Copied(msgspec.Struct, frozen=True):

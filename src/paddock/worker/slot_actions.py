@@ -69,8 +69,16 @@ class SlotActions:
     def _save(self, message: ActOnSlot, scheduler: Scheduler) -> None:
         begun = time.perf_counter()
         prefix, pieces = scheduler.slots.recall(message.action.slot)
+        scheduler.cache.pin(pieces)
         views = self._engine.view_pieces(pieces)
-        self._with_files(message, lambda: self._write(message, prefix, views, begun))
+
+        def write() -> None:
+            try:
+                self._write(message, prefix, views, begun)
+            finally:
+                self._visit(Visit(None, lambda scheduler: scheduler.cache.unpin(pieces)))
+
+        self._with_files(message, write)
 
     def _restore(self, message: ActOnSlot, _scheduler: Scheduler) -> None:
         self._with_files(message, lambda: self._read(message))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import mmap
 import os
 import secrets
 import stat
@@ -71,10 +72,10 @@ def _reason(error: OSError, place: int) -> str:
 
 
 def read(folder: str, name: str, origin: StateOrigin, *, limit: int) -> tuple[SlotPrefix, memoryview, int]:
-    """A file's prefix, its packed state and its size. Raises `InvalidRequest` if the file is incomplete, has another
-    origin, or has more than `limit` bytes.
+    """A file's prefix, its packed state and its size. The state is mapped, so it takes no memory that the kernel cannot
+    reclaim. Raises `InvalidRequest` if the file is incomplete, has another origin, or has more than `limit` bytes.
     """
-    data = _read_whole(folder, name, limit)
+    data = _map(folder, name, limit)
     if len(data) < _START.size or data[: len(_MAGIC)] != _MAGIC:
         raise InvalidRequest(f"{name!r} is not a saved slot", param="filename")
     _, version, length = _START.unpack_from(data)
@@ -93,7 +94,7 @@ def read(folder: str, name: str, origin: StateOrigin, *, limit: int) -> tuple[Sl
     return header.prefix, body[_START.size + length :], len(data)
 
 
-def _read_whole(folder: str, name: str, limit: int) -> bytes:
+def _map(folder: str, name: str, limit: int) -> mmap.mmap | bytes:
     with _folder(folder) as place:
 
         def opener(path: str, flags: int) -> int:
@@ -110,7 +111,7 @@ def _read_whole(folder: str, name: str, limit: int) -> bytes:
                         f"{name!r} has {status.st_size} bytes, but the limit for prefixes is {limit} (--cache-ram)"
                     )
                     raise InvalidRequest(message, param="filename")
-                return file.read()
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if status.st_size else b""
         except OSError as error:
             raise InvalidRequest(f"{name!r} cannot be read: {error.strerror}", param="filename") from None
 

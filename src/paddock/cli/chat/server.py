@@ -67,6 +67,13 @@ class Server:
     def status(self) -> dict[str, Any]:
         return self._json("GET", "/admin/status")
 
+    def metrics(self) -> str:
+        """The text of `GET /metrics`."""
+        with self._reached():
+            response = self._client.get("/metrics", timeout=5)
+        _check(response)
+        return response.text
+
     def unload(self, model: str) -> list[str]:
         """Unload a model after its running requests. Returns the names of the models that were loaded."""
         unloaded: list[str] = self._json("POST", "/admin/unload", {"model": model})["models"]

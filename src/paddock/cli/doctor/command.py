@@ -43,6 +43,7 @@ def command(config: Path | None, service: str, as_json: bool) -> None:
 def _examine(file: Path | None, service: str) -> Iterator[Finding]:
     from paddock.cli.doctor.machine import check_processor, examine_installation, examine_machine, processor_flags
     from paddock.cli.doctor.models import check_speed, examine_models, room_for_models
+    from paddock.cli.doctor.prices import examine_prices
     from paddock.cli.doctor.server import examine_server, examine_service
     from paddock.config import load_settings
     from paddock.errors import SettingsError
@@ -62,6 +63,7 @@ def _examine(file: Path | None, service: str) -> Iterator[Finding]:
         yield from examine_models(manager, room_for_models(manager, build))
         yield from check_speed(manager, os.cpu_count() or 1)
         yield from examine_server(settings.server, file)
+        yield from examine_prices(settings.server)
     yield from examine_service(service)
 
 

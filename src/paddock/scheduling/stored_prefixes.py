@@ -1,0 +1,142 @@
+"""Prefixes in host memory: spans of the prefix tree, and the buffer that copies go through.
+
+Everything is counted: the bytes of the spans and of the buffer together never exceed the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from paddock.scheduling.cache import Cache
+from paddock.scheduling.prefix_tree import Node, PrefixTree
+from paddock.scheduling.quota import tenant_of
+from paddock.scheduling.unwritten import UnwrittenSpans
+from paddock.types import Adopt, CacheShape, Drop, Operation, Piece, Reserve
+
+# Host memory is kept in spans of at most this many tokens. A span that two branches share is freed when both are gone,
+# so this bounds what a branch can waste.
+_SPAN = 256
+# A buffer for copies of at most this part of host memory is kept while nothing runs, and a larger one freed.
+_SMALL_BUFFER = 1 / 8
+
+
+class StoredPrefixes(Cache):
+    def __init__(self, shape: CacheShape) -> None:
+        super().__init__(shape)
+        self._tree = PrefixTree()
+        self._spans: dict[int, tuple[str, int]] = {}
+        """Span → its tenant and its tokens."""
+        self.unwritten = UnwrittenSpans()
+
+    @property
+    def stored(self) -> int:
+        return self._quota.total
+
+    @property
+    def max_stored(self) -> int:
+        """The most tokens in host memory."""
+        return self._quota.budget
+
+    @property
+    def stored_bytes(self) -> int:
+        return (self.stored + self._quota.reserved) * self._shape.bytes_per_token + self.aside
+
+    def lookup(self, namespace: str | None, tokens: list[int], limit: int | None = None) -> int:
+        if namespace is None:
+            return 0
+        return self._tree.match(namespace, tokens[:limit]).length
+
+    def stored_pieces(self, namespace: str, tokens: list[int]) -> list[Piece]:
+        match = self._tree.match(namespace, tokens)
+        return match.pieces(0, match.stored())
+
+    def adopt(self, namespace: str, tokens: list[int], state: Any, *, start: int = 0, has_file: bool = False) -> int:
+        if self._quota.budget and self._tree.match(namespace, tokens).stored() >= start:
+            shifted = lambda at, end, span: Adopt(state, at - start, end - start, span)  # noqa: E731
+            self._store(namespace, tokens, shifted, has_file=has_file)
+        return self._tree.match(namespace, tokens).stored()
+
+    def pin(self, pieces: Sequence[Piece]) -> None:
+        self._tree.pin({piece.span for piece in pieces})
+
+    def unpin(self, pieces: Sequence[Piece]) -> None:
+        self._tree.unpin({piece.span for piece in pieces})
+        self.resize(self._ram_bytes)  # they may have been all that did not fit
+
+    def _reserve(self, tokens: int, protected: Collection[Node], *, evicts: bool = True) -> bool:
+        """Have a buffer for a copy of so many tokens. False: there is no room for it."""
+        size = self._shape.buffer_for(tokens)
+        more = size - self._quota.reserved
+        if more <= 0:
+            return True
+        if not self._quota.fits(more) and not (
+            evicts and self._evict_until_fits(more, self._quota.largest, set(protected))
+        ):
+            return False
+        self._quota.reserved = size
+        self._operations.append(Reserve(size))
+        return True
+
+    def _reserve_for_fork(self, tokens: int) -> None:
+        """Without the buffer a copy between streams is slower."""
+        if not self._shape.unified and not self._shape.forks_on_device:
+            self._reserve(tokens, (), evicts=False)
+
+    @property
+    def _has_large_buffer(self) -> bool:
+        return self._quota.reserved > self._quota.budget * _SMALL_BUFFER
+
+    def _release_buffer(self) -> None:
+        if self._has_large_buffer:
+            self._quota.reserved = 0
+            self._operations.append(Reserve(0))
+
+    def _store(
+        self,
+        namespace: str,
+        tokens: list[int],
+        copy: Callable[[int, int, int], Operation],
+        *,
+        through: int = 0,
+        evicts: bool = True,
+        has_file: bool = False,
+    ) -> None:
+        """Store a prefix in host memory. `copy` makes the operation for each part that is missing, from its start, end
+        and span. It goes through a buffer for `through` tokens. Unless it `evicts` others, only what is free is used.
+        """
+        path = self._tree.grow(namespace, self._tree.match(namespace, tokens), tokens)
+        path = [part for node in path for part in (self._tree.cut(node, _SPAN) if node.stored is None else [node])]
+        protected, tenant = set(path), tenant_of(namespace)
+        copies: list[Operation] = []
+        for index, node in enumerate(path):
+            if node.stored is not None:
+                continue
+            has_buffer = not through or self._reserve(through, protected, evicts=evicts)
+            has_room = has_buffer and self._quota.fits(len(node.tokens))
+            if not has_room and not (has_buffer and evicts and self._make_room(tenant, len(node.tokens), protected)):
+                for left in reversed(path[index:]):
+                    self._tree.discard(left)
+                del path[index:]
+                break
+            span = next(self._span_ids)
+            copies.append(copy(node.start, node.end, span))
+            self._tree.store(node, span)
+            self._spans[span] = tenant, len(node.tokens)
+            self._quota.add(tenant, len(node.tokens))
+            if not has_file:
+                self.unwritten.add(span, node)
+        self._tree.touch(path)
+        self._operations += copies  # after the evictions, so that the engine reads adjacent parts at once
+
+    def _budget_of(self, ram_bytes: int) -> int:
+        return ram_bytes // self._shape.bytes_per_token if self._shape.bytes_per_token else 0
+
+    def _drop(self, span: int) -> None:
+        self.unwritten.drop(span)
+        self._quota.remove(*self._spans.pop(span))
+        self._operations.append(Drop(span))
+
+    def _count_stored(self) -> int:
+        spans = {node.stored.span for node in self._tree.nodes() if node.stored is not None}
+        return sum(self._spans[span][1] for span in spans)

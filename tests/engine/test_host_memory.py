@@ -1,0 +1,159 @@
+"""Host memory of the cache, with libllama: what is held is what is counted, and never more than the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paddock.engine.llama import LlamaEngine
+from paddock.engine.prefix_memory import PrefixMemory
+from paddock.types import SlotPrefix
+from tests.engine.harness import Harness
+from tests.tiers import examples
+
+TEXT = " ".join(f"the {n} of and in an{n}" for n in range(40))
+RAM = 768 * 500
+LAYOUTS = [
+    pytest.param(kind, unified, id=f"{kind}-{'unified' if unified else 'streams'}")
+    for kind in ("llama", "latent", "positions")
+    for unified in (True, False)
+]
+
+
+def memory_of(harness: Harness) -> PrefixMemory:
+    assert isinstance(harness.engine, LlamaEngine)
+    return harness.engine._prefix_memory
+
+
+def held_bytes(memory: PrefixMemory) -> int:
+    """The sizes of the buffers under all arrays, each once."""
+    arrays = [*(part for span in memory._spans.values() for part in span), memory._buffer]
+    roots: dict[int, int] = {}
+    for array in arrays:
+        root: Any = array
+        while isinstance(root, np.ndarray) and root.base is not None:
+            root = root.base
+        view = memoryview(root)
+        roots[id(view.obj)] = view.nbytes
+    return sum(roots.values())
+
+
+class Counted(Harness):
+    """Compares the account with what is held after each step."""
+
+    ram_bytes = RAM
+
+    def step(self) -> bool:
+        is_done = super().step()
+        cache, memory = self.scheduler.cache, memory_of(self)
+        self.engine.apply(cache.take_operations())
+        assert cache.stored_bytes == memory.held_bytes == held_bytes(memory)
+        assert cache.stored_bytes <= self.ram_bytes
+        return is_done
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["unified", "streams"])
+def counted(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Iterator[Counted]:
+    harness = Counted(tiny_models["llama"], kv_unified=request.param, n_ctx=1024, cache_ram_bytes=RAM, parallel=3)
+    yield harness
+    harness.close()
+
+
+_Requests = st.lists(
+    st.tuples(
+        st.text(st.sampled_from("ab "), min_size=1, max_size=250),
+        st.integers(1, 20),
+        st.integers(0, 15),
+        st.sampled_from(["", "", "cancel", "save", "erase", "shrink"]),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@examples(25)
+@given(requests=_Requests)
+def test_what_is_held_is_what_is_counted(counted: Counted, requests: list[tuple[str, int, int, str]]) -> None:
+    harness, scheduler = counted, counted.scheduler
+    saved: list[tuple[SlotPrefix, bytes]] = []
+    for id, (text, size, steps, action) in enumerate(requests):
+        harness.ask(id, text, max_tokens=size)
+        for _ in range(steps):
+            harness.step()
+        if action == "cancel":
+            scheduler.remove(id)
+        elif action == "shrink":
+            harness.ram_bytes = RAM // (id + 2)
+            scheduler.cache.resize(harness.ram_bytes)
+        elif action and scheduler.slots.is_free(0):
+            if action == "erase":
+                scheduler.slots.erase(0)
+            else:
+                prefix, pieces = scheduler.slots.recall(0)
+                saved.append((prefix, b"".join(harness.engine.pack(harness.engine.view_pieces(pieces)))))
+        for prefix, packed in saved:
+            state = harness.engine.unpack(memoryview(packed), len(prefix.tokens))
+            scheduler.slots.adopt(1, prefix, state)
+    harness.run()
+    harness.ram_bytes = RAM
+    scheduler.cache.resize(RAM)
+
+
+@pytest.mark.parametrize(("kind", "unified"), LAYOUTS)
+@pytest.mark.parametrize("flash_attn", ["on", "off"])
+def test_warm_answers_are_those_of_a_cold_cache(
+    tiny_models: dict[str, Path], kind: str, unified: bool, flash_attn: str
+) -> None:
+    """Through a buffer that is smaller than the prompt, after the cells were freed."""
+    harness = Harness(tiny_models[kind], kv_unified=unified, flash_attn=flash_attn, parallel=3)
+    cold = harness.alone(1, TEXT)
+    branch = harness.alone(2, TEXT[:300] + " or not")
+    cache = harness.scheduler.cache
+    assert harness.engine.info.reuse == "prefix"
+    for _ in range(2):
+        for sequence in list(cache.resident):
+            cache.reclaim(sequence)
+        request = harness.ask(1, TEXT)
+        harness.run()
+        assert request.cached == request.prompt_size - 1
+        assert harness.answers.pop(1) == cold
+        assert harness.alone(2, TEXT[:300] + " or not") == branch
+    harness.close()
+
+
+@pytest.mark.parametrize(("kind", "unified"), LAYOUTS)
+def test_running_requests_share_a_prefix_without_host_memory(
+    tiny_models: dict[str, Path], kind: str, unified: bool
+) -> None:
+    """Streams are then copied by libllama, which needs no buffer."""
+    harness = Harness(tiny_models[kind], kv_unified=unified, cache_ram_bytes=0, parallel=3)
+    cold = [harness.alone(id, TEXT + f" {id}", namespace=None) for id in range(3)]
+    requests = [harness.ask(id, TEXT + f" {id}") for id in range(3)]
+    harness.run()
+    assert [harness.answers[id] for id in range(3)] == cold
+    assert sum(request.cached > 100 for request in requests) == 2
+    assert memory_of(harness).held_bytes == 0
+    harness.close()
+
+
+def test_pinned_spans_stay_until_they_are_unpinned(tiny_models: dict[str, Path]) -> None:
+    harness = Harness(tiny_models["llama"])
+    harness.alone(1, TEXT, wanted_slot=0)
+    cache, memory = harness.scheduler.cache, memory_of(harness)
+    prefix, pieces = harness.scheduler.slots.recall(0)
+    cache.pin(pieces)
+    cache.resize(0)
+    harness.engine.apply(cache.take_operations())
+    assert cache.stored == len(prefix.tokens)
+    harness.scheduler.slots.erase(0)
+    assert cache.stored == len(prefix.tokens)
+    cache.unpin(pieces)
+    harness.engine.apply(cache.take_operations())
+    assert (cache.stored_bytes, memory.held_bytes) == (0, 0)
+    harness.close()
