@@ -24,7 +24,7 @@ _SMALL_BUFFER = 1 / 8
 class StoredPrefixes(Cache):
     def __init__(self, shape: CacheShape) -> None:
         super().__init__(shape)
-        self._tree = PrefixTree()
+        self._tree: PrefixTree = PrefixTree()
         self._spans: dict[int, tuple[str, int]] = {}
         """Span → its tenant and its tokens."""
         self.unwritten = UnwrittenSpans()
