@@ -110,7 +110,7 @@ class ModelState:
         self.failures = Failures()
         self.needs: dict[str, int] | None = None
         self.granted: Bytes = {}
-        """GPU memory of its automatically chosen layers."""
+        """Memory of what was chosen for it: its layers on the GPU, and its context."""
         self.embeddings: Bytes = {}
         """Memory of the context that computes embeddings beside answers, once one was requested."""
         self.options: EngineOptions | None = None
@@ -129,7 +129,9 @@ class ModelState:
 
     @property
     def takes(self) -> dict[str, int]:
-        return dict(_sum([{**(self.needs or {}), **self.granted}, self.embeddings]))
+        needs, granted = self.needs or {}, self.granted
+        chosen = {device: max(needs.get(device, 0), granted.get(device, 0)) for device in {**needs, **granted}}
+        return dict(_sum([chosen, self.embeddings]))
 
     @property
     def stored(self) -> int:

@@ -92,7 +92,7 @@ class Starter:
         needs = {"host": found.needs.host.total + found.needs.process}
         if room.device is not None:
             needs["gpu"] = found.needs.device.total
-        state.granted = {device: size for device, size in needs.items() if device == "gpu"}
+        state.granted = needs
         if any(getattr(model.options, name) != value for name, value in chosen.items()) or not found.is_within:
             (_log.info if found.is_within else _log.warning)(
                 "fitted to the free memory" if found.is_within else "the model may not fit the free memory",
