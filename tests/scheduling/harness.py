@@ -9,15 +9,20 @@ from hypothesis import strategies as st
 
 from paddock.engine.fake import FakeEngine
 from paddock.scheduling import Plan, Request, Scheduler
+from paddock.scheduling.checkpoint_cache import CheckpointCache
 from paddock.types import Adapters, SamplingParams, SlotPrefix, TokenLogprobs
 from tests.options import engine_options
 
 Texts = st.text(st.sampled_from("ab"), min_size=1, max_size=90)
 Sets: st.SearchStrategy[Adapters] = st.sampled_from([(), ((0, 1.0),), ((0, 0.5), (1, -1.0))])
 
+CUT = "at checkpoints"
+"""The third kind of memory: it can be cut, but only where there is a checkpoint."""
+Memories = st.sampled_from([False, True, CUT])
+
 
 class Harness:
-    """A scheduler and its engine, stepped by hand."""
+    """A scheduler and its engine, stepped by hand. `whole`: the memory cannot be cut, or only at checkpoints."""
 
     def __init__(self, **options: Any) -> None:
         n_ctx = options.pop("n_ctx", 512)
@@ -26,7 +31,8 @@ class Harness:
         draft = options.pop("draft", 0)
         buffer = options.pop("buffer", False)
         options = {"parallel": 4, "cache_ram_bytes": 1 << 20, "kv_unified": True} | options
-        path = f"fake:n_ctx={n_ctx},whole={int(whole)},draft={draft},buffer={int(buffer)}"
+        memory = f"whole={int(whole is True)},checkpoint={int(whole == CUT)}"
+        path = f"fake:n_ctx={n_ctx},{memory},draft={draft},buffer={int(buffer)}"
         self.engine = FakeEngine(path, engine_options(**options), lambda _: None)
         self.scheduler = Scheduler(
             shape=self.engine.shape,
@@ -60,6 +66,8 @@ class Harness:
         assert cache.stored == self.engine.stored_tokens, "and with host memory"
         if self.engine.shape.reuse == "prefix":
             assert cache.stored_bytes == self.engine.held_bytes, "with its buffer"
+        elif isinstance(cache, CheckpointCache):
+            assert len(cache._checkpoints) == self.engine.checkpoints
         if plan.spans:
             self.computed += sum(len(span.tokens) for span in plan.spans)
             for progress in self.scheduler.commit(

@@ -10,7 +10,7 @@ from paddock.engine.fake_text import next_token
 from paddock.scheduling import ContextShift
 from paddock.types import SamplingParams
 from tests.options import draft_params
-from tests.scheduling.harness import Harness
+from tests.scheduling.harness import Harness, Memories
 from tests.tiers import examples
 
 _N_CTX = 60
@@ -53,13 +53,13 @@ def _expected(prompt: list[int], shift: ContextShift, count: int) -> list[int]:
     st.lists(st.tuples(Texts, Shifts, st.integers(1, 110)), min_size=1, max_size=6),
     st.integers(2, 40),
     st.booleans(),
-    st.booleans(),
+    Memories,
     st.sampled_from([0, 1 << 12, 1 << 20]),
     st.sampled_from([0, 3]),
 )
 @example([("a", ContextShift(2), 59), ("aaaaaa", ContextShift(1, 1), 54)], 3, False, True, 0, 0)
 def test_every_answer_is_that_of_the_remaining_tokens(
-    asked: list[tuple[str, ContextShift, int]], batch: int, unified: bool, whole: bool, ram: int, draft: int
+    asked: list[tuple[str, ContextShift, int]], batch: int, unified: bool, whole: bool | str, ram: int, draft: int
 ) -> None:
     """Also beside others with the same prefix, with preemption, and with drafts. The harness checks the cells."""
     harness = Harness(

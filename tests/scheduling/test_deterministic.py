@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scheduling.harness import Harness
+from tests.scheduling.harness import CUT, Harness
 
 
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("whole", [False, True, CUT])
 @pytest.mark.parametrize("unified", [True, False])
-def test_deterministic_requests_always_use_batches_of_the_same_shape(unified: bool, whole: bool) -> None:
+def test_deterministic_requests_always_use_batches_of_the_same_shape(unified: bool, whole: bool | str) -> None:
     def shapes(before: list[str], beside: list[str]) -> list[tuple[int, int]]:
         harness = Harness(kv_unified=unified, n_ctx=1024, whole=whole, batch=256)
         for id, text in enumerate(before):

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from paddock.scheduling import CacheCorrupted
 from paddock.scheduling.prefix_cache import PrefixCache
 from paddock.scheduling.snapshot_cache import SnapshotCache
-from tests.scheduling.harness import Harness, Texts
+from tests.scheduling.harness import CUT, Harness, Memories, Texts
 
 
-@given(st.lists(Texts, min_size=1, max_size=5), st.booleans(), st.booleans())
-def test_the_check_passes_after_every_step_and_when_idle(texts: list[str], unified: bool, whole: bool) -> None:
+@given(st.lists(Texts, min_size=1, max_size=5), st.booleans(), Memories)
+def test_the_check_passes_after_every_step_and_when_idle(texts: list[str], unified: bool, whole: bool | str) -> None:
     harness = Harness(n_ctx=160, kv_unified=unified, whole=whole, cache_ram_bytes=150 * 1024)
     for id, text in enumerate(texts):
         harness.ask(id, text)
@@ -24,8 +24,8 @@ def test_the_check_passes_after_every_step_and_when_idle(texts: list[str], unifi
 
 
 @pytest.mark.parametrize("unified", [True, False])
-@pytest.mark.parametrize("whole", [False, True])
-def test_the_check_finds_a_sequence_that_was_not_released(unified: bool, whole: bool) -> None:
+@pytest.mark.parametrize("whole", [False, True, CUT])
+def test_the_check_finds_a_sequence_that_was_not_released(unified: bool, whole: bool | str) -> None:
     harness = Harness(kv_unified=unified, whole=whole)
     harness.scheduler.check_idle()
     harness.scheduler.cache.enter(0, None, [1, 2, 3], 0)
@@ -52,8 +52,8 @@ def test_the_check_finds_a_wrong_count_of_snapshot_cells() -> None:
         harness.scheduler.check_idle()
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_the_check_finds_a_wrong_count_of_host_memory(whole: bool) -> None:
+@pytest.mark.parametrize("whole", [False, True, CUT])
+def test_the_check_finds_a_wrong_count_of_host_memory(whole: bool | str) -> None:
     harness = Harness(whole=whole)
     harness.ask(1, "a" * 40)
     harness.run()

@@ -7,13 +7,13 @@ import pytest
 
 from paddock.scheduling import Scheduler
 from paddock.types import Save
-from tests.scheduling.harness import Harness, answer_alone
+from tests.scheduling.harness import CUT, Harness, answer_alone
 
 
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("whole", [False, True, CUT])
 @pytest.mark.parametrize("unified", [True, False])
 @pytest.mark.parametrize("ram", [1 << 20, 0])
-def test_a_prompt_sent_by_many_at_once_is_computed_once(whole: bool, unified: bool, ram: int) -> None:
+def test_a_prompt_sent_by_many_at_once_is_computed_once(whole: bool | str, unified: bool, ram: int) -> None:
     harness = Harness(parallel=8, whole=whole, kv_unified=unified, cache_ram_bytes=ram)
     prompt = "<|im_start|>system\n" + "x" * 200 + "<|im_end|><|im_start|>user\n"
     for id in range(8):
@@ -23,9 +23,9 @@ def test_a_prompt_sent_by_many_at_once_is_computed_once(whole: bool, unified: bo
     assert harness.computed < shared + 8 * 4
 
 
-@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("whole", [False, True, CUT])
 @pytest.mark.parametrize("unified", [True, False])
-def test_a_repeated_prompt_is_not_computed_again(unified: bool, whole: bool) -> None:
+def test_a_repeated_prompt_is_not_computed_again(unified: bool, whole: bool | str) -> None:
     harness = Harness(kv_unified=unified, whole=whole)
     first = harness.ask(1, "a" * 100, max_tokens=1)
     harness.run()
@@ -79,8 +79,8 @@ def test_resident_cells_are_freed_when_they_are_needed() -> None:
     assert harness.scheduler.preemptions == 0
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_several_answers_to_one_prompt_compute_it_once(whole: bool) -> None:
+@pytest.mark.parametrize("whole", [False, True, CUT])
+def test_several_answers_to_one_prompt_compute_it_once(whole: bool | str) -> None:
     harness = Harness(whole=whole)
     answers = [harness.ask(1, "a" * 100, index=index) for index in range(3)]
     harness.run()
@@ -116,8 +116,8 @@ def test_no_snapshot_is_taken_where_it_saves_too_little() -> None:
     assert plan is not None and [len(span.tokens) for span in plan.spans] == [11], "a short prompt does not pause"
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_request_without_a_namespace_neither_reads_nor_stores_prefixes(whole: bool) -> None:
+@pytest.mark.parametrize("whole", [False, True, CUT])
+def test_a_request_without_a_namespace_neither_reads_nor_stores_prefixes(whole: bool | str) -> None:
     harness = Harness(whole=whole)
     requests = [harness.ask(id, "a" * 100, max_tokens=1, namespace=None) for id in range(2)]
     harness.run()

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
 from paddock.types import Adapters, SlotPrefix
-from tests.scheduling.harness import Harness, Sets, Texts, answer_alone
+from tests.scheduling.harness import CUT, Harness, Sets, Texts, answer_alone
 from tests.tiers import examples
 
 
 class Arrivals(RuleBasedStateMachine):
     """Requests of several keys arrive, run, are preempted and cancelled, and slots are saved, restored and erased."""
 
-    whole, buffer, unified = False, False, True
+    whole: bool | str = False
+    buffer, unified = False, True
     ids = Bundle("ids")
     saved = Bundle("saved")
 
@@ -107,9 +108,24 @@ class ArrivalsInStreams(BufferedArrivals):
     unified = False
 
 
+class ArrivalsAtCheckpoints(Arrivals):
+    """The same with memory that can be cut only where there is a checkpoint."""
+
+    whole = CUT
+
+
+class ArrivalsAtCheckpointsInStreams(ArrivalsAtCheckpoints):
+    unified = False
+
+
 TestArrivals = Arrivals.TestCase
 TestArrivalsInOnePiece = ArrivalsInOnePiece.TestCase
 TestBufferedArrivals = BufferedArrivals.TestCase
 TestArrivalsInStreams = ArrivalsInStreams.TestCase
-for case in (TestArrivals, TestArrivalsInOnePiece, TestBufferedArrivals, TestArrivalsInStreams):
+TestArrivalsAtCheckpoints = ArrivalsAtCheckpoints.TestCase
+TestArrivalsAtCheckpointsInStreams = ArrivalsAtCheckpointsInStreams.TestCase
+for case in (
+    *(TestArrivals, TestArrivalsInOnePiece, TestBufferedArrivals, TestArrivalsInStreams),
+    *(TestArrivalsAtCheckpoints, TestArrivalsAtCheckpointsInStreams),
+):
     case.settings = settings(examples(40), stateful_step_count=25)

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.engine.fake_text import fake_logprobs
-from tests.scheduling.harness import Harness, Texts, answer_alone
+from tests.scheduling.harness import CUT, Harness, Memories, Texts, answer_alone
 
 
-@given(st.lists(Texts, min_size=1, max_size=8), st.integers(2, 40), st.booleans(), st.booleans(), st.booleans())
+@given(st.lists(Texts, min_size=1, max_size=8), st.integers(2, 40), st.booleans(), st.booleans(), Memories)
 def test_every_request_gets_the_answer_it_would_get_alone(
-    texts: list[str], batch: int, unified: bool, continuous: bool, whole: bool
+    texts: list[str], batch: int, unified: bool, continuous: bool, whole: bool | str
 ) -> None:
     harness = Harness(batch=batch, kv_unified=unified, cont_batching=continuous, whole=whole)
     for id, text in enumerate(texts):
@@ -22,8 +22,8 @@ def test_every_request_gets_the_answer_it_would_get_alone(
         assert (harness.text(id), harness.finished[id, 0]) == answer_alone(text)
 
 
-@given(st.lists(Texts, min_size=2, max_size=8), st.booleans())
-def test_preempted_requests_get_their_full_answer(texts: list[str], whole: bool) -> None:
+@given(st.lists(Texts, min_size=2, max_size=8), Memories)
+def test_preempted_requests_get_their_full_answer(texts: list[str], whole: bool | str) -> None:
     """With cells for one and a half long requests the youngest are preempted, and all are answered."""
     harness = Harness(n_ctx=160, whole=whole)
     for id, text in enumerate(texts):
@@ -33,8 +33,8 @@ def test_preempted_requests_get_their_full_answer(texts: list[str], whole: bool)
         assert (harness.text(id), harness.finished[id, 0]) == answer_alone(text, n_ctx=160)
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_full_cache_preempts_the_youngest(whole: bool) -> None:
+@pytest.mark.parametrize("whole", [False, True, CUT])
+def test_a_full_cache_preempts_the_youngest(whole: bool | str) -> None:
     harness = Harness(n_ctx=200, parallel=3, whole=whole)
     prompts = {id: f"{id}" * 66 for id in range(3)}  # 67 tokens each, growing to 128
     for id, text in prompts.items():
@@ -103,8 +103,8 @@ def test_a_request_pinned_to_a_busy_slot_blocks_no_other() -> None:
     assert pinned.slot == 0
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_stream_ids_stay_adjacent_when_one_in_the_middle_ends(whole: bool) -> None:
+@pytest.mark.parametrize("whole", [False, True, CUT])
+def test_stream_ids_stay_adjacent_when_one_in_the_middle_ends(whole: bool | str) -> None:
     harness = Harness(kv_unified=False, parallel=4, whole=whole)
     for id, size in enumerate((50, 2, 50, 50)):
         harness.ask(id, f"{id}" * 10, max_tokens=size)

@@ -13,16 +13,18 @@ from hypothesis import strategies as st
 
 from paddock.scheduling import Plan, Request, Scheduler, StepBudget
 from paddock.types import CacheShape, Sampled
-from tests.scheduling.harness import Harness, Texts, answer_alone
+from tests.scheduling.harness import CUT, Harness, Memories, Texts, answer_alone
 
-Layouts = pytest.mark.parametrize(("unified", "whole"), [(True, False), (False, False), (True, True), (False, True)])
+Layouts = pytest.mark.parametrize(
+    ("unified", "whole"), [(True, False), (False, False), (True, True), (False, True), (True, CUT), (False, CUT)]
+)
 
 
 # ── places ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @Layouts
-def test_a_request_of_a_flooding_key_is_preempted_for_another_key(unified: bool, whole: bool) -> None:
+def test_a_request_of_a_flooding_key_is_preempted_for_another_key(unified: bool, whole: bool | str) -> None:
     harness = Harness(parallel=3, kv_unified=unified, whole=whole)
     flood = [harness.ask(id, f"{id}" * 70, key="flood") for id in range(6)]
     while not harness.answers[2, 0]:
@@ -73,10 +75,10 @@ def test_the_flooding_key_is_preempted_when_cells_run_out() -> None:
     st.sampled_from([160, 512]),
     st.booleans(),
     st.booleans(),
-    st.booleans(),
+    Memories,
 )
 def test_preemption_between_keys_changes_no_answer(
-    asked: list[tuple[str, str, bool, int]], n_ctx: int, unified: bool, deterministic: bool, whole: bool
+    asked: list[tuple[str, str, bool, int]], n_ctx: int, unified: bool, deterministic: bool, whole: bool | str
 ) -> None:
     harness = Harness(n_ctx=n_ctx, parallel=2, kv_unified=unified, whole=whole)
     for id, (text, key, batch, pause) in enumerate(asked):
@@ -236,7 +238,7 @@ def test_a_leader_inherits_the_rank_of_its_followers() -> None:
 
 @Layouts
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_a_prefix_is_shared_within_its_tenant_only(unified: bool, whole: bool, deterministic: bool) -> None:
+def test_a_prefix_is_shared_within_its_tenant_only(unified: bool, whole: bool | str, deterministic: bool) -> None:
     """From cells, from host memory, and from a request that is computing it."""
 
     def ask(id: int, tenant: str) -> Request:

@@ -53,7 +53,9 @@ OPTIONS: tuple[LlamaOption, ...] = (
     *_not_needed(
         "idle prefixes and snapshots are always kept, within --cache-ram",
         "--cache-idle-slots --no-cache-idle-slots LLAMA_ARG_CACHE_IDLE_SLOTS",
-        "-ctxcp --ctx-checkpoints --swa-checkpoints N LLAMA_ARG_CTX_CHECKPOINTS",
+    ),
+    *_not_needed(
+        "checkpoints are placed where prompts differ, at messages and at even distances",
         "-cms --checkpoint-min-step N LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT",
     ),
     *_not_needed(

@@ -70,6 +70,7 @@ _VARIABLES: Mapping[str, str] = {
     "LLAMA_ARG_CORS_METHODS": "--cors-methods",
     "LLAMA_ARG_CORS_ORIGINS": "--cors-origins",
     "LLAMA_ARG_CPU_MOE": "--cpu-moe",
+    "LLAMA_ARG_CTX_CHECKPOINTS": "--ctx-checkpoints",
     "LLAMA_ARG_CTX_SIZE": "--ctx-size",
     "LLAMA_ARG_DEVICE": "--device",
     "LLAMA_ARG_DRAFT_MAX": "--draft-max",

@@ -124,6 +124,9 @@ class ModelSettings(DeviceSettings, ThreadSettings, DraftSettings):
     restart and a crash. Models and servers may share a folder; SIZE is for all its files. By default a tenth of the
     disk, at most 32 GiB. The folder is created with mode 700. false or off: none, for one model.
     """
+    ctx_checkpoints: Annotated[int, Flag("-ctxcp", "--ctx-checkpoints", "--swa-checkpoints")] = Field(32, ge=0)
+    """The most checkpoints of a sequence, for models with sliding-window or recurrent layers: positions where another
+    prompt can continue it. They are part of `cache_ram`."""
     max_queue: Annotated[int, Flag("--max-queue")] = Field(1024, ge=0)
     """The most requests that may wait for the model; more get a 429."""
     embedding: Annotated[bool, Flag("--embedding", "--embeddings")] = False

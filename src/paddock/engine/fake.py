@@ -17,6 +17,7 @@ Options follow the colon, as in `fake:delay=0.05,n_ctx=512`:
 - `delay`: seconds per step. `load`: seconds to load. `memory`: MiB to hold. `n_ctx`: the context size.
 - `draft`: speculate, with every so many-th token wrong. `short`: have this many cells fewer than reported.
 - `whole=1`: the memory can only be copied as a whole, and an operation on a part fails.
+- `checkpoint=1`: a sequence can be cut only where there is a checkpoint.
 - `alone=1`: fail to load with out of memory while the gateway has another worker.
 - `sigill=1`: die of SIGILL while loading, unless repacking is off. `hang=1`: allow `hang:`.
 
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from paddock.engine.fake_checkpoints import FakeStates
 from paddock.engine.fake_text import FakeSampler, StepFailed, fake_logprobs, next_token
 from paddock.engine.fake_vocab import N_VOCAB, FakeVocab
 from paddock.engine.grammar import Grammar, GrammarSource
@@ -46,10 +48,12 @@ from paddock.types import (
     Adopt,
     CacheShape,
     Copied,
+    CopyCheckpoint,
     Drop,
     EngineOptions,
     Forget,
     Fork,
+    LoadCheckpoint,
     ModelInfo,
     Operation,
     Piece,
@@ -58,6 +62,7 @@ from paddock.types import (
     Sampled,
     SamplingParams,
     Save,
+    SaveCheckpoint,
     SnapshotSize,
     Span,
     StateOrigin,
@@ -67,7 +72,20 @@ if TYPE_CHECKING:
     from paddock.engine.fake_pooled import FakePooledEngine
 
 SCHEME = "fake:"
-_OPTIONS = ("alone", "buffer", "delay", "draft", "hang", "load", "memory", "n_ctx", "short", "sigill", "whole")
+_OPTIONS = (
+    "alone",
+    "buffer",
+    "checkpoint",
+    "delay",
+    "draft",
+    "hang",
+    "load",
+    "memory",
+    "n_ctx",
+    "short",
+    "sigill",
+    "whole",
+)
 _N_CTX = 8192
 _BYTES_PER_TOKEN = 1024
 _MAX_COPIED = 16
@@ -99,6 +117,7 @@ class FakeEngine:
         self._delay = settings.get("delay", 0.0)
         self._hangs = bool(settings.get("hang"))
         self._whole = bool(settings.get("whole"))
+        self._states = FakeStates() if settings.get("checkpoint") else None
         self._short = int(settings.get("short", 0))
         self._draft = int(settings.get("draft", 0))
         self._cells: dict[int, list[_Cell]] = {}
@@ -111,11 +130,11 @@ class FakeEngine:
             unified=unified,
             bytes_per_token=_BYTES_PER_TOKEN,
             ram_bytes=options.cache_ram_bytes,
-            reuse="snapshot" if self._whole else "prefix",
-            snapshot=SnapshotSize(fixed=_BYTES_PER_SNAPSHOT, per_token=_BYTES_PER_TOKEN),
+            reuse="snapshot" if self._whole else "prefix" if self._states is None else "checkpoint",
+            snapshot=SnapshotSize(fixed=_BYTES_PER_SNAPSHOT, per_token=_BYTES_PER_TOKEN if self._states is None else 0),
             max_copied=_MAX_COPIED,
             max_restored=_MAX_RESTORED,
-            forks_on_device=options.n_gpu_layers != 0,
+            forks_on_device=options.n_gpu_layers != 0 and self._states is None,
             idle_cells=n_ctx // 4,
             spare_sequences=_SPARE_SEQUENCES if unified else 0,
             state_bytes=_STATE_BYTES if settings.get("buffer") else (0, 0),
@@ -130,9 +149,9 @@ class FakeEngine:
             n_cells=self.shape.cells,
             kv_unified=unified,
             bytes_per_token=_BYTES_PER_TOKEN,
-            exact_batch=1 if unified or self._whole else _EXACT_BATCH,
+            exact_batch=1 if unified or self.shape.reuse != "prefix" else _EXACT_BATCH,
             adapters=options.adapters,
-            draft_slots=_DRAFT_SLOTS if self._draft and not self._whole else 0,
+            draft_slots=_DRAFT_SLOTS if self._draft and self.shape.reuse == "prefix" else 0,
         )
         self.origin = StateOrigin(
             engine="fake",
@@ -157,25 +176,45 @@ class FakeEngine:
             if self._whole:
                 self._refuse_parts(operation)
             match operation:
+                case SaveCheckpoint() | LoadCheckpoint() | CopyCheckpoint():
+                    self._apply_checkpoint(operation)
                 case Forget(sequence, start):
                     del self._cells.setdefault(sequence, [])[start:]
+                    if self._states is not None:
+                        self._states.cut(sequence, start)
                 case Fork(source, target, length, start):
+                    if self._states is not None:
+                        self._states.lose(target)
                     cells = self._held(source, start, length)
                     history = self._history(target, start)
                     history += cells if self.shape.unified else map(copy, cells)
                 case Save(sequence, start, end, span):
                     self._spans[span] = list(map(copy, self._held(sequence, start, end)))
                 case Restore(sequence, start, pieces):
+                    if self._states is not None:
+                        self._states.lose(sequence)
                     history = self._history(sequence, start)
                     history += map(copy, self.view_pieces(pieces))
                 case Adopt(state, start, end, span):
                     self._spans[span] = state[start:end]
+                case Drop(span) if self._states is not None and span in self._states:
+                    self._states.drop(span)
                 case Drop(span):
                     del self._spans[span]
                 case Reserve(size):
                     self._buffer = size
         self._check_room()
         return ()
+
+    def _apply_checkpoint(self, operation: SaveCheckpoint | LoadCheckpoint | CopyCheckpoint) -> None:
+        assert self._states is not None, "the model has no checkpoints"
+        match operation:
+            case SaveCheckpoint(sequence, length, checkpoint):
+                self._states.save(sequence, self._tokens(sequence), length, checkpoint)
+            case LoadCheckpoint(sequence, length, checkpoint):
+                self._states.load(sequence, self._tokens(sequence), length, checkpoint)
+            case CopyCheckpoint(source, target, length):
+                self._states.copy(source, target, self._tokens(target), length)
 
     def decode(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> list[Sampled | None]:
         if self._delay:
@@ -217,6 +256,10 @@ class FakeEngine:
         return (self.stored_tokens + self._buffer) * _BYTES_PER_TOKEN
 
     @property
+    def checkpoints(self) -> int:
+        return 0 if self._states is None else self._states.count
+
+    @property
     def stored_tokens(self) -> int:
         return sum(map(len, self._spans.values()))
 
@@ -233,6 +276,8 @@ class FakeEngine:
                 whole = start == 0 and [(p.offset, p.length) for p in pieces] == [(0, len(self._spans[pieces[0].span]))]
             case Drop() | Adopt():
                 whole = True
+            case SaveCheckpoint() | LoadCheckpoint() | CopyCheckpoint():
+                whole = False
         if not whole:
             raise AssertionError(f"{operation} uses a part of a state that can only be copied as a whole")
 
@@ -240,6 +285,9 @@ class FakeEngine:
         history = self._history(span.sequence, span.start)
         if any(cell.adapters != adapters for cell in history):
             raise AssertionError(f"sequence {span.sequence} was not computed under the adapters {adapters}")
+        if self._states is not None:
+            known = [cell.token for cell in history]
+            self._states.advance(span.sequence, known, [*known, *span.tokens])
         span.draft = self._draft_tokens(span, [*(cell.token for cell in history), *span.tokens], adapters)
         history.extend(_Cell(token, adapters) for token in (*span.tokens, *span.draft))
         self._check_room()
@@ -278,6 +326,9 @@ class FakeEngine:
                 break
             drafted.append(token if len(text) % self._draft else (token + 1) % 256)
         return drafted if len(drafted) >= params.n_min else []
+
+    def _tokens(self, sequence: int) -> list[int]:
+        return [cell.token for cell in self._cells.get(sequence, ())]
 
     def _held(self, sequence: int, start: int, end: int) -> list[_Cell]:
         cells = self._cells[sequence][start:end]

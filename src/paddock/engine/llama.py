@@ -12,6 +12,7 @@ import msgspec
 
 from paddock.engine import library
 from paddock.engine.batch import Batch, padded_sizes, paired_sizes
+from paddock.engine.checkpoint_memory import CheckpointMemory
 from paddock.engine.devices import has_gpu_device
 from paddock.engine.draft import Drafter, draft_options, why_unfit
 from paddock.engine.exact_batch import PROBE_CONTEXT, max_exact_batch
@@ -104,7 +105,7 @@ class LlamaEngine:
         self._drafter: Drafter | None = None
         self._can_undo = False
         self._memory = self._warm_up(on_gpu=on_gpu, scratch=params.n_seq_max - 1)
-        self._can_undo = isinstance(self._memory, PrefixMemory)
+        self._can_undo = self._memory.reuse == "prefix"
         self._drafter = self._open_drafter(options, n_ctx, on_gpu=on_gpu) if options.model_draft else None
         self._pads = on_gpu and not self._unified and self._memory.reuse == "prefix"
         self.n_batch = n_batch - n_batch // 8 if self._pads else n_batch
@@ -116,11 +117,13 @@ class LlamaEngine:
             ram_bytes=options.cache_ram_bytes,
             reuse=self._memory.reuse,
             snapshot=self._memory.snapshot,
+            checkpoints=options.ctx_checkpoints,
+            delimiters=self.vocab.control_tokens if self._memory.reuse == "checkpoint" else frozenset(),
             has_exact_copies=self._memory.has_exact_copies,
             min_copied=_LEAST_TO_GPU if on_gpu else 1,
             max_copied=self._tokens_in(_BYTES_PER_SAVE),
             max_restored=self._tokens_in(_BYTES_PER_RESTORE),
-            forks_on_device=on_gpu and not self._unified,
+            forks_on_device=on_gpu and not self._unified and self._memory.reuse == "prefix",
             idle_cells=self._probe_idle_cells(spare),
             spare_sequences=spare,
             # Concurrent answers alternate in unified cells, and each cell is one transfer per layer.
@@ -251,8 +254,12 @@ class LlamaEngine:
 
     def _probe_idle_cells(self, spare: int) -> int:
         """How many unified cells finished sequences may keep while requests run."""
-        if not spare or not isinstance(self._memory, PrefixMemory):
+        if not isinstance(self._memory, PrefixMemory) or not self._unified:
             return 0
+        if not spare and self._memory.reuse == "prefix":
+            return 0
+        if isinstance(self._memory, CheckpointMemory) and not self._memory.has_keys:
+            return int(lib.llama_n_ctx(self._context))  # its cells are not read
 
         def decode(span: Span) -> None:
             self.decode([span])
@@ -324,7 +331,17 @@ class LlamaEngine:
         if memory.bytes_per_token:
             return memory
         window = int(lib.llama_model_n_swa(self._model))
+
+        def decode(position: int) -> None:
+            self.decode([Span(0, position, [token])])
+
+        if has_indivisible_state(self._model):
+            checkpoints = CheckpointMemory(self._context, unified=self._unified, window=window, scratch=scratch)
+            checkpoints.probe(0, decode)
+            checkpoints.apply([Forget(0)])
+            if checkpoints.reuse != "none":
+                return checkpoints
         snapshots = SnapshotMemory(self._context, unified=self._unified, window=window)
-        snapshots.learn(0, lambda position: self.decode([Span(0, position, [token])]))
+        snapshots.learn(0, decode)
         snapshots.apply([Forget(0)])
         return snapshots

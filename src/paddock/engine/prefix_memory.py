@@ -38,12 +38,11 @@ _MOST_REPEATED = 8 << 20
 class PrefixMemory(SequenceStates):
     """Carries out the cache operations of the scheduler. Belongs to the engine thread."""
 
-    reuse: Reuse = "prefix"
-    snapshot = SnapshotSize()
-    has_exact_copies = True
-
     def __init__(self, context: Any, *, unified: bool, on_gpu: bool, scratch: int) -> None:
         super().__init__(context, unified=unified)
+        self.reuse: Reuse = "prefix"
+        self.snapshot = SnapshotSize()
+        self.has_exact_copies = True
         self._on_gpu = on_gpu
         self._scratch = scratch
         self._format: StateFormat | None = None

@@ -75,6 +75,11 @@ class LlamaVocab:
         self._indexing = threading.Lock()
 
     @cached_property
+    def control_tokens(self) -> frozenset[int]:
+        """Tokens that begin or end a message, among others."""
+        return frozenset(token for token in range(self.size) if lib.llama_vocab_is_control(self._vocab, token))
+
+    @cached_property
     def end_tokens(self) -> frozenset[int]:
         return frozenset(token for token in range(self.size) if lib.llama_vocab_is_eog(self._vocab, token))
 

@@ -111,7 +111,7 @@ class Cache(ABC):
     # ── resident sequences ───────────────────────────────────────────────────────────────────────────────────────────
 
     def home(self, namespace: str | None, tokens: list[int]) -> int | None:
-        """The resident sequence that a new one with these tokens should continue, in the stream layout."""
+        """The resident sequence that a new one with these tokens should continue. None: it should share or copy."""
         return None
 
     def touch(self, namespace: str | None, tokens: list[int]) -> None:

@@ -96,8 +96,12 @@ class UnifiedLayout(Layout):
         return len(request.tokens) - self.sharing.shared_cells(request) + promised < self.cache.free
 
     def free_sequence(self, request: Request) -> int:
+        running = [other.sequence for other in self.running]
+        home = self.cache.home(namespace(request), request.tokens)
+        if home is not None and home not in running:
+            return home
         resident = self.cache.resident
-        taken = {*(request.sequence for request in self.running), *resident}
+        taken = {*running, *resident}
         free = next((id for id in range(self.slots + self.shape.spare_sequences) if id not in taken), None)
         if free is None:
             free = resident[0]

@@ -173,7 +173,7 @@ class PrefixCache(StoredPrefixes):
             length = min(length, hot + max(self.free, 0))
             if length - hot < least or not self._can_restore(length - hot, match):
                 length = hot
-            most = self._prices.restore_tokens(self._shape.bytes_per_token, self._shape.max_restored)
+            most = self._max_restored
             if length - hot > most and len(self._held) > 1:
                 length, held.is_restoring = hot + most, True
             sources = match.sources(hot)
@@ -208,6 +208,11 @@ class PrefixCache(StoredPrefixes):
     def _cells(self, sequence: int) -> int:
         """The cells of a stream."""
         return (self._held.get(sequence) or self._residents[sequence]).private
+
+    @property
+    def _max_restored(self) -> int:
+        """How many tokens may be restored between two steps while other requests run."""
+        return self._prices.restore_tokens(self._shape.bytes_per_token, self._shape.max_restored)
 
     def _private_cells(self, sequence: int, node: Node) -> int:
         """The private cells of a sequence whose tokens are all in the tree, down to this node."""
@@ -297,10 +302,13 @@ class PrefixCache(StoredPrefixes):
         for sequence, resident in list(self._residents.items()):
             if self.idle_cells <= self._shape.idle_cells:
                 break
-            stored = self._tree.match(resident.namespace, resident.tokens[: resident.goal]).stored()
-            if self._quota.budget and stored == resident.goal:
+            if self._quota.budget and self._is_stored(resident):
                 self._free(sequence)
         self._checked_idle = True
+
+    def _is_stored(self, resident: Resident) -> bool:
+        """Whether host memory has all of it that is worth a copy."""
+        return self._tree.match(resident.namespace, resident.tokens[: resident.goal]).stored() == resident.goal
 
     def _finish_write_back(self, sequence: int, resident: Resident) -> None:
         resident.written = resident.goal

@@ -26,6 +26,8 @@ class Node(RadixNode):
     duplicates: set[int] = field(default_factory=set)
     """Sequences that have the same tokens in cells of their own."""
     stored: Piece | None = None
+    checkpoint: int = 0
+    """The checkpoint of windowed and recurrent layers at the end of this node. 0: none."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -88,6 +90,8 @@ class PrefixTree(RadixTree[Node]):
         self.size = 0
         """How many nodes there are, without roots."""
         self.hot_tokens = 0
+        self.orphans: list[int] = []
+        """Checkpoints of removed nodes."""
 
     def match(self, namespace: str, tokens: Sequence[int]) -> Match:
         return Match(*self.walk(namespace, tokens))
@@ -300,6 +304,9 @@ class PrefixTree(RadixTree[Node]):
         if node.parent is not None and not node.children and not node.holders and node.stored is None:
             del node.parent.children[node.tokens[0]]
             self.size -= 1
+            if node.checkpoint:
+                self.orphans.append(node.checkpoint)
+                node.checkpoint = 0
 
 
 def _has_stored_child(node: Node) -> bool:

@@ -9,6 +9,7 @@ from paddock.disk_cache import StateKey
 from paddock.scheduling.admission import Admission
 from paddock.scheduling.budget import StepBudget
 from paddock.scheduling.cache import Cache, CacheCorrupted
+from paddock.scheduling.checkpoint_cache import CheckpointCache
 from paddock.scheduling.chunks import PrefillChunks
 from paddock.scheduling.disk_tier import DiskTier, Read
 from paddock.scheduling.layout import Layout, StreamLayout, UnifiedLayout
@@ -308,6 +309,9 @@ class Scheduler:
 
 
 def _cache_and_sharing(shape: CacheShape, prices: Prices, running: list[Request]) -> tuple[Cache, Sharing]:
+    if shape.reuse == "checkpoint":
+        checkpoints = CheckpointCache(shape, prices)
+        return checkpoints, SnapshotSharing(checkpoints, shape, running)
     if shape.reuse == "snapshot":
         snapshots = SnapshotCache(shape)
         return snapshots, SnapshotSharing(snapshots, shape, running)

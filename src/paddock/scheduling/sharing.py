@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from paddock.scheduling.cache import Cache
+from paddock.scheduling.checkpoint_cache import CheckpointCache
 from paddock.scheduling.plan import GRID
 from paddock.scheduling.radix_tree import common_prefix
 from paddock.scheduling.request import Request
 from paddock.scheduling.slots import namespace_of
-from paddock.scheduling.snapshot_cache import SnapshotCache
+from paddock.scheduling.snapshot_cache import SnapshotCache, snapshot_bytes
 from paddock.types import CacheShape
 
 # A request waits for a leader if that saves at least this many tokens.
@@ -16,6 +17,8 @@ _MIN_SAVING = 8
 _MIN_SNAPSHOT_SAVING = 16
 # For the report of a request: so many tokens of the nearest cached prefix after the place where it differs.
 _FOLLOWING = 32
+# The first prompt of its kind has checkpoints at least this far apart, and they take at most this part of host memory.
+_SPACING, _FIRST_SHARE = 2 * GRID, 1 / 16
 
 
 class Sharing:
@@ -106,14 +109,17 @@ class Sharing:
 
 
 class SnapshotSharing(Sharing):
-    """Prefix sharing where only whole states can be copied: a prompt must stop where a snapshot is wanted."""
+    """Prefix sharing where a state exists only for the tokens that a sequence holds. A prompt must stop where a
+    snapshot or a checkpoint is wanted.
+    """
 
     min_saving = _MIN_SNAPSHOT_SAVING
     min_gain = _MIN_SNAPSHOT_SAVING
 
-    def __init__(self, cache: SnapshotCache, shape: CacheShape, running: list[Request]) -> None:
+    def __init__(self, cache: SnapshotCache | CheckpointCache, shape: CacheShape, running: list[Request]) -> None:
         super().__init__(cache, shape, running)
         self._snapshots = cache
+        self._shape = shape
         self._has_host_memory = bool(shape.ram_bytes)
 
     def after_step(self, request: Request) -> None:
@@ -133,7 +139,7 @@ class SnapshotSharing(Sharing):
 
     def _plan_snapshots(self, request: Request) -> None:
         """Where the prompt branches off from earlier ones, because more like them may come, and before its last token,
-        because it may come again.
+        because it may come again. The first of its kind also where a later one may branch off.
         """
         if request.namespace is None or not self._has_host_memory or request.is_shifted:
             return
@@ -143,12 +149,31 @@ class SnapshotSharing(Sharing):
             if other is not request and namespace(other) == own:
                 branch = max(branch, common_prefix(other.tokens, request.tokens))
         reached, end = request.computed, request.prompt_size - 1
-        for point in (min(branch, end), end):
+        points = {min(branch, end), end}
+        if branch < _SPACING and isinstance(self._snapshots, CheckpointCache):
+            likely = self._likely_branches(request.tokens, reached, end)
+            points.update(point for point in likely if end - point >= _MIN_SNAPSHOT_SAVING)
+        for point in sorted(points):
             if request.deterministic:
                 point = point // GRID * GRID
             if point >= reached + _MIN_SNAPSHOT_SAVING:
                 request.snapshot_points.add(point)
                 reached = point
+
+    def _likely_branches(self, tokens: list[int], start: int, end: int) -> list[int]:
+        """The first and last messages, and points at equal distances."""
+        shape = self._shape
+        size = snapshot_bytes(shape.snapshot, max(shape.snapshot.window, 1))
+        most = min(shape.checkpoints, int(shape.ram_bytes * _FIRST_SHARE / max(size, 1))) - 1
+        if most <= 0:
+            return []
+        messages = [at for at in range(start + 1, end) if tokens[at] in shape.delimiters] if shape.delimiters else []
+        points = [*messages[:2], *messages[2:][-2:]][:most]
+        if most > len(points):
+            distance = -(-(end - start) // (most - len(points)))
+            step = max(_SPACING, -(-distance // GRID) * GRID)
+            points += range(start // step * step + step, end, step)
+        return points
 
 
 def namespace(request: Request) -> str | None:

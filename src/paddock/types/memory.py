@@ -59,11 +59,15 @@ class CacheShape(msgspec.Struct, frozen=True):
     ram_bytes: int = 0
     """Host memory limit for prefixes."""
     reuse: Reuse = "prefix"
-    """The state of sliding-window, recurrent and hybrid models is more than keys and values by position. A part of it
-    would be wrong without any error, so such a sequence is copied as a whole or not at all.
+    """The state of sliding-window, recurrent and hybrid models is more than keys and values by position. A sequence can
+    be cut only where there is a checkpoint of the rest. If it cannot be divided at all, it is copied as a whole.
     """
     snapshot: SnapshotSize = SnapshotSize()
-    """The size of such a copy."""
+    """The size of a checkpoint, or of such a copy."""
+    checkpoints: int = 32
+    """The most checkpoints of a sequence."""
+    delimiters: frozenset[int] = frozenset()
+    """Tokens that begin or end a message."""
     has_exact_copies: bool = True
     """A copied state continues bit-identically. Otherwise deterministic requests use no copies."""
     min_copied: int = 1
@@ -148,7 +152,7 @@ class Adopt(msgspec.Struct, frozen=True):
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """Free a span in host memory."""
+    """Free a span or a checkpoint in host memory."""
 
     span: int
 
@@ -159,7 +163,33 @@ class Reserve(msgspec.Struct, frozen=True):
     size: int
 
 
-Operation = Forget | Fork | Save | Restore | Adopt | Drop | Reserve
+class SaveCheckpoint(msgspec.Struct, frozen=True):
+    """Copy what windowed and recurrent layers know of a sequence that holds `length` tokens to host memory, as the
+    checkpoint `checkpoint`.
+    """
+
+    sequence: int
+    length: int
+    checkpoint: int
+
+
+class LoadCheckpoint(msgspec.Struct, frozen=True):
+    """Complete a sequence that has the keys and values of `length` tokens with a checkpoint of the same tokens."""
+
+    sequence: int
+    length: int
+    checkpoint: int
+
+
+class CopyCheckpoint(msgspec.Struct, frozen=True):
+    """The same with the present state of the sequence `source`, which holds the same tokens."""
+
+    source: int
+    target: int
+    length: int
+
+
+Operation = Forget | Fork | Save | Restore | Adopt | Drop | Reserve | SaveCheckpoint | LoadCheckpoint | CopyCheckpoint
 
 
 class Copied(msgspec.Struct, frozen=True):

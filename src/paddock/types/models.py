@@ -25,7 +25,7 @@ model's ranking head.
 EMBEDDING_POOLING: Final[Pooling] = "mean"
 """For embeddings of a model that generates text."""
 
-Reuse = Literal["prefix", "snapshot", "none"]
+Reuse = Literal["prefix", "checkpoint", "snapshot", "none"]
 """Which part of a cached sequence another request can use: any prefix, only the whole sequence, or nothing."""
 
 Adapters = tuple[tuple[int, float], ...]
@@ -87,6 +87,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     context_shift: bool
     cont_batching: bool
     max_queue: int
+    ctx_checkpoints: int
+    """The most checkpoints of a sequence, for models with windowed or recurrent layers."""
     cache_ram_bytes: int
     """Host memory limit for idle prefixes, in bytes."""
     cache_disk: str

@@ -1,0 +1,197 @@
+"""The memory of models with windowed or recurrent layers.
+
+Such a state has two parts. Keys and values of layers that attend to the whole context can be cut and joined as in
+`prefix_memory.py`. The rest is read and written as a whole: libllama's partial states. A sequence with keys and values
+but without a fitting rest gives wrong answers and no error, so each operation checks the lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import llama_cpp.llama_cpp as lib
+import numpy as np
+
+from paddock.engine.prefix_memory import PrefixMemory
+from paddock.engine.state import PARTIAL_ONLY, Bytes, Span, StateFormat, UnknownFormat
+from paddock.errors import DecodeFailed
+from paddock.types import (
+    Copied,
+    CopyCheckpoint,
+    Drop,
+    Forget,
+    LoadCheckpoint,
+    Operation,
+    Reuse,
+    Save,
+    SaveCheckpoint,
+    SnapshotSize,
+)
+
+_PROBE = 8
+# A state begins with a magic number and the sequence's id, also a partial one.
+_HEADER = 8
+
+
+class CheckpointMemory(PrefixMemory):
+    """Carries out the cache operations of the scheduler. Belongs to the engine thread."""
+
+    def __init__(self, context: Any, *, unified: bool, window: int, scratch: int) -> None:
+        super().__init__(context, unified=unified, on_gpu=False, scratch=scratch)
+        self._window = window
+        self._checkpoints: dict[int, Bytes] = {}
+        self._nothing: Bytes = np.empty(0, np.uint8)
+        """The partial state of an empty sequence."""
+        self._is_recurrent = False
+        """There are no keys and values: checkpoints are everything."""
+        self.reuse: Reuse = "none"
+        self.snapshot = SnapshotSize()
+        # Tokens outside the window are not copied, so a copy is in other cells and its last bits differ.
+        self.has_exact_copies = window == 0
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Without keys and values a byte stands for the token itself."""
+        return 1 if self._is_recurrent else super().bytes_per_token
+
+    @property
+    def held_bytes(self) -> int:
+        return super().held_bytes + sum(map(len, self._checkpoints.values()))
+
+    @property
+    def has_keys(self) -> bool:
+        return not self._is_recurrent
+
+    def probe(self, sequence: int, decode: Callable[[int], object]) -> None:
+        """Detect the format of this model's state. It is used only if cutting, joining and going back to a checkpoint
+        give the same bytes. `decode` computes the token at a position of the empty sequence.
+        """
+        try:
+            self._nothing = self._read_partial(sequence)
+            states: list[tuple[Bytes, Bytes]] = []
+            for position in range(_PROBE):
+                decode(position)
+                if position + 1 in (_PROBE // 2, _PROBE):
+                    states.append((self._read_whole(sequence), self._read_partial(sequence)))
+            (half, half_rest), (whole, rest) = states
+            if 0 < self._window < _PROBE or not np.array_equal(whole[-len(rest) + _HEADER :], rest[_HEADER:]):
+                raise UnknownFormat("the partial state is not the end of the whole state")
+            keys = whole[: len(whole) - len(rest) + _HEADER]
+            self._is_recurrent = len(keys) == _HEADER
+            if not self._is_recurrent:
+                self._format = StateFormat.learn(keys.tobytes(), _PROBE)
+            per_token = (len(rest) - len(half_rest)) // (_PROBE - _PROBE // 2)
+            self.snapshot = SnapshotSize(len(rest) - per_token * _PROBE, 0, per_token, self._window)
+            if per_token and not self._window:
+                raise UnknownFormat("the partial state grows with each token")
+            if self._repeats(sequence, keys, rest, whole) and self._goes_back(sequence, half_rest, half):
+                self.reuse = "checkpoint"
+        except (UnknownFormat, DecodeFailed):
+            pass  # nothing is copied
+
+    def apply(self, operations: Sequence[Operation]) -> list[Copied]:
+        copied: list[Copied] = []
+        others: list[Operation] = []
+        for operation in operations:
+            is_own = isinstance(operation, (SaveCheckpoint, LoadCheckpoint, CopyCheckpoint))
+            if not is_own and not (isinstance(operation, Drop) and operation.span in self._checkpoints):
+                others.append(operation)
+                continue
+            copied += super().apply(others)
+            others = []
+            match operation:
+                case SaveCheckpoint(sequence, length, checkpoint):
+                    self._expect(sequence, length)
+                    self._checkpoints[checkpoint] = self._read_partial(sequence)
+                case LoadCheckpoint(sequence, length, checkpoint):
+                    self._complete(sequence, length, self._checkpoints[checkpoint])
+                case CopyCheckpoint(source, target, length):
+                    self._expect(source, length)
+                    self._complete(target, length, self._read_partial(source))
+                case Drop(checkpoint):
+                    del self._checkpoints[checkpoint]
+        return [*copied, *super().apply(others)]
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _complete(self, sequence: int, length: int, rest: Bytes) -> None:
+        self._write_partial(sequence, rest)
+        self._expect(sequence, length)
+
+    def _expect(self, sequence: int, tokens: int) -> None:
+        held = int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
+        if held != tokens:
+            raise DecodeFailed(f"sequence {sequence} holds {held} tokens, not {tokens}")
+
+    def _repeats(self, sequence: int, keys: Bytes, rest: Bytes, whole: Bytes) -> bool:
+        """Whether a state that was cut and joined is the same."""
+        self._forget(sequence)
+        if not self._is_recurrent:
+            halves = [self._state_format.empty(_PROBE // 2) for _ in range(2)]
+            self._state_format.copy(keys, 0, _PROBE // 2, halves[0])
+            self._state_format.copy(keys, _PROBE // 2, _PROBE, halves[1])
+            self._put_part(sequence, [(half, 0, _PROBE // 2) for half in halves], 0, _PROBE)
+        self._complete(sequence, _PROBE, rest)
+        return np.array_equal(self._read_whole(sequence), whole)
+
+    def _goes_back(self, sequence: int, rest: Bytes, whole: Bytes) -> bool:
+        """Whether a sequence that goes back to a checkpoint is what it was there."""
+        self.apply([Forget(sequence, _PROBE // 2)])
+        self._complete(sequence, _PROBE // 2, rest)
+        return np.array_equal(self._read_whole(sequence), whole)
+
+    def _forget(self, sequence: int, start: int = 0) -> None:
+        if not lib.llama_memory_seq_rm(self._memory, sequence, start, -1):
+            # A recurrent state cannot be cut. Nothing was removed, so drop that state first.
+            self._write_partial(sequence, self._nothing)
+            lib.llama_memory_seq_rm(self._memory, sequence, start, -1)
+
+    def _fork(self, source: int, target: int, start: int, length: int) -> None:
+        if self._is_recurrent:
+            return
+        if self._unified:
+            super()._fork(source, target, start, length)
+            return
+        # Not libllama's copy of a stream: that is made in the next step, after the checkpoint was written.
+        self._forget(target, start)
+        state = self._state_format.shorten(self._read(source, 0, length), length)
+        if not self._write_state(target, state):
+            raise DecodeFailed(f"libllama could not copy {length} tokens of sequence {source} to {target}")
+
+    def _save(self, saves: list[Save]) -> None:
+        if self._is_recurrent:
+            self._spans |= {save.span: () for save in saves}
+        else:
+            super()._save(saves)
+
+    def _put(self, sequence: int, pieces: list[tuple[Span, int, int]], start: int) -> None:
+        if not self._is_recurrent:
+            super()._put(sequence, pieces, start)
+
+    def _read(self, sequence: int, first: int, last: int) -> Bytes:
+        if not self._unified or self._window:
+            return super()._read(sequence, first, last)
+        self._forget(self._scratch)
+        lib.llama_memory_seq_cp(self._memory, sequence, self._scratch, first, last)
+        # A recurrent state is large, and not wanted here.
+        self._write_partial(self._scratch, self._nothing)
+        data = self._read_state(self._scratch, self._room(last - first))
+        self._forget(self._scratch)
+        return data
+
+    def _read_state(self, sequence: int, into: Bytes) -> Bytes:
+        """The keys and values of a sequence."""
+        rest = self._size(sequence, PARTIAL_ONLY) - _HEADER
+        whole = self._read_whole(sequence)
+        if len(whole) - rest != len(into):
+            raise DecodeFailed(f"sequence {sequence} has {len(whole) - rest} bytes of keys and not {len(into)}")
+        into[:] = whole[: len(into)]
+        return into
+
+    def _read_whole(self, sequence: int) -> Bytes:
+        return super()._read_state(sequence, np.empty(self._size(sequence), np.uint8))
+
+    def _write_state(self, sequence: int, data: Bytes) -> bool:
+        """Keys and values without the rest."""
+        return super()._write_state(sequence, np.concatenate((data, self._nothing[_HEADER:])))
