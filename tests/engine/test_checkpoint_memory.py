@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,12 @@ def test_the_next_turn_copies_nothing(model: tuple[Path, bool], monkeypatch: pyt
     harness.run()
     applied: list[Operation] = []
     apply = harness.engine.apply
-    monkeypatch.setattr(harness.engine, "apply", lambda operations: applied.extend(operations) or apply(operations))
+
+    def record(operations: Sequence[Operation]) -> Any:
+        applied.extend(operations)
+        return apply(operations)
+
+    monkeypatch.setattr(harness.engine, "apply", record)
     second = harness.ask(3, "", tokens=follow_up)
     harness.step()
     assert [type(operation) for operation in applied] == [Forget], "of what follows the end"

@@ -87,12 +87,14 @@ class CheckpointCache(PrefixCache):
     def enter(self, sequence: int, namespace: str | None, tokens: list[int], limit: int) -> int:
         start = _Start() if namespace is None else self._start(namespace, tokens, limit)
         self._is_in_place = False
+        before = self.restored
         length = super().enter(sequence, namespace, tokens, start.length)
         if namespace is not None and length and not self._is_in_place:
             if length < start.length or (start.checkpoint and start.checkpoint not in self._checkpoints):
                 # There were too few cells, or making room in host memory has evicted the checkpoint.
                 start = self._start(namespace, tokens, length, without=sequence)
                 length = self._cut(sequence, namespace, tokens[: start.length])
+                self.restored = min(self.restored, before + length)
             self._complete(sequence, start)
         self._drop_orphans()
         return length
@@ -244,7 +246,7 @@ class CheckpointCache(PrefixCache):
 
     # ── host memory ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def adopt(self, namespace: str, tokens: list[int], state: Any) -> int:
+    def adopt(self, namespace: str, tokens: list[int], state: Any, *, start: int = 0, has_file: bool = False) -> int:
         """Not possible: keys and values alone are not enough to continue."""
         return 0
 

@@ -99,7 +99,7 @@ class Scheduler:
 
     def open_disk(self, key: StateKey) -> DiskTier | None:
         """Add the third tier. None: the memory of this model cannot be cut, so nothing of it is kept on disk."""
-        if isinstance(self.cache, PrefixCache) and self._shape.bytes_per_token:
+        if isinstance(self.cache, PrefixCache) and self._shape.reuse == "prefix" and self._shape.bytes_per_token:
             self.disk = DiskTier(self.cache, self._shape, self.prices, key)
         return self.disk
 
