@@ -176,8 +176,8 @@ def test_evicted_states_are_computed_again(model: tuple[Path, bool]) -> None:
     for _ in range(2):
         for id, prompt in enumerate(PROMPTS):
             assert harness.alone(id, prompt) == alone[id]
-            assert harness.scheduler.cache.stored_bytes > 0
-    assert harness.scheduler.cache.evicted > 0
+            assert 0 < harness.scheduler.cache.stored_bytes <= room
+            harness.scheduler.write_back()
     harness.close()
 
 
