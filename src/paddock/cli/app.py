@@ -9,6 +9,7 @@ _COMMANDS = {
     "serve": "Serve models over HTTP (OpenAI- and llama.cpp-compatible).",
     "run": "Chat with a model at the terminal, or ask it one question.",
     "ps": "List the models that a running server has loaded.",
+    "cache": "List what is cached, by model and tenant, or clear it.",
     "stop": "Unload a model of a running server.",
     "pull": "Download a model from the Hugging Face hub.",
     "keys": "Create API keys.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeVar
@@ -25,6 +25,7 @@ from paddock.fleet.lifecycle.rules import Rules
 from paddock.fleet.memory.accounts import Memory
 from paddock.fleet.memory.machine import Machine
 from paddock.fleet.process.environment import has_gpu
+from paddock.fleet.process.worker import WorkerProcess
 from paddock.fleet.requests.generation import Generation, WorkerDispatch
 from paddock.fleet.requests.request_record import CANCELLED, OK, RequestRecord
 from paddock.replicas.replica import Backend, Dispatch, PoolingBackend, Replicas, ReplicaStatus
@@ -39,6 +40,7 @@ from paddock.types import (
     PoolRequest,
     SlotAction,
     SlotState,
+    TenantCache,
     TextQuestion,
 )
 from paddock.wire.messages import Pooled, SlotDone, Text, Tokens
@@ -181,6 +183,18 @@ class Fleet:
             return [msgspec.structs.replace(slot, id=number) for number, slot in enumerate(await replicas.slots())]
         worker = self._lifecycle.worker(model.name)
         return [] if worker is None else await worker.slots()
+
+    async def cache_contents(self, model: Model) -> list[TenantCache]:
+        """What its workers keep for each tenant; empty while it is not loaded. Loads nothing."""
+        return merged_contents(await asyncio.gather(*(worker.cache_contents() for worker in self._loaded(model))))
+
+    async def clear_cache(self, model: Model, tenant: str | None) -> list[TenantCache]:
+        """Drop what its workers keep and do not use, of one tenant or of all. Returns what is left. Loads nothing."""
+        return merged_contents(await asyncio.gather(*(worker.clear_cache(tenant) for worker in self._loaded(model))))
+
+    def _loaded(self, model: Model) -> list[WorkerProcess]:
+        workers = [self._lifecycle.worker(one.name) for one in model.worker_models().values()]
+        return [worker for worker in workers if worker is not None and worker.alive]
 
     async def act_on_slot(self, model: Model, action: SlotAction) -> SlotDone:
         """Save, restore or erase a slot, once it is free."""
@@ -370,6 +384,21 @@ class Fleet:
             on_failure(model, error)
         finally:
             del self._preloading[model.name]
+
+
+def merged_contents(parts: Iterable[Iterable[TenantCache]]) -> list[TenantCache]:
+    """The sums over several workers."""
+    found: dict[str, TenantCache] = {}
+    for one in (one for part in parts for one in part):
+        before = found.get(one.tenant, TenantCache(one.tenant))
+        found[one.tenant] = TenantCache(
+            one.tenant,
+            before.cells + one.cells,
+            before.cell_bytes + one.cell_bytes,
+            before.host + one.host,
+            before.host_bytes + one.host_bytes,
+        )
+    return [found[tenant] for tenant in sorted(found)]
 
 
 def _refuse_cluster(model: Model) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from paddock.scheduling.cache_view import CacheView
 from paddock.scheduling.quota import Quota
 from paddock.scheduling.radix_tree import RadixTree
-from paddock.types import CacheShape, Nearest, Operation, Piece
+from paddock.types import CacheShape, Nearest, Operation, Piece, TenantCache
 
 
 class Cache(ABC):
@@ -71,6 +71,10 @@ class Cache(ABC):
     @abstractmethod
     def view(self, limit: int) -> CacheView:
         """At most `limit` spans for display, the most recently used first."""
+
+    @abstractmethod
+    def contents(self) -> list[TenantCache]:
+        """What is kept for each tenant, counted one by one."""
 
     @abstractmethod
     def stored_pieces(self, namespace: str, tokens: list[int]) -> list[Piece]:
@@ -171,6 +175,20 @@ class Cache(ABC):
         """Drop a prefix after its first `keep` tokens, except what others use. Returns how many tokens left host
         memory.
         """
+
+    def clear(self, tenant: str | None = None) -> None:
+        """Drop what no running sequence uses, of one tenant or of all, without copying it anywhere."""
+        self._begin_clear(tenant)
+        for owner in self._quota.tenants() if tenant is None else [tenant]:
+            while self._quota.held(owner):
+                try:
+                    self._evict(owner, ())
+                except LookupError:  # the rest is in use
+                    break
+
+    def _begin_clear(self, tenant: str | None) -> None:
+        """Free the cells of resident sequences, of one tenant or of all, and write no files of what is dropped."""
+        return
 
     def resize(self, ram_bytes: int) -> None:
         """Change the size of host memory, and evict what no longer fits."""

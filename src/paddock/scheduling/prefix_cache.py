@@ -62,6 +62,13 @@ class PrefixCache(StoredPrefixes):
             return 0
         return self._tree.match(namespace, tokens).hot()
 
+    def _begin_clear(self, tenant: str | None) -> None:
+        for span in [span for span, (owner, _) in self._spans.items() if tenant in (None, owner)]:
+            self.unwritten.forget_span(span)
+        for sequence, resident in list(self._residents.items()):
+            if tenant in (None, tenant_of(resident.namespace)):
+                self._free(sequence)
+
     def view(self, limit: int) -> CacheView:
         held = [held.node for held in self._held.values() if held.node is not None]
         return self._tree.view([*held, *(resident.node for resident in self._residents.values())], limit)

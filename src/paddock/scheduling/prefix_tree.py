@@ -16,6 +16,7 @@ from itertools import chain
 
 from paddock.scheduling.cache_view import CacheView, first_nodes
 from paddock.scheduling.lru import LruOrder
+from paddock.scheduling.quota import tenant_of
 from paddock.scheduling.radix_tree import RadixNode, RadixTree, common_prefix
 from paddock.types import Piece
 
@@ -236,6 +237,16 @@ class PrefixTree(RadixTree[Node]):
             node = pending.pop()
             pending.extend(node.children.values())
             yield node
+
+    def tokens_of_tenants(self) -> tuple[Counter[str], Counter[str]]:
+        """The tokens of each tenant in cells, and in host memory."""
+        hot: Counter[str] = Counter()
+        stored: Counter[str] = Counter()
+        for node in self.nodes():
+            tenant = tenant_of(node.namespace)
+            hot[tenant] += len(node.tokens) if node.holders else 0
+            stored[tenant] += len(node.tokens) if node.stored is not None else 0
+        return hot, stored
 
     def view(self, ends: Iterable[Node], limit: int) -> CacheView:
         """At most `limit` nodes: the paths to these nodes, then the most recently used. The time depends on `limit`

@@ -29,6 +29,10 @@ class Quota:
         self._used_at: dict[str, int] = {}
         self._written = 0
 
+    def tenants(self) -> list[str]:
+        """Those that store something."""
+        return list(self._held)
+
     def held(self, tenant: str) -> int:
         return self._held.get(tenant, 0)
 

@@ -6,7 +6,7 @@ at just such a position.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ from paddock.scheduling.cache import Cache
 from paddock.scheduling.cache_view import CacheView, first_nodes
 from paddock.scheduling.quota import tenant_of
 from paddock.scheduling.snapshot_tree import SnapshotNode, SnapshotTree
-from paddock.types import CacheShape, Drop, Forget, Fork, Piece, Restore, Save, SnapshotSize
+from paddock.types import CacheShape, Drop, Forget, Fork, Piece, Restore, Save, SnapshotSize, TenantCache
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +79,20 @@ class SnapshotCache(Cache):
     def branch(self, namespace: str, tokens: list[int]) -> int:
         """How many of the first tokens are those of a stored sequence, with or without a snapshot at that point."""
         return self._tree.common(namespace, tokens)
+
+    def contents(self) -> list[TenantCache]:
+        """The bytes of cells are not known: windows and recurrent states need fewer."""
+        hot: Counter[str] = Counter()
+        stored: Counter[str] = Counter()
+        for held in self._held.values():
+            if held.namespace is not None:
+                hot[tenant_of(held.namespace)] += held.size
+        for node in self._kept.values():
+            stored[tenant_of(node.namespace)] += node.end
+        return [
+            TenantCache(tenant, hot[tenant], 0, stored[tenant], self._quota.held(tenant))
+            for tenant in sorted(hot | stored)
+        ]
 
     def stored_pieces(self, namespace: str, tokens: list[int]) -> list[Piece]:
         """None: a snapshot is valid only in the context it was taken from."""

@@ -12,7 +12,7 @@ from paddock.scheduling.cache import Cache
 from paddock.scheduling.prefix_tree import Node, PrefixTree
 from paddock.scheduling.quota import tenant_of
 from paddock.scheduling.unwritten import UnwrittenSpans
-from paddock.types import Adopt, CacheShape, Drop, Operation, Piece, Reserve
+from paddock.types import Adopt, CacheShape, Drop, Operation, Piece, Reserve, TenantCache
 
 # Host memory is kept in spans of at most this many tokens. A span that two branches share is freed when both are gone,
 # so this bounds what a branch can waste.
@@ -46,6 +46,14 @@ class StoredPrefixes(Cache):
         if namespace is None:
             return 0
         return self._tree.match(namespace, tokens[:limit]).length
+
+    def contents(self) -> list[TenantCache]:
+        hot, stored = self._tree.tokens_of_tenants()
+        size = self._shape.bytes_per_token
+        return [
+            TenantCache(tenant, hot[tenant], hot[tenant] * size, stored[tenant], self._quota.held(tenant) * size)
+            for tenant in sorted(hot)
+        ]
 
     def stored_pieces(self, namespace: str, tokens: list[int]) -> list[Piece]:
         match = self._tree.match(namespace, tokens)

@@ -55,6 +55,7 @@ from paddock.types.reports import (
     PartingPlace,
     ReportView,
     ReusedTokens,
+    TenantCache,
 )
 from paddock.types.requests import (
     CountTokens,

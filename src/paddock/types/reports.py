@@ -76,6 +76,16 @@ class CacheReport(msgspec.Struct, frozen=True):
     """Null if no known prompt differs: this one is new, or goes on where the known one ends."""
 
 
+class TenantCache(msgspec.Struct, frozen=True):
+    """What a worker keeps for one tenant: tokens, and their bytes. A token may be both in cells and in host memory."""
+
+    tenant: str
+    cells: int = 0
+    cell_bytes: int = 0
+    host: int = 0
+    host_bytes: int = 0
+
+
 class ReportView(msgspec.Struct, frozen=True):
     """A report in the live view."""
 

@@ -20,6 +20,7 @@ from paddock.types import (
     SlotAction,
     SlotState,
     SlotView,
+    TenantCache,
     TextLogprobs,
     TextQuestion,
     Timings,
@@ -97,6 +98,20 @@ class Look(msgspec.Struct, frozen=True, tag="look"):
     id: int
 
 
+class LookAtCache(msgspec.Struct, frozen=True, tag="look_at_cache"):
+    """Get what is cached for each tenant. Answered between two steps."""
+
+    id: int
+
+
+class ClearCache(msgspec.Struct, frozen=True, tag="clear_cache"):
+    """Drop what is cached and not in use, in cells and in host memory."""
+
+    id: int
+    tenant: str | None = None
+    """None: of all tenants."""
+
+
 class Watch(msgspec.Struct, frozen=True, tag="watch"):
     """Start or stop sending a `View` at once and every second."""
 
@@ -120,7 +135,21 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
     """First write prefixes to disk, for at most so long."""
 
 
-ToWorker = Load | Generate | Pool | Ask | ActOnSlot | Abort | Look | Watch | LimitCache | Ping | Stop
+ToWorker = (
+    Load
+    | Generate
+    | Pool
+    | Ask
+    | ActOnSlot
+    | Abort
+    | Look
+    | LookAtCache
+    | ClearCache
+    | Watch
+    | LimitCache
+    | Ping
+    | Stop
+)
 
 
 # ── worker → gateway ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -214,6 +243,13 @@ class Slots(msgspec.Struct, frozen=True, tag="slots"):
     queued: int
 
 
+class CacheContents(msgspec.Struct, frozen=True, tag="cache_contents"):
+    """The answer to a `LookAtCache`, and to a `ClearCache`: what is left."""
+
+    id: int
+    tenants: list[TenantCache]
+
+
 class View(msgspec.Struct, frozen=True, tag="view"):
     """State of the worker for the live view; during a step, the state when it began."""
 
@@ -281,6 +317,7 @@ ToGateway = (
     | Pooled
     | Refused
     | Slots
+    | CacheContents
     | View
     | SlotDone
     | TokensPart

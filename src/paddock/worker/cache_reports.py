@@ -257,6 +257,12 @@ class CacheReports:
         if (tokens := explanation.take_tokens()) and explanation.request.cache_prompt:
             self._history.add(self._group(explanation.request), tokens)
 
+    def forget(self, tenant: str | None) -> None:
+        """Forget the prompts of a tenant, or of all."""
+        self._history.forget(lambda group: tenant is None or group.startswith(f"{tenant}\0"))
+        kept = ((number, one) for number, one in self._kept if tenant not in (None, one.request.origin.tenant))
+        self._kept = deque(kept)
+
     def views(self) -> list[ReportView]:
         """Any thread may call it."""
         return [

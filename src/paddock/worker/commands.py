@@ -61,7 +61,22 @@ class Flush:
     seconds: float
 
 
-Command = Add | Remove | Report | Visit | Resize | Call | Flush
+@dataclass(slots=True, frozen=True)
+class ReportCache:
+    """Send what is cached for each tenant."""
+
+    id: int
+
+
+@dataclass(slots=True, frozen=True)
+class ClearCache:
+    """Drop what is cached and not in use, of one tenant or of all (None). Then send what is left."""
+
+    id: int
+    tenant: str | None
+
+
+Command = Add | Remove | Report | Visit | Resize | Call | Flush | ReportCache | ClearCache
 
 # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 

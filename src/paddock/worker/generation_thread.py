@@ -15,11 +15,12 @@ from paddock.engine import Engine, PooledEngine, open_engine
 from paddock.errors import NoCells, PaddockError
 from paddock.scheduling import CacheCorrupted, CacheView, Job, Plan, Progress, Request, Scheduler, StepBudget
 from paddock.types import Operation, Sampled, SlotView
-from paddock.wire.messages import Delta, Slots, Stats, Step
+from paddock.wire.messages import CacheContents, Delta, Slots, Stats, Step
 from paddock.worker.commands import (
     Add,
     Begun,
     Call,
+    ClearCache,
     Command,
     Ended,
     Explained,
@@ -28,6 +29,7 @@ from paddock.worker.commands import (
     Flushed,
     Remove,
     Report,
+    ReportCache,
     Resize,
     Visit,
 )
@@ -158,6 +160,12 @@ class GenerationThread(EngineThread):
                 n_ctx, now = self.engine.info.n_ctx, time.perf_counter()
                 states = [slot_state(slot, n_ctx=n_ctx, now=now) for slot in scheduler.slots]
                 self._send(Slots(id, states, scheduler.queued))
+            case ReportCache(id):
+                self._send(CacheContents(id, scheduler.cache.contents()))
+            case ClearCache(id, tenant):
+                scheduler.cache.clear(tenant)
+                self._send(CacheContents(id, scheduler.cache.contents()))
+                self.counters.cache_changed()
             case Visit():
                 self._visits.append(command)
             case Resize(ram_bytes):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from paddock.engine import PooledEngine, open_pooled_engine
 from paddock.scheduling import Job
 from paddock.types import SlotState, SlotView
-from paddock.wire.messages import Slots, Stats, View
-from paddock.worker.commands import Add, Command, Remove, Report, Resize
+from paddock.wire.messages import CacheContents, Slots, Stats, View
+from paddock.worker.commands import Add, ClearCache, Command, Remove, Report, ReportCache, Resize
 from paddock.worker.engine_thread import EngineThread
 from paddock.worker.pooled_steps import PooledSteps
 
@@ -45,6 +45,8 @@ class PoolingThread(EngineThread):
                 tokens = steps.tokens
                 slot = SlotState(0, self.engine.info.n_ctx, is_processing=tokens > 0, n_prompt_tokens=tokens)
                 self._send(Slots(id, [slot], steps.queued))
+            case ReportCache(id) | ClearCache(id):
+                self._send(CacheContents(id, []))
             case Resize():
                 pass  # it has no prefix cache
             case _:

@@ -20,6 +20,7 @@ from paddock.worker.cache_reports import CacheReports
 from paddock.worker.commands import (
     Add,
     Begun,
+    ClearCache,
     Command,
     Died,
     Ended,
@@ -32,6 +33,7 @@ from paddock.worker.commands import (
     Opening,
     Remove,
     Report,
+    ReportCache,
     Resize,
 )
 from paddock.worker.cpu_lock import CpuLock
@@ -93,6 +95,12 @@ class Worker:
                 self._abort(id)
             case messages.Look(id):
                 self._tell_engine(Report(id))
+            case messages.LookAtCache(id):
+                self._tell_engine(ReportCache(id))
+            case messages.ClearCache(id, tenant):
+                if isinstance(self._thread, GenerationThread):
+                    self._reports.forget(tenant)
+                self._tell_engine(ClearCache(id, tenant))
             case messages.Watch(on):
                 assert self._views is not None, "the gateway sends nothing before Ready"
                 self._views.turn(on=on)

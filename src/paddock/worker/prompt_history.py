@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
+from collections.abc import Callable
 
 from paddock.scheduling import common_prefix
 from paddock.types import Nearest
@@ -45,6 +46,7 @@ class PromptHistory:
         following = array("i", best[length : length + _WIDTH * _FOLLOWING])
         return Nearest(length // _WIDTH, following.tolist())
 
-    def clear(self) -> None:
-        self._prompts.clear()
-        self._tokens = 0
+    def forget(self, is_meant: Callable[[str], bool]) -> None:
+        """Forget the prompts of the groups that are meant."""
+        self._prompts = deque(one for one in self._prompts if not is_meant(one[0]))
+        self._tokens = sum(len(packed) for _, packed in self._prompts) // _WIDTH

@@ -79,6 +79,13 @@ class Server:
         unloaded: list[str] = self._json("POST", "/admin/unload", {"model": model})["models"]
         return unloaded
 
+    def cache(self) -> dict[str, Any]:
+        return self._json("GET", "/admin/cache")
+
+    def clear_cache(self, model: str | None, tenant: str | None) -> dict[str, Any]:
+        """Returns what is left."""
+        return self._json("POST", "/admin/cache/clear", {"model": model, "tenant": tenant})
+
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         """A whole chat completion."""
         return self._json("POST", "/v1/chat/completions", body)

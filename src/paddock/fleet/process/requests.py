@@ -13,7 +13,9 @@ from paddock.errors import PaddockError, WorkerCrashed
 from paddock.fleet.process.attempt import Attempt
 from paddock.wire import messages as wire
 
-Call = wire.Look | wire.ActOnSlot | wire.Pool | wire.Ask
+Call = wire.Look | wire.LookAtCache | wire.ClearCache | wire.ActOnSlot | wire.Pool | wire.Ask
+_NO_USE = (wire.Look, wire.LookAtCache, wire.ClearCache)
+"""They do not keep a model loaded."""
 
 
 class Requests:
@@ -60,7 +62,7 @@ class Requests:
 
         `on_progress` gets the number of tokens computed so far for an embedding request.
         """
-        id, is_use = message.id, not isinstance(message, wire.Look)
+        id, is_use = message.id, not isinstance(message, _NO_USE)
         reply = self._calls[id] = asyncio.get_running_loop().create_future()
         if on_progress is not None:
             self._progress[id] = on_progress
@@ -130,7 +132,14 @@ class Requests:
                 for id, count in tokens:
                     if (on_progress := self._progress.get(id)) is not None:
                         on_progress(count)
-            case wire.Pooled(id) | wire.Slots(id) | wire.SlotDone(id) | wire.Tokens(id) | wire.Text(id):
+            case (
+                wire.Pooled(id)
+                | wire.Slots(id)
+                | wire.CacheContents(id)
+                | wire.SlotDone(id)
+                | wire.Tokens(id)
+                | wire.Text(id)
+            ):
                 if (reply := self._open_call(id)) is not None:
                     reply.set_result(message)
 

@@ -34,6 +34,7 @@ from paddock.types import (
     SandboxState,
     SlotAction,
     SlotState,
+    TenantCache,
     TextQuestion,
     TreeView,
 )
@@ -148,12 +149,24 @@ class WorkerProcess:
 
     async def slots(self) -> list[SlotState]:
         """The slots between two steps of the engine."""
-        call = self._call(wire.Look(self.requests.next_id()))
+        return cast(wire.Slots, await self._look(wire.Look(self.requests.next_id()), "slots")).slots
+
+    async def cache_contents(self) -> list[TenantCache]:
+        """What is cached for each tenant, between two steps of the engine."""
+        answer = await self._look(wire.LookAtCache(self.requests.next_id()), "cache")
+        return cast(wire.CacheContents, answer).tenants
+
+    async def clear_cache(self, tenant: str | None) -> list[TenantCache]:
+        """Drop what is cached and not in use, of one tenant or of all. Returns what is left."""
+        answer = await self._look(wire.ClearCache(self.requests.next_id(), tenant), "cache")
+        return cast(wire.CacheContents, answer).tenants
+
+    async def _look(self, message: Call, what: str) -> object:
         try:
-            return cast(wire.Slots, await asyncio.wait_for(call, _SLOTS_TIMEOUT)).slots
+            return await asyncio.wait_for(self._call(message), _SLOTS_TIMEOUT)
         except TimeoutError:
             raise Unavailable(
-                f"the worker of {self.model} did not return its slots within {_SLOTS_TIMEOUT:g} s", retry_after=1
+                f"the worker of {self.model} did not return its {what} within {_SLOTS_TIMEOUT:g} s", retry_after=1
             ) from None
 
     async def _call(self, message: Call, on_progress: Callable[[int], None] | None = None) -> object:
