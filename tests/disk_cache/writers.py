@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +63,7 @@ def killed(directory: Path, times: int) -> None:
     """Kill a writer in the middle of its work, and check what it leaves."""
     chance = random.Random(times)
     read, write = os.pipe()
+    unfinished = 0
     for number in range(times):
         pid = os.fork()
         if not pid:
@@ -73,8 +75,10 @@ def killed(directory: Path, times: int) -> None:
         time.sleep(chance.choice([0, 0, chance.random() / 500]))  # anywhere between two parts, and in eviction
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+        unfinished += any(name.endswith(".tmp") for name in on_disk(directory))
         _check(directory)
     assert _check(directory) > 1
+    assert unfinished, "some were killed in the middle of a file"
 
 
 def together(directory: Path, processes: int, rounds: int) -> None:
@@ -109,8 +113,6 @@ def _work(directory: Path, chance: random.Random, rounds: int) -> None:
                 cache.clean()
         assert not cache.lines, cache.lines
     except BaseException:
-        import traceback
-
         traceback.print_exc()
         os._exit(1)
 
