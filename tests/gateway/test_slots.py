@@ -236,6 +236,7 @@ def test_props_load_no_model() -> None:
         "cells": 1024,
         "bytes_per_token": 1024,
         "ram_bytes": 64 << 20,
+        "disk_bytes": 0,
     }
     assert "fake" in awake["build_info"]
 

@@ -29,8 +29,9 @@ _QUESTIONS = ("Who?", "Where?", "When?", "Why?", "How?", "What?")
 @click.command()
 @click.option("--conversations", default=20, show_default=True)
 @click.option("--tokens", default=2000, show_default=True, help="Of each conversation.")
+@click.option("--recomputed", default=5, show_default=True, help="Conversations of the round without a disk.")
 @click.option("--arguments", default="", help="More arguments of `paddock serve`.")
-def main(conversations: int, tokens: int, arguments: str) -> None:
+def main(conversations: int, tokens: int, recomputed: int, arguments: str) -> None:
     """Measure first tokens: computed, warm, after a restart and after a SIGKILL, with and without a disk cache."""
     texts = [words(tokens, tag=random.Random(number), rest=random.Random(-number)) for number in range(conversations)]
     with tempfile.TemporaryDirectory(prefix="paddock-lab-disk-") as folder:
@@ -47,7 +48,7 @@ def main(conversations: int, tokens: int, arguments: str) -> None:
             _kill_worker(server)
             _print("after SIGKILL of the worker", _ask_all(server, texts, 4), warm)
     with running(Entrant("no disk", f"{_SERVE} {arguments}"), {}, _START_SECONDS) as server:
-        _print("without a disk, after a restart", _ask_all(server, texts, 5), warm)
+        _print("without a disk, after a restart", _ask_all(server, texts[:recomputed], 5), warm)
 
 
 def _ask_all(server: Server, texts: list[str], turn: int) -> list[Answer]:
@@ -57,7 +58,8 @@ def _ask_all(server: Server, texts: list[str], turn: int) -> list[Answer]:
 
 
 async def _ask(server: Server, text: str) -> Answer:
-    return await stream(server.address, {"messages": [user(text)], "max_tokens": 8, "temperature": 0})
+    body = {"messages": [user(text)], "max_tokens": 8, "temperature": 0}
+    return await stream(server.address, body, may_be_empty=True)
 
 
 def _kill_worker(server: Server) -> None:
