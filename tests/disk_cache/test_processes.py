@@ -38,7 +38,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     if mounted.returncode:
         pytest.skip("only root can mount a file system")
     yield path
-    subprocess.run(["umount", path], check=True)
+    subprocess.run(["umount", "--lazy", path], check=True)
 
 
 def test_a_disk_that_is_really_full(small_disk: Path) -> None:
