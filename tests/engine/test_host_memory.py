@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from paddock.engine.llama import LlamaEngine
 from paddock.engine.prefix_memory import PrefixMemory
-from paddock.types import SlotPrefix
+from paddock.types import Drop, Piece, Save, SlotPrefix
 from tests.engine.harness import Harness
 from tests.tiers import examples
 
@@ -156,4 +156,23 @@ def test_pinned_spans_stay_until_they_are_unpinned(tiny_models: dict[str, Path])
     cache.unpin(pieces)
     harness.engine.apply(cache.take_operations())
     assert (cache.stored_bytes, memory.held_bytes) == (0, 0)
+    harness.close()
+
+
+def test_memory_of_dropped_spans_is_reused_unless_another_thread_reads_them(tiny_models: dict[str, Path]) -> None:
+    harness = Harness(tiny_models["llama"])
+    harness.alone(1, TEXT)
+    memory = memory_of(harness)
+    name, sequence = next(iter(memory._spans)), harness.scheduler.cache.resident[0]
+    size = memory._spans[name][0].shape[1]
+    addresses = [memory._spans[name][0].ctypes.data]
+    lent = memory.view_pieces([Piece(name, 0, size)])
+    before = b"".join(harness.engine.pack(lent))
+    harness.engine.apply([Drop(name), Save(sequence, 1, 1 + size, 1001)])
+    assert b"".join(harness.engine.pack(lent)) == before
+    addresses.append(memory._spans[1001][0].ctypes.data)
+    harness.engine.apply([Drop(1001), Save(sequence, 0, size, 1002)])
+    addresses.append(memory._spans[1002][0].ctypes.data)
+    assert b"".join(harness.engine.pack(memory.view_pieces([Piece(1002, 0, size)]))) == before
+    assert addresses[0] != addresses[1] == addresses[2]
     harness.close()

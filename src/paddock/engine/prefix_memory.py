@@ -6,6 +6,7 @@ what is held is what the scheduler counts.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -49,6 +50,8 @@ class PrefixMemory(SequenceStates):
         self._spans: dict[int, Span] = {}
         self._buffer: Bytes = np.empty(0, np.uint8)
         self._copied: list[Copied] = []
+        self._dropped: dict[int, list[Span]] = {}
+        """Spans that were dropped just now, by their tokens: new ones of the same size take their memory."""
         self._overwritten: set[int] = set()
         """Sequences that another operation writes before the next step."""
 
@@ -108,9 +111,10 @@ class PrefixMemory(SequenceStates):
                     case Adopt(state, start, end, span):
                         self._adopt(state, start, end, span)
                     case Drop(span):
-                        del self._spans[span]
+                        self._drop(span)
                     case Reserve(size):
                         self._reserve(size * self.bytes_per_token)
+        self._dropped.clear()
         return self._copied
 
     def repeated(self, source: int, tokens: int, length: int) -> Bytes:
@@ -170,7 +174,7 @@ class PrefixMemory(SequenceStates):
     def _save(self, saves: list[Save]) -> None:
         """Adjacent spans are read at once: a stream as a whole, unified cells in parts that fit the buffer."""
         for run in _runs(saves):
-            spans = [self._state_format.empty(save.end - save.start) for save in run]
+            spans = [self._new_span(save.end - save.start) for save in run]
             self._spans |= dict(zip((save.span for save in run), spans, strict=True))
             for first, last in self._parts(run[0].start, run[-1].end):
                 begun = time.perf_counter()
@@ -181,8 +185,18 @@ class PrefixMemory(SequenceStates):
                         self._state_format.copy(data, low, high, span, low - save.start)
                 self._copied.append(Copied("save", len(data), time.perf_counter() - begun))
 
+    def _drop(self, name: int) -> None:
+        span = self._spans.pop(name)
+        # Not if another thread has views of it: references of the span are this variable and the argument.
+        if sys.getrefcount(span) == 2 and sys.getrefcount(span[0].base) == len(span) + 1:
+            self._dropped.setdefault(span[0].shape[1], []).append(span)
+
+    def _new_span(self, tokens: int) -> Span:
+        dropped = self._dropped.get(tokens)
+        return dropped.pop() if dropped else self._state_format.empty(tokens)
+
     def _adopt(self, state: Span, start: int, end: int, name: int) -> None:
-        span = self._spans[name] = self._state_format.empty(end - start)
+        span = self._spans[name] = self._new_span(end - start)
         for target, part in zip(span, state, strict=True):
             target[:] = part[:, start:end]
 

@@ -12,6 +12,7 @@ import ctypes
 import mmap
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +35,7 @@ their position.
 # positions and the token, in models that need them.
 _CELL, _CELL_EXTENSION = 12, 12
 # A block of at least this size is mapped: it takes whole pages.
-_MAPPED = 128 << 10
+_MAPPED, _HUGE = 128 << 10, 2 << 20
 
 
 class SequenceStates:
@@ -293,7 +294,13 @@ class StateFormat:
 
 def new_block(size: int) -> mmap.mmap | bytearray:
     """Memory that returns to the system when it is freed. The C library would keep it, in pieces."""
-    return mmap.mmap(-1, size) if size >= _MAPPED else bytearray(size)
+    if size < _MAPPED:
+        return bytearray(size)
+    block = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared memory is the default
+    if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # a kernel without large pages
+            block.madvise(mmap.MADV_HUGEPAGE)  # one fault for each small page takes longer than the copy
+    return block
 
 
 class _Reader:
