@@ -53,6 +53,8 @@ EXAMPLES: list[tuple[str, str, Any]] = [
     ("POST", "/admin/load", {"model": "fake"}),
     ("GET", "/admin/status", None),
     ("GET", "/admin/usage", None),
+    ("GET", "/admin/cache", None),
+    ("POST", "/admin/cache/clear", {"model": "fake", "tenant": ""}),
     ("GET", "/v1/usage", None),
     ("POST", "/admin/reload", None),
     ("POST", "/models?reload=1", None),
@@ -75,6 +77,11 @@ EXAMPLES: list[tuple[str, str, Any]] = [
     ("POST", "/v1/messages/count_tokens", chat_body("x")),
     ("POST", "/v1/completions", {"prompt": "x", "max_tokens": 2}),
     ("POST", "/v1/completions", {"prompt": ["x", "y"], "max_tokens": 2, "logprobs": 1, "echo": True}),
+    ("POST", "/v1/completions", {"prompt": ["xa", "xb"], "max_tokens": 2, "cache_report": True}),
+    ("POST", "/completion", {"prompt": "xc", "n_predict": 2, "cache_report": True}),
+    ("POST", "/v1/chat/completions", chat_body("say: y", cache_report=True)),
+    ("POST", "/v1/responses", {"input": "say: z", "cache_report": True}),
+    ("POST", "/v1/messages", chat_body("say: w", max_tokens=9, cache_report=True)),
     ("POST", "/completion", {"prompt": "x", "n_predict": 2, "n_probs": 2}),
     ("POST", "/completions", {"prompt": ["x", "y"], "n_predict": 2}),
     ("POST", "/completion", {"prompt": "x", "n_predict": 2, "response_fields": ["content"]}),
@@ -102,6 +109,8 @@ STREAMED: list[tuple[str, dict[str, Any]]] = [
     ("/v1/completions", {"prompt": ["x", "y"], "max_tokens": 2, "logprobs": 1, "return_progress": True}),
     ("/completion", {"prompt": "x", "n_predict": 2, "n_probs": 1, "timings_per_token": True, "return_progress": True}),
     ("/completions", {"prompt": "x", "n_predict": 2}),
+    ("/v1/chat/completions", chat_body("say: hollow", cache_report=True)),
+    ("/v1/messages", chat_body("say: xy", max_tokens=9, cache_report=True)),
 ]
 
 

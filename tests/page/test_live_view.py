@@ -170,3 +170,15 @@ def test_anybody_can_use_it(context: BrowserContext, busy_server: Server, scheme
     page.get_by_text("As a table").click()
     assert serious_findings(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing lies beside the screen"
+
+
+def test_why_a_prompt_was_not_cached(page: Page) -> None:
+    with Server("-m", "fake:") as server:
+        for word in ("3f2a", "91bc"):
+            messages = [{"role": "system", "content": f"cch={word}; {SYSTEM}"}, {"role": "user", "content": "say: hi"}]
+            assert server.client.post("/v1/chat/completions", json={"messages": messages}).status_code == 200
+        look(page, server)
+        newest = page.get_by_role("list", name="Last prompts of fake").get_by_role("listitem").first
+        expect(newest).to_contain_text("System message, character 4")
+        expect(newest).to_contain_text(re.compile(r"cch=91bc; .* against cch=3f2a; "))
+        assert serious_findings(page) == []

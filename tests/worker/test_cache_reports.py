@@ -63,6 +63,11 @@ def test_a_prompt_that_goes_on() -> None:
     assert _Worker().ask("the gate is open", nearest="the gate", cached=8).reason == "extended"
 
 
+def test_a_prompt_that_is_known_but_for_its_last_token_is_a_hit() -> None:
+    assert _Worker().ask("the gate is open", nearest="the gate is ope", cached=15).reason == "hit"
+    assert _Worker().ask("the gate is open", nearest="the gate is ope", follows="r", cached=15).reason == "changed"
+
+
 def test_an_evicted_prompt_is_told_from_a_new_one() -> None:
     worker = _Worker()
     worker.ask("the gate is open")

@@ -137,7 +137,7 @@ class Explanation:
             return "not_reusable"
         if has_parted:
             return "changed"
-        if known >= len(self._tokens):
+        if known >= len(self._tokens) - 1:  # the last token is read from no file, because it is computed anyway
             return "hit"
         return "extended" if known else "new"
 
