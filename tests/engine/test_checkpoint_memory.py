@@ -324,3 +324,27 @@ def test_a_model_whose_copies_differ_reuses_nothing(
     assert [request.cached for request in requests] == [0, 0]
     assert [harness.answers[id] for id in (2, 3)] == [first, first]
     harness.close()
+
+
+@pytest.mark.parametrize("unified", [True, pytest.param(False, marks=full)])
+def test_a_real_model_with_windows(real_models: Path, unified: bool) -> None:
+    """Gemma 3 270M, of which CONTRIBUTING.md says how to get it. Its window is shorter than the prompt."""
+    path = real_models / "gemma-3-270m.Q4_K_M.gguf"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not in PADDOCK_TEST_MODELS")
+    harness = _harness(path, n_ctx=4096, parallel=2, kv_unified=unified, n_threads=2, chunk=128)
+    assert harness.engine.shape.reuse == "checkpoint"
+    system = " ".join(f"Horse {n} eats {n % 7} apples." for n in range(60))
+    prompts = [f"{system} Horse {n}" for n in (3, 4)]
+    cold = [harness.alone(id, prompt, namespace=None) for id, prompt in enumerate(prompts)]
+    requests = []
+    for id, prompt in enumerate(prompts):
+        requests.append(harness.ask(id, prompt))
+        harness.run()
+    assert [harness.answers[id] for id in range(2)] == cold
+    assert requests[1].cached >= 512
+    again = harness.ask(2, prompts[0])
+    harness.run()
+    assert again.cached == again.prompt_size - 1
+    assert harness.answers[2] == cold[0]
+    harness.close()

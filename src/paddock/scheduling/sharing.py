@@ -144,7 +144,8 @@ class SnapshotSharing(Sharing):
         if request.namespace is None or not self._has_host_memory or request.is_shifted:
             return
         own = namespace_of(request)
-        branch = self._snapshots.branch(own, request.tokens)
+        # What was known before it started: it may continue the very sequence that it differs from.
+        branch = max(self._snapshots.branch(own, request.tokens), request.nearest.length)
         for other in self._running:
             if other is not request and namespace(other) == own:
                 branch = max(branch, common_prefix(other.tokens, request.tokens))
