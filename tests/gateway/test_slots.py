@@ -157,7 +157,7 @@ def test_models_that_cannot_be_saved_are_refused(tmp_path: Path, tiny_models: di
         for action in ("save", "restore"):
             assert _error(_act(server, 0, action, "a.bin"), 501)["code"] == "not_supported"
         assert _act(server, 0, "erase").json()["n_erased"] > 1
-        assert server.client.get("/props").json()["reuse"] == "snapshot"
+        assert server.client.get("/props").json()["reuse"] == "checkpoint"
         assert server.chat("the", max_tokens=2)["choices"]
 
 
