@@ -14,7 +14,7 @@ from tests.scheduling.disk import DiskHarness, Files, longest_on_disk
 from tests.scheduling.harness import answer_alone
 from tests.tiers import examples
 
-_LEAST_GAIN = 32
+_LEAST_GAIN, _LEAST_FILE = 32, 16
 _BLOCKS = ("a" * 70, "b" * 130, "ab" * 45, "c" * 20)
 Prompts = st.lists(st.sampled_from(_BLOCKS), min_size=1, max_size=4).map("".join)
 
@@ -282,5 +282,6 @@ def test_all_prompts_are_found_after_a_restart(texts: list[str]) -> None:
     later = DiskHarness(files, cache_ram_bytes=8 << 20, n_ctx=700)
     for id, text in enumerate(texts):
         request = _ask(later, id, text)
-        assert request.cached > len(text) - _LEAST_GAIN
+        # The last tokens are not written if they are few, and so many of the rest are not worth a read.
+        assert request.cached > len(text) - _LEAST_GAIN - _LEAST_FILE
         assert later.text(id) == answer_alone(text, 4, n_ctx=700)[0]
