@@ -276,12 +276,12 @@ TestThreeTiers.settings = examples(100)
 @given(st.lists(Prompts, min_size=1, max_size=6))
 def test_all_prompts_are_found_after_a_restart(texts: list[str]) -> None:
     files: Files = {}
-    harness = DiskHarness(files, cache_ram_bytes=8 << 20, n_ctx=700)
+    harness = DiskHarness(files, cache_ram_bytes=8 << 20, n_ctx=4096)
     for id, text in enumerate(texts):
         _ask(harness, id, text)
-    later = DiskHarness(files, cache_ram_bytes=8 << 20, n_ctx=700)
+    later = DiskHarness(files, cache_ram_bytes=8 << 20, n_ctx=4096)
     for id, text in enumerate(texts):
         request = _ask(later, id, text)
         # The last tokens are not written if they are few, and so many of the rest are not worth a read.
         assert request.cached > len(text) - _LEAST_GAIN - _LEAST_FILE
-        assert later.text(id) == answer_alone(text, 4, n_ctx=700)[0]
+        assert later.text(id) == answer_alone(text, 4, n_ctx=4096)[0]
