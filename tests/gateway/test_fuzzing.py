@@ -49,6 +49,7 @@ _GOOD: dict[str, Any] = {
     "/admin/load": {"model": "fake"},
     "/admin/unload": {"model": 0},
     "/admin/reload": {},
+    "/admin/cache/clear": {"model": "fake"},
     "/admin/drain": {"model": "fake", "replica": "a"},
     "/admin/undrain": {"model": "fake", "replica": "a"},
     "/models": {},
