@@ -89,6 +89,28 @@ def test_write_back_waits_for_the_next_request_first(unified: bool) -> None:
     assert any(isinstance(operation, Save) for operation in plan.operations)
 
 
+def test_cells_are_reclaimed_before_a_prefix_is_restored() -> None:
+    """Also if nothing runs: otherwise only as much is restored as finished requests leave free."""
+    harness = Harness(n_ctx=400)
+    for id, letter in enumerate("abc"):
+        harness.ask(id, letter * 250, max_tokens=1)
+        harness.run()
+    assert harness.scheduler.cache.free < 250
+    again = harness.ask(9, "a" * 250, max_tokens=1)
+    harness.run()
+    assert again.cached == 250
+
+
+def test_a_request_does_not_reclaim_what_it_shares() -> None:
+    harness = Harness(n_ctx=800)
+    for id, letter in enumerate("ab"):
+        harness.ask(id, letter * 150, max_tokens=1)
+        harness.run()
+    assert harness.scheduler.cache.idle_cells > 300
+    harness.ask(7, "a" * 150 + "c" * 500, max_tokens=1)
+    assert _operations(harness, Restore) == []
+
+
 def test_idle_cells_are_limited_while_a_request_runs() -> None:
     harness = Harness(n_ctx=400)
     for id in range(3):

@@ -118,9 +118,9 @@ class Cache(ABC):
         """The resident sequence that a new one with these tokens should continue. None: it should share or copy."""
         return None
 
-    def touch(self, namespace: str | None, tokens: list[int]) -> None:
-        """Reclaim the residents that share a prefix with these tokens last."""
-        return
+    def touch(self, namespace: str | None, tokens: list[int]) -> Collection[int]:
+        """Reclaim the residents that have the cached prefix of these tokens last. Returns them."""
+        return ()
 
     def length(self, sequence: int) -> int:
         """How many tokens a resident sequence holds."""

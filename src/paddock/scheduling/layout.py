@@ -79,17 +79,16 @@ class UnifiedLayout(Layout):
     def make_room(self, request: Request) -> bool:
         if not self.running and self.runs_alone(request):
             self.reclaim_all()
-        self.cache.touch(namespace(request), request.tokens)
-        for sequence in self.cache.resident:
+        # Also if nothing runs: a prefix is restored into free cells only.
+        shared = self.cache.touch(namespace(request), request.tokens)
+        for sequence in sorted(self.cache.resident, key=lambda sequence: sequence in shared):
             if self._has_room(request):
                 break
             self.cache.reclaim(sequence)
-        return self._has_room(request)
+        return not self.running or self._has_room(request)
 
     def _has_room(self, request: Request) -> bool:
-        if not self.running:
-            return True
-        if self.runs_alone(request) or self.runs_alone(self.running[0]):
+        if self.running and (self.runs_alone(request) or self.runs_alone(self.running[0])):
             return False
         # A request that waits for a leader will share the leader's cells.
         promised = sum(other.pending + 1 - (other.awaited if other.leader else 0) for other in self.running)

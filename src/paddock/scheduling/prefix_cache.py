@@ -234,11 +234,15 @@ class PrefixCache(StoredPrefixes):
                 owner = self._held.get(new_holder) or self._residents[new_holder]
                 owner.private -= count
 
-    def _touch(self, namespace: str, match: Match) -> None:
+    def _touch(self, namespace: str, match: Match) -> Collection[int]:
+        """Returns the residents that have the hot part of the match."""
         self._tree.touch(match.nodes)
         self._quota.touch(tenant_of(namespace))
-        for sequence in self._residents.keys() & (match.nodes[-1].holders if match.nodes else ()):
+        end = next((node for node in reversed(match.nodes) if node.holders), None)
+        touched = self._residents.keys() & (end.holders if end is not None else ())
+        for sequence in touched:
             self._residents[sequence] = self._residents.pop(sequence)
+        return touched
 
     # ── resident sequences ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -259,9 +263,8 @@ class PrefixCache(StoredPrefixes):
             return None
         return home if 2 * kept > len(self._residents[home].tokens) else None
 
-    def touch(self, namespace: str | None, tokens: list[int]) -> None:
-        if namespace is not None:
-            self._touch(namespace, self._tree.match(namespace, tokens))
+    def touch(self, namespace: str | None, tokens: list[int]) -> Collection[int]:
+        return () if namespace is None else self._touch(namespace, self._tree.match(namespace, tokens))
 
     def length(self, sequence: int) -> int:
         return len(self._residents[sequence].tokens)
