@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeVar
@@ -23,6 +23,7 @@ from paddock.fleet.lifecycle.model_state import ModelStatus, combined_status
 from paddock.fleet.lifecycle.replica_sets import ReplicaSets
 from paddock.fleet.lifecycle.rules import Rules
 from paddock.fleet.memory.accounts import Memory
+from paddock.fleet.memory.cache_contents import merged_contents
 from paddock.fleet.memory.machine import Machine
 from paddock.fleet.process.environment import has_gpu
 from paddock.fleet.process.worker import WorkerProcess
@@ -242,8 +243,7 @@ class Fleet:
         self._replica_sets.start()
         for model in self.catalogue:
             if (model.preload or model.settings.pinned) and not model.clustered:
-                task = asyncio.get_running_loop().create_task(self._preload(model, on_failure))
-                self._preloading[model.name] = task
+                self._preloading[model.name] = asyncio.create_task(self._preload(model, on_failure))
 
     def is_unloaded(self, model: Model) -> bool:
         """Whether the model is neither loaded nor being loaded."""
@@ -384,21 +384,6 @@ class Fleet:
             on_failure(model, error)
         finally:
             del self._preloading[model.name]
-
-
-def merged_contents(parts: Iterable[Iterable[TenantCache]]) -> list[TenantCache]:
-    """The sums over several workers."""
-    found: dict[str, TenantCache] = {}
-    for one in (one for part in parts for one in part):
-        before = found.get(one.tenant, TenantCache(one.tenant))
-        found[one.tenant] = TenantCache(
-            one.tenant,
-            before.cells + one.cells,
-            before.cell_bytes + one.cell_bytes,
-            before.host + one.host,
-            before.host_bytes + one.host_bytes,
-        )
-    return [found[tenant] for tenant in sorted(found)]
 
 
 def _refuse_cluster(model: Model) -> None:
