@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from paddock.errors import ModelNotFound, ModelUnloaded
+from paddock.errors import ModelLoadFailed, ModelNotFound, ModelUnloaded
 from paddock.fleet import Catalogue
 from tests.fleet.fleets import NO_LIMIT, begin, model, open_fleet, pid_of, run, states, text, until
 from tests.options import engine_options
@@ -88,6 +88,22 @@ def test_a_reload_touches_only_changed_models() -> None:
                 await text(fleet, "gone")
             assert await text(fleet, "new")
             await until(lambda: not alive(before["gone"]) and not alive(before["changed"]), "the old workers to end")
+
+    run(scenario())
+
+
+def test_a_reload_to_a_broken_model_is_refused_during_the_unload() -> None:
+    """The same error as after the unload, and without waiting for the requests of the old model."""
+
+    async def scenario() -> None:
+        async with open_fleet(model("a", "delay=0.02")) as fleet:
+            generation = await begin(fleet, "a")
+            fleet.reload(Catalogue([replace(model("a"), known_problem="a part is missing")]), NO_LIMIT)
+            assert states(fleet)["a"] == "unloading"
+            with pytest.raises(ModelLoadFailed, match="cannot load a: a part is missing"):
+                await begin(fleet, "a")
+            assert states(fleet)["a"] == "unloading"
+            assert len([delta async for delta in generation]) > 5
 
     run(scenario())
 

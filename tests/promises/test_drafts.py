@@ -174,4 +174,4 @@ def test_draft_model_setting_and_reload(tiny_models: dict[str, Path], tmp_path: 
         server.client.post("/admin/reload")
         refused = server.client.post("/completion", json={"model": "llama", "prompt": "x"})
         assert refused.status_code == 503
-        assert "cannot load nowhere.gguf" in refused.json()["error"]["message"]
+        assert "cannot read the draft model" in refused.json()["error"]["message"]

@@ -16,10 +16,14 @@ _SHORT_BACKOFF = 2.0
 
 
 async def check_loadable(state: ModelState, accounts: Accounts) -> None:
-    """Raise if the model cannot be loaded; find out how much memory it needs."""
-    if state.needs is not None:
+    """Raise if the model cannot be loaded; find out how much memory it needs. During the unload that a reload of the
+    configuration causes, this is the new model.
+    """
+    model = state.next
+    if model is None:
+        raise not_served(state.model.name)
+    if state.needs is not None and model is state.model:
         return
-    model = state.model
     problem = await asyncio.to_thread(model.problem)
     if problem is not None:
         raise ModelLoadFailed(f"cannot load {model.name}: {problem}", param="model")
