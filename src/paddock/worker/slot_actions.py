@@ -74,9 +74,10 @@ class SlotActions:
 
         def write() -> None:
             try:
-                self._write(message, prefix, views, begun)
+                done = self._write(message, prefix, views, begun)
             finally:
                 self._visit(Visit(None, lambda scheduler: scheduler.cache.unpin(pieces)))
+            self._send(done)  # only now: a client that erases the slot next finds nothing pinned
 
         self._with_files(message, write)
 
@@ -98,12 +99,12 @@ class SlotActions:
 
         self._files.submit(run)
 
-    def _write(self, message: ActOnSlot, prefix: SlotPrefix, views: Any, begun: float) -> None:
+    def _write(self, message: ActOnSlot, prefix: SlotPrefix, views: Any, begun: float) -> SlotDone:
         if not prefix.tokens:
             raise InvalidRequest(f"slot {message.action.slot} has no stored tokens to save", param="id_slot")
         header = slot_files.Header(self._engine.origin, prefix)
         size = slot_files.write(message.action.folder, message.action.filename, header, self._engine.pack(views))
-        self._send(SlotDone(message.id, len(prefix.tokens), size, time.perf_counter() - begun))
+        return SlotDone(message.id, len(prefix.tokens), size, time.perf_counter() - begun)
 
     def _read(self, message: ActOnSlot) -> None:
         begun, action = time.perf_counter(), message.action
