@@ -23,7 +23,7 @@ LONGEST = (
     "promises/test_determinism.py",
     "fleet/test_lifecycle.py",
     "promises/test_sharing.py",
-    "engine/test_snapshot_memory.py",
+    "engine/test_stateful.py",
     "gateway/test_live.py",
     "replicas/test_conformance.py",
     "promises/test_clients.py",

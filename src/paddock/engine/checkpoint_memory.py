@@ -56,6 +56,12 @@ class CheckpointMemory(PrefixMemory):
         return 1 if self._is_recurrent else super().bytes_per_token
 
     @property
+    def state_bytes(self) -> tuple[int, int]:
+        """Keys and values are copied in a state with the rest."""
+        fixed, per_token = super().state_bytes
+        return (fixed + self._rest, per_token) if self._format is not None else (0, 0)
+
+    @property
     def held_bytes(self) -> int:
         return super().held_bytes + sum(map(len, self._checkpoints.values()))
 
@@ -108,12 +114,24 @@ class CheckpointMemory(PrefixMemory):
                     self._complete(sequence, length, self._checkpoints[checkpoint])
                 case CopyCheckpoint(source, target, length):
                     self._expect(source, length)
-                    self._complete(target, length, self._read_partial(source))
+                    self._complete(target, length, self._read_partial(source, self._buffer))
                 case Drop(checkpoint):
                     del self._checkpoints[checkpoint]
         return [*copied, *super().apply(others)]
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def _rest(self) -> int:
+        """The most bytes of a state that are not keys and values."""
+        if self._unified and not self._window:
+            return len(self._nothing)  # the recurrent state is dropped before
+        size = self.snapshot
+        return size.fixed + size.per_window_token * size.window
+
+    @property
+    def _buffered(self) -> int:
+        return max(len(self._buffer) - self._rest, 0)
 
     def _complete(self, sequence: int, length: int, rest: Bytes) -> None:
         self._write_partial(sequence, rest)
@@ -183,15 +201,22 @@ class CheckpointMemory(PrefixMemory):
     def _read_state(self, sequence: int, into: Bytes) -> Bytes:
         """The keys and values of a sequence."""
         rest = self._size(sequence, PARTIAL_ONLY) - _HEADER
-        whole = self._read_whole(sequence)
-        if len(whole) - rest != len(into):
-            raise DecodeFailed(f"sequence {sequence} has {len(whole) - rest} bytes of keys and not {len(into)}")
-        into[:] = whole[: len(into)]
-        return into
+        size = self._size(sequence)
+        if size - rest != len(into):
+            raise DecodeFailed(f"sequence {sequence} has {size - rest} bytes of keys and not {len(into)}")
+        return super()._read_state(sequence, self._room_for(size))[: len(into)]
 
     def _read_whole(self, sequence: int) -> Bytes:
         return super()._read_state(sequence, np.empty(self._size(sequence), np.uint8))
 
     def _write_state(self, sequence: int, data: Bytes) -> bool:
         """Keys and values without the rest."""
-        return super()._write_state(sequence, np.concatenate((data, self._nothing[_HEADER:])))
+        size = len(data) + len(self._nothing) - _HEADER
+        state = self._room_for(size)
+        if state.ctypes.data != data.ctypes.data:  # else the data is in the buffer already
+            state[: len(data)] = data
+        state[len(data) :] = self._nothing[_HEADER:]
+        return super()._write_state(sequence, state)
+
+    def _room_for(self, size: int) -> Bytes:
+        return self._buffer[:size] if size <= len(self._buffer) else np.empty(size, np.uint8)

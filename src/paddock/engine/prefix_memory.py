@@ -205,12 +205,17 @@ class PrefixMemory(SequenceStates):
         assert self._format is not None, "nothing is copied if the format is unknown"
         return self._format
 
+    @property
+    def _buffered(self) -> int:
+        """The bytes of the buffer that keys and values may take."""
+        return len(self._buffer)
+
     def _length(self, sequence: int) -> int:
         return int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
 
     def _parts(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Cut the tokens `first..last` into parts whose state fits the buffer. A stream cannot be cut."""
-        most = (self._state_format.tokens_in(len(self._buffer)) if self._unified else 0) or last - first
+        most = (self._state_format.tokens_in(self._buffered) if self._unified else 0) or last - first
         for start in range(first, last, most):
             yield start, min(start + most, last)
 

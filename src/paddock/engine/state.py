@@ -61,10 +61,10 @@ class SequenceStates:
     def _write_state(self, sequence: int, data: Bytes) -> bool:
         return int(lib.llama_state_seq_set_data(self._context, _pointer(data), len(data), sequence)) == len(data)
 
-    def _read_partial(self, sequence: int) -> Bytes:
-        """The part of a state that cannot be cut: windowed and recurrent layers."""
-        into = np.empty(self._size(sequence, PARTIAL_ONLY), np.uint8)
-        size = len(into)
+    def _read_partial(self, sequence: int, buffer: Bytes | None = None) -> Bytes:
+        """The part of a state that cannot be cut: windowed and recurrent layers. In `buffer` if it has room."""
+        size = self._size(sequence, PARTIAL_ONLY)
+        into = np.empty(size, np.uint8) if buffer is None or len(buffer) < size else buffer[:size]
         read = int(lib.llama_state_seq_get_data_ext(self._context, _pointer(into), size, sequence, PARTIAL_ONLY))
         if read != size:
             raise DecodeFailed(f"libllama read {read} bytes of the checkpoint of sequence {sequence} instead of {size}")
