@@ -107,7 +107,10 @@ class GenerationThread(EngineThread):
         key = StateKey(engine.origin)
         tier = self._scheduler.open_disk(key)
         if tier is None:
-            log_warning("no prefixes of this model are kept on disk: its memory cannot be split by token")
+            log_warning(
+                "cache_disk (--cache-disk) has no effect for this model: the states of sliding-window, recurrent and "
+                "hybrid models, and states of an unknown format, are not kept on disk"
+            )
             return None
         if not engine.shape.ram_bytes:
             log_warning("no prefixes are kept on disk, because there is no host memory for them: see memory_limit")
