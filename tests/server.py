@@ -68,6 +68,17 @@ class Server:
         body: dict[str, Any] = response.json()
         return body
 
+    def wait_for_line(self, *texts: str) -> str:
+        """The first line of the log with all these texts. It may arrive after the response that it is about."""
+        found: list[str] = []
+
+        def look() -> bool:
+            found[:] = [line for line in list(self.output) if all(text in line for text in texts)]
+            return bool(found)
+
+        wait_for(look, 30, f"a line in the log with {texts}")
+        return found[0]
+
     def workers(self) -> list[int]:
         return child_workers(self.process.pid)
 

@@ -229,7 +229,7 @@ def test_a_failed_start_is_logged_as_json() -> None:
 def test_lines_of_libllama_have_level_and_model(tiny_models: dict[str, Path]) -> None:
     with Server("-m", str(tiny_models["llama"]), "--log-format", "json", "-v", "-c", "256") as server:
         assert server.client.post("/completion", json={"prompt": "a", "n_predict": 1}).status_code == 200
-        lines = [line for line in _lines(server) if line.get("pid")]
+    lines = [line for line in _lines(server) if line.get("pid")]
     assert any("llama_context" in line["message"] and line["level"] == "debug" for line in lines)
     assert {line["model"] for line in lines} == {"llama"}
     assert not any(line["message"].startswith("<") or not line["message"] for line in lines)
@@ -246,6 +246,6 @@ def test_the_last_lines_of_a_worker_are_part_of_the_crash_line() -> None:
 
 def _answers(port: int) -> bool:
     try:
-        return httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
+        return httpx.get(f"http://127.0.0.1:{port}/health", timeout=200).status_code == 200
     except httpx.TransportError:
         return False

@@ -176,7 +176,7 @@ def test_serving_from_the_hub_and_again_offline(tmp_path: Path, tiny_models: dic
         assert [model["id"] for model in server.client.get("/v1/models").json()["data"]] == ["tiny-Q4_K_M"]
     assert (tmp_path / "cache" / "paddock" / "models" / "house" / "tiny" / "tiny-Q4_K_M.gguf").is_file()
     with Server("-hf", "house/tiny", env=_environment(_nobody(), tmp_path)) as server:
-        assert any("serving the model that was downloaded earlier" in line for line in server.output)
+        server.wait_for_line("serving the model that was downloaded earlier")
     with (
         pytest.raises(AssertionError, match="cannot reach"),
         Server("-hf", "house/other", env=_environment(_nobody(), tmp_path)),

@@ -57,7 +57,7 @@ def test_a_model_by_its_url_and_again_without_a_network(tmp_path: Path, tiny_mod
             assert server.client.get("/v1/models").json()["data"][0]["id"] == "m"
             assert server.chat("a", max_tokens=1)["usage"]["completion_tokens"] == 1
     with Server(*line, env=_environment(hub.url, tmp_path)) as server:
-        assert any("serving the model that was downloaded earlier" in line for line in server.output)
+        server.wait_for_line("serving the model that was downloaded earlier")
     with Server(*line, "--offline", env=_environment(hub.url, tmp_path)) as server:
         assert server.client.get("/props").json()["model_path"].endswith("models/127.0.0.1/m.gguf")
 

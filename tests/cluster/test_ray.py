@@ -107,9 +107,13 @@ def test_deterministic_on_both_nodes(cluster: Cluster) -> None:
             for _ in range(6)
         }
         assert len(answers) == 1
-    nodes = {replica["node"] for replica in cluster.replicas("pair")}
-    assert len(nodes) == 2
-    assert len({replica["fingerprint"] for replica in cluster.replicas("pair")}) == 1
+    replicas = cluster.replicas("pair")
+    assert len({replica["node"] for replica in replicas}) == 2
+    # Each gateway checks the replicas by itself, and any of them may answer.
+    wait_for(
+        lambda: all(replica["fingerprint"] for replica in cluster.replicas("pair")), 60, "the fingerprints of both"
+    )
+    assert len({replica["fingerprint"] for replica in cluster.replicas("pair") if replica["fingerprint"]}) == 1
 
 
 def test_prefix_routing(cluster: Cluster) -> None:
@@ -133,7 +137,8 @@ def test_replica_metrics(cluster: Cluster) -> None:
     names = [replica["name"] for replica in cluster.replicas("pair")]
     for name in names:
         labels = f'model_id="pair",pool="pair",replica="{name}"'
-        assert f'paddock_replica_health{{health="ready",{labels}}} 1.0' in page()
+        ready = f'paddock_replica_health{{health="ready",{labels}}} 1.0'
+        wait_for(lambda ready=ready: ready in page(), 30, "the replica to be ready")  # type: ignore[misc]
         wait_for(
             lambda labels=labels: any(  # type: ignore[misc]
                 line.startswith("llamacpp:prompt_tokens_total") and labels in line and not line.endswith(" 0.0")
@@ -219,15 +224,19 @@ class Load:
             return f"disconnected: {error!r}"
 
 
+def _ready(cluster: Cluster, model: str) -> int:
+    """As reported by a gateway. Each of them checks the replicas by itself."""
+    page = httpx.get(f"{cluster.url}/metrics", timeout=200).text
+    return page.count(f'paddock_replica_health{{health="ready",model_id="{model}"')
+
+
 def test_autoscaling(cluster: Cluster) -> None:
-    assert len(cluster.replicas("chat")) == 1
+    wait_for(lambda: len(cluster.replicas("chat")) == 1, 90, "one replica without load")
     with Load(cluster, "chat", 12) as load:
         wait_for(lambda: len(cluster.replicas("chat")) == 3, 90, "three replicas")
         before = load.answered
         wait_for(lambda: load.answered > before + 30, 60, "answers from all three")
-        with cluster.client() as client:
-            page = client.get("/metrics").text
-        assert page.count('paddock_replica_health{health="ready",model_id="chat"') == 3
+        wait_for(lambda: _ready(cluster, "chat") == 3, 60, "three ready replicas")
     assert load.failed == []
     with Load(cluster, "chat", 1) as load:
         wait_for(lambda: len(cluster.replicas("chat")) == 1, 90, "one replica again")
@@ -248,9 +257,17 @@ def test_upgrade_under_load(cluster: Cluster) -> None:
     assert load.answered > 0
     assert {replica["name"] for replica in cluster.replicas("pair")} == pair
     with cluster.client() as client:
-        props = client.get("/props", params={"model": "chat"}).json()
-        assert props["default_generation_settings"]["n_ctx"] == 4096
-    assert "paddock-chat: running; replicas: 1 running" in cluster.paddock("status", "--config", "cluster.json")
+
+        def n_ctx() -> int:
+            props = client.get("/props", params={"model": "chat"}).json()
+            return int(props["default_generation_settings"]["n_ctx"])
+
+        wait_for(lambda: n_ctx() == 4096, 30, "the new settings")
+    wait_for(
+        lambda: "paddock-chat: running; replicas: 1 running" in cluster.paddock("status", "--config", "cluster.json"),
+        60,
+        "one replica in the status",
+    )
 
 
 def _replicas_now(cluster: Cluster, model: str) -> int | None:

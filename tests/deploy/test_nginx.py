@@ -71,7 +71,9 @@ def sample(tmp_path: Path, server: Server) -> Iterator[httpx.Client]:
     with _nginx(tmp_path, f"http {{\n{text}\n}}", secure):
         trusted = ssl.create_default_context(cafile=certificate)
         with httpx.Client(base_url=f"https://localhost:{secure}", verify=trusted, timeout=60) as client:
-            moved = httpx.get(f"http://127.0.0.1:{plain}/v1/models?x=1", headers={"Host": "llm.example.org"})
+            moved = httpx.get(
+                f"http://127.0.0.1:{plain}/v1/models?x=1", headers={"Host": "llm.example.org"}, timeout=200
+            )
             assert (moved.status_code, moved.headers["location"]) == (301, "https://llm.example.org/v1/models?x=1")
             yield client
 

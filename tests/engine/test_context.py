@@ -62,4 +62,4 @@ def test_a_context_beyond_the_trained_one_is_clamped_with_a_warning(tiny_models:
             "is_clamped": True,
             "shift": False,
         }
-        assert any("warning" in line and f"trained for {trained}" in line for line in server.output)
+        server.wait_for_line("warning", f"trained for {trained}")

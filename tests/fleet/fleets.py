@@ -29,7 +29,7 @@ class Unlimited:
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, 90))
+    asyncio.run(asyncio.wait_for(coroutine, 200))
 
 
 def model(name: str, options: str = "", **changes: Any) -> Model:

@@ -202,8 +202,8 @@ def test_out_of_memory_unloads_idle_models() -> None:
 
 def test_a_crash_before_the_first_delta_is_retried() -> None:
     async def scenario() -> None:
-        async with open_fleet(model("a", "delay=0.3")) as fleet:
-            generation = await begin(fleet, "a", "say: hello")
+        async with open_fleet(model("a", "delay=1")) as fleet:  # so that the worker is killed before its first delta
+            generation = await begin(fleet, "a", "say: h")
             os.kill(pid_of(fleet, "a"), signal.SIGKILL)
             assert "".join([delta.text async for delta in generation])
 

@@ -16,11 +16,12 @@ from paddock.errors import ContextLengthExceeded, ModelLoadFailed, ServerStoppin
 from paddock.fleet import Catalogue, Fleet
 from paddock.fleet.process.environment import environment
 from paddock.types import GenerateRequest, SlotAction, TextPrompt
+from tests.fleet.fleets import until
 from tests.options import new_model
 
 
 def run(coroutine: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, 60))
+    asyncio.run(asyncio.wait_for(coroutine, 200))
 
 
 @asynccontextmanager
@@ -149,8 +150,7 @@ def test_closing_during_a_load_leaves_no_process() -> None:
     async def scenario() -> None:
         async with _fleet("fake:load=30") as fleet:
             asking = asyncio.ensure_future(_text(fleet, "fake:load=30"))
-            await asyncio.sleep(0.2)
-            assert fleet.status()[0].state == "loading"
+            await until(lambda: fleet.status()[0].state == "loading", "the load")
             await fleet.close()
             with pytest.raises(ServerStopping):
                 await asking

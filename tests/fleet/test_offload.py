@@ -100,11 +100,11 @@ def test_a_model_is_fitted_to_the_memory_limit(tiny_models: dict[str, Path]) -> 
     with Server("-m", str(tiny_models["llama"]), "-ngl", "auto", *flags) as server:
         response = server.client.post("/completion", json={"prompt": "the", "n_predict": 2})
         assert response.status_code == 200, response.text
-        lines = [line for line in server.output if "fitted to the free memory" in line]
-        assert len(lines) == 1, server.output
         props = server.client.get("/props").json()
-        assert f"n_ctx={props['placement']['n_ctx']}" in lines[0]
         assert 256 <= props["placement"]["n_ctx"] < 16384
+    lines = [line for line in server.output if "fitted to the free memory" in line]
+    assert len(lines) == 1, server.output
+    assert f"n_ctx={props['placement']['n_ctx']}" in lines[0]
 
 
 def test_auto_setting(tiny_models: dict[str, Path]) -> None:

@@ -177,7 +177,7 @@ def test_idle_connections_are_closed_when_there_are_too_many() -> None:
     with Server("-m", "fake:delay=0.05", "-np", "8", env=_limits(all=8, per_address=8, per_key=8)) as server:
         with contextlib.ExitStack() as opened:
             quiet = [opened.enter_context(Wire(server.url)) for _ in range(30)]
-            assert httpx.get(f"{server.url}/health").status_code == 200
+            assert httpx.get(f"{server.url}/health", timeout=200).status_code == 200
             assert quiet[0].closed()
             assert quiet[-1].send(GET_HEALTH).answer().status == 200
         with contextlib.ExitStack() as opened:
@@ -231,7 +231,9 @@ def test_connections_per_key_are_limited(tmp_path: Path) -> None:
             assert ask("/admin/status", "boss").answer().status == 200
             assert ask("/health", "").answer().status == 200
         url, key = f"{server.url}/v1/models", {"X-API-Key": "one"}
-        wait_for(lambda: httpx.get(url, headers=key).status_code == 200, 20, "the connections to be closed")
+        wait_for(
+            lambda: httpx.get(url, headers=key, timeout=200).status_code == 200, 20, "the connections to be closed"
+        )
 
 
 def test_watchers_do_not_use_the_reserved_requests(tmp_path: Path) -> None:
@@ -246,10 +248,12 @@ def test_watchers_do_not_use_the_reserved_requests(tmp_path: Path) -> None:
         assert statuses.count(b"200") == 30, "two of 32 are reserved"
         assert set(statuses[30:]) == {b"503"}
         for _ in range(5):
-            assert httpx.get(f"{server.url}/health").status_code == 200
-            assert httpx.get(f"{server.url}/metrics").status_code == 200
-            assert httpx.get(f"{server.url}/admin/status", headers={"X-API-Key": "boss"}).status_code == 200
-        assert httpx.get(f"{server.url}/v1/models", headers={"X-API-Key": "user1"}).status_code == 503
+            assert httpx.get(f"{server.url}/health", timeout=200).status_code == 200
+            assert httpx.get(f"{server.url}/metrics", timeout=200).status_code == 200
+            assert (
+                httpx.get(f"{server.url}/admin/status", headers={"X-API-Key": "boss"}, timeout=200).status_code == 200
+            )
+        assert httpx.get(f"{server.url}/v1/models", headers={"X-API-Key": "user1"}, timeout=200).status_code == 503
 
 
 def test_pipelined_requests_are_limited(fake_server: Server) -> None:

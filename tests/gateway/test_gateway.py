@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server import Server, chat_body, events, wait_for
+from tests.server import Server, chat_body, client_of, events, wait_for
 
 CHAT = "/v1/chat/completions"
 
@@ -267,7 +267,7 @@ def test_tls(tmp_path: Path) -> None:
     with Server("-m", "fake:", "--ssl-key-file", str(key), "--ssl-cert-file", str(cert)) as server:
         assert server.url.startswith("https://")
         context = ssl.create_default_context(cafile=str(cert))
-        assert httpx.get(f"{server.url}/health", verify=context).status_code == 200
+        assert httpx.get(f"{server.url}/health", verify=context, timeout=200).status_code == 200
 
 
 # ── logs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -300,7 +300,7 @@ def test_slots_show_running_requests_and_load_nothing() -> None:
         with server.client.stream("POST", CHAT, json=body) as response:
             chunks = events(response)
             next(chunks)
-            with httpx.Client(base_url=server.url) as other:
+            with client_of(server.url) as other:
                 slots = other.get("/slots").json()
                 health = other.get("/health").json()
         assert [slot["id"] for slot in slots] == [0, 1, 2]

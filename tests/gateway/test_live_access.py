@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
 import pytest
 
 from tests.gateway.live_viewer import CHAT, Viewer, busy_slots, thread_count, write_config
-from tests.server import Server, alive, chat_body, events, wait_for
+from tests.server import Server, alive, chat_body, client_of, events, wait_for
 
 # The limit of fleet/lifecycle/live_feed.py.
 MOST = 64
@@ -185,7 +184,7 @@ def test_workers_stop_publishing_when_all_viewers_have_disconnected() -> None:
 def test_the_number_of_viewers_is_limited() -> None:
     with ExitStack() as stack:
         server = stack.enter_context(Server("-m", "fake:", env=MANY))
-        another = stack.enter_context(httpx.Client(base_url=server.url))
+        another = stack.enter_context(client_of(server.url))
         viewers = [stack.enter_context(Viewer(server)) for _ in range(MOST)]
         for viewer in viewers:
             viewer.state()

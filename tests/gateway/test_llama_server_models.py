@@ -48,10 +48,10 @@ def test_a_model_is_described_as_llama_server_does(tmp_path: Path) -> None:
 
 
 def _card(url: str) -> dict[str, Any]:
-    card: dict[str, Any] = httpx.get(f"{url}/v1/models").json()["data"][0]
+    card: dict[str, Any] = httpx.get(f"{url}/v1/models", timeout=200).json()["data"][0]
     return card
 
 
 def _defaults(url: str) -> dict[str, Any]:
-    params = httpx.get(f"{url}/props").json()["default_generation_settings"]["params"]
+    params = httpx.get(f"{url}/props", timeout=200).json()["default_generation_settings"]["params"]
     return {name: round(params[name], 5) if isinstance(params[name], float) else params[name] for name in _FIELDS}

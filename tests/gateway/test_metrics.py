@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -24,7 +23,7 @@ from paddock.gateway.ops.metrics.processes import Processes
 from paddock.gateway.ops.metrics.rendering import render
 from paddock.types import ChatPrompt, GenerateRequest, Origin
 from tests.options import new_model
-from tests.server import Server, chat_body, events, wait_for
+from tests.server import Server, chat_body, client_of, events, wait_for
 
 CHAT = "/v1/chat/completions"
 ENGINE = {"engine", "engine_version", "model_id", "pool", "replica"}
@@ -153,17 +152,25 @@ def test_unknown_paths_and_methods_create_no_series(two_models: Server) -> None:
 
 
 def test_running_streams_and_requests_are_counted(two_models: Server) -> None:
-    with two_models.client.stream("POST", CHAT, json=chat_body("hello", model="slow", stream=True)) as response:
+    body = chat_body("say: " + "x" * 3000, model="slow", stream=True)
+    with two_models.client.stream("POST", CHAT, json=body) as response:
         stream = events(response)
         next(stream)
-        with httpx.Client(base_url=two_models.url) as other:
-            seen = Scrape(other.get("/metrics").text)
-        assert seen("paddock_http_streams") == 1
-        assert seen("paddock_http_connections") >= 2
-        assert seen("llamacpp:requests_processing", model_id="slow") == 1
-        assert seen("llama_slots_processing", model_id="slow") == 1
+        with client_of(two_models.url) as other:
+
+            def has_counted() -> bool:
+                seen = Scrape(other.get("/metrics").text)
+                names = ("llamacpp:requests_processing", "llama_slots_processing")
+                return seen("paddock_http_streams") == 1 and all(seen(name, model_id="slow") == 1 for name in names)
+
+            wait_for(has_counted, 10, "the request in the metrics")
+            assert Scrape(other.get("/metrics").text)("paddock_http_connections") >= 2
     wait_for(lambda: scrape(two_models)("paddock_http_streams") == 0, 10, "the stream to end")
-    assert scrape(two_models)("paddock_requests_total", model_id="slow", outcome="left") == 1
+    wait_for(
+        lambda: scrape(two_models)("paddock_requests_total", model_id="slow", outcome="left") == 1,
+        10,
+        "the disconnect to be counted",
+    )
 
 
 def test_embeddings_are_counted() -> None:

@@ -66,7 +66,7 @@ def test_allowed_host_names(proxied: Server) -> None:
 def test_a_public_server_with_keys_accepts_any_host_name() -> None:
     with Server("-m", "fake:", "--host", "0.0.0.0", "--api-key", "k") as server:
         url = server.url.replace("0.0.0.0", "127.0.0.1")
-        assert httpx.get(f"{url}/health", headers={"host": "llm.example"}).status_code == 200
+        assert httpx.get(f"{url}/health", headers={"host": "llm.example"}, timeout=200).status_code == 200
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +78,9 @@ def without_keys() -> Iterator[str]:
 
 def test_dns_rebinding_is_refused_without_keys(without_keys: str) -> None:
     rebound = {"host": "evil.example:8080", "origin": "http://evil.example:8080", "sec-fetch-site": "same-origin"}
-    response = httpx.post(f"{without_keys}/admin/unload", json={"model": "all"}, headers=rebound)
+    response = httpx.post(f"{without_keys}/admin/unload", json={"model": "all"}, headers=rebound, timeout=200)
     assert _code(response) == "host_not_allowed"
-    assert _code(httpx.get(f"{without_keys}/v1/models", headers=rebound)) == "host_not_allowed"
+    assert _code(httpx.get(f"{without_keys}/v1/models", headers=rebound, timeout=200)) == "host_not_allowed"
 
 
 def test_addresses_and_own_names_are_allowed_without_keys(without_keys: str) -> None:
@@ -96,7 +96,7 @@ def test_addresses_and_own_names_are_allowed_without_keys(without_keys: str) -> 
         f"{machine}:80",
     ):
         headers = {} if host is None else {"host": host}
-        assert httpx.get(f"{without_keys}/v1/models", headers=headers).status_code == 200
+        assert httpx.get(f"{without_keys}/v1/models", headers=headers, timeout=200).status_code == 200
 
 
 def test_keys_from_a_reload_end_the_check_of_host_names(tmp_path: Path) -> None:
@@ -104,10 +104,10 @@ def test_keys_from_a_reload_end_the_check_of_host_names(tmp_path: Path) -> None:
     config.write_text('{"server": {"host": "0.0.0.0"}}')
     with Server("-m", "fake:", "--config", str(config)) as server:
         url, named = server.url.replace("0.0.0.0", "127.0.0.1"), {"host": "llm.example"}
-        assert _code(httpx.get(f"{url}/health", headers=named)) == "host_not_allowed"
+        assert _code(httpx.get(f"{url}/health", headers=named, timeout=200)) == "host_not_allowed"
         config.write_text('{"server": {"host": "0.0.0.0", "api_keys": ["a-long-enough-key"]}}')
-        assert httpx.post(f"{url}/admin/reload").status_code == 200
-        assert httpx.get(f"{url}/health", headers=named).status_code == 200
+        assert httpx.post(f"{url}/admin/reload", timeout=200).status_code == 200
+        assert httpx.get(f"{url}/health", headers=named, timeout=200).status_code == 200
 
 
 def test_own_names() -> None:

@@ -145,7 +145,7 @@ def test_the_service_worker_of_the_page_of_llama_server_is_removed(server: Serve
 
 
 def test_the_page_can_be_disabled(server: Server) -> None:
-    assert any(f"page: {server.url}/" in line for line in server.output)
+    server.wait_for_line(f"page: {server.url}/")
     with Server("-m", "fake:", "--no-webui") as bare:
         for path in ("/", "/icon.svg", *(_address(name) for name in NAMES), "/live"):
             response = bare.client.get(path)

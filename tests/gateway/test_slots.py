@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server import Server, chat_body, events, wait_for
+from tests.server import Server, chat_body, client_of, events, wait_for
+from tests.sockets import Wire, post
 
 CHAT = "/v1/chat/completions"
 LONG = "say: " + "x" * 200
@@ -84,16 +85,18 @@ def test_saved_slot_can_be_restored_after_a_restart(server: Server, folder: Path
 def test_an_action_waits_until_its_slot_is_free(tmp_path: Path) -> None:
     with (
         Server("-m", "fake:delay=0.01", "-np", "1", "--slot-save-path", str(tmp_path)) as server,
-        ThreadPoolExecutor(3) as pool,
+        ThreadPoolExecutor(1) as pool,
+        Wire(server.url) as saving,
     ):
         with server.client.stream("POST", CHAT, json=chat_body(LONG, stream=True)) as response:
             stream = events(response)
             next(stream)
-            saving = pool.submit(_act, server, 0, "save", "c.bin")
+            saving.send(post("/slots/0?action=save", {"filename": "c.bin"}))
+            assert server.client.get("/slots").status_code == 200  # the worker has received the save before it
             waiting = pool.submit(server.chat, "say: next")
             assert len(list(stream)) > 100
         # The save includes the running request, and no later request ran before it.
-        assert saving.result().json()["n_saved"] > 400
+        assert saving.answer().json()["n_saved"] > 400
         assert waiting.result()["choices"][0]["message"]["content"] == "next"
 
 
@@ -199,7 +202,7 @@ def test_fail_on_no_slot() -> None:
         with server.client.stream("POST", CHAT, json=chat_body(LONG, stream=True, max_tokens=150)) as response:
             stream = events(response)
             next(stream)
-            with httpx.Client(base_url=server.url) as other:
+            with client_of(server.url) as other:
                 assert _error(other.get(url), 503)["type"] == "unavailable_error"
                 (slot,) = other.get("/slots").json()
         assert slot["next_token"][0]["n_remain"] == 150 - slot["n_decoded"]

@@ -68,8 +68,6 @@ def test_a_stream_continues_after_its_connection_was_cut(slow_server: Server) ->
     expected = slow_server.chat("horse", max_tokens=60, temperature=0)["choices"][0]["message"]["content"]
     with _begin(slow_server, "cut") as response:
         seen = _cut(response, 3)
-    (running,) = _found(slow_server, "cut", "unknown")
-    assert (running["is_done"], running["completed_at"]) == (False, 0), "it generates without a reader"
     rest = _resume(slow_server, "cut", len(seen))
     assert rest.headers["content-type"].startswith("text/event-stream")
     assert seen and rest.content and _text(seen + rest.content) == expected
@@ -78,6 +76,15 @@ def test_a_stream_continues_after_its_connection_was_cut(slow_server: Server) ->
     (finished,) = _found(slow_server, "cut")
     assert (finished["is_done"], finished["total_bytes"]) == (True, len(seen + rest.content))
     assert finished["completed_at"] >= finished["started_at"] > 0
+
+
+def test_a_stream_without_a_reader_is_listed_as_running(slow_server: Server) -> None:
+    with _begin(slow_server, "unread", max_tokens=100_000) as response:
+        size = len(_cut(response, 3))
+    (running,) = _found(slow_server, "unread", "unknown")
+    assert (running["is_done"], running["completed_at"]) == (False, 0)
+    wait_for(lambda: _found(slow_server, "unread")[0]["total_bytes"] > size, 20, "more of the answer")
+    assert slow_server.client.delete(STREAM, params={"conv_id": "unread"}).status_code == 204
 
 
 @pytest.mark.parametrize("path", sorted(ROUTES))
@@ -156,23 +163,34 @@ def test_another_key_neither_reads_nor_stops_a_stream(config: KeyConfig) -> None
     config.models["qwen"]["path"] = "fake:delay=0.02"
     with config.server() as server:
         ben, other = {"authorization": "Bearer ben-key"}, {"authorization": "Bearer boss"}
-        body = chat_body("horse", model="slow", stream=True, max_tokens=40)
-        with server.client.stream("POST", CHAT, json=body, headers={**ben, "X-Conversation-Id": "secret"}) as response:
-            seen = _cut(response)
-        blocked = server.client.post(CHAT, json=chat_body("hi", model="slow", max_tokens=1), headers=ben)
-        assert blocked.status_code == 429, "a stream without a reader counts as a running request of its key"
-        params = {"conv_id": "secret"}
+
+        def begin(conversation: str, max_tokens: int) -> bytes:
+            body = chat_body("horse", model="slow", stream=True, max_tokens=max_tokens)
+            headers = {**ben, "X-Conversation-Id": conversation}
+            with server.client.stream("POST", CHAT, json=body, headers=headers) as response:
+                assert response.status_code == 200
+                return _cut(response)
+
+        def ask() -> int:
+            body = chat_body("hi", model="slow", max_tokens=1)
+            return server.client.post(CHAT, json=body, headers=ben).status_code
+
+        seen, params = begin("secret", 40), {"conv_id": "secret"}
         assert server.client.get(STREAM, params=params, headers=other).status_code == 404
         assert server.client.delete(STREAM, params=params, headers=other).status_code == 204
         assert _found(server, "secret", headers=other) == []
         assert server.client.get(STREAM, params=params).status_code == 401
         whole = server.client.get(STREAM, params=params, headers=ben)
         assert whole.content.startswith(seen) and whole.content.endswith(b"data: [DONE]\n\n")
-        assert (
-            server.client.post(CHAT, json=chat_body("hi", model="slow", max_tokens=1), headers=ben).status_code == 200
-        )
+        assert ask() == 200
         usage = server.client.get("/v1/usage", headers=ben).json()
         assert usage["completion_tokens"] == 41
+        begin("endless", 100_000)
+        assert ask() == 429, "a stream without a reader counts as a running request of its key"
+        assert server.client.delete(STREAM, params={"conv_id": "endless"}, headers=other).status_code == 204
+        assert ask() == 429, "another key has not stopped it"
+        assert server.client.delete(STREAM, params={"conv_id": "endless"}, headers=ben).status_code == 204
+        wait_for(lambda: ask() == 200, 20, "the stream to stop")
 
 
 def test_limits_and_metrics(tmp_path: Path) -> None:
@@ -196,8 +214,8 @@ def test_limits_and_metrics(tmp_path: Path) -> None:
 
 
 def test_a_stopping_server_finishes_a_stream_without_a_reader() -> None:
-    with Server("-m", "fake:delay=0.02") as server:
-        with _begin(server, "stopping") as response:
+    with Server("-m", "fake:delay=0.02", env={"PADDOCK_SERVER__SHUTDOWN_GRACE": "120"}) as server:
+        with _begin(server, "stopping", max_tokens=250) as response:  # five seconds, to ask the stopping server
             seen = _cut(response)
         server.process.send_signal(signal.SIGTERM)
         wait_for(lambda: server.client.get("/health").status_code == 503, 20, "the server to stop")

@@ -119,7 +119,7 @@ def test_tokenize_does_not_wait_for_a_generation() -> None:
         with server.client.stream("POST", "/v1/chat/completions", json=body) as response:
             next(events(response))
             for _ in range(20):
-                asked = httpx.post(f"{server.url}/tokenize", json={"content": "ab"})
+                asked = httpx.post(f"{server.url}/tokenize", json={"content": "ab"}, timeout=200)
                 assert asked.json() == {"tokens": [97, 98]}
 
 

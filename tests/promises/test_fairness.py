@@ -51,7 +51,7 @@ def _cached(answer: dict[str, Any]) -> int:
 
 
 def _running(server: Server) -> int:
-    slots = httpx.get(f"{server.url}/slots", headers={"authorization": "Bearer boss"}).json()
+    slots = httpx.get(f"{server.url}/slots", headers={"authorization": "Bearer boss"}, timeout=200).json()
     return sum(bool(slot["is_processing"]) for slot in slots)
 
 
@@ -121,7 +121,7 @@ def test_embeddings_are_fair_between_keys(tmp_path: Path) -> None:
 def test_a_full_queue_admits_a_key_without_requests(tmp_path: Path) -> None:
     args = ("-m", "fake:delay=0.01", "-np", "1", "--max-queue", "1")
     with _server(tmp_path, *args) as server, ExitStack() as flood:
-        body, headers = chat_body(f"say: {'x' * 200}", stream=True), {"authorization": "Bearer flood"}
+        body, headers = chat_body(f"say: {'x' * 3000}", stream=True), {"authorization": "Bearer flood"}
         for _ in range(2):
             stream = httpx.stream("POST", f"{server.url}{CHAT}", json=body, headers=headers, timeout=200)
             assert flood.enter_context(stream).status_code == 200, "it is running or queued"

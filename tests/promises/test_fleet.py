@@ -61,11 +61,16 @@ def test_models_are_swapped_under_load(server: Server) -> None:
 
 def test_a_hundred_first_requests_cause_one_load(server: Server) -> None:
     server.client.post("/admin/unload", json={"model": "all"})
-    before = sum("loading " in line for line in server.output)
+    before = _loads(server)
     with ThreadPoolExecutor(100) as pool:
         answers = list(pool.map(lambda _: _ask(server, "two", "Say hello.", max_tokens=1), range(100)))
     assert len(answers) == 100
-    assert sum("loading " in line for line in server.output) == before + 1
+    assert _loads(server) == before + 1
+
+
+def _loads(server: Server) -> float:
+    page = server.client.get("/metrics").text.splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in page if line.startswith("paddock_model_loads_total{"))
 
 
 def test_a_spare_process_is_used_for_the_next_model(demo_model: Path, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_an_exception_in_the_sampler_fails_one_request(slow_server: Server) -> N
     assert response.json()["error"]["code"] == "internal_error"
     assert rest[-1][1] == "[DONE]"
     assert slow_server.workers() == before
-    assert any("a request failed" in line for line in slow_server.output), "the log says why"
+    slow_server.wait_for_line("a request failed")
 
 
 def test_an_exception_in_a_step_is_a_crash(slow_server: Server) -> None:
@@ -122,7 +122,7 @@ def test_too_few_cells_fail_no_request() -> None:
             text.removeprefix("say: ") for text in words
         ]
         assert server.workers() == before
-        assert any("no free KV cells" in line for line in server.output)
+        server.wait_for_line("no free KV cells")
         too_long = server.client.post(CHAT, json=chat_body("say: " + "x" * 500))
         assert (too_long.status_code, too_long.json()["error"]["code"]) == (500, "no_cells")
         assert server.workers() == before

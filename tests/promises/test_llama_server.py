@@ -69,7 +69,7 @@ def test_the_generation_settings_are_the_same(servers: tuple[str, str]) -> None:
     shown = []
     for url in servers:
         answer = httpx.post(f"{url}/completion", json={"prompt": "x", "n_predict": 1}, timeout=200).json()
-        slots = httpx.get(f"{url}/slots").json()
+        slots = httpx.get(f"{url}/slots", timeout=200).json()
         shown.append((answer["generation_settings"], next(slot["params"] for slot in slots if "params" in slot)))
     theirs, ours = shown
     for one, other in zip(theirs, ours, strict=True):

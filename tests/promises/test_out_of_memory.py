@@ -36,7 +36,7 @@ def test_a_worker_killed_during_its_load() -> None:
         wait_for(server.workers, 10, "the worker to start")
         (worker,) = server.workers()
         os.kill(worker, signal.SIGKILL)
-        response = asking.result(30)
+        response = asking.result(200)
         assert response.status_code == 503
         error = response.json()["error"]
         assert error["code"] == "out_of_memory"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.replicas.llama_server import LlamaServer, free_port, llama_server_binary
+from tests.replicas.llama_server import LlamaServer, llama_server_binary
 from tests.server import Server, chat_body, events, wait_for
 from tests.tiers import full
 
@@ -73,11 +74,14 @@ def test_status_of_a_remote_replica(tmp_path: Path) -> None:
             with ThreadPoolExecutor(4) as threads:
                 answers = list(threads.map(lambda n: ask(server, f"say: {n}", stream=n % 2 == 0), range(8)))
             assert [answer.status_code for answer in answers] == [200] * 8
-            page = server.client.get("/metrics").text
-            ended = [line for line in page.splitlines() if line.startswith("paddock_replica_answers_total")]
-            assert {line.partition('outcome="')[2].partition('"')[0]: line.split()[-1] for line in ended} == {
-                "ok": "8.0", "left": "0.0", "replica_failed": "0.0"
-            }  # fmt: skip
+
+            def outcomes() -> dict[str, str]:
+                page = server.client.get("/metrics").text
+                ended = [line for line in page.splitlines() if line.startswith("paddock_replica_answers_total")]
+                return {line.partition('outcome="')[2].partition('"')[0]: line.split()[-1] for line in ended}
+
+            all_are_complete = {"ok": "8.0", "left": "0.0", "replica_failed": "0.0"}
+            wait_for(lambda: outcomes() == all_are_complete, 20, "the answers to be counted")
             with upstream.client.stream("POST", CHAT, json=chat_body(LONG * 4, stream=True)) as response:
                 reading = events(response)  # a reference keeps the response open
                 next(reading)
@@ -111,11 +115,9 @@ def test_a_killed_worker_fails_only_its_started_streams(tmp_path: Path) -> None:
 
 @full
 def test_a_killed_server_fails_only_its_started_streams(tmp_path: Path) -> None:
-    ports = {"a": free_port(), "b": free_port()}
-    args = ("-m", "fake:delay=0.02", "-np", "2", "--port")
-    urls = {name: {"url": f"http://127.0.0.1:{port}"} for name, port in ports.items()}
-    with Server(*args, str(ports["b"])) as second, ExitStack() as stack:
-        with Server(*args, str(ports["a"])) as first, pool(tmp_path, urls) as server:
+    args = ("-m", "fake:delay=0.02", "-np", "2")
+    with Server(*args) as first, Server(*args) as second, ExitStack() as stack:
+        with pool(tmp_path, {"a": {"url": first.url}, "b": {"url": second.url}}) as server:
             assert first.chat("say: awake") and second.chat("say: awake")
             _wait_until_loaded(server)
             streams = Streams(stack, server, 4)
@@ -125,7 +127,7 @@ def test_a_killed_server_fails_only_its_started_streams(tmp_path: Path) -> None:
             assert all(ask(server, "say: on").status_code == 200 for _ in range(4))
             assert sorted(streams.endings()) == ["[DONE]", "[DONE]", "replica_lost", "replica_lost"]
             _wait_for_health(server, "down", "ready")
-            with Server(*args, str(ports["a"])) as again:
+            with Server(*args, "--port", first.url.rpartition(":")[2]) as again:
                 assert again.chat("say: awake")
                 _wait_until_loaded(server)
                 more = Streams(stack, server, 4)
@@ -210,7 +212,10 @@ def test_another_http_server_is_not_used(tmp_path: Path) -> None:
 
 
 def test_no_usable_replica(tmp_path: Path) -> None:
-    with pool(tmp_path, {"a": {"url": f"http://127.0.0.1:{free_port()}"}}) as server:
+    with socket.socket() as reserved, ExitStack() as stack:
+        reserved.bind(("127.0.0.1", 0))  # without listen: connections are refused, and no other process gets the port
+        port = reserved.getsockname()[1]
+        server = stack.enter_context(pool(tmp_path, {"a": {"url": f"http://127.0.0.1:{port}"}}))
         _wait_for_health(server, "down")
         response = ask(server, "hello")
         assert response.status_code == 503
@@ -251,7 +256,7 @@ def test_deterministic_requests_skip_differing_replicas(tmp_path: Path, tiny_mod
             answers = list(threads.map(lambda number: ask(server, f"{number}", max_tokens=4), range(6)))
         (even,) = {"one", "two"} - {odd}
         assert {answer.json()["system_fingerprint"] for answer in answers} == {replicas(server)[even]["fingerprint"]}
-        assert any("replica differs" in line and odd in line for line in server.output)
+        server.wait_for_line("replica differs", odd)
         server.client.post("/admin/drain", json={"model": "pooled", "replica": even})
         assert (
             ask(server, "and now?", max_tokens=4).status_code == 200
