@@ -14,6 +14,8 @@ from tests.options import new_model
 
 MIB = 1 << 20
 SEEDED = SamplingParams(seed=1)
+TWO_SECONDS = "say: " + "x" * 100
+"""The time of its answer with `delay=0.02`."""
 NO_LIMIT = Rules(check_memory=False, min_residence=0.2)
 
 

@@ -13,7 +13,7 @@ from paddock.errors import InsufficientMemory, ModelCrashing, ModelLoading, OutO
 from paddock.fleet import Catalogue, Fleet, Rules
 from paddock.fleet.catalogue.kinds import RequestedKind
 from paddock.types import PoolRequest, TextPrompt
-from tests.fleet.fleets import MIB, NO_LIMIT, begin, model, open_fleet, pid_of, run, states, text, until
+from tests.fleet.fleets import MIB, NO_LIMIT, TWO_SECONDS, begin, model, open_fleet, pid_of, run, states, text, until
 from tests.server import alive
 
 # ── idle timeout ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -57,7 +57,7 @@ def test_reading_neither_loads_nor_keeps_loaded() -> None:
 def test_a_busy_model_stays_loaded() -> None:
     async def scenario() -> None:
         async with open_fleet(model("a", "delay=0.02", idle_timeout=0.05)) as fleet:
-            generation = await begin(fleet, "a")
+            generation = await begin(fleet, "a", TWO_SECONDS)
             pid = pid_of(fleet, "a")
             async for _ in generation:
                 assert pid_of(fleet, "a") == pid
@@ -161,8 +161,8 @@ def test_wait_timeout() -> None:
     rules = replace(NO_LIMIT, models_max=1, min_residence=60)
 
     async def scenario() -> None:
-        async with open_fleet(model("a", "delay=0.05"), model("b"), rules=rules) as fleet:
-            generation = await begin(fleet, "a")
+        async with open_fleet(model("a", "delay=0.02"), model("b"), rules=rules) as fleet:
+            generation = await begin(fleet, "a", TWO_SECONDS)
             fleet.reload(fleet.catalogue, replace(rules, wait_timeout=0.5))
             with pytest.raises(ModelLoading, match="b is still unloaded"):
                 await text(fleet, "b")

@@ -9,7 +9,7 @@ import pytest
 
 from paddock.errors import ModelLoadFailed, ModelNotFound, ModelUnloaded
 from paddock.fleet import Catalogue
-from tests.fleet.fleets import NO_LIMIT, begin, model, open_fleet, pid_of, run, states, text, until
+from tests.fleet.fleets import NO_LIMIT, TWO_SECONDS, begin, model, open_fleet, pid_of, run, states, text, until
 from tests.options import engine_options
 from tests.server import alive
 
@@ -19,11 +19,11 @@ def test_unload_waits_for_running_requests() -> None:
         async with open_fleet(model("a", "delay=0.02")) as fleet:
             found = fleet.catalogue.find("a")
             assert not await fleet.unload(found)
-            generation = await begin(fleet, "a")
+            generation = await begin(fleet, "a", TWO_SECONDS)
             pid = pid_of(fleet, "a")
             unloading = asyncio.ensure_future(fleet.unload(found))
             await until(lambda: states(fleet)["a"] == "unloading", "the unload")
-            late = asyncio.ensure_future(text(fleet, "a"))
+            late = asyncio.ensure_future(text(fleet, "a", "say: x"))
             assert len([delta async for delta in generation]) > 5
             assert await unloading
             assert await late
@@ -69,14 +69,15 @@ def test_a_reload_touches_only_changed_models() -> None:
     async def scenario() -> None:
         same, changed, gone = model("same"), model("changed", "delay=0.02"), model("gone", "delay=0.02")
         async with open_fleet(same, changed, gone) as fleet:
-            await text(fleet, "same")
-            running = [await begin(fleet, "changed"), await begin(fleet, "gone")]
+            for name in ("same", "changed", "gone"):  # loads take longer than the answers
+                await text(fleet, name, "say: x")
+            running = [await begin(fleet, name, TWO_SECONDS) for name in ("changed", "gone")]
             before = {name: pid_of(fleet, name) for name in ("same", "changed", "gone")}
             changed = replace(changed, options=engine_options(n_ctx=512))
             names = fleet.reload(Catalogue([same, changed, model("new")]), NO_LIMIT)
             assert sorted(names) == ["changed", "gone", "new"]
             assert fleet.reload(Catalogue([same, changed, model("new")]), NO_LIMIT) == []
-            late = asyncio.ensure_future(text(fleet, "changed"))
+            late = asyncio.ensure_future(text(fleet, "changed", "say: x"))
             for generation in running:
                 assert len([delta async for delta in generation]) > 5
             assert await late

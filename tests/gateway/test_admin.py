@@ -75,7 +75,8 @@ def test_load_and_unload(server: Server) -> None:
 
 
 def test_reload_finds_new_models_and_ends_no_stream(server: Server, place: Place) -> None:
-    with server.client.stream("POST", CHAT, json=chat_body("hello", model="slow", stream=True)) as response:
+    body = chat_body("say: " + "x" * 80, model="slow", stream=True)
+    with server.client.stream("POST", CHAT, json=body) as response:
         stream = events(response)
         next(stream)
         pid = _pid(server, "slow")

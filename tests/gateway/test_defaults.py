@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests import tiny_models as tiny
+from tests.forking import run_command
 from tests.server import Server
 
 _CHAT = {"messages": [{"role": "user", "content": "hello"}]}
@@ -100,12 +99,7 @@ def test_a_constraint_of_a_request_replaces_the_default(tmp_path: Path, demo_mod
 )
 def test_a_wrong_default_ends_the_start(tmp_path: Path, defaults: dict[str, Any], problem: str) -> None:
     file = _config(tmp_path, defaults)
-    done = subprocess.run(
-        [sys.executable, "-m", "paddock", "serve", "-m", "fake:", "--config", str(file), "--port", "0"],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
+    done = run_command("serve", "-m", "fake:", "--config", str(file), "--port", "0")
     assert done.returncode == 1
     assert problem in done.stderr
 

@@ -8,11 +8,11 @@ import shutil
 import signal
 import ssl
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.forking import run_command
 from tests.server import Server, wait_for
 from tests.sockets import GET_HEALTH, Wire
 
@@ -115,10 +115,7 @@ def test_errors_of_the_files_are_explained(tmp_path: Path) -> None:
         (_flags(one[0], tmp_path / "none.pem"), "No such file"),
         (_flags(*one)[:2], "requires both"),
     ):
-        done = subprocess.run(
-            [sys.executable, "-m", "paddock", "serve", "-m", "fake:", "--port", "0", *flags],
-            capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
+        done = run_command("serve", "-m", "fake:", "--port", "0", *flags)
         assert done.returncode == 1
         assert said in done.stderr
         assert done.stderr.startswith("paddock: ") and done.stderr.count("\n") == 1

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.server import Server, alive, chat_body, events, wait_for
+from tests.tiers import full
 
 CHAT = "/v1/chat/completions"
 
@@ -40,6 +41,7 @@ def test_a_stopped_worker_is_killed_and_replaced(tmp_path: Path) -> None:
         assert server.chat("say: back")["choices"][0]["message"]["content"] == "back"
 
 
+@full
 def test_a_stopped_worker_is_killed_after_its_client_disconnects(tmp_path: Path) -> None:
     config = _settings(tmp_path, model="fake:delay=0.02", silence_timeout=10)
     with Server("--config", config) as server:
@@ -51,10 +53,10 @@ def test_a_stopped_worker_is_killed_after_its_client_disconnects(tmp_path: Path)
         assert server.chat("say: back")["choices"][0]["message"]["content"] == "back"
 
 
-@pytest.mark.parametrize("kind", ["generation", "embedding"])
+@pytest.mark.parametrize("kind", ["generation", pytest.param("embedding", marks=full)])
 def test_a_step_that_hangs_is_tried_twice_and_the_worker_is_replaced(tmp_path: Path, kind: str) -> None:
     vectors = kind == "embedding"
-    config = _settings(tmp_path, model="fake:hang=1", hang_timeout=1, embedding=vectors)
+    config = _settings(tmp_path, model="fake:hang=1", hang_timeout=3, embedding=vectors)
     path = "/v1/embeddings" if vectors else CHAT
     with Server("--config", config, "--metrics") as server:
 
@@ -77,12 +79,14 @@ def test_a_step_that_hangs_is_tried_twice_and_the_worker_is_replaced(tmp_path: P
         assert hangs.endswith(" 2.0"), "the request is tried twice"
 
 
+@full
 def test_a_long_step_is_not_a_hang(tmp_path: Path) -> None:
     config = _settings(tmp_path, model="fake:delay=12", silence_timeout=10)
     with Server("--config", config) as server:
         assert server.chat("say: slow", max_tokens=1)["choices"][0]["message"]["content"] == "s"
 
 
+@full
 def test_a_worker_that_stops_during_its_load_is_killed(tmp_path: Path) -> None:
     config = _settings(tmp_path, model="fake:load=600", silence_timeout=10)
     with Server("--config", config) as server, ThreadPoolExecutor(1) as pool:

@@ -46,8 +46,8 @@ def ask(server: Server, text: str, **options: Any) -> httpx.Response:
 class Streams:
     """Running streams, each read up to its first token."""
 
-    def __init__(self, stack: ExitStack, server: Server, count: int) -> None:
-        body = chat_body(LONG, model="pooled", stream=True)
+    def __init__(self, stack: ExitStack, server: Server, count: int, text: str = LONG) -> None:
+        body = chat_body(text, model="pooled", stream=True)
         responses = [stack.enter_context(server.client.stream("POST", CHAT, json=body)) for _ in range(count)]
         self._reading = [events(response) for response in responses]
         for reading in self._reading:
@@ -90,6 +90,7 @@ def test_status_of_a_remote_replica(tmp_path: Path) -> None:
             assert replicas(server)["a"]["engine_version"] == before
 
 
+@full
 def test_a_killed_worker_fails_only_its_started_streams(tmp_path: Path) -> None:
     with pool(tmp_path, 2, path="fake:delay=0.02", parallel=2, preload=True) as server, ExitStack() as stack:
         _wait_until_loaded(server)
@@ -154,7 +155,7 @@ def test_a_reload_touches_only_changed_replicas(tmp_path: Path) -> None:
     with pool(tmp_path, 2, path="fake:delay=0.02", parallel=2, preload=True) as server, ExitStack() as stack:
         _wait_until_loaded(server)
         before = {name: one["pid"] for name, one in replicas(server).items()}
-        streams = Streams(stack, server, 2)
+        streams = Streams(stack, server, 2, "say: " + "x" * 100)
         file = tmp_path / "paddock.json"
         settings = json.loads(file.read_text())
         settings["model_manager"]["models"]["pooled"]["replicas"] = 3

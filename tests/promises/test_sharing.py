@@ -76,13 +76,13 @@ def test_a_stream_continues_during_a_long_prefill(server: Server) -> None:
         chunks = events(running)
         for _ in range(10):
             next(chunks)
-        text = " ".join(f"Fact {n}: field {n} has {n * 7} blades of grass." for n in range(30))
+        text = " ".join(f"Fact {n}: field {n} has {n * 7} blades of grass." for n in range(20))
         late = pool.submit(server.chat, text, max_tokens=1)
         seen = 0
         while not late.done():
             next(chunks)
             seen += 1
-        assert late.result()["usage"]["prompt_tokens"] > 400
+        assert late.result()["usage"]["prompt_tokens"] > 250
         assert seen >= 3
 
 

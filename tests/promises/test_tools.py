@@ -14,6 +14,7 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam
 
 from tests.server import Server, chat_body, events
+from tests.tiers import full
 
 CHAT = "/v1/chat/completions"
 WEATHER: Any = {
@@ -44,7 +45,7 @@ SCHEMAS: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module", params=["demo", "caller"])
+@pytest.fixture(scope="module", params=[pytest.param("demo", marks=full), "caller"])
 def server(request: pytest.FixtureRequest, tiny_models: dict[str, Path]) -> Iterator[Server]:
     """A model whose template has no tools, and one that writes calls with special tokens."""
     if request.param == "demo":

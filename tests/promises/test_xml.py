@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from tests.server import Server
+from tests.tiers import full
 
 _DOCUMENT = (Path(__file__).parents[2] / "docs" / "guides" / "structured-output.md").read_text("utf-8")
 
@@ -21,7 +22,7 @@ def _block(language: str, marker: str) -> str:
     return textwrap.dedent(found)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.5])
+@pytest.mark.parametrize("temperature", [pytest.param(0.0, marks=full), 1.5])
 def test_the_documented_grammar(demo_server: Server, temperature: float) -> None:
     grammar = _block("gbnf", "<horse>")
     for seed in range(3):
