@@ -67,7 +67,7 @@ def test_one_tenant_is_cleared_and_the_other_is_not(config: KeyConfig) -> None:
 def test_what_runs_is_not_cleared(layout: str) -> None:
     env = {"PADDOCK_CHECK_CACHE": "1"}
     with Server("-m", "fake:delay=0.02", layout, env=env) as server:
-        body = chat_body("say: " + "the gate is open " * 6, stream=True)
+        body = chat_body("say: " + "the gate is open " * 12, stream=True)  # four seconds
         with server.client.stream("POST", CHAT, json=body) as response:
             lines = response.iter_lines()
             next(lines)

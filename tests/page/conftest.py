@@ -32,6 +32,7 @@ def browser() -> Iterator[Browser]:
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """A person's browser with nothing in it yet."""
     context = browser.new_context(viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(120_000)  # for the same reason
     yield context
     context.close()
 
