@@ -19,6 +19,7 @@ from documents.markdown import ROOT, Block, all_documents, blocks, link_targets,
 from paddock.cli import main
 from paddock.config import load_settings
 from tests.server import Server
+from tests.tiers import full
 
 DOCUMENTS = all_documents()
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
@@ -87,6 +88,7 @@ def _at(code: str, server: Server) -> str:
     return re.sub(r"(localhost|127\.0\.0\.1):8080", rf"\1:{server.url.rpartition(':')[2]}", code)
 
 
+@full  # each imports a client library, which takes seconds
 @pytest.mark.parametrize("block", _runnable("python", "javascript"))
 def test_programs_run(server_for: Callable[[Block], Server], block: Block, tmp_path: Path) -> None:
     interpreter = sys.executable if block.language == "python" else shutil.which("node")
