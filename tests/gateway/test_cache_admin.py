@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.key_config import ADMIN, CHAT, KeyConfig, headers_of
-from tests.server import Server, chat_body, wait_for
+from tests.server import Server, chat_body, events, wait_for
 
 
 def _kept(server: Server, **headers: str) -> dict[str, dict[str, Any]]:
@@ -69,11 +69,10 @@ def test_what_runs_is_not_cleared(layout: str) -> None:
     with Server("-m", "fake:delay=0.02", layout, env=env) as server:
         body = chat_body("say: " + "the gate is open " * 12, stream=True)  # four seconds
         with server.client.stream("POST", CHAT, json=body) as response:
-            lines = response.iter_lines()
-            next(lines)
+            stream = events(response)  # without the comments about a load
+            next(stream)
             left = server.client.post("/admin/cache/clear").json()["models"][0]
             assert _tokens(left, "", "cells") > 50
-            text = "".join(lines)
-        assert "[DONE]" in text
+            assert list(stream)[-1] == ("message", "[DONE]")
         answer = server.chat("say: again")
         assert answer["choices"][0]["message"]["content"] == "again"

@@ -32,6 +32,7 @@ ROUTES: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def slow_server() -> Iterator[Server]:
     with Server("-m", "fake:delay=0.02", "-np", "4") as server:
+        server.chat("say: x")  # a stream that waits for a load begins with comments
         yield server
 
 

@@ -121,6 +121,7 @@ def test_embeddings_are_fair_between_keys(tmp_path: Path) -> None:
 def test_a_full_queue_admits_a_key_without_requests(tmp_path: Path) -> None:
     args = ("-m", "fake:delay=0.01", "-np", "1", "--max-queue", "1")
     with _server(tmp_path, *args) as server, ExitStack() as flood:
+        _chat(server, "boss", "say: x")  # a stream that waits for a load begins before it is queued
         body, headers = chat_body(f"say: {'x' * 3000}", stream=True), {"authorization": "Bearer flood"}
         for _ in range(2):
             stream = httpx.stream("POST", f"{server.url}{CHAT}", json=body, headers=headers, timeout=200)
