@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from paddock.engine.llama import LlamaEngine
 from paddock.engine.prefix_memory import PrefixMemory
+from paddock.scheduling.prefix_cache import PrefixCache
 from paddock.types import Drop, Piece, Save, SlotPrefix
 from tests.engine.harness import Harness
 from tests.tiers import examples
@@ -175,4 +176,25 @@ def test_memory_of_dropped_spans_is_reused_unless_another_thread_reads_them(tiny
     addresses.append(memory._spans[1002][0].ctypes.data)
     assert b"".join(harness.engine.pack(memory.view_pieces([Piece(1002, 0, size)]))) == before
     assert addresses[0] != addresses[1] == addresses[2]
+    harness.close()
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_dropped_spans_count_while_another_thread_reads_them(tiny_models: dict[str, Path], unified: bool) -> None:
+    harness = Harness(tiny_models["llama"], kv_unified=unified)
+    cache, memory = harness.scheduler.cache, memory_of(harness)
+    assert isinstance(cache, PrefixCache)
+    cache.use_disk()
+    request = harness.ask(1, TEXT)
+    harness.run()
+    pieces = cache.stored_pieces("", request.tokens)
+    assert pieces
+    lent = memory.view_pieces(pieces)
+    cache.lend(pieces)
+    cache.clear()
+    harness.engine.apply(cache.take_operations())
+    assert memory._spans == {}
+    assert cache.stored_bytes - len(memory._buffer) == sum(part.nbytes for span, _, _ in lent for part in span) > 0
+    cache.take_back(pieces)
+    assert cache.stored_bytes == len(memory._buffer)
     harness.close()

@@ -21,8 +21,12 @@ class DiskHarness(Harness):
     """`read_one` and `write_one` do what the threads of a worker do. `files` outlive it, as files outlive a process."""
 
     def __init__(self, files: Files, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(**{"cache_ram_bytes": 4 << 20} | options)
         self.files = files
+        self.sizes: dict[int, int] = {}
+        """Span that was lent → its tokens."""
+        self.adopted: list[list[Any]] = []
+        """States that were read, and that the engine has not copied yet."""
         self.reads: deque[Read] = deque()
         self.writes: deque[list[tuple[Write, bytes]]] = deque()
         tier = self.scheduler.open_disk(StateKey(self.engine.origin))
@@ -34,9 +38,21 @@ class DiskHarness(Harness):
         def save_evicted(operations: Sequence[Operation]) -> Any:
             unsaved = {operation.span for operation in operations if isinstance(operation, Save | Adopt)}
             self._order(self.tier.evicted_writes(unsaved))
-            return apply(operations)
+            copied = apply(operations)
+            self.adopted.clear()
+            self.tier.end_operations()
+            return copied
 
         self.engine.apply = save_evicted  # type: ignore[method-assign]
+
+    @property
+    def held_bytes(self) -> int:
+        """With what the threads hold: spans that were dropped while they were written, and what was read."""
+        lent = {piece.span for batch in self.writes for write, _ in batch for piece in write.pieces}
+        tokens = sum(self.sizes[span] for span in lent if span not in self.engine._spans)
+        tokens += sum(len(entry) for read in self.reads for entry, _ in read.entries)
+        tokens += sum(map(len, self.adopted))
+        return super().held_bytes + tokens * self.engine.shape.bytes_per_token
 
     def step(self) -> Plan | None:
         if (read := self.scheduler.continue_reads()) is not None:
@@ -69,18 +85,22 @@ class DiskHarness(Harness):
             if packed is None:
                 break
         self.tier.finish_read(states, 0.01)
+        if self.scheduler.cache.has_operations:
+            self.adopted += [[None] * len(entry) for entry, _ in read.entries]
 
     def write_one(self, *, fails: bool = False) -> None:
-        results: list[tuple[Entry, Written]] = []
+        results: list[tuple[Write, Written]] = []
         for write, state in self.writes.popleft():
             if not fails:
                 self.files[write.entry] = state
-            results.append((write.entry, Written(None if fails else replace(write.entry, size=_size(state)))))
+            results.append((write, Written(None if fails else replace(write.entry, size=_size(state)))))
         self.tier.finish_writes(results, 0.01, 0.0)
 
     def _order(self, writes: list[Write]) -> None:
         if writes:
             views = [self.engine.view_pieces(write.pieces) for write in writes]
+            for piece in (piece for write in writes for piece in write.pieces):
+                self.sizes[piece.span] = len(self.engine._spans[piece.span])
             packed = [b"".join(self.engine.pack(view)) for view in views]
             self.writes.append(list(zip(writes, packed, strict=True)))
 

@@ -65,7 +65,7 @@ class Harness:
         assert cache.free + cache.used == self.engine.shape.cells
         assert cache.stored == self.engine.stored_tokens, "and with host memory"
         if self.engine.shape.reuse == "prefix":
-            assert cache.stored_bytes == self.engine.held_bytes, "with its buffer"
+            assert cache.stored_bytes == self.held_bytes, "with its buffer"
         elif isinstance(cache, CheckpointCache):
             assert len(cache._checkpoints) == self.engine.checkpoints
         if plan.spans:
@@ -80,6 +80,11 @@ class Harness:
                 if progress.finish is not None:
                     self.finished[key] = progress.finish
         return plan
+
+    @property
+    def held_bytes(self) -> int:
+        """All host memory of prefixes."""
+        return self.engine.held_bytes
 
     def run(self) -> None:
         for _ in range(100_000):

@@ -129,13 +129,19 @@ def test_few_new_tokens_are_written_with_the_next_ones() -> None:
 
 
 def test_an_evicted_span_is_written_or_lost() -> None:
-    harness = DiskHarness({}, cache_ram_bytes=200 * 1024, n_ctx=400)
-    harness.tier._rests_until = 0.0
+    harness = DiskHarness({}, cache_ram_bytes=240 * 1024, n_ctx=400)
+    cache, counts = harness.tier._cache, harness.tier.counts
+    most = 0
     for id, letter in enumerate("abcdef"):
         harness.ask(id, letter * 190, 1)
         harness.run_some()  # and no write ends
+        most = max(most, cache.aside)
+        assert cache.stored_bytes <= 240 * 1024
+    assert 0 < most <= 30 * 1024, "an eighth of host memory is for evicted spans"
+    assert counts.lost > 0
     assert harness.tier.in_flight > 0
     harness.settle()
+    assert cache.aside == 0
     assert harness.tier.in_flight == 0
     assert (
         longest_on_disk(
@@ -181,6 +187,7 @@ class ThreeTiers(RuleBasedStateMachine):
     @initialize(unified=st.booleans(), ram=st.integers(64, 900))
     def start(self, unified: bool, ram: int) -> None:
         self.options = {"kv_unified": unified, "cache_ram_bytes": ram << 10, "n_ctx": 700, "parallel": 2}
+        self.ram, self.was_resized = ram << 10, False
         self.files: Files = {}
         self.ids = 0
         self.asked: dict[int, str] = {}
@@ -219,7 +226,9 @@ class ThreeTiers(RuleBasedStateMachine):
 
     @rule(ram=st.integers(0, 900))
     def resize(self, ram: int) -> None:
-        self.harness.scheduler.cache.resize(ram << 10)
+        self.ram = ram << 10
+        self.was_resized = True  # what is being read or written cannot shrink
+        self.harness.scheduler.cache.resize(self.ram)
 
     @rule()
     def remove(self) -> None:
@@ -233,6 +242,7 @@ class ThreeTiers(RuleBasedStateMachine):
     def crash(self) -> None:
         """Only the files are left."""
         self.asked = {}
+        self.ram, self.was_resized = self.options["cache_ram_bytes"], False
         self.harness = DiskHarness(self.files, **self.options)
 
     @rule(text=Prompts)
@@ -253,6 +263,10 @@ class ThreeTiers(RuleBasedStateMachine):
         if not cache.has_operations:
             assert cache.used == engine.used_cells
             assert cache.stored == engine.stored_tokens
+            assert cache.stored_bytes == harness.held_bytes
+        if cache.stored_bytes <= self.ram or not (harness.reads or harness.writes or harness.adopted):
+            self.was_resized = False
+        assert cache.stored_bytes <= self.ram or self.was_resized
         ordered = [write.entry for batch in harness.writes for write, _ in batch]
         assert tier.in_flight == sum(map(len, ordered)) * engine.shape.bytes_per_token
         known = {replace(entry, size=0) for entry in tier.entries()}

@@ -233,11 +233,13 @@ class FakeEngine:
         ]
 
     def pack(self, views: list[_Cell]) -> Iterator[bytes]:
-        yield msgspec.msgpack.encode([(cell.token, cell.adapters) for cell in views])
+        data = msgspec.msgpack.encode([(cell.token, cell.adapters) for cell in views])
+        yield len(data).to_bytes(4, "little") + data.ljust(len(views) * _BYTES_PER_TOKEN - 4, b"\0")
 
     def unpack(self, data: memoryview, tokens: int) -> list[_Cell]:
         try:
-            state = msgspec.msgpack.decode(data, type=list[tuple[int, Adapters]])
+            encoded = data[4 : 4 + int.from_bytes(data[:4], "little")]
+            state = msgspec.msgpack.decode(encoded, type=list[tuple[int, Adapters]])
         except msgspec.MsgspecError as error:
             raise ValueError(str(error)) from None
         if len(state) != tokens:

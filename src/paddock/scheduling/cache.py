@@ -25,9 +25,7 @@ class Cache(ABC):
         self._operations: list[Operation] = []
         self._quota = Quota(self._budget_of(shape.ram_bytes))
         self._span_ids = count(1)
-        self._ram_bytes, self._aside_limit = shape.ram_bytes, 0
-        self.aside = 0
-        """Bytes of prefixes that other threads hold: they wait to be written, or were read and are not stored yet."""
+        self._ram_bytes = shape.ram_bytes
         self.evicted = 0
         self.restored = 0
         """Tokens that running sequences have got from host memory so far."""
@@ -162,7 +160,7 @@ class Cache(ABC):
     @property
     @abstractmethod
     def stored_bytes(self) -> int:
-        """All host memory of the cache: prefixes, the buffer for copies, and what is `aside`."""
+        """All host memory of the cache: prefixes, the buffer for copies, and what is on its way to or from a disk."""
 
     @abstractmethod
     def adopt(self, namespace: str, tokens: list[int], state: Any, *, start: int = 0, has_file: bool = False) -> int:
@@ -193,8 +191,11 @@ class Cache(ABC):
     def resize(self, ram_bytes: int) -> None:
         """Change the size of host memory, and evict what no longer fits."""
         self._ram_bytes = ram_bytes
-        self._quota.budget = self._budget_of(max(ram_bytes - self._aside_limit, 0))
+        self._quota.budget = self._budget_of(ram_bytes)
         self._release_buffer()
+        self._evict_excess()
+
+    def _evict_excess(self) -> None:
         self._evict_until_fits(0, self._quota.largest)
         self._evict_more()
 
@@ -208,11 +209,6 @@ class Cache(ABC):
 
     def unpin(self, pieces: Sequence[Piece]) -> None:
         return
-
-    def set_aside_limit(self, size: int) -> None:
-        """`aside` can be at most so many bytes. Host memory for prefixes is smaller by it."""
-        self._aside_limit = size
-        self.resize(self._ram_bytes)
 
     def _release_buffer(self) -> None:
         """Free the buffer for copies, if there is one and it is large."""

@@ -20,10 +20,12 @@ from paddock.scheduling.sharing import namespace, reusable
 from paddock.scheduling.unwritten import StoredPath
 from paddock.types import CacheShape, Piece
 
-MOST_READ = 256 << 20
-"""The most bytes of one read. They are held beside host memory until the cache adopts them."""
-MOST_WRITTEN = 64 << 20
-"""The most bytes that wait for the writer. A span that is evicted while there is no room is lost."""
+_READ = 256 << 20
+"""The most bytes of one read."""
+_READ_PART = 4
+"""One read takes at most this part of host memory, if it has more than one file: what was read is copied into spans, so
+it is held twice for a moment.
+"""
 _WRITE = 16 << 20
 """The bytes of one write. A read may have to wait for its end on a slow disk."""
 _FILE = 256
@@ -34,6 +36,8 @@ _LEAST_GAIN = 32
 """A request does not wait for fewer tokens than this."""
 _RUN = 1024
 """The most tokens of adjacent spans that are written together."""
+_RUN_PART = 8
+"""And the part of host memory, if that is less, but at least a file. They are not evicted before they are written."""
 _EXAMINED = 64
 """The most spans that are looked at for one write."""
 _SHARE = 9.0
@@ -47,6 +51,11 @@ class Read:
     request: Request
     namespace: str
     entries: list[tuple[Entry, int]]
+
+    @property
+    def tokens(self) -> int:
+        """Of all files. Files are read whole."""
+        return sum(len(entry) for entry, _ in self.entries)
 
 
 @dataclass(slots=True, frozen=True)
@@ -69,7 +78,7 @@ class DiskCounts:
     failed_reads: int = 0
     failed_writes: int = 0
     lost: int = 0
-    """Evicted spans for which the writer had no room."""
+    """Evicted spans for which there was no room to wait for the writer."""
 
 
 class DiskTier:
@@ -83,11 +92,13 @@ class DiskTier:
         self._waiting: deque[Request] = deque()
         self._released: list[Request] = []
         self._reading: Read | None = None
+        self._adopted = 0
+        """Tokens of finished reads that the engine has not copied yet."""
         self._writing = 0
         """Bytes of files that were handed to the writer."""
         self._rests_until = 0.0
         self.counts = DiskCounts()
-        cache.unwritten.is_on = True
+        cache.use_disk()
 
     @property
     def waiting(self) -> Collection[Request]:
@@ -105,7 +116,7 @@ class DiskTier:
 
     @property
     def in_flight(self) -> int:
-        """Bytes that wait for the writer."""
+        """Bytes of files that wait for the writer."""
         return self._writing
 
     @property
@@ -145,15 +156,17 @@ class DiskTier:
 
     def next_read(self) -> Read | None:
         """The next files to read. One read at a time: the next request may need the same files."""
-        if self._reading is not None or self._index is None:
+        if self._reading is not None or self._adopted or self._index is None:
             return None
         while self._waiting:
             request = self._waiting[0]
             if missing := self._missing(request):
                 own = namespace(request)
                 assert own is not None, "a request without a namespace does not wait"
-                self._reading = Read(request, own, missing)
-                return self._reading
+                read = Read(request, own, missing)
+                if self._cache.begin_read(own, request.tokens, read.tokens):
+                    self._reading = read
+                    return read
             self._released.append(self._waiting.popleft())
         return None
 
@@ -180,11 +193,19 @@ class DiskTier:
                 break  # host memory is full of what others use
         self.counts.read_bytes += size
         self._prices.disk_read.observe(size, seconds)
+        self._adopted += read.tokens
+        if not self._cache.has_operations:
+            self.end_operations()  # nothing was adopted
         gained = max(known - before, 0)
         self.counts.tokens += gained
         request.from_disk += gained
         if known <= stored and None not in states and self._waiting and self._waiting[0] is request:
             self._released.append(self._waiting.popleft())  # trying again would not help
+
+    def end_operations(self) -> None:
+        """The engine has carried out its operations, and copied what was read."""
+        self._cache.end_read(self._adopted)
+        self._adopted = 0
 
     def take_released(self) -> list[Request]:
         """The requests that have what the disk can give them."""
@@ -201,17 +222,18 @@ class DiskTier:
             return []
         stored = self._stored(own, request.tokens)
         found: list[tuple[Entry, int]] = []
-        end = size = 0
-        most = min(MOST_READ, self._cache.max_stored * self._shape.bytes_per_token // 2)
+        end = size = tokens = 0
+        most = min(_READ // self._shape.bytes_per_token, self._cache.max_stored // _READ_PART)
         for entry, used in self._index.match(own, request.tokens[:limit]):
             if not entry.size:
                 break  # it is being written
-            end = entry.start + used
-            if end > stored:
+            if entry.start + used > stored:
+                tokens += len(entry)
+                if found and tokens > most:
+                    break
                 found.append((entry, used))
                 size += entry.size
-                if size > most:
-                    break
+            end = entry.start + used
         gain = end - known
         if gain < _LEAST_GAIN:
             return []
@@ -228,10 +250,11 @@ class DiskTier:
         if self._writing or self._index is None or (is_busy and now < self._rests_until) or not self.pays:
             return []
         unwritten, writes = self._cache.unwritten, list[Write]()
+        longest = min(_RUN, max(self._cache.max_stored // _RUN_PART, _FILE))
         for span in unwritten.first(_EXAMINED):
             if span not in unwritten or self._writing >= _WRITE:
                 continue
-            path = unwritten.path(span, _RUN)
+            path = unwritten.path(span, longest)
             if not self._cache.is_written_back and len(path.tokens) - self._written(path)[1] < _FILE:
                 continue  # more of it will come
             unwritten.forget(path)
@@ -244,22 +267,27 @@ class DiskTier:
         """
         writes: list[Write] = []
         for path in self._cache.unwritten.take_evicted():
-            if self._index is None or self._writing >= MOST_WRITTEN or not self.pays:
+            if self._index is None or not self.pays:
                 self.counts.lost += 1
             elif all(piece.span not in unsaved for piece in path.pieces):
-                writes += self._order(path)
+                if self._cache.can_lend(path.part(self._written(path)[1], len(path.tokens))):
+                    writes += self._order(path)
+                else:
+                    self.counts.lost += 1
+        self._cache.begin_operations()
         return writes
 
-    def finish_writes(self, results: Sequence[tuple[Entry, Written]], seconds: float, now: float) -> None:
-        """Each entry of a write, and what became of it."""
+    def finish_writes(self, results: Sequence[tuple[Write, Written]], seconds: float, now: float) -> None:
+        """What became of each write. The writer has no views of its pieces any more."""
         assert self._index is not None, "nothing is written before"
         size = 0
-        for ordered, written in results:
-            self._writing -= len(ordered) * self._shape.bytes_per_token
+        for write, written in results:
+            self._writing -= len(write.entry) * self._shape.bytes_per_token
+            self._cache.take_back(write.pieces)
             self._index.remove_named(written.evicted)
             entry = written.entry
             if entry is None:
-                self._index.remove(ordered)
+                self._index.remove(write.entry)
                 self.counts.failed_writes += 1
             else:
                 self._index.add(entry)
@@ -286,5 +314,6 @@ class DiskTier:
             self._index.add(entry)
             self._writing += len(entry) * self._shape.bytes_per_token
             writes.append(Write(entry, path.part(entry.start, entry.end), list(chain)))
+            self._cache.lend(writes[-1].pieces)
             chain.append(entry)
         return writes

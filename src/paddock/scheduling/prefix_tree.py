@@ -10,7 +10,7 @@ then has a duplicate of the node, and becomes its holder when the last holder le
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -88,6 +88,8 @@ class PrefixTree(RadixTree[Node]):
         self._lru: LruOrder[Node] = LruOrder()
         self._span_nodes: Counter[int] = Counter()
         self._pinned: Counter[int] = Counter()
+        self.spared: Container[int] = ()
+        """Spans that are not evicted for now, because that would free no memory."""
         self.size = 0
         """How many nodes there are, without roots."""
         self.hot_tokens = 0
@@ -198,7 +200,7 @@ class PrefixTree(RadixTree[Node]):
             for _ in range(self._lru.count(tenant)):
                 node = self._lru.oldest(tenant)
                 is_free = node not in protected and node.holders.isdisjoint(running) and not _has_stored_child(node)
-                if is_free and not self._is_pinned(node) and (node.holders or not has_cells):
+                if is_free and not self._is_spared(node) and (node.holders or not has_cells):
                     return self._unstore(node)
                 self._lru.skip(node)
         raise LookupError
@@ -216,6 +218,9 @@ class PrefixTree(RadixTree[Node]):
 
     def _is_pinned(self, node: Node) -> bool:
         return node.stored is not None and self._pinned[node.stored.span] > 0
+
+    def _is_spared(self, node: Node) -> bool:
+        return self._is_pinned(node) or (node.stored is not None and node.stored.span in self.spared)
 
     def forget(self, nodes: Sequence[Node]) -> list[int]:
         """Remove the stored copies of a path, from its end up to a node that is in use. Returns the unused spans."""

@@ -25,6 +25,8 @@ class Quota:
         self.total = 0
         self.reserved = 0
         """The size of the buffer for copies, which belongs to no tenant."""
+        self.aside = 0
+        """What is on its way to or from a disk, over the room that is kept for it."""
         self._held: dict[str, int] = {}
         self._used_at: dict[str, int] = {}
         self._written = 0
@@ -38,7 +40,7 @@ class Quota:
 
     def fits(self, size: int) -> bool:
         """Whether so much more fits without evicting anything."""
-        return self.total + self.reserved + size <= self.budget
+        return self.total + self.reserved + self.aside + size <= self.budget
 
     def touch(self, tenant: str) -> None:
         """The tenant looked up prefixes."""
@@ -72,7 +74,7 @@ class Quota:
         idle = [tenant for tenant in others if self._is_idle(tenant)]
         if candidates := [tenant for tenant in idle if tenant not in without]:
             return min(candidates, key=self._used_at.__getitem__)
-        share = self.budget / (1 + len(others) - len(idle))
+        share = max(self.budget - self.aside, 0) / (1 + len(others) - len(idle))
         holding = {**self._held, adding: self.held(adding) + size}
         over = [tenant for tenant in self._held if holding[tenant] > share and tenant not in without]
         return max(over, key=holding.__getitem__, default=None)

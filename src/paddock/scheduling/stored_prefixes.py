@@ -1,6 +1,8 @@
 """Prefixes in host memory: spans of the prefix tree, and the buffer that copies go through.
 
-Everything is counted: the bytes of the spans and of the buffer together never exceed the budget.
+Everything is counted: spans, the buffer, and with a disk also what is being read or written. Together they never exceed
+the bound. Spans that are evicted before they are written have a room of their own, because eviction must free memory at
+once. For a read, room is made before it begins.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from paddock.scheduling.cache import Cache
+from paddock.scheduling.lent_spans import LentSpans
 from paddock.scheduling.prefix_tree import Node, PrefixTree
 from paddock.scheduling.quota import tenant_of
 from paddock.scheduling.unwritten import UnwrittenSpans
@@ -19,15 +22,22 @@ from paddock.types import Adopt, CacheShape, Drop, Operation, Piece, Reserve, Te
 _SPAN = 256
 # A buffer for copies of at most this part of host memory is kept while nothing runs, and a larger one freed.
 _SMALL_BUFFER = 1 / 8
+# The room for evicted spans that wait for the writer is at most this part of host memory, and at most so many bytes.
+_WRITER_PART = 8
+_WRITER_BYTES = 64 << 20
 
 
 class StoredPrefixes(Cache):
     def __init__(self, shape: CacheShape) -> None:
+        self.unwritten = UnwrittenSpans()
         super().__init__(shape)
         self._tree: PrefixTree = PrefixTree()
         self._spans: dict[int, tuple[str, int]] = {}
         """Span → its tenant and its tokens."""
-        self.unwritten = UnwrittenSpans()
+        self._lent = LentSpans()
+        self._tree.spared = self._lent
+        self._reading = 0
+        """Tokens that are being read from a disk, or were read and are not stored yet."""
 
     @property
     def stored(self) -> int:
@@ -37,6 +47,11 @@ class StoredPrefixes(Cache):
     def max_stored(self) -> int:
         """The most tokens in host memory."""
         return self._quota.budget
+
+    @property
+    def aside(self) -> int:
+        """Bytes of prefixes that other threads hold: they are being read or written."""
+        return (self._reading + self._lent.dropped) * self._shape.bytes_per_token
 
     @property
     def stored_bytes(self) -> int:
@@ -71,6 +86,68 @@ class StoredPrefixes(Cache):
     def unpin(self, pieces: Sequence[Piece]) -> None:
         self._tree.unpin({piece.span for piece in pieces})
         self.resize(self._ram_bytes)  # they may have been all that did not fit
+
+    # ── a disk ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def use_disk(self) -> None:
+        """Note which spans have no file, and keep room for those that are evicted before they are written."""
+        self.unwritten.is_on = True
+        self.resize(self._ram_bytes)
+
+    def can_lend(self, pieces: Sequence[Piece]) -> bool:
+        """Whether the room for evicted spans has room for those of these pieces."""
+        return self._lent.dropped + self._lent.cost(pieces) <= self._writer_room(self._ram_bytes)
+
+    def lend(self, pieces: Sequence[Piece]) -> None:
+        """Another thread reads these pieces. They are held until it gives them back, and are evicted only after that.
+        Spans that were evicted can be lent until the engine carries out its operations.
+        """
+        self._lent.lend(pieces)
+        self._count_aside()
+
+    def take_back(self, pieces: Sequence[Piece]) -> None:
+        self._lent.take_back(pieces)
+        self._count_aside()
+        self._evict_excess()  # they may have been all that did not fit
+
+    def begin_operations(self) -> None:
+        """The engine carries out its operations now: what they drop can no longer be lent."""
+        self._lent.forget_evicted()
+
+    def begin_read(self, namespace: str, tokens: list[int], size: int) -> bool:
+        """Make room for `size` tokens that continue a prefix of these tokens. False: there is none."""
+        protected = set(self._tree.match(namespace, tokens).nodes)
+        if not self._evict_until_fits(size, self._quota.largest, protected):
+            return False
+        self._reading += size
+        self._count_aside()
+        return True
+
+    def end_read(self, size: int) -> None:
+        """The read tokens are stored, or not used."""
+        self._reading -= size
+        self._count_aside()
+
+    def clear(self, tenant: str | None = None) -> None:
+        self._tree.spared = ()  # what is being written is dropped too
+        super().clear(tenant)
+        self._tree.spared = self._lent
+
+    def resize(self, ram_bytes: int) -> None:
+        self._ram_bytes = ram_bytes
+        self._count_aside()
+        super().resize(ram_bytes)
+
+    def _count_aside(self) -> None:
+        over = self._lent.dropped - self._writer_room(self._ram_bytes)
+        self._quota.aside = self._reading + max(over, 0)
+
+    def _writer_room(self, ram_bytes: int) -> int:
+        """Tokens of evicted spans that may wait for the writer."""
+        size = min(ram_bytes // _WRITER_PART, _WRITER_BYTES) if self.unwritten.is_on else 0
+        return size // self._shape.bytes_per_token if self._shape.bytes_per_token else 0
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _reserve(self, tokens: int, protected: Collection[Node], *, evicts: bool = True) -> bool:
         """Have a buffer for a copy of so many tokens. False: there is no room for it."""
@@ -138,11 +215,16 @@ class StoredPrefixes(Cache):
         self._operations += copies  # after the evictions, so that the engine reads adjacent parts at once
 
     def _budget_of(self, ram_bytes: int) -> int:
-        return ram_bytes // self._shape.bytes_per_token if self._shape.bytes_per_token else 0
+        size = self._shape.bytes_per_token
+        return ram_bytes // size - self._writer_room(ram_bytes) if size else 0
 
     def _drop(self, span: int) -> None:
         self.unwritten.drop(span)
-        self._quota.remove(*self._spans.pop(span))
+        tenant, size = self._spans.pop(span)
+        self._quota.remove(tenant, size)
+        if self.unwritten.is_on:
+            self._lent.drop(span, size)
+            self._count_aside()
         self._operations.append(Drop(span))
 
     def _count_stored(self) -> int:

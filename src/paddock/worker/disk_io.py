@@ -32,6 +32,8 @@ class DiskIO:
         self._tell = tell
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="disk reader")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="disk writer")
+        self._ready: Read | None = None
+        """A read that begins when the engine has freed the memory for it."""
         self._paid = True
         self._reader.submit(self._list)
 
@@ -40,10 +42,22 @@ class DiskIO:
         unsaved = {operation.span for operation in operations if isinstance(operation, Save | Adopt)}
         self._order(self._tier.evicted_writes(unsaved))
 
+    def after(self) -> None:
+        """The engine has carried out its operations."""
+        self._tier.end_operations()
+        self._begin_read()
+
     def read_more(self) -> None:
         """Begin the next read, and queue the requests that wait for no more."""
         if (read := self._scheduler.continue_reads()) is not None:
-            self._reader.submit(self._read, read)
+            self._ready = read
+            if not self._scheduler.cache.has_operations:
+                self._begin_read()
+
+    def _begin_read(self) -> None:
+        if self._ready is not None:
+            self._reader.submit(self._read, self._ready)
+            self._ready = None
 
     def write_more(self, *, is_busy: bool) -> None:
         """Begin the next writes if it is time for them. `is_busy`: requests run."""
@@ -114,17 +128,20 @@ class DiskIO:
             self._cache.remove([entry])
             return None
 
-    def _write(self, writes: Sequence[Write], views: Sequence[Any]) -> None:
+    def _write(self, writes: Sequence[Write], views: list[Any]) -> None:
         begun = time.perf_counter()
-        results: list[tuple[Entry, Written]] = []
-        for write, view in zip(writes, views, strict=True):
-            written = Written(None)
-            try:
-                parts = list(self._engine.pack(view))
-                size = sum(map(len, parts))
-                written = self._cache.write(write.entry, parts, size, time.time(), write.chain)
-            except Exception:
-                log_error("a prefix cannot be written to disk")
-            results.append((write.entry, written))
+        results: list[tuple[Write, Written]] = []
+        for write in writes:
+            # No view is left when the engine thread counts their memory as free.
+            results.append((write, self._write_file(write, views.pop(0))))
         seconds = time.perf_counter() - begun
         self._tell(Call(lambda: self._tier.finish_writes(results, seconds, time.monotonic())))
+
+    def _write_file(self, write: Write, view: Any) -> Written:
+        try:
+            # Each part is a copy of one layer, so the file is written while it is packed.
+            parts, size = self._engine.pack(view), len(write.entry) * self._engine.shape.bytes_per_token
+            return self._cache.write(write.entry, parts, size, time.time(), write.chain)
+        except Exception:
+            log_error("a prefix cannot be written to disk")
+            return Written(None)

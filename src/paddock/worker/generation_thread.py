@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty
@@ -188,6 +187,7 @@ class GenerationThread(EngineThread):
             self._disk.read_more()
         self._compute()
         if self._disk is not None:
+            self._disk.read_more()  # the rest of a prefix, when its first files are copied
             self._disk.write_more(is_busy=self._scheduler.running > 0)
 
     def _compute(self) -> None:
@@ -220,10 +220,13 @@ class GenerationThread(EngineThread):
             deltas = [delta for delta in progress if delta is not None]
         self._publish(deltas, steps, now)
 
-    def _apply(self, operations: Sequence[Operation]) -> None:
+    def _apply(self, operations: list[Operation]) -> None:
         if self._disk is not None:
             self._disk.before(operations)
         self._scheduler.record_copies(self.engine.apply(operations))
+        operations.clear()  # they hold what was read from disk
+        if self._disk is not None:
+            self._disk.after()
 
     def _flush(self, until: float) -> None:
         """Before the process ends: write what is worth keeping. First what host memory has, then what cells have."""
