@@ -67,7 +67,7 @@ def test_openais_client_has_the_numbers(server: Server) -> None:
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
 def test_a_stream_that_began_while_the_model_was_loading_ends_with_it(path: str) -> None:
     with (
-        Server("-m", f"fake:n_ctx={_N_CTX},load=2") as server,
+        Server("-m", f"fake:n_ctx={_N_CTX},load=4") as server,
         server.client.stream("POST", path, json={**_MESSAGES, "stream": True}) as response,
     ):
         assert response.status_code == 200

@@ -140,7 +140,7 @@ def test_health_is_503_until_the_model_is_loaded() -> None:
 
 def test_health_is_503_until_all_preloaded_models_are_loaded(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
-    models = {"a": {"path": "fake:"}, "b": {"path": "fake:load=1.5"}, "c": {"path": "fake:"}}
+    models = {"a": {"path": "fake:"}, "b": {"path": "fake:load=4"}, "c": {"path": "fake:"}}
     config.write_text(json.dumps({"model_manager": {"models": models}}))
     with Server("--config", str(config), "--preload", "a,b") as server:
         assert _error(server.client.get("/health"), 503)["message"] == "Loading model"
@@ -154,7 +154,7 @@ def _health(server: Server) -> dict[str, Any]:
 
 
 def test_health_is_503_while_the_only_model_loads() -> None:
-    with Server("-m", "fake:load=1.5") as server, ThreadPoolExecutor(1) as pool:
+    with Server("-m", "fake:load=4") as server, ThreadPoolExecutor(1) as pool:
         assert server.client.get("/health").status_code == 200
         asking = pool.submit(server.chat, "say: hi")
         wait_for(lambda: server.client.get("/health").status_code == 503, 20, "the load to start")

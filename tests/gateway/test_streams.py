@@ -189,7 +189,7 @@ SLOW_TO_LOAD = [
 
 
 def test_streams_begin_while_the_model_loads() -> None:
-    with Server("-m", "fake:load=3.5") as server, ThreadPoolExecutor(len(SLOW_TO_LOAD)) as pool:
+    with Server("-m", "fake:load=6") as server, ThreadPoolExecutor(len(SLOW_TO_LOAD)) as pool:
 
         def answer(request: tuple[str, dict[str, Any]]) -> str:
             path, body = request
