@@ -23,6 +23,7 @@ class DiskHarness(Harness):
     def __init__(self, files: Files, **options: Any) -> None:
         super().__init__(**{"cache_ram_bytes": 4 << 20} | options)
         self.files = files
+        self.now = 0.0
         self.sizes: dict[int, int] = {}
         """Span that was lent → its tokens."""
         self.adopted: list[list[Any]] = []
@@ -37,7 +38,7 @@ class DiskHarness(Harness):
 
         def save_evicted(operations: Sequence[Operation]) -> Any:
             unsaved = {operation.span for operation in operations if isinstance(operation, Save | Adopt)}
-            self._order(self.tier.evicted_writes(unsaved))
+            self._order(self.tier.evicted_writes(unsaved, self.now))
             copied = apply(operations)
             self.adopted.clear()
             self.tier.end_operations()
@@ -59,7 +60,7 @@ class DiskHarness(Harness):
             self.reads.append(read)
         plan = super().step()
         if not self.scheduler.cache.has_operations:
-            self._order(self.tier.next_writes(0.0))
+            self._order(self.tier.next_writes(self.now))
         return plan
 
     def settle(self) -> None:
@@ -88,13 +89,16 @@ class DiskHarness(Harness):
         if self.scheduler.cache.has_operations:
             self.adopted += [[None] * len(entry) for entry, _ in read.entries]
 
-    def write_one(self, *, fails: bool = False) -> None:
+    def write_one(self, *, fails: bool = False, refused: bool = False) -> None:
+        """`fails`: nothing can be written. `refused`: at this moment."""
         results: list[tuple[Write, Written]] = []
         for write, state in self.writes.popleft():
-            if not fails:
+            if not fails and not refused:
                 self.files[write.entry] = state
-            results.append((write, Written(None if fails else replace(write.entry, size=_size(state)))))
-        self.tier.finish_writes(results, 0.01, 0.0)
+                results.append((write, Written(replace(write.entry, size=_size(state)))))
+            else:
+                results.append((write, Written(None, is_refused=refused)))
+        self.tier.finish_writes(results, 0.01, self.now)
 
     def _order(self, writes: list[Write]) -> None:
         if writes:

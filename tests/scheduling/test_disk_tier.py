@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from paddock.disk_cache import RETRY_AFTER
 from paddock.scheduling import Request
 from tests.scheduling.disk import DiskHarness, Files, longest_on_disk
 from tests.scheduling.harness import answer_alone
@@ -164,6 +165,41 @@ def test_after_failed_writes_the_answers_are_right_and_less_is_on_disk() -> None
     assert _ask(harness, 2, "a" * 300).cached == 300
 
 
+def test_what_a_full_disk_refuses_is_written_when_it_has_room() -> None:
+    files: Files = {}
+    harness = DiskHarness(files)
+    harness.ask(1, "a" * 300, 4)
+    harness.run_some()
+    while harness.writes:
+        harness.write_one(refused=True)
+        harness.run_some()
+    assert files == {}, "and it is not tried again at once"
+    harness.now = RETRY_AFTER - 1
+    _ask(harness, 2, "b" * 100)
+    assert files == {}
+    harness.now = RETRY_AFTER
+    harness.settle()
+    assert harness.tier.in_flight == 0
+    later = DiskHarness(files)
+    assert _ask(later, 1, "a" * 300).from_disk == 300
+    assert _ask(later, 2, "b" * 100).from_disk >= 99
+
+
+def test_what_a_full_disk_refuses_is_lost_when_it_leaves_host_memory() -> None:
+    harness = DiskHarness({})
+    harness.ask(1, "a" * 300, 4)
+    harness.run_some()
+    harness.write_one(refused=True)
+    harness.scheduler.cache.resize(0)
+    harness.run_some()
+    assert not harness.writes
+    harness.now = RETRY_AFTER
+    harness.settle()
+    assert harness.files == {}
+    assert len(harness.tier._cache.unwritten) == 0
+    assert harness.scheduler.cache.stored_bytes == 0
+
+
 def test_nothing_is_written_where_computing_is_faster_than_reading() -> None:
     files: Files = {}
     harness = DiskHarness(files)
@@ -214,9 +250,13 @@ class ThreeTiers(RuleBasedStateMachine):
         self.harness.read_one(damaged=damaged)
 
     @precondition(lambda self: self.harness.writes)
-    @rule(fails=st.booleans())
-    def write(self, fails: bool) -> None:
-        self.harness.write_one(fails=fails)
+    @rule(fails=st.booleans(), refused=st.booleans())
+    def write(self, fails: bool, refused: bool) -> None:
+        self.harness.write_one(fails=fails, refused=refused)
+
+    @rule()
+    def wait(self) -> None:
+        self.harness.now += RETRY_AFTER
 
     @precondition(lambda self: self.files)
     @rule(number=st.integers(0, 100))

@@ -46,6 +46,8 @@ class Written:
     """With the size of its file. None: it was not written."""
     evicted: Sequence[str] = ()
     """The names of this state key's files that were removed to make room."""
+    is_refused: bool = False
+    """It was not written because the disk is full or fails. Later it may be."""
 
 
 class DiskCache:
@@ -147,19 +149,21 @@ class DiskCache:
         they are not evicted before it.
         """
         entry = replace(entry, size=span_file.payload_start(entry) + size)
-        if not self.may_write(now) or entry.size > self.limit_bytes:
+        if entry.size > self.limit_bytes:
             return Written(None)
+        if not self.may_write(now):
+            return Written(None, is_refused=True)
         self.touch(chain, now)
         evicted: list[str] = []
         try:
             if not self._has(entry, now) and not self._write(entry, parts, size, now, evicted):
-                return Written(None, evicted)
+                return Written(None, evicted, is_refused=True)  # others are writing, and have reserved all of it
         except FileExistsError as error:
             self._log(f"{_NOT_USED}: {error}")  # not a file, and not ours to remove
             return Written(None, evicted)
         except OSError as error:
             self._stop(error, now)
-            return Written(None, evicted)
+            return Written(None, evicted, is_refused=True)
         if self._stopped:
             self._stopped = False
             self._log(f"the disk cache is written again: {self.directory}")

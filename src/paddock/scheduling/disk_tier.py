@@ -7,12 +7,13 @@ written when there is time, parents first. This is pure: `worker/disk_io.py` mov
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paddock.disk_cache import DiskIndex, Entry, StateKey, Written, entries_for
+from paddock.disk_cache import RETRY_AFTER, DiskIndex, Entry, StateKey, Written, entries_for
 from paddock.scheduling.prefix_cache import PrefixCache
 from paddock.scheduling.prices import Prices
 from paddock.scheduling.request import Request
@@ -97,6 +98,8 @@ class DiskTier:
         self._writing = 0
         """Bytes of files that were handed to the writer."""
         self._rests_until = 0.0
+        self._refused_until = -math.inf
+        """The disk is full or fails. What it refused is written after this time, if it is still in host memory."""
         self.counts = DiskCounts()
         cache.use_disk()
 
@@ -247,7 +250,9 @@ class DiskTier:
 
     def next_writes(self, now: float, *, is_busy: bool = False) -> list[Write]:
         """The next files to write, if the writer has nothing to do. `is_busy`: requests run."""
-        if self._writing or self._index is None or (is_busy and now < self._rests_until) or not self.pays:
+        if self._writing or self._index is None or not self.pays:
+            return []
+        if now < self._refused_until or (is_busy and now < self._rests_until):
             return []
         unwritten, writes = self._cache.unwritten, list[Write]()
         longest = min(_RUN, max(self._cache.max_stored // _RUN_PART, _FILE))
@@ -257,17 +262,20 @@ class DiskTier:
             path = unwritten.path(span, longest)
             if not self._cache.is_written_back and len(path.tokens) - self._written(path)[1] < _FILE:
                 continue  # more of it will come
-            unwritten.forget(path)
-            writes += self._order(path)
+            unwritten.begin(path)
+            ordered = self._order(path)
+            begun = {piece.span for write in ordered for piece in write.pieces}
+            unwritten.end(piece.span for piece in path.pieces if piece.span not in begun)
+            writes += ordered
         return writes
 
-    def evicted_writes(self, unsaved: Collection[int]) -> list[Write]:
+    def evicted_writes(self, unsaved: Collection[int], now: float) -> list[Write]:
         """Files for spans that the next operations drop. Host memory never had the `unsaved` spans: the operations that
         save them come with those that drop them.
         """
         writes: list[Write] = []
         for path in self._cache.unwritten.take_evicted():
-            if self._index is None or not self.pays:
+            if self._index is None or now < self._refused_until or not self.pays:
                 self.counts.lost += 1
             elif all(piece.span not in unsaved for piece in path.pieces):
                 if self._cache.can_lend(path.part(self._written(path)[1], len(path.tokens))):
@@ -281,7 +289,11 @@ class DiskTier:
         """What became of each write. The writer has no views of its pieces any more."""
         assert self._index is not None, "nothing is written before"
         size = 0
+        refused = {piece.span for write, written in results if written.is_refused for piece in write.pieces}
+        if refused:
+            self._refused_until = now + RETRY_AFTER
         for write, written in results:
+            self._cache.unwritten.end({piece.span for piece in write.pieces}, refused=refused)
             self._writing -= len(write.entry) * self._shape.bytes_per_token
             self._cache.take_back(write.pieces)
             self._index.remove_named(written.evicted)

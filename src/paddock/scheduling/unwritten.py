@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from itertools import islice
 
@@ -39,6 +40,8 @@ class UnwrittenSpans:
         """Span → its last node and its length. The lower part of a split keeps its identity, so the node stays the end
         of the span.
         """
+        self._begun: dict[int, tuple[Node, int]] = {}
+        """The same for spans that are being written."""
         self._evicted: list[StoredPath] = []
 
     def __len__(self) -> int:
@@ -56,17 +59,26 @@ class UnwrittenSpans:
 
     def drop(self, span: int) -> None:
         """The span leaves host memory, after all spans below it. The engine has its bytes until its next operations."""
+        self._begun.pop(span, None)
         if span in self._ends:
             self._evicted.append(self.path(span))
             del self._ends[span]
 
-    def forget(self, path: StoredPath) -> None:
-        """The spans of a path need no file of their own any more."""
+    def begin(self, path: StoredPath) -> None:
+        """The spans of a path are being written, or are too few tokens for a file of their own."""
         for piece in path.pieces:
-            self._ends.pop(piece.span, None)
+            if (end := self._ends.pop(piece.span, None)) is not None:
+                self._begun[piece.span] = end
+
+    def end(self, spans: Iterable[int], *, refused: Collection[int] = ()) -> None:
+        """The spans were written, except those that the disk refused: they lack a file again."""
+        for span in spans:
+            if (end := self._begun.pop(span, None)) is not None and span in refused:
+                self._ends[span] = end
 
     def forget_span(self, span: int) -> None:
         self._ends.pop(span, None)
+        self._begun.pop(span, None)
 
     def take_evicted(self) -> list[StoredPath]:
         evicted, self._evicted = self._evicted, []

@@ -6,12 +6,13 @@ wait for a write, and another one writes.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from paddock.disk_cache import DiskCache, Entry, Written
+from paddock.disk_cache import RETRY_AFTER, DiskCache, Entry, Written
 from paddock.engine import Engine
 from paddock.scheduling import DiskTier, Read, Scheduler, Write
 from paddock.types import Adopt, Operation, Save
@@ -34,13 +35,14 @@ class DiskIO:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="disk writer")
         self._ready: Read | None = None
         """A read that begins when the engine has freed the memory for it."""
+        self._retry: threading.Timer | None = None
         self._paid = True
         self._reader.submit(self._list)
 
     def before(self, operations: Sequence[Operation]) -> None:
         """Save what these operations of the engine drop, if it has no file and the writer has room."""
         unsaved = {operation.span for operation in operations if isinstance(operation, Save | Adopt)}
-        self._order(self._tier.evicted_writes(unsaved))
+        self._order(self._tier.evicted_writes(unsaved, time.monotonic()))
 
     def after(self) -> None:
         """The engine has carried out its operations."""
@@ -75,6 +77,18 @@ class DiskIO:
         if writes:
             views = [self._engine.view_pieces(write.pieces) for write in writes]
             self._writer.submit(self._write, writes, views)
+
+    def _finish_writes(self, results: Sequence[tuple[Write, Written]], seconds: float) -> None:
+        self._tier.finish_writes(results, seconds, time.monotonic())
+        if any(written.is_refused for _, written in results) and self._retry is None:
+            # Also if no request comes by then.
+            self._retry = threading.Timer(RETRY_AFTER, self._tell, [Call(self._end_retry)])
+            self._retry.daemon = True
+            self._retry.start()
+
+    def _end_retry(self) -> None:
+        """The next step tries to write again."""
+        self._retry = None
 
     def _say_if_it_pays(self) -> None:
         if self._tier.pays == self._paid:
@@ -135,7 +149,7 @@ class DiskIO:
             # No view is left when the engine thread counts their memory as free.
             results.append((write, self._write_file(write, views.pop(0))))
         seconds = time.perf_counter() - begun
-        self._tell(Call(lambda: self._tier.finish_writes(results, seconds, time.monotonic())))
+        self._tell(Call(lambda: self._finish_writes(results, seconds)))
 
     def _write_file(self, write: Write, view: Any) -> Written:
         try:
