@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from paddock.disk_cache import account
 from tests.server import Server, wait_for
 from tests.tiers import full
 
@@ -90,6 +91,35 @@ def test_tenants_do_not_share(tiny_models: dict[str, Path], tmp_path: Path) -> N
     with _server(tiny_models["llama"], folder, "--config", str(file)) as server:
         assert _ask(server, _PROMPT, "key-of-two")[1] == 0
         assert _ask(server, _PROMPT, "key-of-one")[1] >= _LEAST_CACHED
+
+
+def test_after_a_clear_memory_index_and_files_agree(
+    tiny_models: dict[str, Path], tmp_path: Path, expected: str
+) -> None:
+    def total(metric: str, label: str = "") -> float:
+        lines = server.client.get("/metrics").text.splitlines()
+        return sum(float(line.split()[1]) for line in lines if line.startswith(f"{metric}{{") and label in line)
+
+    def is_empty() -> bool:
+        return total("paddock_disk_cache_files") == total("paddock_disk_cache_bytes") == 0
+
+    with _server(tiny_models["llama"], tmp_path) as server:
+        _ask(server, _PROMPT)
+        wait_for(lambda: total("paddock_disk_cache_files") > 0, 60, "metrics with files")
+        for body in ({"tenant": "nobody"}, {"tenant": ""}):
+            left = server.client.post("/admin/cache/clear", json=body)
+            assert left.status_code == 200, left.text
+            assert bool(_files(tmp_path)) == bool(body["tenant"])
+        assert all(one["disk"]["bytes"] == 0 for model in left.json()["models"] for one in model["tenants"])
+        with account.locked(str(tmp_path)) as used:
+            assert used.total() == 0
+        wait_for(is_empty, 60, "metrics without files")
+        assert _ask(server, _PROMPT) == (expected, 0)
+        _wait_for_files(tmp_path)
+        wait_for(lambda: total("paddock_disk_cache_files") > 0, 60, "metrics with files")
+        assert total("paddock_disk_cache_failures_total", '"read"') == 0
+    with _server(tiny_models["llama"], tmp_path) as server:
+        assert _ask(server, _PROMPT)[1] >= _LEAST_CACHED
 
 
 def test_damaged_files_change_no_answer(tiny_models: dict[str, Path], tmp_path: Path, expected: str) -> None:

@@ -93,12 +93,19 @@ class DiskHarness(Harness):
         """`fails`: nothing can be written. `refused`: at this moment."""
         results: list[tuple[Write, Written]] = []
         for write, state in self.writes.popleft():
-            if not fails and not refused:
+            if write.is_cancelled:
+                results.append((write, Written(None)))
+            elif not fails and not refused:
                 self.files[write.entry] = state
                 results.append((write, Written(replace(write.entry, size=_size(state)))))
             else:
                 results.append((write, Written(None, is_refused=refused)))
         self.tier.finish_writes(results, 0.01, self.now)
+
+    def clear(self, tenant: str | None = None) -> None:
+        self.scheduler.cache.clear(tenant)
+        for entry in self.tier.clear(tenant):
+            self.files.pop(replace(entry, size=0), None)
 
     def _order(self, writes: list[Write]) -> None:
         if writes:

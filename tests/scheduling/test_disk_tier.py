@@ -200,6 +200,53 @@ def test_what_a_full_disk_refuses_is_lost_when_it_leaves_host_memory() -> None:
     assert harness.scheduler.cache.stored_bytes == 0
 
 
+@pytest.mark.parametrize("tenant", [None, "one"])
+def test_after_a_clear_nothing_is_found_and_nothing_is_written(tenant: str | None) -> None:
+    files: Files = {}
+    harness = DiskHarness(files)
+    _ask(harness, 1, "a" * 300, namespace="one")
+    _ask(harness, 2, "a" * 300, namespace="two")
+    harness.ask(3, "b" * 300, 4, namespace="one")
+    harness.run_some()
+    assert harness.writes
+    harness.clear(tenant)
+    harness.settle()
+    left = {entry.namespace for entry in files}
+    assert left == {entry.namespace for entry in harness.tier.entries()} == (set() if tenant is None else {"two"})
+    assert harness.tier._cache.aside == 0
+    assert [one.host for one in harness.scheduler.cache.contents() if one.tenant == "one"] in ([], [0])
+    assert _ask(harness, 4, "b" * 300, namespace="one").cached == 0
+    assert longest_on_disk(files, "one", harness.engine.vocab.tokenize("b" * 300, add_special=True, parse_special=True))
+    assert harness.tier.counts.failed_reads == 0
+
+
+def test_what_is_read_during_a_clear_is_not_used() -> None:
+    files: Files = {}
+    _ask(DiskHarness(files), 1, "a" * 300)
+    harness = DiskHarness(files)
+    request = harness.ask(1, "a" * 300, 4)
+    harness.run_some()
+    states = dict(files)
+    harness.clear()
+    files.update(states)  # the reader has mapped the files
+    harness.read_one()
+    assert harness.scheduler.cache.stored_bytes == 0
+    files.clear()
+    harness.settle()
+    assert (request.cached, request.from_disk) == (0, 0)
+    assert harness.text(1) == answer_alone("a" * 300, 4)[0]
+
+
+def test_a_clear_before_the_files_are_listed() -> None:
+    files: Files = {}
+    _ask(DiskHarness(files), 1, "a" * 300)
+    harness = DiskHarness({})
+    harness.tier._index = None
+    harness.clear()
+    harness.tier.listed(files)
+    assert harness.tier.files == 0
+
+
 def test_nothing_is_written_where_computing_is_faster_than_reading() -> None:
     files: Files = {}
     harness = DiskHarness(files)
@@ -264,6 +311,10 @@ class ThreeTiers(RuleBasedStateMachine):
         """Another process evicts it, or it is damaged."""
         del self.files[list(self.files)[number % len(self.files)]]
 
+    @rule(tenant=st.sampled_from([None, "", "other"]))
+    def clear(self, tenant: str | None) -> None:
+        self.harness.clear(tenant)
+
     @rule(ram=st.integers(0, 900))
     def resize(self, ram: int) -> None:
         self.ram = ram << 10
@@ -307,8 +358,9 @@ class ThreeTiers(RuleBasedStateMachine):
         if cache.stored_bytes <= self.ram or not (harness.reads or harness.writes or harness.adopted):
             self.was_resized = False
         assert cache.stored_bytes <= self.ram or self.was_resized
-        ordered = [write.entry for batch in harness.writes for write, _ in batch]
-        assert tier.in_flight == sum(map(len, ordered)) * engine.shape.bytes_per_token
+        writes = [write for batch in harness.writes for write, _ in batch]
+        assert tier.in_flight == sum(len(write.entry) for write in writes) * engine.shape.bytes_per_token
+        ordered = [write.entry for write in writes if not write.is_cancelled]
         known = {replace(entry, size=0) for entry in tier.entries()}
         assert known >= set(ordered) or not ordered
         unknown = {entry for entry in self.files if entry not in known}

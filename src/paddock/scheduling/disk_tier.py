@@ -16,6 +16,7 @@ from typing import Any
 from paddock.disk_cache import RETRY_AFTER, DiskIndex, Entry, StateKey, Written, entries_for
 from paddock.scheduling.prefix_cache import PrefixCache
 from paddock.scheduling.prices import Prices
+from paddock.scheduling.quota import tenant_of
 from paddock.scheduling.request import Request
 from paddock.scheduling.sharing import namespace, reusable
 from paddock.scheduling.unwritten import StoredPath
@@ -59,13 +60,15 @@ class Read:
         return sum(len(entry) for entry, _ in self.entries)
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, eq=False)
 class Write:
     """A file to write: its entry, the pieces of host memory that hold its tokens, and the entries before it."""
 
     entry: Entry
     pieces: list[Piece]
     chain: list[Entry]
+    is_cancelled: bool = False
+    """The cache was cleared meanwhile. The writer reads this without a lock."""
 
 
 @dataclass(slots=True)
@@ -95,8 +98,12 @@ class DiskTier:
         self._reading: Read | None = None
         self._adopted = 0
         """Tokens of finished reads that the engine has not copied yet."""
-        self._writing = 0
-        """Bytes of files that were handed to the writer."""
+        self._is_cancelled = False
+        """The cache was cleared since the read began."""
+        self._writing: set[Write] = set()
+        """What was handed to the writer."""
+        self._cleared: list[str | None] = []
+        """Tenants whose files were removed before the files were listed. None: all."""
         self._rests_until = 0.0
         self._refused_until = -math.inf
         """The disk is full or fails. What it refused is written after this time, if it is still in host memory."""
@@ -120,7 +127,7 @@ class DiskTier:
     @property
     def in_flight(self) -> int:
         """Bytes of files that wait for the writer."""
-        return self._writing
+        return sum(len(write.entry) for write in self._writing) * self._shape.bytes_per_token
 
     @property
     def pays(self) -> bool:
@@ -139,6 +146,24 @@ class DiskTier:
     def listed(self, entries: Iterable[Entry]) -> None:
         """The files that existed at the start. Requests wait for this."""
         self._index = DiskIndex(self._key, entries)
+        for tenant in self._cleared:
+            self.clear(tenant)
+
+    def clear(self, tenant: str | None) -> list[Entry]:
+        """Forget the files of a tenant, or all. Returns those that must be removed. What is being read is not used, and
+        what is being written is cancelled.
+        """
+        if self._index is None:
+            self._cleared.append(tenant)
+            return []
+        if self._reading is not None and tenant in (None, tenant_of(self._reading.namespace)):
+            self._is_cancelled = True
+        for write in self._writing:
+            write.is_cancelled |= tenant in (None, tenant_of(write.entry.namespace))
+        entries = [entry for entry in self._index if tenant in (None, tenant_of(entry.namespace))]
+        for entry in entries:
+            self._index.remove(entry)
+        return entries
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -168,7 +193,7 @@ class DiskTier:
                 assert own is not None, "a request without a namespace does not wait"
                 read = Read(request, own, missing)
                 if self._cache.begin_read(own, request.tokens, read.tokens):
-                    self._reading = read
+                    self._reading, self._is_cancelled = read, False
                     return read
             self._released.append(self._waiting.popleft())
         return None
@@ -184,6 +209,8 @@ class DiskTier:
         before = self._cache.lookup(own, request.tokens, reusable(request))
         stored = self._stored(own, request.tokens)
         size, known = 0, stored
+        if self._is_cancelled:
+            states = ()
         for (entry, used), state in zip(read.entries, states, strict=False):
             if state is None:
                 self._index.remove(entry)
@@ -257,8 +284,10 @@ class DiskTier:
         unwritten, writes = self._cache.unwritten, list[Write]()
         longest = min(_RUN, max(self._cache.max_stored // _RUN_PART, _FILE))
         for span in unwritten.first(_EXAMINED):
-            if span not in unwritten or self._writing >= _WRITE:
+            if span not in unwritten:
                 continue
+            if self.in_flight >= _WRITE:
+                break
             path = unwritten.path(span, longest)
             if not self._cache.is_written_back and len(path.tokens) - self._written(path)[1] < _FILE:
                 continue  # more of it will come
@@ -294,10 +323,12 @@ class DiskTier:
             self._refused_until = now + RETRY_AFTER
         for write, written in results:
             self._cache.unwritten.end({piece.span for piece in write.pieces}, refused=refused)
-            self._writing -= len(write.entry) * self._shape.bytes_per_token
+            self._writing.remove(write)
             self._cache.take_back(write.pieces)
             self._index.remove_named(written.evicted)
             entry = written.entry
+            if write.is_cancelled:
+                continue
             if entry is None:
                 self._index.remove(write.entry)
                 self.counts.failed_writes += 1
@@ -324,8 +355,9 @@ class DiskTier:
         writes: list[Write] = []
         for entry in entries_for(self._key, path.namespace, path.tokens, [*range(start, end, _FILE), end]):
             self._index.add(entry)
-            self._writing += len(entry) * self._shape.bytes_per_token
-            writes.append(Write(entry, path.part(entry.start, entry.end), list(chain)))
-            self._cache.lend(writes[-1].pieces)
+            write = Write(entry, path.part(entry.start, entry.end), list(chain))
+            self._writing.add(write)
+            self._cache.lend(write.pieces)
+            writes.append(write)
             chain.append(entry)
         return writes

@@ -68,6 +68,12 @@ class DiskIO:
             self._order(self._tier.next_writes(time.monotonic(), is_busy=is_busy))
         self._say_if_it_pays()
 
+    def clear(self, tenant: str | None, done: Callable[[], None]) -> None:
+        """Remove the files of a tenant, or all. `done` is called on the engine thread when that is done, and when
+        nothing that was cleared is being written.
+        """
+        self._writer.submit(self._remove, self._tier.clear(tenant), Call(done))
+
     @property
     def is_written(self) -> bool:
         """Whether nothing waits for the writer. Call this after `write_more`."""
@@ -151,7 +157,16 @@ class DiskIO:
         seconds = time.perf_counter() - begun
         self._tell(Call(lambda: self._finish_writes(results, seconds)))
 
+    def _remove(self, entries: Sequence[Entry], done: Call) -> None:
+        try:
+            self._cache.remove(entries)
+        except Exception:
+            log_error("prefixes cannot be removed from disk")
+        self._tell(done)
+
     def _write_file(self, write: Write, view: Any) -> Written:
+        if write.is_cancelled:
+            return Written(None)
         try:
             # Each part is a copy of one layer, so the file is written while it is packed.
             parts, size = self._engine.pack(view), len(write.entry) * self._engine.shape.bytes_per_token

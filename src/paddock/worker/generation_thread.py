@@ -165,9 +165,7 @@ class GenerationThread(EngineThread):
             case ReportCache(id):
                 self._send(CacheContents(id, scheduler.cache.contents()))
             case ClearCache(id, tenant):
-                scheduler.cache.clear(tenant)
-                self._send(CacheContents(id, scheduler.cache.contents()))
-                self.counters.cache_changed()
+                self._clear_cache(id, tenant)
             case Visit():
                 self._visits.append(command)
             case Resize(ram_bytes):
@@ -178,6 +176,17 @@ class GenerationThread(EngineThread):
             case Flush(seconds):
                 self._flush(time.monotonic() + seconds)
                 self._post(Flushed())
+
+    def _clear_cache(self, id: int, tenant: str | None) -> None:
+        def answer() -> None:
+            self._send(CacheContents(id, self._scheduler.cache.contents()))
+
+        self._scheduler.cache.clear(tenant)
+        self.counters.cache_changed()
+        if self._disk is None:
+            answer()
+        else:
+            self._disk.clear(tenant, answer)
 
     def _step(self) -> None:
         if self._visits:

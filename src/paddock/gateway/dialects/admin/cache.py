@@ -71,17 +71,21 @@ def cache_routes(services: Services) -> APIRouter:
         """Drop what is cached and not in use, for a model, for a tenant, or everything. Answers with what is left."""
         body = await read_body(request, ClearRequest, limit=services.settings.max_body_bytes, optional=True)
         chosen = None if body.model is None else fleet.catalogue.named(body.model)
+        file = None if chosen is None else _file(chosen)
+        failure: OSError | None = None
+        for folder in _folders(fleet):
+            try:
+                await asyncio.to_thread(disk_cache.clear, folder, model=file, tenant=body.tenant)
+            except OSError as error:
+                failure = error
+        # After the files: a worker forgets them, and removes what it wrote meanwhile.
         clearing = [
             fleet.clear_cache(model, body.tenant) if chosen in (None, model) else fleet.cache_contents(model)
             for model in fleet.catalogue
         ]
         found = await asyncio.gather(*clearing)
-        file = None if chosen is None else _file(chosen)
-        try:
-            for folder in _folders(fleet):
-                await asyncio.to_thread(disk_cache.clear, folder, model=file, tenant=body.tenant)
-        except OSError as error:
-            raise Unavailable(f"cannot clear the cache on disk: {error.strerror}") from None
+        if failure is not None:
+            raise Unavailable(f"cannot clear the cache on disk: {failure.strerror}")
         return JSON(await _kept(fleet, found))
 
     return router
