@@ -117,7 +117,8 @@ def test_warm_answers_are_those_of_a_cold_cache(
     cold = harness.alone(1, TEXT)
     branch = harness.alone(2, TEXT[:300] + " or not")
     cache = harness.scheduler.cache
-    assert harness.engine.info.reuse == "prefix"
+    names = {"llama": "keys_values", "latent": "keys", "positions": "keys_values_positions"}
+    assert (harness.engine.info.reuse, harness.engine.info.state_format) == ("prefix", names[kind])
     for _ in range(2):
         for sequence in list(cache.resident):
             cache.reclaim(sequence)

@@ -76,7 +76,7 @@ def test_attention_with_an_unknown_state_format_is_copied_as_a_whole(
 
     monkeypatch.setattr(StateFormat, "learn", learn)
     harness = precise_harness(tiny_models["llama"])
-    assert harness.engine.shape.reuse == "snapshot"
+    assert (harness.engine.shape.reuse, harness.engine.info.state_format) == ("snapshot", "whole")
     first = harness.alone(1, PROMPTS[0], namespace=None)
     assert [harness.alone(id, PROMPTS[0]) for id in (2, 3)] == [first, first]
     again = harness.ask(4, PROMPTS[0])

@@ -160,7 +160,8 @@ def test_models_that_cannot_be_saved_are_refused(tmp_path: Path, tiny_models: di
         for action in ("save", "restore"):
             assert _error(_act(server, 0, action, "a.bin"), 501)["code"] == "not_supported"
         assert _act(server, 0, "erase").json()["n_erased"] > 1
-        assert server.client.get("/props").json()["reuse"] == "checkpoint"
+        props = server.client.get("/props").json()
+        assert (props["reuse"], props["kv_cache"]["state_format"]) == ("checkpoint", "whole")
         assert server.chat("the", max_tokens=2)["choices"]
 
 
@@ -238,6 +239,7 @@ def test_props_load_no_model() -> None:
         "type_v": "f16",
         "cells": 1024,
         "bytes_per_token": 1024,
+        "state_format": "keys_values",
         "ram_bytes": 64 << 20,
         "disk_bytes": 0,
     }

@@ -145,6 +145,7 @@ class FakeEngine:
             n_ctx_train=_N_CTX,
             n_slots=options.parallel,
             reuse=self.shape.reuse,
+            state_format="whole" if self._whole else "keys_values",
             chat_template=options.chat_template,
             n_cells=self.shape.cells,
             kv_unified=unified,

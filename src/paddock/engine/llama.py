@@ -149,6 +149,7 @@ class LlamaEngine:
             sampler_profile=PROFILE,
             chat_template=self.vocab.chat_template or "",
             reuse=self._memory.reuse,
+            state_format=None if self._memory.reuse == "none" else self._memory.format_name,
             n_cells=self.shape.cells,
             kv_unified=self._unified,
             bytes_per_token=self.shape.bytes_per_token,

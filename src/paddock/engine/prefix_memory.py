@@ -30,6 +30,7 @@ from paddock.types import (
     Reuse,
     Save,
     SnapshotSize,
+    StateFormatName,
 )
 
 # The largest part of the cells that the probe for idle cells fills at once.
@@ -58,6 +59,10 @@ class PrefixMemory(SequenceStates):
     @property
     def bytes_per_token(self) -> int:
         return 0 if self._format is None else self._format.bytes_per_token
+
+    @property
+    def format_name(self) -> StateFormatName:
+        return "whole" if self._format is None else self._format.name
 
     @property
     def state_bytes(self) -> tuple[int, int]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from paddock.engine.state import PARTIAL_ONLY, Bytes, SequenceStates
 from paddock.errors import DecodeFailed
-from paddock.types import Copied, Drop, Forget, Fork, Operation, Restore, Reuse, Save, SnapshotSize
+from paddock.types import Copied, Drop, Forget, Fork, Operation, Restore, Reuse, Save, SnapshotSize, StateFormatName
 
 
 class SnapshotMemory(SequenceStates):
@@ -23,6 +23,7 @@ class SnapshotMemory(SequenceStates):
 
     bytes_per_token = 0
     """Tokens cannot be stored one by one."""
+    format_name: StateFormatName = "whole"
     transposed = False
     state_bytes = (0, 0)
 

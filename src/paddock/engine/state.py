@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paddock.errors import DecodeFailed
+from paddock.types import StateFormatName
 
 # libllama's flag for only the part of a state that cannot be cut: windowed and recurrent layers.
 PARTIAL_ONLY = 1
@@ -168,6 +169,12 @@ class StateFormat:
         """Whether there are values beside the keys. Latent attention has none."""
         layers = struct.unpack("<II", self._infix)[1]
         return sum(group.layers for group in self._groups) > int(layers)
+
+    @property
+    def name(self) -> StateFormatName:
+        if self.has_values:
+            return "keys_values_positions" if self.has_extended_cells else "keys_values"
+        return "keys_positions" if self.has_extended_cells else "keys"
 
     @property
     def has_extended_cells(self) -> bool:

@@ -35,6 +35,7 @@ from paddock.types.models import (
     Reuse,
     RopeScaling,
     SplitMode,
+    StateFormatName,
 )
 from paddock.types.prompts import (
     ChatPrompt,

@@ -25,6 +25,11 @@ model's ranking head.
 EMBEDDING_POOLING: Final[Pooling] = "mean"
 """For embeddings of a model that generates text."""
 
+StateFormatName = Literal["keys_values", "keys", "keys_values_positions", "keys_positions", "whole"]
+"""What is copied for a token: keys and values, or only keys (MLA); also the positions of a cell with several (M-RoPE).
+`whole`: the format is unknown or the state cannot be cut, so it is copied whole.
+"""
+
 Reuse = Literal["prefix", "checkpoint", "snapshot", "none"]
 """Which part of a cached sequence another request can use: any prefix, only the whole sequence, or nothing."""
 
@@ -157,6 +162,8 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     bos: str = ""
     eos: str = ""
     reuse: Reuse = "prefix"
+    state_format: StateFormatName | None = None
+    """None: nothing is copied."""
     n_cells: int = 0
     kv_unified: bool = True
     bytes_per_token: int = 0

@@ -22,7 +22,7 @@ from paddock.gateway.generation.settings import generation_settings
 from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.openapi import Success, describe
 from paddock.gateway.http.responses import JSON, struct_from
-from paddock.types import EngineOptions, ModelInfo, ModelKind, Pooling, Reuse, check_template
+from paddock.types import EngineOptions, ModelInfo, ModelKind, Pooling, Reuse, StateFormatName, check_template
 
 _LONGEST_TEMPLATE = 1 << 20
 
@@ -62,6 +62,8 @@ class CacheProps(msgspec.Struct, kw_only=True):
     type_v: str
     cells: int | None
     bytes_per_token: int | None
+    state_format: StateFormatName | None
+    """What is copied to host memory and to disk; null: the model is not loaded, or nothing is copied."""
     ram_bytes: int
     disk_bytes: int
     """The limit of the files with prefixes; 0 if none of this model are kept on disk."""
@@ -213,6 +215,7 @@ def _props(
             type_v=options.cache_type_v,
             cells=None if info is None else info.n_cells,
             bytes_per_token=None if info is None else info.bytes_per_token,
+            state_format=None if info is None else info.state_format,
             ram_bytes=options.cache_ram_bytes,
             disk_bytes=options.cache_disk_bytes if info is None or info.reuse == "prefix" else 0,
         ),
