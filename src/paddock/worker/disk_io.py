@@ -87,14 +87,19 @@ class DiskIO:
     def _finish_writes(self, results: Sequence[tuple[Write, Written]], seconds: float) -> None:
         self._tier.finish_writes(results, seconds, time.monotonic())
         if any(written.is_refused for _, written in results) and self._retry is None:
-            # Also if no request comes by then.
-            self._retry = threading.Timer(RETRY_AFTER, self._tell, [Call(self._end_retry)])
-            self._retry.daemon = True
-            self._retry.start()
+            self._retry_later()
+
+    def _retry_later(self) -> None:
+        """Wake the engine thread when the disk is worth a try, also if no request comes."""
+        self._retry = threading.Timer(RETRY_AFTER + 1, self._tell, [Call(self._end_retry)])
+        self._retry.daemon = True
+        self._retry.start()
 
     def _end_retry(self) -> None:
         """The next step tries to write again."""
         self._retry = None
+        if not self._cache.may_write(time.time()):
+            self._retry_later()
 
     def _say_if_it_pays(self) -> None:
         if self._tier.pays == self._paid:
