@@ -110,7 +110,7 @@ class Clocked:
         shape = CacheShape(cells=16384, unified=unified, bytes_per_token=1000, ram_bytes=1 << 30)
         self.scheduler = Scheduler(
             shape=shape, n_ctx=16384 if unified else 2048, slots=8, n_batch=2048, end_tokens=frozenset(),
-            budget=StepBudget(largest=2048),
+            budget=StepBudget(),
         )  # fmt: skip
         self.now = 0.0
         self.first: dict[Request, float] = {}

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-_SMOOTHING = 0.3
-_MIN_CHUNK = 16
-_MIN_BRIEF = 8
-# CPU attention computes queries in tiles of this many, a quarter faster than one by one.
-_TILE = 64
+from paddock.scheduling.token_cost import TILE, GenerationCost, PromptCost
+
+_LEAST_OBSERVED = 8
+_LEAST_CHUNK = 16
+_LEAST_BRIEF = 8
+# The first chunk beside generation, while nothing is known about its cost.
+_FIRST_CHUNK = 32
+# One tile may take this many times as long as allowed if it computes so much more in that time than a smaller chunk.
+_TILE_STRETCH = 2.0
+_TILE_GAIN = 1.5
+# The end of a prompt is not cut off if the whole takes at most so many times as long as allowed.
+_END_STRETCH = 1.25
 
 
 @dataclass(slots=True)
@@ -18,8 +26,6 @@ class StepBudget:
     The cost of a prompt token grows with its position and differs by model and machine, so it is measured.
     """
 
-    largest: int
-    """The batch size."""
     usual: int = 512
     """Prompt tokens of a step while no request generates. More only if the step stays within `longest_seconds`,
     because a new request must wait for its end.
@@ -27,55 +33,94 @@ class StepBudget:
     longest_seconds: float = 0.5
     stretch: float = 16.0
     """Generation gets a sixteenth of the time during prefill: a step with few prompt tokens is inefficient."""
+    short_stretch: float = 4.0
+    """The same for short prompts that wait for one another: the sooner the first one is done, the better."""
     floor_seconds: float = 0.25
     """A pause of this length does no harm, so chunks need not be smaller: small chunks cost more per token."""
     brief_stretch: float = 1.5
     brief_seconds: float = 0.018
     """The same while other keys share the model."""
-    _generating: float = 0.0
-    _token: float = 0.0
+    unified: bool = False
+    """Whether all sequences share one pool of cells."""
+    _prompts: PromptCost = field(init=False)
+    _generation: GenerationCost = field(default_factory=GenerationCost)
 
-    @property
-    def generating(self) -> float:
-        """Seconds of a step that only generates; 0: not known yet."""
-        return self._generating
+    def __post_init__(self) -> None:
+        self._prompts = PromptCost(unified=self.unified)
 
-    def observe(self, *, decodes: int, prompt_tokens: int, seconds: float) -> float:
-        """Returns the seconds that the prompt tokens took."""
-        prompts = 0.0
-        if prompt_tokens == 0:
-            self._generating = _blend(self._generating, seconds)
-        elif prompt_tokens >= _MIN_BRIEF or not self._token:
-            alone = self._generating if decodes else 0.0
-            # At least a twentieth of the step: one that was faster than usual says nothing about its prompt tokens.
-            prompts = max(seconds - alone, seconds / 20)
-            self._token = _blend(self._token, prompts / prompt_tokens)
+    def observe(self, *, answers: int, chunks: Sequence[tuple[int, int]], seconds: float) -> float:
+        """A step with so many generating requests and these prompt chunks, each a start and a count, took so long.
+        Returns the seconds of the prompt tokens.
+        """
+        tokens = sum(count for _, count in chunks)
+        if not tokens:
+            self._generation.observe(answers, seconds)
+            return 0.0
+        if tokens < _LEAST_OBSERVED and self._prompts:
+            return 0.0
+        # At least a twentieth of the step: one that was faster than usual says nothing about its prompt tokens.
+        prompts = max(seconds - self.generating(answers), seconds / 20)
+        self._prompts.observe(chunks, prompts)
         return prompts
 
-    def prompt_tokens(self, *, decodes: int, short: bool = False) -> int:
-        """A big chunk while no request generates. Otherwise, or for a `short` step, as many as keep the step within its
-        target.
+    def generating(self, answers: int) -> float:
+        """Seconds of a step that only generates; 0: not known yet."""
+        return self._generation.seconds(answers)
+
+    def room(self, answers: int) -> int | None:
+        """The prompt tokens of a step while nothing is known about their cost; None once something is known."""
+        if self._prompts:
+            return None
+        return _FIRST_CHUNK if answers else self.usual
+
+    def seconds_for_prompts(self, answers: int, position: int, *, short: bool = False) -> float:
+        """How long the prompt chunks of a step may take, at about this position. `short`: the step is for short prompts
+        that wait for one another.
         """
-        if decodes == 0 and not short:
-            affordable = int(self.longest_seconds / self._token) if self._token else 0
-            return min(self.largest, max(self.usual, affordable))
-        if not self._token:
-            return min(_MIN_CHUNK * 2, self.largest)
-        target = max(self.floor_seconds, self.stretch * self._generating)
-        return min(self.largest, _whole_tiles(max(_MIN_CHUNK, int((target - self._generating) / self._token))))
+        if not answers and not short:
+            return max(self.longest_seconds, self._prompts.seconds(position, self.usual))
+        generating = self.generating(answers)
+        return max(self.floor_seconds, (self.short_stretch if short else self.stretch) * generating) - generating
 
-    def brief_tokens(self) -> int:
-        """A chunk that takes about half as long as the generation in a step, while other keys share the model."""
-        target = max(self.brief_seconds, self.brief_stretch * self._generating)
-        affordable = int((target - self._generating) / self._token) if self._token else 0
-        return min(self.largest, max(_MIN_BRIEF, affordable))
+    def brief_seconds_for_prompts(self, answers: int) -> float:
+        """About half as long as the generation in a step, while other keys share the model."""
+        generating = self.generating(answers)
+        return max(self.brief_seconds, self.brief_stretch * generating) - generating
 
+    def seconds(self, position: int, count: int) -> float:
+        """What a chunk takes."""
+        return self._prompts.seconds(position, count)
 
-def _whole_tiles(count: int) -> int:
-    """Round to whole tiles plus one token, up by at most a quarter of a tile."""
-    tiles = (count + _TILE // 4) // _TILE
-    return tiles * _TILE + 1 if tiles else count
+    def chunk(self, position: int, seconds: float, most: int, *, brief: bool = False) -> int:
+        """How many of `most` tokens from `position` on to compute in so many seconds. 0: not worth while. `brief`:
+        rather too few than too many.
+        """
+        if not self._prompts:
+            return most
+        allowed = seconds * (1 if brief else _END_STRETCH)
+        if self.seconds(position, most) <= allowed:
+            return most
+        count = self._brief_chunk(position, seconds) if brief else self._chunk(position, seconds, most)
+        return min(count, most)
 
+    def _brief_chunk(self, position: int, seconds: float) -> int:
+        tiles = self._prompts.affordable(position, seconds, tiled=True) // TILE * TILE
+        rows = min(self._prompts.affordable(position, seconds, tiled=False), TILE - 1)
+        return max(_LEAST_BRIEF, tiles, rows)
 
-def _blend(old: float, new: float) -> float:
-    return new if old == 0.0 else old + _SMOOTHING * (new - old)
+    def _chunk(self, position: int, seconds: float, most: int) -> int:
+        """Whole tiles if possible, rounded up by at most a quarter of a tile. One token more, because libllama computes
+        the first one together with the generated ones.
+        """
+        rows = min(max(self._prompts.affordable(position, seconds, tiled=False), _LEAST_CHUNK), TILE - 1)
+        tiles = (self._prompts.affordable(position, seconds, tiled=True) + TILE // 4) // TILE
+        if not tiles:
+            in_rows, in_tile = self.seconds(position, rows), self.seconds(position, TILE)
+            is_short = in_tile <= max(_TILE_STRETCH * seconds, in_rows)
+            if not is_short or TILE * in_rows < _TILE_GAIN * rows * in_tile:
+                return rows
+        count = max(tiles, 1) * TILE + 1
+        # What is left of the prompt should be a tile too.
+        if 0 < most - count < TILE and (tiles > 1 or self.seconds(position, most) <= _TILE_STRETCH * seconds):
+            count = most - TILE if tiles > 1 else most
+        return count

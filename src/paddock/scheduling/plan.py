@@ -34,8 +34,13 @@ class Plan:
         return self.requests[0].adapters if self.requests else ()
 
     @property
-    def prompt_tokens(self) -> int:
-        return sum(len(span.tokens) for span in self.spans) - self.decodes
+    def chunks(self) -> list[tuple[int, int]]:
+        """The start and size of each prompt chunk."""
+        return [
+            (span.start, len(span.tokens))
+            for span, request in zip(self.spans, self.requests, strict=True)
+            if span.start < request.prompt_size or len(span.tokens) > 1
+        ]
 
 
 def make_span(request: Request, count: int) -> Span:

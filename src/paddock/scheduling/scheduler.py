@@ -50,7 +50,7 @@ class Scheduler:
         self._end_tokens = end_tokens
         self._exact_batch = exact_batch
         self._draft_slots = draft_slots
-        self._budget = budget or StepBudget(largest=n_batch)
+        self._budget = budget or StepBudget(unified=shape.unified)
         self.prices = Prices()
         self._running: list[Request] = []
         self.cache, self._sharing = _cache_and_sharing(shape, self.prices, self._running)
@@ -156,10 +156,11 @@ class Scheduler:
     def commit(self, plan: Plan, results: Sequence[Sampled | None], seconds: float = 0.0) -> list[Progress]:
         """Record what the step computed. `results` has an entry for each span, None where no token was sampled."""
         if seconds and plan.spans and not plan.exact:
-            tokens = plan.prompt_tokens
-            prompts = self._budget.observe(decodes=plan.decodes, prompt_tokens=tokens, seconds=seconds)
-            self.prices.prefill.observe(tokens, prompts)
-            self.prices.generating = self._budget.generating
+            chunks = plan.chunks
+            prompts = self._budget.observe(answers=plan.decodes, chunks=chunks, seconds=seconds)
+            self.prices.prefill.observe(sum(count for _, count in chunks), prompts)
+            if plan.decodes:
+                self.prices.generating = self._budget.generating(plan.decodes)
         self._admission.seconds += seconds
         progress: list[Progress] = []
         for span, request, result in zip(plan.spans, plan.requests, results, strict=True):
@@ -252,9 +253,7 @@ class Scheduler:
         if not prompts:
             return []
         room = min(self._n_batch, self._layout.free_cells) - decodes
-        return self._chunks.divide(
-            prompts, self._running, decodes=decodes, room=room, contended=self._admission.is_contended
-        )
+        return self._chunks.divide(prompts, self._running, room=room, contended=self._admission.is_contended)
 
     def _preempt_one_of(self, *groups: list[Request]) -> None:
         victim = self._admission.preempt_for_cells()

@@ -89,7 +89,7 @@ class GenerationThread(EngineThread):
             continuous=self._options.cont_batching,
             exact_batch=engine.info.exact_batch,
             draft_slots=engine.info.draft_slots,
-            budget=StepBudget(largest=engine.n_batch, usual=self._options.n_ubatch),
+            budget=StepBudget(usual=self._options.n_ubatch, unified=engine.shape.unified),
         )
         self._disk = self._open_disk()
         self.embeddings = engine.embeddings()

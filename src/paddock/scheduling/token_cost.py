@@ -1,0 +1,79 @@
+"""What tokens cost, measured: more at later positions, and less for prompt chunks of whole tiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from paddock.scheduling.fit import Fit
+
+TILE: Final = 64
+"""CPU attention computes this many rows of a sequence together. It computes fewer rows one by one, which took five
+times as long on x86 (docs/lab.md).
+"""
+# Positions are counted in thousands.
+_SCALE = 1000.0
+
+
+class PromptCost:
+    """Fits `seconds / tokens = base + slope * mean position`, with one slope for chunks of at least a tile and one for
+    smaller chunks.
+    """
+
+    def __init__(self, *, unified: bool = False) -> None:
+        self._unified = unified
+        """Whether a tile may hold rows of several sequences."""
+        self._fit = Fit(2)
+
+    def __bool__(self) -> bool:
+        """Whether anything is known."""
+        return self._fit.observed > 0
+
+    def observe(self, chunks: Sequence[tuple[int, int]], seconds: float) -> None:
+        """These chunks, each a start and a count, took so long together."""
+        tokens = sum(count for _, count in chunks)
+        tiled = sum(_positions(*chunk) for chunk in chunks if (tokens if self._unified else chunk[1]) >= TILE)
+        rows = sum(_positions(*chunk) for chunk in chunks) - tiled
+        # For each token, so that a short step counts as much as a long one.
+        self._fit.observe([tiled / tokens / _SCALE, rows / tokens / _SCALE], seconds / tokens)
+
+    def seconds(self, start: int, count: int) -> float:
+        """What a chunk would take; 0 if nothing is known."""
+        base, slope = self._base_and_slope(tiled=count >= TILE)
+        return base * count + slope * _positions(start, count)
+
+    def affordable(self, start: int, seconds: float, *, tiled: bool) -> int:
+        """How many tokens from this position on take so long."""
+        base, slope = self._base_and_slope(tiled=tiled)
+        each = base + slope * start
+        if seconds <= 0 or each + slope <= 0:
+            return 0
+        # base * n + slope * (start * n + n² / 2) = seconds, in a form that is exact also if the slope is tiny
+        return int(2 * seconds / (each + math.sqrt(each * each + 2 * slope * seconds)))
+
+    def _base_and_slope(self, *, tiled: bool) -> tuple[float, float]:
+        feature, other = (1, 2) if tiled else (2, 1)
+        # What was never measured is assumed to cost as much as the other.
+        return self._fit.costs[0], self._fit.costs[feature if self._fit.has_seen(feature) else other] / _SCALE
+
+
+class GenerationCost:
+    """Fits the seconds of a step that only generates, by the number of answers. Their positions change slowly, so the
+    last steps tell enough about them.
+    """
+
+    def __init__(self) -> None:
+        self._fit = Fit(1)
+
+    def observe(self, answers: int, seconds: float) -> None:
+        self._fit.observe([answers], seconds)
+
+    def seconds(self, answers: int) -> float:
+        """What a step would take; 0 if nothing is known."""
+        return self._fit.predict([answers]) if answers else 0.0
+
+
+def _positions(start: int, count: int) -> float:
+    """The sum of the positions of a chunk."""
+    return count * (start + count / 2)
