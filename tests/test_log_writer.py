@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from paddock.log_writer import LogWriter
 from tests.server import chat_body, wait_for
+from tests.tiers import full
 
 
 def _count(dropped: int) -> bytes:
@@ -64,6 +65,7 @@ def test_a_broken_pipe_is_ignored() -> None:
     os.close(writing)
 
 
+@full
 def test_a_server_whose_log_is_not_read_keeps_serving() -> None:
     """Each request logs its prompt, ten megabytes in all; the pipe takes 64 KiB."""
     command = [sys.executable, "-m", "paddock", "serve", "-m", "fake:", "--port", "0", "--log-prompts"]

@@ -15,6 +15,7 @@ from paddock.fleet.catalogue.kinds import RequestedKind
 from paddock.types import PoolRequest, TextPrompt
 from tests.fleet.fleets import MIB, NO_LIMIT, TWO_SECONDS, begin, model, open_fleet, pid_of, run, states, text, until
 from tests.server import alive
+from tests.tiers import full
 
 # ── idle timeout ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -69,6 +70,7 @@ def test_a_busy_model_stays_loaded() -> None:
 # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@full
 def test_two_models_alternate_in_memory_for_one() -> None:
     rules = Rules(memory_limit={"host": 150 * MIB}, check_memory=False, min_residence=0.3)
 

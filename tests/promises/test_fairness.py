@@ -88,6 +88,7 @@ def test_many_requests_of_one_key_do_not_block_another(tmp_path: Path, layout: s
         assert crowd.order.index("other") < 4, "two were running, and one of them may have been about to finish"
 
 
+@full
 def test_background_requests_are_preempted(tmp_path: Path) -> None:
     with _server(tmp_path, "-m", "fake:delay=0.005", "-np", "2") as server, ThreadPoolExecutor(20) as pool:
         crowd = Crowd(server, pool)

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.server import Server, alive, chat_body, wait_for
+from tests.tiers import full
 
 CHAT = "/v1/chat/completions"
 
@@ -45,6 +46,7 @@ def test_unloading_frees_the_memory(server: Server) -> None:
     assert psutil.Process(server.process.pid).memory_info().rss < 0.95 * held
 
 
+@full
 def test_models_are_swapped_under_load(server: Server) -> None:
     """Concurrent requests to both models, with memory for one, get the same answers as alone."""
 
@@ -73,6 +75,7 @@ def _loads(server: Server) -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in page if line.startswith("paddock_model_loads_total{"))
 
 
+@full
 def test_a_spare_process_is_used_for_the_next_model(demo_model: Path, tmp_path: Path) -> None:
     models = {name: {"path": str(demo_model), "n_ctx": 512} for name in ("one", "two", "three")}
     config = tmp_path / "config.json"

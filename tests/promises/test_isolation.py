@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.server import Server, chat_body, events, wait_for
+from tests.tiers import full
 
 CHAT = "/v1/chat/completions"
 LONG = "say: " + " ".join(f"word{number}" for number in range(60))
@@ -128,6 +129,7 @@ def test_too_few_cells_fail_no_request() -> None:
         assert server.workers() == before
 
 
+@full
 def test_other_requests_survive_a_poisonous_one() -> None:
     """They run when the worker crashes. If all were retried together, the next crash would fail them too."""
     with Server("-m", "fake:delay=0.01", "-np", "8") as server:
