@@ -246,13 +246,22 @@ def test_a_disk_that_refuses_stops_writing_and_not_reading(
     assert cache.put(rest[0], 1000.0) is None and not cache.may_write(1000.0)
     seen = tries
     assert cache.put(rest[0], 1000.0 + RETRY_AFTER / 2) is None and tries == seen, "it is not tried at once"
-    assert cache.put(rest[0], 1000.0 + RETRY_AFTER) is None and tries > seen, "it is tried again"
+    paused = cache.write(rest[0], [bytes(100)], 100, 1000.0 + RETRY_AFTER / 2)
+    assert paused.entry is None and paused.is_refused
+    tried = cache.write(rest[0], [bytes(100)], 100, 1000.0 + RETRY_AFTER)
+    assert tried.entry is None and tried.is_refused and tries > seen, "it is tried again"
     assert cache.has(written) and list(cache.entries()) == [written]
     assert on_disk(tmp_path) == {written.name: written.size} and accounted(tmp_path) == written.size
     assert len(cache.lines) == 1 and os.strerror(getattr(errno, error)) in cache.lines[0]
     monkeypatch.setattr(os, "pwrite", real)
     assert cache.put(rest[0], 1000.0 + 2 * RETRY_AFTER) is not None
     assert len(cache.lines) == 2 and "written again" in cache.lines[1]
+
+
+def test_a_span_that_can_never_be_written_is_not_refused_for_now(tmp_path: Path) -> None:
+    cache = Cache(tmp_path, 50)
+    written = cache.write(chain()[0], [bytes(100)], 100, 1000.0)
+    assert written.entry is None and not written.is_refused
 
 
 def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
