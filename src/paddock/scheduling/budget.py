@@ -36,7 +36,7 @@ class StepBudget:
     short_stretch: float = 4.0
     """The same for short prompts that wait for one another: the sooner the first one is done, the better."""
     floor_seconds: float = 0.25
-    """A pause of this length does no harm, so chunks need not be smaller: small chunks cost more per token."""
+    """A pause of this length does no harm, so chunks need not be smaller: small chunks cost more per token on CPUs."""
     brief_stretch: float = 1.5
     brief_seconds: float = 0.018
     """The same while other keys share the model."""
