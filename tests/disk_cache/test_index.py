@@ -100,3 +100,15 @@ def test_an_address_does_not_depend_on_earlier_cuts() -> None:
         entries_for(KEY, "a", [1, *tokens[1:]], [60, 100])[0].name,
     }
     assert len(names) == 5
+
+
+@given(st.sets(_tokens, min_size=1, max_size=20))
+def test_prefixes_of_a_span_and_which_are_shared(paths: set[tuple[int, ...]]) -> None:
+    index = DiskIndex(KEY, [_entry(("", path, 0)) for path in paths])
+    for path in paths:
+        prefixes = sorted((other for other in paths if other == path[: len(other)] != path), key=len, reverse=True)
+        expected = [
+            (list(one), any(other[: len(one)] == one and other != path[: len(other)] for other in paths))
+            for one in prefixes
+        ]
+        assert [(one.tokens, is_shared) for one, is_shared in index.prefixes_of(_entry(("", path, 0)))] == expected

@@ -159,11 +159,60 @@ def test_a_folder_that_cannot_be_created_is_named(tiny_models: dict[str, Path], 
         pass
 
 
-def test_models_whose_memory_cannot_be_cut_say_so(tiny_models: dict[str, Path], tmp_path: Path) -> None:
-    with _server(tiny_models["recurrent"], tmp_path) as server:
+def test_models_whose_states_cannot_be_divided_say_so(tmp_path: Path) -> None:
+    with _server(Path("fake:whole=1"), tmp_path) as server:
         _ask(server, _PROMPT)
         assert server.client.get("/props").json()["kv_cache"]["disk_bytes"] == 0
-        wait_for(lambda: any("kept on disk" in line for line in server.output), 60, "a log line")
+        wait_for(lambda: any("has no effect for this model" in line for line in server.output), 60, "a log line")
+
+
+# Without rounding to half precision a step of another shape gives the same text.
+_PRECISE = ("-fa", "off", "-ctk", "f32", "-ctv", "f32")
+
+
+def _turn(server: Server, prompt: str) -> tuple[str, int]:
+    """Greedy, because deterministic requests do not reuse windows."""
+    response = server.client.post("/completion", json={"prompt": prompt, "n_predict": 40, "temperature": 0})
+    assert response.status_code == 200, response.text
+    answer = response.json()
+    return answer["content"], answer["timings"]["cache_n"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "layout"),
+    [
+        ("sliding_window", []),
+        pytest.param("sliding_window", ["-np", "2"], marks=full),
+        *(pytest.param(kind, layout, marks=full) for kind in ("recurrent", "hybrid") for layout in ([], ["-np", "2"])),
+    ],
+    ids=str,
+)
+def test_states_of_windowed_and_recurrent_models_survive_a_restart(
+    tiny_models: dict[str, Path], tmp_path: Path, kind: str, layout: list[str]
+) -> None:
+    with _server(tiny_models[kind], None, *_PRECISE, *layout) as server:
+        right, _ = _turn(server, _PROMPT)
+        follow_up = _PROMPT + right + " And then?"
+        later, _ = _turn(server, follow_up)
+    with _server(tiny_models[kind], tmp_path, *_PRECISE, *layout) as server:
+        assert _turn(server, _PROMPT) == (right, 0)
+        assert server.client.get("/props").json()["kv_cache"]["disk_bytes"] == 1 << 30
+    assert _files(tmp_path), "written when the server stops"
+    with _server(tiny_models[kind], tmp_path, *_PRECISE, *layout) as server:
+        answer, cached = _turn(server, follow_up)
+    assert answer == later
+    assert cached >= _LEAST_CACHED
+    with _server(tiny_models[kind], tmp_path, *_PRECISE, *layout) as server:
+        answer, cached = _turn(server, _PROMPT)
+    assert answer == right
+    assert cached >= _LEAST_CACHED, "the last prompt is kept too"
+    for file in _files(tmp_path):
+        data = bytearray(file.read_bytes())
+        data[-1] ^= 0xFF
+        file.write_bytes(data)
+    with _server(tiny_models[kind], tmp_path, *_PRECISE, *layout) as server:
+        assert _turn(server, _PROMPT) == (right, 0)
+        wait_for(lambda: any("disk cache is damaged" in line for line in server.output), 60, "a log line")
 
 
 @full
@@ -175,21 +224,53 @@ def test_a_worker_killed_two_hundred_times(tiny_models: dict[str, Path], tmp_pat
     with _server(tiny_models["llama"], None) as server:
         right = {prompt: _ask(server, prompt)[0] for prompt in prompts}
     found = 0
-    with _server(tiny_models["llama"], tmp_path, env={"PADDOCK_MODEL_MANAGER__MIN_RESIDENCE": "0"}) as server:
+    with _server(tiny_models["llama"], tmp_path, env=_NO_RESIDENCE) as server:
         for _ in range(200):
             prompt = chance.choice(prompts)
             answer, cached = _ask(server, prompt)
             assert answer == right[prompt]
             found += cached > 0
-            before, moment = len(os.listdir(tmp_path)), chance.random()
-            (pid,) = server.workers()
-            if moment < 0.7:  # as soon as something changes in the folder, which is in the middle of writes
-                tries = iter(range(2000))
-                while next(tries, None) is not None and _count(tmp_path) == before:
-                    pass
-            os.kill(pid, signal.SIGKILL)
-            wait_for(lambda pid=pid: pid not in server.workers(), 60, "the worker to end")  # type: ignore[misc]
+            _kill_worker(server, tmp_path, chance)
     assert found > 50, "later workers find what earlier ones wrote"
+
+
+@full
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", ["sliding_window", "hybrid"])
+def test_a_worker_with_checkpoints_killed_a_dozen_times(
+    tiny_models: dict[str, Path], tmp_path: Path, kind: str
+) -> None:
+    chance = random.Random(7)
+    prompts = [f"Story {number}: {_PROMPT}" + "And then. " * 10 * number for number in range(3)]
+    with _server(tiny_models[kind], None, *_PRECISE) as server:
+        right = {prompt: _turn(server, prompt)[0] for prompt in prompts}
+    with _server(tiny_models[kind], tmp_path, *_PRECISE, env=_NO_RESIDENCE) as server:
+        for _ in range(12):
+            prompt = chance.choice(prompts)
+            assert _turn(server, prompt)[0] == right[prompt]
+            _kill_worker(server, tmp_path, chance)
+        for prompt in prompts:
+            assert _turn(server, prompt)[0] == right[prompt]
+    with _server(tiny_models[kind], tmp_path, *_PRECISE) as server:
+        for prompt in prompts:
+            answer, cached = _turn(server, prompt)
+            assert answer == right[prompt]
+            assert cached >= _LEAST_CACHED, "the worker that was not killed wrote what was missing"
+
+
+_NO_RESIDENCE = {"PADDOCK_MODEL_MANAGER__MIN_RESIDENCE": "0"}
+
+
+def _kill_worker(server: Server, folder: Path, chance: random.Random) -> None:
+    """Mostly as soon as something changes in the folder, which is in the middle of writes."""
+    before, moment = _count(folder), chance.random()
+    (pid,) = server.workers()
+    if moment < 0.7:
+        tries = iter(range(2000))
+        while next(tries, None) is not None and _count(folder) == before:
+            pass
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: pid not in server.workers(), 60, "the worker to end")
 
 
 def _count(folder: Path) -> int:

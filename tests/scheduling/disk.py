@@ -25,9 +25,9 @@ class DiskHarness(Harness):
         self.files = files
         self.now = 0.0
         self.sizes: dict[int, int] = {}
-        """Span that was lent → its tokens."""
-        self.adopted: list[list[Any]] = []
-        """States that were read, and that the engine has not copied yet."""
+        """Span or checkpoint that was lent → its bytes."""
+        self.adopted: list[int] = []
+        """The bytes of states that were read, and that the engine has not copied yet."""
         self.reads: deque[Read] = deque()
         self.writes: deque[list[tuple[Write, bytes]]] = deque()
         tier = self.scheduler.open_disk(StateKey(self.engine.origin))
@@ -50,10 +50,17 @@ class DiskHarness(Harness):
     def held_bytes(self) -> int:
         """With what the threads hold: spans that were dropped while they were written, and what was read."""
         lent = {piece.span for batch in self.writes for write, _ in batch for piece in write.pieces}
-        tokens = sum(self.sizes[span] for span in lent if span not in self.engine._spans)
-        tokens += sum(len(entry) for read in self.reads for entry, _ in read.entries)
-        tokens += sum(map(len, self.adopted))
-        return super().held_bytes + tokens * self.engine.shape.bytes_per_token
+        size = sum(self.sizes[span] for span in lent if not self._is_held(span))
+        size += sum(self.state_size(len(entry)) for read in self.reads for entry, _ in read.entries)
+        return super().held_bytes + size + sum(self.adopted)
+
+    def _is_held(self, span: int) -> bool:
+        return span in self.engine._spans or (self.engine._states is not None and span in self.engine._states)
+
+    def state_size(self, tokens: int) -> int:
+        """The bytes of a file's state in host memory."""
+        shape = self.engine.shape
+        return tokens * shape.bytes_per_token + (shape.snapshot.fixed if shape.reuse == "checkpoint" else 0)
 
     def step(self) -> Plan | None:
         if (read := self.scheduler.continue_reads()) is not None:
@@ -87,7 +94,7 @@ class DiskHarness(Harness):
                 break
         self.tier.finish_read(states, 0.01)
         if self.scheduler.cache.has_operations:
-            self.adopted += [[None] * len(entry) for entry, _ in read.entries]
+            self.adopted += [self.state_size(len(entry)) for entry, _ in read.entries]
 
     def write_one(self, *, fails: bool = False, refused: bool = False) -> None:
         """`fails`: nothing can be written. `refused`: at this moment."""
@@ -101,6 +108,8 @@ class DiskHarness(Harness):
             else:
                 results.append((write, Written(None, is_refused=refused)))
         self.tier.finish_writes(results, 0.01, self.now)
+        for entry in self.tier.take_superseded():
+            self.files.pop(replace(entry, size=0), None)
 
     def clear(self, tenant: str | None = None) -> None:
         self.scheduler.cache.clear(tenant)
@@ -110,8 +119,9 @@ class DiskHarness(Harness):
     def _order(self, writes: list[Write]) -> None:
         if writes:
             views = [self.engine.view_pieces(write.pieces) for write in writes]
-            for piece in (piece for write in writes for piece in write.pieces):
-                self.sizes[piece.span] = len(self.engine._spans[piece.span])
+            shape, spans = self.engine.shape, self.engine._spans
+            for span in (piece.span for write in writes for piece in write.pieces):
+                self.sizes[span] = len(spans[span]) * shape.bytes_per_token if span in spans else shape.snapshot.fixed
             packed = [b"".join(self.engine.pack(view)) for view in views]
             self.writes.append(list(zip(writes, packed, strict=True)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -266,10 +267,18 @@ class ThreeTiers(RuleBasedStateMachine):
     """
 
     requests = Bundle("requests")
+    memory: object = False
+    """The kind of memory, as `Harness` takes it."""
 
     @initialize(unified=st.booleans(), ram=st.integers(64, 900))
     def start(self, unified: bool, ram: int) -> None:
-        self.options = {"kv_unified": unified, "cache_ram_bytes": ram << 10, "n_ctx": 700, "parallel": 2}
+        self.options: dict[str, Any] = {
+            "kv_unified": unified,
+            "cache_ram_bytes": ram << 10,
+            "n_ctx": 700,
+            "parallel": 2,
+        }
+        self.options["whole"] = self.memory
         self.ram, self.was_resized = ram << 10, False
         self.files: Files = {}
         self.ids = 0
@@ -339,12 +348,16 @@ class ThreeTiers(RuleBasedStateMachine):
     @rule(text=Prompts)
     def find(self, text: str) -> None:
         """A fresh process finds exactly what the files have."""
-        later = DiskHarness(dict(self.files), n_ctx=700)
+        later = DiskHarness(dict(self.files), n_ctx=700, whole=self.memory)
         tokens = later.engine.vocab.tokenize(text, add_special=True, parse_special=True)
-        expected = min(longest_on_disk(self.files, "", tokens), len(tokens) - 1)
+        expected = self.longest(tokens)
         request = _ask(later, 1, text)
         assert request.cached == request.from_disk == (expected if expected >= _LEAST_GAIN else 0)
         assert later.text(1) == answer_alone(text, 4, n_ctx=700)[0]
+
+    def longest(self, tokens: list[int]) -> int:
+        """How many tokens of a prompt the files have."""
+        return min(longest_on_disk(self.files, "", tokens), len(tokens) - 1)
 
     @invariant()
     def accounts_agree(self) -> None:
@@ -359,7 +372,7 @@ class ThreeTiers(RuleBasedStateMachine):
             self.was_resized = False
         assert cache.stored_bytes <= self.ram or self.was_resized
         writes = [write for batch in harness.writes for write, _ in batch]
-        assert tier.in_flight == sum(len(write.entry) for write in writes) * engine.shape.bytes_per_token
+        assert tier.in_flight == sum(harness.state_size(len(write.entry)) for write in writes)
         ordered = [write.entry for write in writes if not write.is_cancelled]
         known = {replace(entry, size=0) for entry in tier.entries()}
         assert known >= set(ordered) or not ordered

@@ -122,8 +122,7 @@ class ModelSettings(DeviceSettings, ThreadSettings, DraftSettings):
     ] = None
     """Keep prompt prefixes in files of this folder too, such as `/var/cache/paddock:20G`. They survive an unload, a
     restart and a crash. Models and servers may share a folder; SIZE is for all its files. By default a tenth of the
-    disk, at most 32 GiB. The folder is created with mode 700. false or off: none, for one model. It has no effect for
-    sliding-window, recurrent and hybrid models.
+    disk, at most 32 GiB. The folder is created with mode 700. false or off: none, for one model.
     """
     ctx_checkpoints: Annotated[int, Flag("-ctxcp", "--ctx-checkpoints", "--swa-checkpoints")] = Field(32, ge=0)
     """The most checkpoints of a sequence, for models with sliding-window or recurrent layers: positions where another

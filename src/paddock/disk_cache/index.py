@@ -48,6 +48,15 @@ class _Siblings:
             shorter = shared - TOKEN if shared == len(found) else shared
             at = bisect_right(self.tokens, tokens[:shorter], hi=at - 1)
 
+    def is_shared(self, entry: Entry, longer: bytes) -> bool:
+        """Whether spans continue this one that are not a prefix of the `longer` tokens."""
+        at = bisect_right(self.tokens, entry.token_bytes)
+        while at < len(self.tokens) and self.tokens[at].startswith(entry.token_bytes):
+            if not longer.startswith(self.tokens[at]):
+                return True
+            at += 1
+        return False
+
 
 @dataclass(slots=True)
 class _Starts:
@@ -163,6 +172,16 @@ class DiskIndex:
             chain.append((best.entry, best.shared))
             best = best.before
         return chain[::-1]
+
+    def prefixes_of(self, entry: Entry) -> list[tuple[Entry, bool]]:
+        """The spans with the same start that are a prefix of this one, the longest first, and whether each is a prefix
+        of spans on another path too.
+        """
+        tokens = entry.token_bytes
+        if (siblings := self._after.get(entry.parent)) is None:
+            return []
+        found = [one for one, shared in siblings.matching(tokens) if len(one) == shared < len(entry)]
+        return [(one, siblings.is_shared(one, tokens)) for one in sorted(found, key=len, reverse=True)]
 
 
 def _shared(one: bytes, other: bytes) -> int:

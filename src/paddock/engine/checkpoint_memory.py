@@ -7,7 +7,7 @@ but without a fitting rest gives wrong answers and no error, so each operation c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
@@ -17,12 +17,14 @@ from paddock.engine.prefix_memory import PrefixMemory
 from paddock.engine.state import PARTIAL_ONLY, Bytes, Span, StateFormat, UnknownFormat
 from paddock.errors import DecodeFailed
 from paddock.types import (
+    AdoptCheckpoint,
     Copied,
     CopyCheckpoint,
     Drop,
     Forget,
     LoadCheckpoint,
     Operation,
+    Piece,
     Reuse,
     Save,
     SaveCheckpoint,
@@ -32,6 +34,9 @@ from paddock.types import (
 _PROBE = 8
 # A state begins with a magic number and the sequence's id, also a partial one.
 _HEADER = 8
+
+_View = tuple[list[tuple[Span, int, int]], Bytes]
+"""Keys and values, and a checkpoint."""
 
 
 class CheckpointMemory(PrefixMemory):
@@ -100,7 +105,7 @@ class CheckpointMemory(PrefixMemory):
         copied: list[Copied] = []
         others: list[Operation] = []
         for operation in operations:
-            is_own = isinstance(operation, (SaveCheckpoint, LoadCheckpoint, CopyCheckpoint))
+            is_own = isinstance(operation, (SaveCheckpoint, LoadCheckpoint, CopyCheckpoint, AdoptCheckpoint))
             if not is_own and not (isinstance(operation, Drop) and operation.span in self._checkpoints):
                 others.append(operation)
                 continue
@@ -115,9 +120,35 @@ class CheckpointMemory(PrefixMemory):
                 case CopyCheckpoint(source, target, length):
                     self._expect(source, length)
                     self._complete(target, length, self._read_partial(source, self._buffer))
+                case AdoptCheckpoint(state, checkpoint):
+                    self._checkpoints[checkpoint] = state[1].copy()
                 case Drop(checkpoint):
                     del self._checkpoints[checkpoint]
         return [*copied, *super().apply(others)]
+
+    def view_state(self, pieces: Sequence[Piece]) -> _View:
+        """Keys and values, and the checkpoint at their end."""
+        *keys, end = pieces
+        return self.view_pieces(keys), self._checkpoints[end.span]
+
+    def pack_state(self, view: _View) -> Iterator[memoryview]:
+        keys, rest = view
+        if not self._is_recurrent:
+            yield from self._state_format.pack(keys)
+        yield rest.data
+
+    def packed_size(self, view: _View) -> int:
+        keys, rest = view
+        tokens = 0 if self._is_recurrent else sum(length for _, _, length in keys)
+        return tokens * self.bytes_per_token + len(rest)
+
+    def unpack_state(self, data: memoryview, tokens: int) -> tuple[Span, Bytes]:
+        size = 0 if self._is_recurrent else tokens * self.bytes_per_token
+        rest, largest = len(data) - size, self.snapshot.fixed + self.snapshot.per_window_token * self.snapshot.window
+        if not self.snapshot.fixed <= rest <= largest:
+            raise ValueError(f"{len(data)} bytes for {tokens} tokens, of which {size} are keys and values")
+        keys = () if self._is_recurrent else self._state_format.unpack(data[:size], tokens)
+        return keys, np.frombuffer(data[size:], np.uint8)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -182,6 +213,12 @@ class CheckpointMemory(PrefixMemory):
             self._spans |= {save.span: () for save in saves}
         else:
             super()._save(saves)
+
+    def _adopt(self, state: Any, start: int, end: int, name: int) -> None:
+        if self._is_recurrent:
+            self._spans[name] = ()
+        else:
+            super()._adopt(state[0], start, end, name)
 
     def _put(self, sequence: int, pieces: list[tuple[Span, int, int]], start: int) -> None:
         if not self._is_recurrent:

@@ -31,11 +31,12 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from paddock.engine import fake_cells
+from paddock.engine.fake_cells import BYTES_PER_TOKEN, Cell
 from paddock.engine.fake_checkpoints import FakeStates
 from paddock.engine.fake_text import FakeSampler, StepFailed, fake_logprobs, next_token
 from paddock.engine.fake_vocab import N_VOCAB, FakeVocab
@@ -46,6 +47,7 @@ from paddock.types import (
     EMBEDDING_POOLING,
     Adapters,
     Adopt,
+    AdoptCheckpoint,
     CacheShape,
     Copied,
     CopyCheckpoint,
@@ -87,10 +89,9 @@ _OPTIONS = (
     "whole",
 )
 _N_CTX = 8192
-_BYTES_PER_TOKEN = 1024
 _MAX_COPIED = 16
 _MAX_RESTORED = 48
-_STATE_BYTES = (100, _BYTES_PER_TOKEN + 12)
+_STATE_BYTES = (100, BYTES_PER_TOKEN + 12)
 _SPARE_SEQUENCES = 3
 _BYTES_PER_SNAPSHOT = 4096
 _EXACT_BATCH = 3
@@ -120,18 +121,18 @@ class FakeEngine:
         self._states = FakeStates() if settings.get("checkpoint") else None
         self._short = int(settings.get("short", 0))
         self._draft = int(settings.get("draft", 0))
-        self._cells: dict[int, list[_Cell]] = {}
-        self._spans: dict[int, list[_Cell]] = {}
+        self._cells: dict[int, list[Cell]] = {}
+        self._spans: dict[int, list[Cell]] = {}
         self._buffer = 0
         n_ctx = int(settings.get("n_ctx", min(options.n_ctx, _N_CTX)))
         unified = options.kv_unified
         self.shape = CacheShape(
             cells=n_ctx if unified else n_ctx * options.parallel,
             unified=unified,
-            bytes_per_token=_BYTES_PER_TOKEN,
+            bytes_per_token=BYTES_PER_TOKEN,
             ram_bytes=options.cache_ram_bytes,
             reuse="snapshot" if self._whole else "prefix" if self._states is None else "checkpoint",
-            snapshot=SnapshotSize(fixed=_BYTES_PER_SNAPSHOT, per_token=_BYTES_PER_TOKEN if self._states is None else 0),
+            snapshot=SnapshotSize(fixed=_BYTES_PER_SNAPSHOT, per_token=BYTES_PER_TOKEN if self._states is None else 0),
             max_copied=_MAX_COPIED,
             max_restored=_MAX_RESTORED,
             forks_on_device=options.n_gpu_layers != 0 and self._states is None,
@@ -149,7 +150,7 @@ class FakeEngine:
             chat_template=options.chat_template,
             n_cells=self.shape.cells,
             kv_unified=unified,
-            bytes_per_token=_BYTES_PER_TOKEN,
+            bytes_per_token=BYTES_PER_TOKEN,
             exact_batch=1 if unified or self.shape.reuse != "prefix" else _EXACT_BATCH,
             adapters=options.adapters,
             draft_slots=_DRAFT_SLOTS if self._draft and self.shape.reuse == "prefix" else 0,
@@ -177,7 +178,7 @@ class FakeEngine:
             if self._whole:
                 self._refuse_parts(operation)
             match operation:
-                case SaveCheckpoint() | LoadCheckpoint() | CopyCheckpoint():
+                case SaveCheckpoint() | LoadCheckpoint() | CopyCheckpoint() | AdoptCheckpoint():
                     self._apply_checkpoint(operation)
                 case Forget(sequence, start):
                     del self._cells.setdefault(sequence, [])[start:]
@@ -207,7 +208,7 @@ class FakeEngine:
         self._check_room()
         return ()
 
-    def _apply_checkpoint(self, operation: SaveCheckpoint | LoadCheckpoint | CopyCheckpoint) -> None:
+    def _apply_checkpoint(self, operation: Operation) -> None:
         assert self._states is not None, "the model has no checkpoints"
         match operation:
             case SaveCheckpoint(sequence, length, checkpoint):
@@ -216,6 +217,8 @@ class FakeEngine:
                 self._states.load(sequence, self._tokens(sequence), length, checkpoint)
             case CopyCheckpoint(source, target, length):
                 self._states.copy(source, target, self._tokens(target), length)
+            case AdoptCheckpoint(state, checkpoint):
+                self._states.adopt([cell.token for cell in state], checkpoint)
 
     def decode(self, spans: Sequence[Span], *, exact: bool = False, adapters: Adapters = ()) -> list[Sampled | None]:
         if self._delay:
@@ -228,24 +231,23 @@ class FakeEngine:
     def used_sequences(self) -> list[int]:
         return [sequence for sequence, cells in self._cells.items() if cells]
 
-    def view_pieces(self, pieces: Sequence[Piece]) -> list[_Cell]:
-        return [
-            cell for piece in pieces for cell in self._spans[piece.span][piece.offset : piece.offset + piece.length]
-        ]
+    def view_pieces(self, pieces: Sequence[Piece]) -> list[Cell]:
+        cells: list[Cell] = []
+        for piece in pieces:
+            if self._states is not None and piece.span in self._states:
+                self._states.check(piece.span, [cell.token for cell in cells])
+            else:
+                cells += self._spans[piece.span][piece.offset : piece.offset + piece.length]
+        return cells
 
-    def pack(self, views: list[_Cell]) -> Iterator[bytes]:
-        data = msgspec.msgpack.encode([(cell.token, cell.adapters) for cell in views])
-        yield len(data).to_bytes(4, "little") + data.ljust(len(views) * _BYTES_PER_TOKEN - 4, b"\0")
+    def pack(self, views: list[Cell]) -> Iterator[bytes]:
+        return fake_cells.pack(views)
 
-    def unpack(self, data: memoryview, tokens: int) -> list[_Cell]:
-        try:
-            encoded = data[4 : 4 + int.from_bytes(data[:4], "little")]
-            state = msgspec.msgpack.decode(encoded, type=list[tuple[int, Adapters]])
-        except msgspec.MsgspecError as error:
-            raise ValueError(str(error)) from None
-        if len(state) != tokens:
-            raise ValueError(f"the state has {len(state)} tokens instead of {tokens}")
-        return [_Cell(token, adapters) for token, adapters in state]
+    def packed_size(self, views: list[Cell]) -> int:
+        return len(views) * BYTES_PER_TOKEN
+
+    def unpack(self, data: memoryview, tokens: int) -> list[Cell]:
+        return fake_cells.unpack(data, tokens)
 
     def close(self) -> None:
         self._cells.clear()
@@ -256,7 +258,7 @@ class FakeEngine:
 
     @property
     def held_bytes(self) -> int:
-        return (self.stored_tokens + self._buffer) * _BYTES_PER_TOKEN
+        return (self.stored_tokens + self._buffer) * BYTES_PER_TOKEN + self.checkpoints * _BYTES_PER_SNAPSHOT
 
     @property
     def checkpoints(self) -> int:
@@ -279,7 +281,7 @@ class FakeEngine:
                 whole = start == 0 and [(p.offset, p.length) for p in pieces] == [(0, len(self._spans[pieces[0].span]))]
             case Drop() | Adopt():
                 whole = True
-            case SaveCheckpoint() | LoadCheckpoint() | CopyCheckpoint():
+            case SaveCheckpoint() | LoadCheckpoint() | CopyCheckpoint() | AdoptCheckpoint():
                 whole = False
         if not whole:
             raise AssertionError(f"{operation} uses a part of a state that can only be copied as a whole")
@@ -292,7 +294,7 @@ class FakeEngine:
             known = [cell.token for cell in history]
             self._states.advance(span.sequence, known, [*known, *span.tokens])
         span.draft = self._draft_tokens(span, [*(cell.token for cell in history), *span.tokens], adapters)
-        history.extend(_Cell(token, adapters) for token in (*span.tokens, *span.draft))
+        history.extend(Cell(token, adapters) for token in (*span.tokens, *span.draft))
         self._check_room()
         tokens = [cell.token for cell in history]
         probs = [
@@ -333,13 +335,13 @@ class FakeEngine:
     def _tokens(self, sequence: int) -> list[int]:
         return [cell.token for cell in self._cells.get(sequence, ())]
 
-    def _held(self, sequence: int, start: int, end: int) -> list[_Cell]:
+    def _held(self, sequence: int, start: int, end: int) -> list[Cell]:
         cells = self._cells[sequence][start:end]
         if len(cells) != end - start:
             raise AssertionError(f"sequence {sequence} does not hold the tokens {start}..{end}")
         return cells
 
-    def _history(self, sequence: int, start: int) -> list[_Cell]:
+    def _history(self, sequence: int, start: int) -> list[Cell]:
         history = self._cells.setdefault(sequence, [])
         if start != len(history):
             raise AssertionError(f"sequence {sequence} holds {len(history)} tokens, not {start}")
@@ -348,14 +350,6 @@ class FakeEngine:
     def _check_room(self) -> None:
         if self.used_cells > self.shape.cells:
             raise AssertionError(f"{self.used_cells} cells are used, but there are {self.shape.cells}")
-
-
-@dataclass(slots=True, eq=False)
-class _Cell:
-    """A cell of the cache. Sequences that share a prefix share its cells."""
-
-    token: int
-    adapters: Adapters
 
 
 def _other_workers() -> list[int]:

@@ -47,6 +47,14 @@ class FakeStates:
         self._known[target] = self._known[source]
         self._check(target, held, length)
 
+    def check(self, checkpoint: int, tokens: list[int]) -> None:
+        """Before the state is written to a file."""
+        if self._checkpoints[checkpoint] != tokens:
+            raise AssertionError(f"checkpoint {checkpoint} is not that of its {len(tokens)} tokens")
+
+    def adopt(self, tokens: list[int], checkpoint: int) -> None:
+        self._checkpoints[checkpoint] = tokens
+
     def drop(self, checkpoint: int) -> None:
         del self._checkpoints[checkpoint]
 

@@ -222,12 +222,23 @@ class LlamaEngine:
         return [sequence for sequence in range(count) if int(lib.llama_memory_seq_pos_max(memory, sequence)) >= 0]
 
     def view_pieces(self, pieces: Sequence[Piece]) -> Any:
+        if isinstance(self._memory, CheckpointMemory):
+            return self._memory.view_state(pieces)
         return self._prefix_memory.view_pieces(pieces)
 
     def pack(self, views: Any) -> Iterator[memoryview]:
+        if isinstance(self._memory, CheckpointMemory):
+            return self._memory.pack_state(views)
         return self._prefix_memory.pack(views)
 
+    def packed_size(self, views: Any) -> int:
+        if isinstance(self._memory, CheckpointMemory):
+            return self._memory.packed_size(views)
+        return int(sum(length for _, _, length in views)) * self._memory.bytes_per_token
+
     def unpack(self, data: memoryview, tokens: int) -> Any:
+        if isinstance(self._memory, CheckpointMemory):
+            return self._memory.unpack_state(data, tokens)
         return self._prefix_memory.unpack(data, tokens)
 
     def embeddings(self) -> PooledContext:

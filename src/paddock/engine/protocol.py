@@ -98,13 +98,18 @@ class Engine(Protocol):
         """The sequences that have cells."""
 
     def view_pieces(self, pieces: Sequence[Piece]) -> Any:
-        """Views of these pieces in host memory, for `pack`. Nothing is copied, and the pieces never change."""
+        """Views of these pieces in host memory, for `pack`. Nothing is copied, and the pieces never change. With
+        checkpoints the last piece is the one at the end of the others.
+        """
 
     def pack(self, views: Any) -> Iterator[bytes | memoryview]:
         """The bytes of the views, in parts. Thread-safe."""
 
+    def packed_size(self, views: Any) -> int:
+        """How many bytes that is. Thread-safe."""
+
     def unpack(self, data: memoryview, tokens: int) -> Any:
-        """The state of this many tokens, as `pack` wrote it, for `Adopt`. Thread-safe.
+        """The state of this many tokens, as `pack` wrote it, for `Adopt` and `AdoptCheckpoint`. Thread-safe.
 
         Raises `ValueError` if the number of bytes is wrong.
         """

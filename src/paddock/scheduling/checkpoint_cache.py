@@ -10,42 +10,37 @@ A checkpoint belongs to a node of the tree and is dropped with it. Every residen
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from paddock.scheduling.cache import CacheCorrupted
+from paddock.scheduling.checkpoints import Checkpoint, Start
 from paddock.scheduling.prefix_cache import PrefixCache
 from paddock.scheduling.prefix_tree import Match, Node
 from paddock.scheduling.prices import Prices
 from paddock.scheduling.quota import tenant_of
 from paddock.scheduling.sequences import Resident
 from paddock.scheduling.snapshot_cache import snapshot_bytes
-from paddock.types import CacheShape, CopyCheckpoint, Drop, Forget, LoadCheckpoint, Piece, SaveCheckpoint
-
-
-@dataclass(slots=True, frozen=True)
-class _Checkpoint:
-    node: Node
-    tenant: str
-    bytes: int
-    cost: int
-    """The same in tokens, the unit of the quota."""
-
-
-@dataclass(slots=True, frozen=True)
-class _Start:
-    """Where a sequence can start: from a checkpoint, or from what another sequence knows now."""
-
-    length: int = 0
-    checkpoint: int = 0
-    sequence: int = -1
+from paddock.scheduling.unwritten import StoredPath
+from paddock.scheduling.unwritten_states import UnwrittenStates, is_wanted, stored_state
+from paddock.types import (
+    AdoptCheckpoint,
+    CacheShape,
+    CopyCheckpoint,
+    Drop,
+    Forget,
+    LoadCheckpoint,
+    Operation,
+    Piece,
+    SaveCheckpoint,
+)
 
 
 class CheckpointCache(PrefixCache):
     def __init__(self, shape: CacheShape, prices: Prices | None = None) -> None:
+        self.unwritten_states = UnwrittenStates()
         super().__init__(shape, prices)
-        self._checkpoints: dict[int, _Checkpoint] = {}
+        self._checkpoints: dict[int, Checkpoint] = {}
         """The least recently used first."""
         self._generated: dict[int, int] = {}
         """Generated tokens of running sequences. What they know is not the state of their prompt any more."""
@@ -85,7 +80,7 @@ class CheckpointCache(PrefixCache):
     # ── sequences ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def enter(self, sequence: int, namespace: str | None, tokens: list[int], limit: int) -> int:
-        start = _Start() if namespace is None else self._start(namespace, tokens, limit)
+        start = Start() if namespace is None else self._start(namespace, tokens, limit)
         self._is_in_place = False
         before = self.restored
         length = super().enter(sequence, namespace, tokens, start.length)
@@ -132,7 +127,7 @@ class CheckpointCache(PrefixCache):
             self._unsaved.remove(source)
             self._unsaved.add(target)
 
-    def _start(self, namespace: str, tokens: list[int], limit: int, *, without: int = -1) -> _Start:
+    def _start(self, namespace: str, tokens: list[int], limit: int, *, without: int = -1) -> Start:
         """The longest prefix, at most `limit`, with which a sequence can start. `without`: a sequence whose own state
         is of no use.
         """
@@ -143,8 +138,8 @@ class CheckpointCache(PrefixCache):
         live, source = self._live(match, limit, without)
         for node in reversed(match.nodes):
             if node.checkpoint and live <= node.end <= limit:
-                return _Start(node.end, node.checkpoint)
-        return _Start(live, sequence=source)
+                return Start(node.end, node.checkpoint)
+        return Start(live, sequence=source)
 
     def _live(self, match: Match, limit: int, without: int) -> tuple[int, int]:
         """The longest matched prefix, at most `limit`, that is all that a sequence holds, and that sequence."""
@@ -153,7 +148,7 @@ class CheckpointCache(PrefixCache):
         path = {node for node in match.nodes if node.end <= limit}
         return max(((node.end, id) for id, node in ends if node in path and id != without), default=(0, -1))
 
-    def _complete(self, sequence: int, start: _Start) -> None:
+    def _complete(self, sequence: int, start: Start) -> None:
         """Give a sequence that has the keys and values of a prefix what the other layers know of it."""
         if start.checkpoint:
             self._touch_checkpoint(start.checkpoint)
@@ -252,6 +247,8 @@ class CheckpointCache(PrefixCache):
 
     def erase(self, namespace: str, tokens: list[int], keep: int = 0) -> int:
         erased = super().erase(namespace, tokens, keep)
+        for checkpoint in self._tree.orphans:
+            self.unwritten_states.forget(checkpoint)
         self._drop_orphans()
         return erased
 
@@ -260,28 +257,38 @@ class CheckpointCache(PrefixCache):
         if node.checkpoint:
             self._touch_checkpoint(node.checkpoint)
             return
-        size = snapshot_bytes(self._shape.snapshot, node.end)
-        cost = -(-size // max(self._shape.bytes_per_token, 1))
+        if self._add_checkpoint(node, evicts=evicts):
+            self._operations.append(SaveCheckpoint(sequence, node.end, node.checkpoint))
+            self.unwritten_states.add(node.checkpoint, node)
+
+    def _add_checkpoint(self, node: Node, *, evicts: bool) -> bool:
+        size, cost = self._checkpoint_size(node.end)
         if not node.end or not self._shape.checkpoints or cost > self._quota.budget:
-            return
+            return False
         path, tenant = set(node.path()), tenant_of(node.namespace)
         if not self._quota.fits(cost) and not (evicts and self._make_room(tenant, cost, path)):
-            return
+            return False
         on_path = [checkpoint for checkpoint, it in self._checkpoints.items() if it.node in path]
         for checkpoint in on_path[: max(len(on_path) + 1 - self._shape.checkpoints, 0)]:
             self._drop_checkpoint(checkpoint)
         node.checkpoint = next(self._span_ids)
-        self._checkpoints[node.checkpoint] = _Checkpoint(node, tenant, size, cost)
+        self._checkpoints[node.checkpoint] = Checkpoint(node, tenant, size, cost)
         self._quota.add(tenant, cost)
-        self._operations.append(SaveCheckpoint(sequence, node.end, node.checkpoint))
+        return True
+
+    def _checkpoint_size(self, tokens: int) -> tuple[int, int]:
+        """In bytes and in tokens."""
+        size = snapshot_bytes(self._shape.snapshot, tokens)
+        return size, -(-size // max(self._shape.bytes_per_token, 1))
 
     def _touch_checkpoint(self, checkpoint: int) -> None:
         self._checkpoints[checkpoint] = self._checkpoints.pop(checkpoint)
+        self.unwritten_states.use(checkpoint)
 
     def _evict(self, tenant: str, protected: Collection[Node]) -> None:
         """Checkpoints if they take more than keys and values, the least recently used first."""
         mine = [(id, it) for id, it in self._checkpoints.items() if it.tenant == tenant]
-        free = [id for id, it in mine if it.node not in protected]
+        free = [id for id, it in mine if it.node not in protected and id not in self._tree.spared]
         if free and 2 * sum(it.cost for _, it in mine) > self._quota.held(tenant):
             self._drop_checkpoint(free[0])
             return
@@ -299,10 +306,77 @@ class CheckpointCache(PrefixCache):
             self._drop_checkpoint(checkpoint)
 
     def _drop_checkpoint(self, checkpoint: int) -> None:
+        self.unwritten_states.drop(checkpoint)
         dropped = self._checkpoints.pop(checkpoint)
         dropped.node.checkpoint = 0
-        self._quota.remove(dropped.tenant, dropped.cost)
+        self._forget_stored(checkpoint, dropped.tenant, dropped.cost)
         self._operations.append(Drop(checkpoint))
+
+    # ── disk ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def use_disk(self) -> None:
+        super().use_disk()
+        self.unwritten_states.is_on = True
+
+    def states_to_write(self) -> Iterator[StoredPath]:
+        """States in host memory that are worth a file and have none. Each is given once, until it is used again."""
+        for checkpoint, node in self.unwritten_states.new():
+            if any(sequence in self._held for sequence in node.holders):
+                continue  # more of it will come
+            self.unwritten_states.postpone(checkpoint)
+            if is_wanted(node) and (state := stored_state(node)) is not None:
+                yield state
+
+    def want_file(self, checkpoint: int) -> None:
+        """A checkpoint lacks a file again."""
+        if checkpoint in self._checkpoints:
+            self.unwritten_states.add(checkpoint, self._checkpoints[checkpoint].node)
+
+    def is_branch(self, namespace: str, tokens: list[int]) -> bool:
+        """Whether several known sequences continue these tokens."""
+        match = self._tree.match(namespace, tokens)
+        return match.length == len(tokens) == match.nodes[-1].end and len(match.nodes[-1].children) > 1
+
+    def adopt_state(self, namespace: str, tokens: list[int], state: Any) -> int:
+        """Store keys and values with the checkpoint at their end. Returns how many of the tokens are cached now."""
+        known = super().adopt(namespace, tokens, state)
+        if known == len(tokens):
+            node = self._tree.grow(namespace, self._tree.match(namespace, tokens), tokens)[-1]
+            if not node.checkpoint and self._add_checkpoint(node, evicts=True):
+                self._operations.append(AdoptCheckpoint(state, node.checkpoint))
+        self._drop_orphans()
+        return self.lookup(namespace, tokens)
+
+    def state_size(self, tokens: int) -> int:
+        """The bytes of a whole state in host memory."""
+        return tokens * self._shape.bytes_per_token + self._checkpoint_size(tokens)[0]
+
+    def state_tokens(self, tokens: int) -> int:
+        """The same in tokens, the unit of the quota."""
+        return tokens + self._checkpoint_size(tokens)[1]
+
+    def _store(
+        self,
+        namespace: str,
+        tokens: list[int],
+        copy: Callable[[int, int, int], Operation],
+        *,
+        through: int = 0,
+        evicts: bool = True,
+        has_file: bool = False,
+    ) -> None:
+        """Spans have no files of their own."""
+        super()._store(namespace, tokens, copy, through=through, evicts=evicts, has_file=True)
+
+    def _writer_room(self, ram_bytes: int) -> int:
+        """None: what is evicted is not written."""
+        return 0
+
+    def _begin_clear(self, tenant: str | None) -> None:
+        for checkpoint, it in self._checkpoints.items():
+            if tenant in (None, it.tenant):
+                self.unwritten_states.forget(checkpoint)
+        super()._begin_clear(tenant)
 
     # ── integrity ────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -34,7 +34,7 @@ _FILE = 256
 """The most tokens of a file."""
 _LEAST_FILE = 16
 """Fewer new tokens than this are written together with those that follow."""
-_LEAST_GAIN = 32
+LEAST_GAIN = 32
 """A request does not wait for fewer tokens than this."""
 _RUN = 1024
 """The most tokens of adjacent spans that are written together."""
@@ -53,11 +53,8 @@ class Read:
     request: Request
     namespace: str
     entries: list[tuple[Entry, int]]
-
-    @property
-    def tokens(self) -> int:
-        """Of all files. Files are read whole."""
-        return sum(len(entry) for entry, _ in self.entries)
+    tokens: int
+    """What all files take in host memory, in tokens. Files are read whole."""
 
 
 @dataclass(slots=True, eq=False)
@@ -104,6 +101,7 @@ class DiskTier:
         """What was handed to the writer."""
         self._cleared: list[str | None] = []
         """Tenants whose files were removed before the files were listed. None: all."""
+        self._superseded: list[Entry] = []
         self._rests_until = 0.0
         self._refused_until = -math.inf
         """The disk is full or fails. What it refused is written after this time, if it is still in host memory."""
@@ -171,7 +169,7 @@ class DiskTier:
         """Let a new request wait if files may have a longer prefix of it. False: it need not wait."""
         if request.deterministic and not self._shape.has_exact_copies:
             return False
-        if request.namespace is None or reusable(request) < _LEAST_GAIN or not self._cache.max_stored:
+        if request.namespace is None or reusable(request) < LEAST_GAIN or not self._cache.max_stored:
             return False
         if self._index is not None and not self._missing(request):
             return False
@@ -191,7 +189,7 @@ class DiskTier:
             if missing := self._missing(request):
                 own = namespace(request)
                 assert own is not None, "a request without a namespace does not wait"
-                read = Read(request, own, missing)
+                read = Read(request, own, missing, sum(self._size(entry) for entry, _ in missing))
                 if self._cache.begin_read(own, request.tokens, read.tokens):
                     self._reading, self._is_cancelled = read, False
                     return read
@@ -237,6 +235,10 @@ class DiskTier:
         self._cache.end_read(self._adopted)
         self._adopted = 0
 
+    def _size(self, entry: Entry) -> int:
+        """What a file takes in host memory, in tokens."""
+        return len(entry)
+
     def take_released(self) -> list[Request]:
         """The requests that have what the disk can give them."""
         released, self._released = self._released, []
@@ -248,7 +250,7 @@ class DiskTier:
         assert own is not None, "a request without a namespace does not wait"
         assert self._index is not None, "checked by the callers"
         known = self._cache.lookup(own, request.tokens, limit)
-        if limit - known < _LEAST_GAIN:
+        if limit - known < LEAST_GAIN:
             return []
         stored = self._stored(own, request.tokens)
         found: list[tuple[Entry, int]] = []
@@ -265,7 +267,7 @@ class DiskTier:
                 size += entry.size
             end = entry.start + used
         gain = end - known
-        if gain < _LEAST_GAIN:
+        if gain < LEAST_GAIN:
             return []
         pays = self._prices.is_worth_restoring(gain, gain * self._shape.bytes_per_token, on_disk=size)
         return found if pays else []
@@ -274,6 +276,14 @@ class DiskTier:
         return sum(piece.length for piece in self._cache.stored_pieces(own, tokens))
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin_flush(self) -> None:
+        """The worker ends: what is not written soon is lost."""
+
+    def take_superseded(self) -> list[Entry]:
+        """Files that later ones replace. They must be removed."""
+        superseded, self._superseded = self._superseded, []
+        return superseded
 
     def next_writes(self, now: float, *, is_busy: bool = False) -> list[Write]:
         """The next files to write, if the writer has nothing to do. `is_busy`: requests run."""

@@ -10,6 +10,7 @@ from paddock.scheduling.admission import Admission
 from paddock.scheduling.budget import StepBudget
 from paddock.scheduling.cache import Cache, CacheCorrupted
 from paddock.scheduling.checkpoint_cache import CheckpointCache
+from paddock.scheduling.checkpoint_disk import CheckpointDiskTier
 from paddock.scheduling.chunks import PrefillChunks
 from paddock.scheduling.disk_tier import DiskTier, Read
 from paddock.scheduling.layout import Layout, StreamLayout, UnifiedLayout
@@ -98,8 +99,10 @@ class Scheduler:
         return self._admission.preemptions
 
     def open_disk(self, key: StateKey) -> DiskTier | None:
-        """Add the third tier. None: the memory of this model cannot be cut, so nothing of it is kept on disk."""
-        if isinstance(self.cache, PrefixCache) and self._shape.reuse == "prefix" and self._shape.bytes_per_token:
+        """Add the third tier. None: the model's states cannot be divided, or have an unknown format."""
+        if isinstance(self.cache, CheckpointCache):
+            self.disk = CheckpointDiskTier(self.cache, self._shape, self.prices, key)
+        elif isinstance(self.cache, PrefixCache) and self._shape.bytes_per_token:
             self.disk = DiskTier(self.cache, self._shape, self.prices, key)
         return self.disk
 

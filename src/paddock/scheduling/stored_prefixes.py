@@ -220,12 +220,14 @@ class StoredPrefixes(Cache):
 
     def _drop(self, span: int) -> None:
         self.unwritten.drop(span)
-        tenant, size = self._spans.pop(span)
+        self._forget_stored(span, *self._spans.pop(span))
+        self._operations.append(Drop(span))
+
+    def _forget_stored(self, name: int, tenant: str, size: int) -> None:
         self._quota.remove(tenant, size)
         if self.unwritten.is_on:
-            self._lent.drop(span, size)
+            self._lent.drop(name, size)
             self._count_aside()
-        self._operations.append(Drop(span))
 
     def _count_stored(self) -> int:
         spans = {node.stored.span for node in self._tree.nodes() if node.stored is not None}

@@ -4,6 +4,7 @@ from paddock.types.answers import CallDelta, FinishReason, PromptProgress, TextL
 from paddock.types.formats import STANDARD_FORMATS, objects_in, unknown_formats
 from paddock.types.memory import (
     Adopt,
+    AdoptCheckpoint,
     CacheShape,
     Copied,
     CopyCheckpoint,

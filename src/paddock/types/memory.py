@@ -102,7 +102,7 @@ class CacheShape(msgspec.Struct, frozen=True):
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Part of a span of keys and values in host memory."""
+    """Part of a span of keys and values in host memory. One without tokens is a checkpoint."""
 
     span: int
     offset: int
@@ -189,7 +189,26 @@ class CopyCheckpoint(msgspec.Struct, frozen=True):
     length: int
 
 
-Operation = Forget | Fork | Save | Restore | Adopt | Drop | Reserve | SaveCheckpoint | LoadCheckpoint | CopyCheckpoint
+class AdoptCheckpoint(msgspec.Struct, frozen=True):
+    """Store the checkpoint of a state that `Engine.unpack` returned in host memory."""
+
+    state: Any
+    checkpoint: int
+
+
+Operation = (
+    Forget
+    | Fork
+    | Save
+    | Restore
+    | Adopt
+    | Drop
+    | Reserve
+    | SaveCheckpoint
+    | LoadCheckpoint
+    | CopyCheckpoint
+    | AdoptCheckpoint
+)
 
 
 class Copied(msgspec.Struct, frozen=True):

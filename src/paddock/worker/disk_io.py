@@ -68,6 +68,10 @@ class DiskIO:
             self._order(self._tier.next_writes(time.monotonic(), is_busy=is_busy))
         self._say_if_it_pays()
 
+    def begin_flush(self) -> None:
+        """The worker ends: write also what could wait."""
+        self._tier.begin_flush()
+
     def clear(self, tenant: str | None, done: Callable[[], None]) -> None:
         """Remove the files of a tenant, or all. `done` is called on the engine thread when that is done, and when
         nothing that was cleared is being written.
@@ -86,6 +90,8 @@ class DiskIO:
 
     def _finish_writes(self, results: Sequence[tuple[Write, Written]], seconds: float) -> None:
         self._tier.finish_writes(results, seconds, time.monotonic())
+        if superseded := self._tier.take_superseded():
+            self._writer.submit(self._remove, superseded)
         if any(written.is_refused for _, written in results) and self._retry is None:
             self._retry_later()
 
@@ -162,19 +168,20 @@ class DiskIO:
         seconds = time.perf_counter() - begun
         self._tell(Call(lambda: self._finish_writes(results, seconds)))
 
-    def _remove(self, entries: Sequence[Entry], done: Call) -> None:
+    def _remove(self, entries: Sequence[Entry], done: Call | None = None) -> None:
         try:
             self._cache.remove(entries)
         except Exception:
             log_error("prefixes cannot be removed from disk")
-        self._tell(done)
+        if done is not None:
+            self._tell(done)
 
     def _write_file(self, write: Write, view: Any) -> Written:
         if write.is_cancelled:
             return Written(None)
         try:
             # Each part is a copy of one layer, so the file is written while it is packed.
-            parts, size = self._engine.pack(view), len(write.entry) * self._engine.shape.bytes_per_token
+            parts, size = self._engine.pack(view), self._engine.packed_size(view)
             return self._cache.write(write.entry, parts, size, time.time(), write.chain)
         except Exception:
             log_error("a prefix cannot be written to disk")

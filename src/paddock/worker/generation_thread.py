@@ -112,12 +112,12 @@ class GenerationThread(EngineThread):
         folder, engine = self._options.cache_disk, self.engine
         if not folder:
             return None
-        key = StateKey(engine.origin)
+        key = StateKey(engine.origin, _payload(engine))
         tier = self._scheduler.open_disk(key)
         if tier is None:
             log_warning(
-                "cache_disk (--cache-disk) has no effect for this model: the states of sliding-window, recurrent and "
-                "hybrid models, and states of an unknown format, are not kept on disk"
+                "cache_disk (--cache-disk) has no effect for this model: its states cannot be divided, or have an "
+                "unknown format"
             )
             return None
         if not engine.shape.ram_bytes:
@@ -253,6 +253,7 @@ class GenerationThread(EngineThread):
         for slot in self._scheduler.slots:
             if slot.busy and slot.request is not None:
                 self._scheduler.remove(slot.request.id)
+        self._disk.begin_flush()
         self._write_all(self._disk, until)
         self._scheduler.write_back()
         self._apply(self._scheduler.cache.take_operations())
@@ -355,3 +356,10 @@ def _decode_error(error: Exception) -> PaddockError:
     failure = PaddockError(f"cannot decode the answer: {type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure
+
+
+def _payload(engine: Engine) -> str:
+    """What a file of the disk cache has. A checkpoint fits only contexts with as many streams."""
+    if engine.shape.reuse == "prefix":
+        return "rows"
+    return "state, unified" if engine.shape.unified else f"state, {engine.info.n_slots} streams"

@@ -217,7 +217,7 @@ def _props(
             bytes_per_token=None if info is None else info.bytes_per_token,
             state_format=None if info is None else info.state_format,
             ram_bytes=options.cache_ram_bytes,
-            disk_bytes=options.cache_disk_bytes if info is None or info.reuse == "prefix" else 0,
+            disk_bytes=options.cache_disk_bytes if info is None or info.reuse in ("prefix", "checkpoint") else 0,
         ),
         context=_context(options, info),
         placement=placement,

@@ -1,0 +1,275 @@
+"""Whole states on disk, for models with checkpoints. The fake engine fails if a sequence continues with a wrong one."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+from hypothesis.stateful import rule
+
+from paddock.disk_cache import RETRY_AFTER
+from paddock.scheduling.checkpoint_cache import CheckpointCache
+from paddock.scheduling.radix_tree import common_prefix
+from tests.scheduling.disk import DiskHarness, Files
+from tests.scheduling.harness import CUT, answer_alone
+from tests.scheduling.test_disk_tier import ThreeTiers
+from tests.tiers import examples
+
+_SYSTEM = "the horses of the paddock eat apples " * 3
+_LONG_ANSWER = _SYSTEM + "and sleep in the barn"
+"""The fake engine continues it up to 192 tokens."""
+_Prompts = st.lists(st.text(st.sampled_from("ab"), min_size=20, max_size=90), min_size=1, max_size=5)
+_Options = st.fixed_dictionaries(
+    {"kv_unified": st.booleans(), "cache_ram_bytes": st.sampled_from([1 << 20, 300 << 10])}
+)
+
+
+def _harness(files: Files, **options: object) -> DiskHarness:
+    return DiskHarness(files, whole=CUT, n_ctx=1024, **options)
+
+
+def _stop(harness: DiskHarness) -> None:
+    """What a worker does before it ends."""
+    harness.settle()
+    harness.tier.begin_flush()
+    harness.tidy()
+    harness.settle()
+
+
+def test_a_conversation_continues_after_a_restart() -> None:
+    files: Files = {}
+    first = _harness(files)
+    asked = first.ask(1, _LONG_ANSWER, 60)
+    _stop(first)
+    assert asked.computed >= asked.prompt_size + 32
+    second = _harness(files)
+    again = second.ask(2, _LONG_ANSWER, 60)
+    second.settle()
+    assert second.text(2) == first.text(1)
+    assert again.cached == again.prompt_size - 1 == again.from_disk, "its last prompt"
+    third = _harness(files)
+    follow_up = third.ask(3, _LONG_ANSWER + first.text(1) + " and then?", 20)
+    third.settle()
+    assert follow_up.cached == asked.computed, "the end of its answer"
+    assert third.text(3) == answer_alone(_LONG_ANSWER + first.text(1) + " and then?", 20, 1024)[0]
+
+
+def test_a_common_beginning_is_found_by_another_prompt_after_a_restart() -> None:
+    files: Files = {}
+    first = _harness(files)
+    for id, question in enumerate(("who?", "how?")):
+        first.ask(id, _SYSTEM + question, 5)
+        first.settle()
+    _stop(first)
+    second = _harness(files)
+    other = second.ask(3, _SYSTEM + "is it?", 5)
+    second.settle()
+    assert other.cached >= len(_SYSTEM)
+    assert second.text(3) == answer_alone(_SYSTEM + "is it?", 5, 1024)[0]
+
+
+@example(
+    ["a" * 15 + "b" + "a" * 4, "a" * 32, "a" * 33],
+    {"kv_unified": False, "cache_ram_bytes": 1 << 20},
+    {"kv_unified": False, "cache_ram_bytes": 1 << 20},
+)
+@given(_Prompts, _Options, _Options)
+def test_prompts_are_found_after_a_restart(
+    prompts: list[str], before: dict[str, object], after: dict[str, object]
+) -> None:
+    files: Files = {}
+    first = _harness(files, **before)
+    for id, prompt in enumerate(prompts):
+        first.ask(id, prompt, 8)
+    _stop(first)
+    second = _harness(files, **after)
+    for id, prompt in enumerate(prompts):
+        known = list(files)
+        request = second.ask(id, prompt, 8)
+        second.settle()
+        assert second.text(id) == answer_alone(prompt, 8, 1024)[0]
+        on_disk = [
+            entry.end
+            for entry in known
+            if entry.end < request.prompt_size
+            and common_prefix(entry.tokens, request.tokens[: request.prompt_size]) == entry.end
+        ]
+        assert request.cached >= max(on_disk, default=0) - 32 + 1, "unless it would gain too little"
+
+
+@given(_Prompts, st.sets(st.integers(0, 8)), st.sets(st.integers(0, 8)))
+def test_failures_change_no_answer(prompts: list[str], unwritten: set[int], damaged: set[int]) -> None:
+    files: Files = {}
+    written = 0
+    harness = _harness(files)
+    for id, prompt in enumerate(prompts):
+        harness.ask(id, prompt, 8)
+        harness.settle()
+        harness.tidy()
+        harness.run_some()
+        while harness.writes:
+            harness.write_one(fails=written in unwritten)
+            written += 1
+            harness.run_some()
+    harness = _harness(files)
+    read = 0
+    for id, prompt in enumerate(prompts):
+        harness.ask(id, prompt, 8)
+        harness.run_some()
+        while harness.reads or harness.tier.waiting:
+            if harness.reads:
+                harness.read_one(damaged=[0] if read in damaged else [])
+                read += 1
+            harness.run_some()
+        assert harness.text(id) == answer_alone(prompt, 8, 1024)[0]
+
+
+def test_only_worthwhile_checkpoints_are_written() -> None:
+    files: Files = {}
+    harness = _harness(files)
+    request = harness.ask(1, "x" * 900, 5)
+    _stop(harness)
+    cache = harness.scheduler.cache
+    assert isinstance(cache, CheckpointCache)
+    assert len(cache._checkpoints) > 2
+    assert [entry.end for entry in files] == [request.prompt_size - 1], "the answer adds too little"
+
+
+def test_a_state_larger_than_host_memory_is_not_read() -> None:
+    files: Files = {}
+    first = _harness(files)
+    first.ask(1, _SYSTEM, 5)
+    _stop(first)
+    assert files
+    second = _harness(files, cache_ram_bytes=50 << 10)
+    request = second.ask(1, _SYSTEM, 5)
+    assert not second.tier.waiting
+    second.settle()
+    assert request.cached == 0
+    assert second.text(1) == first.text(1)
+
+
+def test_a_conversation_is_not_written_again_with_each_turn() -> None:
+    """A file has at least an eighth of new tokens, and a conversation has at most two files."""
+    files: Files = {}
+    harness = _harness(files, cache_ram_bytes=4 << 20)
+    written: list[int] = []
+    text = _SYSTEM
+    for turn in range(30):
+        request = harness.ask(turn, text, 8)
+        before = set(files)
+        harness.settle()
+        written += sorted(entry.end for entry in files if entry not in before)
+        assert len(files) <= 2
+        assert request.computed - written[-1] <= max(request.computed // 8, 32), "after a crash this is computed"
+        text += harness.text(turn) + " and then?"
+    assert all(later - earlier >= later // 8 for earlier, later in pairwise(written))
+    _stop(harness)
+    assert len(files) <= 2
+    assert max(entry.end for entry in files) > request.computed - 32
+
+
+def test_a_beginning_that_others_have_is_not_replaced() -> None:
+    files: Files = {}
+    harness = _harness(files, cache_ram_bytes=4 << 20)
+    for id in range(6):
+        harness.ask(id, _SYSTEM + "xyz"[id % 3] * 90 * (1 + id // 3), 2)
+        _stop(harness)
+    starts = sorted(entry.end for entry in files)
+    later = _harness(files, cache_ram_bytes=4 << 20)
+    assert later.ask(1, _SYSTEM + "w" * 50, 2).cached == 0
+    later.settle()
+    assert starts[0] == len(_SYSTEM) + 1, "with the first token"
+    assert later.tier.counts.tokens == starts[0]
+
+
+def test_a_file_that_is_being_read_is_not_removed() -> None:
+    files: Files = {}
+    for count in (1, 2):
+        harness = _harness(files)
+        harness.ask(1, _SYSTEM * count, 2)
+        _stop(harness)
+    old = min(files, key=len)
+    for is_read in (True, False):
+        harness = _harness(own := dict(files))
+        harness.ask(1, _SYSTEM * 3, 2)
+        harness.run_some()
+        harness.read_one()
+        harness.run_some()
+        assert harness.writes, "a third file, which replaces the first one"
+        if is_read:
+            request = harness.ask(2, _SYSTEM + "another question", 2)
+            harness.run_some()
+            assert harness.reads
+        harness.write_one()
+        assert (old in own) == is_read
+        harness.settle()
+        assert harness.tier.counts.failed_reads == 0
+    assert request.from_disk == old.end
+
+
+def test_checkpoints_that_are_evicted_before_they_are_written_are_counted() -> None:
+    harness = _harness({}, cache_ram_bytes=500 << 10)
+    for id, letter in enumerate("abcdefghij"):
+        harness.ask(id, letter * 150, 2)
+        harness.run_some()  # and no write ends
+    assert harness.tier.in_flight > 0
+    assert harness.tier.counts.lost > 0
+    harness.settle()
+    assert harness.tier.in_flight == 0
+
+
+def test_what_a_full_disk_refuses_is_written_when_it_has_room() -> None:
+    files: Files = {}
+    harness = _harness(files)
+    request = harness.ask(1, _SYSTEM, 2)
+    harness.run_some()
+    harness.write_one(refused=True)
+    harness.settle()
+    assert files == {}, "it is not tried again at once"
+    harness.now = RETRY_AFTER
+    harness.settle()
+    assert [entry.end for entry in files] == [request.prompt_size - 1]
+
+
+def test_after_a_clear_nothing_is_found_and_nothing_is_written() -> None:
+    files: Files = {}
+    harness = _harness(files)
+    harness.ask(1, _SYSTEM, 2)
+    harness.settle()
+    harness.ask(2, "b" * 300, 2)
+    harness.run_some()
+    assert harness.writes
+    harness.clear()
+    _stop(harness)
+    assert files == {}
+    assert harness.tier.counts.lost == 0
+    assert harness.ask(3, _SYSTEM, 2).cached == 0
+    harness.settle()
+    assert files
+
+
+class ThreeTiersOfStates(ThreeTiers):
+    """The same with checkpoints: files have whole states."""
+
+    memory = CUT
+
+    @rule()
+    def flush(self) -> None:
+        self.harness.tier.begin_flush()
+
+    def longest(self, tokens: list[int]) -> int:
+        limit = tokens[:-1]
+        return max(
+            (
+                entry.end
+                for entry in self.files
+                if entry.namespace == "" and common_prefix(entry.tokens, limit) == entry.end
+            ),
+            default=0,
+        )
+
+
+TestThreeTiersOfStates = ThreeTiersOfStates.TestCase
+TestThreeTiersOfStates.settings = examples(100)
