@@ -17,9 +17,6 @@ class UnwrittenStates:
         self._postponed: dict[int, Node] = {}
         self._lost = 0
 
-    def __len__(self) -> int:
-        return len(self._new) + len(self._postponed)
-
     def new(self) -> list[tuple[int, Node]]:
         """Those to look at. Prefixes come first, because what continues them may add too little for a file."""
         return sorted(self._new.items(), key=lambda item: item[1].end)
