@@ -83,6 +83,15 @@ def test_a_short_prompt_does_not_wait_for_a_long_one() -> None:
     assert order == [2, 1]
 
 
+def test_prompts_of_similar_length_are_computed_one_after_the_other() -> None:
+    harness = Harness(batch=128)
+    first, second = harness.ask(1, "a" * 400, max_tokens=1), harness.ask(2, "b" * 400, max_tokens=1)
+    while not harness.finished:
+        harness.step()
+        assert not second.computed or first.computed >= 400
+    assert list(harness.finished) == [(1, 0)]
+
+
 def test_without_continuous_batching_requests_run_one_by_one() -> None:
     harness = Harness(cont_batching=False)
     for id in range(3):

@@ -21,9 +21,9 @@ _OVERTIME = 1.25
 
 
 class PrefillChunks:
-    """Half of the tokens go to the oldest prompt, so that it makes progress, the rest to the shortest, so that a short
-    prompt need not wait for a long one. If there are too few tokens to divide, the two take turns. With several keys,
-    the key that is next in the queue goes first and chunks are short.
+    """The oldest prompt goes first, unless another one is much shorter: then half of the tokens go to the oldest, so
+    that it makes progress, and the rest to the shortest. If there are too few tokens to divide, the two take turns.
+    With several keys, the key that is next in the queue goes first and chunks are short.
     """
 
     def __init__(self, budget: StepBudget, queue: FairQueue[Request]) -> None:
@@ -70,7 +70,10 @@ class PrefillChunks:
         # Prompts of similar length go by sequence: adjacent streams are computed in one pass.
         others = sorted(prompts, key=lambda request: (ranks[request], request.pending.bit_length(), request.sequence))
         half = self._budget.chunk(senior.computed, seconds / 2, (room + 1) // 2)
-        if half >= TILE:
+        if others[0].pending.bit_length() >= senior.pending.bit_length() and ranks[senior] == ranks[others[0]]:
+            # No other is much shorter: one after the other, the first token of each comes earlier on average.
+            order = [(request, room) for request in (senior, *others)]
+        elif half >= TILE:
             order = [(senior, half), *((request, room) for request in others)]
         else:
             # Parts of a tile would take as long as a whole one.
