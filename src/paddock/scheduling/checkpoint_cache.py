@@ -10,7 +10,7 @@ A checkpoint belongs to a node of the tree and is dropped with it. Every residen
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from paddock.scheduling.cache import CacheCorrupted
@@ -30,7 +30,6 @@ from paddock.types import (
     Drop,
     Forget,
     LoadCheckpoint,
-    Operation,
     Piece,
     SaveCheckpoint,
 )
@@ -315,8 +314,8 @@ class CheckpointCache(PrefixCache):
     # ── disk ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def use_disk(self) -> None:
-        super().use_disk()
-        self.unwritten_states.is_on = True
+        """Note which states have no file. Spans have none of their own."""
+        self._has_disk = self.unwritten_states.is_on = True
 
     def states_to_write(self) -> Iterator[StoredPath]:
         """States in host memory that are worth a file and have none. Each is given once, until it is used again."""
@@ -354,23 +353,6 @@ class CheckpointCache(PrefixCache):
     def state_tokens(self, tokens: int) -> int:
         """The same in tokens, the unit of the quota."""
         return tokens + self._checkpoint_size(tokens)[1]
-
-    def _store(
-        self,
-        namespace: str,
-        tokens: list[int],
-        copy: Callable[[int, int, int], Operation],
-        *,
-        through: int = 0,
-        evicts: bool = True,
-        has_file: bool = False,
-    ) -> None:
-        """Spans have no files of their own."""
-        super()._store(namespace, tokens, copy, through=through, evicts=evicts, has_file=True)
-
-    def _writer_room(self, ram_bytes: int) -> int:
-        """None: what is evicted is not written."""
-        return 0
 
     def _begin_clear(self, tenant: str | None) -> None:
         for checkpoint, it in self._checkpoints.items():

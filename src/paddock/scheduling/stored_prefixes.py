@@ -30,6 +30,7 @@ _WRITER_BYTES = 64 << 20
 class StoredPrefixes(Cache):
     def __init__(self, shape: CacheShape) -> None:
         self.unwritten = UnwrittenSpans()
+        self._has_disk = False
         super().__init__(shape)
         self._tree: PrefixTree = PrefixTree()
         self._spans: dict[int, tuple[str, int]] = {}
@@ -91,7 +92,7 @@ class StoredPrefixes(Cache):
 
     def use_disk(self) -> None:
         """Note which spans have no file, and keep room for those that are evicted before they are written."""
-        self.unwritten.is_on = True
+        self._has_disk = self.unwritten.is_on = True
         self.resize(self._ram_bytes)
 
     def can_lend(self, pieces: Sequence[Piece]) -> bool:
@@ -225,7 +226,7 @@ class StoredPrefixes(Cache):
 
     def _forget_stored(self, name: int, tenant: str, size: int) -> None:
         self._quota.remove(tenant, size)
-        if self.unwritten.is_on:
+        if self._has_disk:
             self._lent.drop(name, size)
             self._count_aside()
 
