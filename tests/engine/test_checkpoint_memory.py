@@ -12,7 +12,6 @@ from paddock.engine import open_engine
 from paddock.engine.checkpoint_memory import CheckpointMemory
 from paddock.engine.llama import LlamaEngine
 from paddock.errors import DecodeFailed
-from paddock.scheduling.snapshot_cache import snapshot_bytes
 from paddock.types import CopyCheckpoint, Forget, LoadCheckpoint, Operation, SaveCheckpoint, Span
 from tests.engine.stateful import KINDS, PROMPTS, QUESTIONS, SYSTEM, common_prompt, precise_harness
 from tests.options import engine_options
@@ -92,7 +91,7 @@ def test_a_checkpoint_has_the_predicted_size(model: tuple[Path, bool]) -> None:
     for end in (1, WINDOW - 1, WINDOW, WINDOW + 1, 200):
         engine.decode([Span(0, at, [5] * (end - at))])
         engine.apply([SaveCheckpoint(0, end, end)])
-        assert len(memory._checkpoints[end]) == snapshot_bytes(engine.shape.snapshot, end)
+        assert len(memory._checkpoints[end]) == engine.shape.snapshot.bytes(end)
         at = end
     engine.close()
 

@@ -29,7 +29,9 @@ LAYOUTS = [
 
 def memory_of(harness: Harness) -> PrefixMemory:
     assert isinstance(harness.engine, LlamaEngine)
-    return harness.engine._prefix_memory
+    memory = harness.engine._memory
+    assert isinstance(memory, PrefixMemory)
+    return memory
 
 
 def held_bytes(memory: PrefixMemory) -> int:

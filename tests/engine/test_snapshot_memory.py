@@ -12,7 +12,6 @@ from paddock.engine.llama import LlamaEngine
 from paddock.engine.snapshot_memory import SnapshotMemory
 from paddock.engine.state import StateFormat, UnknownFormat
 from paddock.errors import DecodeFailed
-from paddock.scheduling.snapshot_cache import snapshot_bytes
 from paddock.types import Forget, Fork, Operation, Piece, Restore, Save, Span
 from tests.engine.stateful import KINDS, PROMPTS, precise_harness, without_checkpoints
 from tests.options import engine_options
@@ -47,7 +46,13 @@ def test_a_snapshot_has_the_predicted_size(model: tuple[Path, bool]) -> None:
     for end in (1, WINDOW - 1, WINDOW, WINDOW + 1, 200):
         engine.decode([Span(0, at, [5] * (end - at))])
         engine.apply([Save(0, 0, end, end)])
-        assert len(memory._snapshots[end]) == snapshot_bytes(engine.shape.snapshot, end)
+        assert len(memory._snapshots[end]) == engine.shape.snapshot.bytes(end)
+        view = engine.view_pieces([Piece(end, 0, end)])
+        packed = b"".join(engine.pack(view))
+        assert len(packed) == engine.packed_size(view)
+        assert bytes(engine.unpack(memoryview(packed), end)) == packed
+        with pytest.raises(ValueError, match=f"{len(packed) - 1} bytes for {end} tokens"):
+            engine.unpack(memoryview(packed)[1:], end)
         at = end
     engine.close()
 

@@ -15,7 +15,7 @@ from paddock.engine.llama import LlamaEngine
 from paddock.engine.snapshot_memory import SnapshotMemory
 from paddock.engine.state import SequenceStates
 from paddock.scheduling.checkpoint_cache import CheckpointCache
-from paddock.scheduling.snapshot_cache import SnapshotCache, snapshot_bytes
+from paddock.scheduling.snapshot_cache import SnapshotCache
 from tests.engine.harness import Harness
 from tests.engine.stateful import KINDS, PROMPTS, QUESTIONS, common_prompt, precise_harness, without_checkpoints
 from tests.tiers import examples, full
@@ -125,7 +125,7 @@ def test_evicted_states_are_computed_again(model: Model) -> None:
     alone = [harness.alone(id, prompt, namespace=None) for id, prompt in enumerate(PROMPTS)]
     size = max(len(harness.engine.vocab.tokenize(prompt, add_special=True, parse_special=True)) for prompt in PROMPTS)
     shape, tokens = harness.engine.shape, size + 12
-    state = snapshot_bytes(shape.snapshot, tokens)
+    state = shape.snapshot.bytes(tokens)
     room = 3 * state + shape.bytes_per_token * tokens if model.reuse == "checkpoint" else 2 * state
     harness.close()
     harness = precise_harness(model.path, kv_unified=model.unified, cache_ram_bytes=room)

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from paddock.scheduling.checkpoint_cache import CheckpointCache
-from paddock.scheduling.snapshot_cache import snapshot_bytes
 from paddock.types import (
     CacheShape,
     CopyCheckpoint,
@@ -102,7 +101,7 @@ class Engine:
 
     @property
     def stored_bytes(self) -> int:
-        states = sum(snapshot_bytes(SIZE, len(tokens)) for tokens in self.checkpoints.values())
+        states = sum(SIZE.bytes(len(tokens)) for tokens in self.checkpoints.values())
         return (self.stored + self.buffer) * TOKEN + states
 
     @property
@@ -309,7 +308,7 @@ def test_the_least_recently_used_checkpoint_of_a_sequence_is_dropped_first() -> 
 
 
 def test_checkpoints_that_take_more_than_keys_and_values_are_evicted_first() -> None:
-    state = snapshot_bytes(SIZE, 10)
+    state = SIZE.bytes(10)
     cache = _cache(ram=3 * (10 * TOKEN + state))
     prompts = [[token] * 10 for token in range(4)]
     for tokens in prompts:

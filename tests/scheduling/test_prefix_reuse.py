@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paddock.scheduling import Scheduler
 from paddock.types import Save
@@ -33,6 +35,30 @@ def test_a_repeated_prompt_is_not_computed_again(unified: bool, whole: bool | st
     harness.run()
     assert (first.cached, second.cached) == (0, 100)
     assert harness.computed == 101 + 1
+
+
+@given(st.integers(20, 400), st.integers(0, 60), st.integers(0, 300), st.booleans())
+def test_the_second_prompt_with_a_system_text_finds_all_of_it(
+    size: int, question: int, known: int, unified: bool
+) -> None:
+    harness = Harness(n_ctx=2048, whole=CUT, kv_unified=unified, cache_ram_bytes=1 << 24)
+    harness.ask(1, "s" * known, max_tokens=1)  # another prompt, which begins with the same tokens
+    harness.run()
+    for id, letter in ((2, "a"), (3, "b")):
+        request = harness.ask(id, "s" * size + "t" + letter * (question + 1), max_tokens=1, system_size=size + 2)
+        harness.run()
+    assert request.cached >= size + 2 - 15, "a little less if it differs from the other prompt just before"
+    if known < size - 20:
+        assert request.cached == size + 2
+
+
+def test_duplicates_of_a_sequence_that_goes_back_become_the_shared_cells() -> None:
+    """The harness compares the counters with the cells in each step."""
+    harness = Harness(n_ctx=700, parallel=2, whole=CUT, cache_ram_bytes=64 << 10)
+    for id, size in enumerate((70, 70, 140, 70, 70)):
+        harness.ask(id, "a" * size, max_tokens=3)
+    harness.run()
+    assert harness.text(4) == answer_alone("a" * 70, 3, n_ctx=700)[0]
 
 
 def test_branches_below_a_duplicate_prefix_are_shared() -> None:

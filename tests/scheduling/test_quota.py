@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from paddock.scheduling.cache import Cache
 from paddock.scheduling.quota import IDLE_AFTER, Quota, tenant_of
-from paddock.scheduling.snapshot_cache import snapshot_bytes
 from tests.scheduling.test_prefix_tree import _cache
 from tests.scheduling.test_snapshot_cache import SIZE
 from tests.scheduling.test_snapshot_cache import _cache as _snapshots
@@ -32,7 +31,7 @@ def _prompt(number: int, size: int = 10) -> list[int]:
 
 @given(st.lists(st.tuples(st.sampled_from(["flood", "flood\0True\0()"]), st.integers(0, 200)), max_size=60))
 def test_a_flooding_tenant_leaves_another_its_share(flood: list[tuple[str, int]]) -> None:
-    for cache in (_cache(ram_tokens=SMALL), _snapshots(ram=4 * snapshot_bytes(SIZE, 10))):
+    for cache in (_cache(ram_tokens=SMALL), _snapshots(ram=4 * SIZE.bytes(10))):
         _run(cache, "other", _prompt(1))
         _run(cache, "other", _prompt(2))
         for namespace, number in flood:

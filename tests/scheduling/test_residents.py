@@ -127,6 +127,72 @@ def test_idle_cells_are_limited_while_a_request_runs() -> None:
     assert (recent.cached, old.cached) == (90, 90), "from cells and from host memory"
 
 
+def test_idle_cells_stay_until_they_have_cost_as_much_as_a_restore() -> None:
+    harness = Harness(n_ctx=400)
+    for id in range(3):
+        harness.ask(id, f"{id}" * 90, max_tokens=1)
+        harness.run()
+    cache, shape = harness.scheduler.cache, harness.engine.shape
+    restore = harness.scheduler.prices.restore
+    for size in (100, 1000, 10_000):
+        restore.observe(size * shape.bytes_per_token, size * 0.001)
+    harness.ask(9, "z", max_tokens=40)
+    harness.step()
+    assert cache.idle_cells > shape.idle_cells, "a restore would take a thousandth of a second for each token"
+    cache.charge_idle(0.0009)
+    harness.step()
+    assert cache.idle_cells > shape.idle_cells
+    cache.charge_idle(0.0002)
+    harness.step()
+    assert cache.idle_cells <= shape.idle_cells
+
+
+def test_what_host_memory_lacks_stays_in_cells_until_they_are_needed() -> None:
+    harness = Harness(n_ctx=400, cache_ram_bytes=0)
+    for id in range(3):
+        harness.ask(id, f"{id}" * 90, max_tokens=1)
+        harness.run()
+    cache = harness.scheduler.cache
+    harness.ask(9, "z", max_tokens=40)
+    harness.step()
+    cache.charge_idle(1000.0)
+    harness.step()
+    assert cache.idle_cells > 250
+
+
+def test_write_back_without_room_gives_up_at_once() -> None:
+    harness = Harness(n_ctx=2048, batch=512, cache_ram_bytes=100 << 10)
+    harness.ask(1, "a" * 90, max_tokens=1)
+    harness.run()
+    harness.ask(2, "b" * 1000, max_tokens=1)
+    harness.run()
+    cache = harness.scheduler.cache
+    assert cache.is_written_back
+    harness.ask(3, "c" * 900, max_tokens=1)
+    while (3, 0) not in harness.finished:
+        harness.step()
+    cache.write_back_some()
+    assert cache.is_written_back
+
+
+def test_write_back_rests_while_others_generate() -> None:
+    harness = Harness(n_ctx=1024, batch=64)
+    harness.ask(1, "a" * 300, max_tokens=1)
+    harness.ask(2, "b", max_tokens=90)
+    save = harness.scheduler.prices.save
+    for size in (100, 1000, 10_000):  # a part takes longer than a step
+        save.observe(size * 16 * harness.engine.shape.bytes_per_token, size * 0.004)
+    steps = copies = 0
+    while harness.scheduler.running or not steps:
+        plan = harness.scheduler.schedule()
+        assert isinstance(plan, Plan)
+        steps += 1
+        copies += any(isinstance(operation, Save) for operation in plan.operations)
+        harness.engine.apply(plan.operations)
+        harness.scheduler.commit(plan, harness.engine.decode(plan.spans), 0.01)
+    assert 1 < copies <= steps / 8
+
+
 def test_a_large_prefix_is_restored_in_parts_while_others_generate() -> None:
     harness = Harness(n_ctx=1024, batch=64)
     harness.ask(1, "a" * 300, max_tokens=1)
@@ -181,3 +247,19 @@ def test_idle_cells_slow_a_step_by_at_most_three_percent(alone: float, more: flo
     count = idle_cells(alone, alone + more, length, n_ctx)
     assert 0 <= count <= n_ctx // 2
     assert count * more / length <= alone * 0.0301
+
+
+@pytest.mark.parametrize("unified", [True, False])
+def test_host_memory_keeps_the_newest_prefixes_beside_its_buffer(unified: bool) -> None:
+    harness = Harness(kv_unified=unified, parallel=2, n_ctx=1024, batch=128, buffer=True, cache_ram_bytes=1000 << 10)
+    for id in range(20):
+        harness.ask(id, f"{id:03}" * 40, max_tokens=1)
+        harness.run()
+        harness.tidy()
+    cache = harness.scheduler.cache
+    for sequence in cache.resident:
+        cache.reclaim(sequence)
+    for id in (18, 19):
+        again = harness.ask(100 + id, f"{id:03}" * 40, max_tokens=1)
+        harness.run()
+        assert again.cached >= 100

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from paddock.scheduling.snapshot_cache import SnapshotCache, snapshot_bytes
+from paddock.scheduling.snapshot_cache import SnapshotCache
 from paddock.scheduling.snapshot_tree import SnapshotTree
 from paddock.types import CacheShape, Drop, Forget, Fork, Operation, Piece, Restore, Save, SnapshotSize
 
@@ -62,11 +62,11 @@ def test_snapshots_stay_within_the_byte_budget(kept: list[list[int]], budget: in
 
 @pytest.mark.parametrize(("tokens", "size"), [(1, 108), (8, 164), (9, 167), (100, 440)])
 def test_tokens_outside_the_window_cost_less(tokens: int, size: int) -> None:
-    assert snapshot_bytes(SIZE, tokens) == size
+    assert SIZE.bytes(tokens) == size
 
 
 def test_the_least_recently_used_snapshot_is_evicted_first() -> None:
-    cache = _cache(ram=3 * snapshot_bytes(SIZE, 10))
+    cache = _cache(ram=3 * SIZE.bytes(10))
     first, second, third, fourth = ([token] * 10 for token in range(4))
     for tokens in (first, second, third):
         _run(cache, tokens)
@@ -222,7 +222,7 @@ class Running(RuleBasedStateMachine):
     @invariant()
     def the_accounts_agree(self) -> None:
         assert self.cache.stored == sum(map(len, self.kept.values()))
-        assert self.cache.stored_bytes == sum(snapshot_bytes(SIZE, len(tokens)) for tokens in self.kept.values()) <= 600
+        assert self.cache.stored_bytes == sum(SIZE.bytes(len(tokens)) for tokens in self.kept.values()) <= 600
         assert max(map(len, self.cells.values()), default=0) <= self.cache.used <= 60
 
 
@@ -245,6 +245,6 @@ def _follow(operations: list[Operation], held: dict[int, int]) -> None:
     """Snapshot → bytes, as an engine would count them."""
     for operation in operations:
         if isinstance(operation, Save):
-            held[operation.span] = snapshot_bytes(SIZE, operation.end)
+            held[operation.span] = SIZE.bytes(operation.end)
         elif isinstance(operation, Drop):
             del held[operation.span]

@@ -30,12 +30,14 @@ def _request(id: int, adapters: Adapters, *, deterministic: bool, generating: bo
 Kinds = st.tuples(Sets, st.booleans(), st.booleans())
 
 
-@given(st.lists(st.tuples(st.lists(Kinds, max_size=3), st.integers(0, PLACES)), min_size=1, max_size=40))
+@given(
+    st.lists(st.tuples(st.lists(Kinds, max_size=3), st.integers(0, PLACES)), min_size=1, max_size=40), st.integers(1, 5)
+)
 def test_a_group_has_one_kind_and_no_request_starves(
-    coming: list[tuple[list[tuple[Adapters, bool, bool]], int]],
+    coming: list[tuple[list[tuple[Adapters, bool, bool]], int]], turn: int
 ) -> None:
-    """A request runs at the latest after all other ready requests, whatever arrives and ends meanwhile."""
-    lanes = StepGroups(TOGETHER)
+    """A request runs at the latest after a turn of all other ready requests, whatever arrives and ends meanwhile."""
+    lanes = StepGroups(TOGETHER, turn)
     running: list[Request] = []
     waited: dict[Request, int] = {}
     id = 0
@@ -54,8 +56,35 @@ def test_a_group_has_one_kind_and_no_request_starves(
             assert all(request.is_generating for request in lane)
         for request in running:
             waited[request] = 0 if request in lane else waited[request] + 1
-            assert waited[request] < PLACES
+            assert waited[request] < PLACES * turn
         del running[leaving:]
+
+
+def _turns(groups: StepGroups, running: list[Request], steps: int, seconds: float) -> str:
+    """Which set of adapters has each step."""
+    taken = ""
+    for _ in range(steps):
+        taken += "-" if not groups.next(running)[0].adapters else "1"
+        groups.spent(seconds)
+    return taken
+
+
+@pytest.mark.parametrize(("seconds", "turns"), [(0.001, "--------11111111----"), (0.02, "---111---111"), (0.5, "-1-1")])
+def test_adapters_take_turns_of_some_steps_and_a_limited_time(seconds: float, turns: str) -> None:
+    """Each change needs new compute graphs."""
+    running = [_request(id, adapters, deterministic=False, generating=True) for id, adapters in enumerate([(), ONE])]
+    assert _turns(StepGroups(1), running, len(turns), seconds) == turns
+
+
+def test_a_set_that_ran_alone_gives_its_turn_to_the_next() -> None:
+    groups = StepGroups(1)
+    first = _request(0, (), deterministic=False, generating=True)
+    groups.enter(first)
+    assert _turns(groups, [first], 3, 0.001) == "---"
+    second = _request(1, ONE, deterministic=False, generating=False)
+    groups.enter(second)
+    assert _turns(groups, [first, second], 1, 0.001) == "1"
+    assert _turns(groups, [first], 1, 0.001) == "-", "the other one has ended"
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=PLACES), Sets)

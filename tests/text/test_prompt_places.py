@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.text import Place, place_of
+from paddock.text import Place, place_of, system_end
 from paddock.types import MessagePlace
 
 Contents = st.lists(st.text("abc user\n", max_size=40), min_size=1, max_size=6)
@@ -35,6 +35,17 @@ def test_a_character_of_a_message() -> None:
     assert place_of(text, messages, [], starts[0] + 10) == Place(MessagePlace(0, "system", 10))
     assert place_of(text, messages, [], starts[1]) == Place(MessagePlace(1, "user", 0))
     assert place_of(text, messages, [], starts[1] + 20) == Place(MessagePlace(1, "user", 20))
+
+
+def test_the_end_of_the_system_messages() -> None:
+    messages = _messages("You are a helpful assistant.", "You are a helpful assistant.")
+    text, starts = _render(messages)
+    assert system_end(text, messages) == starts[0] + len(messages[0]["content"])
+    developer = [{"role": "developer", "content": "Use plain technical English."}]
+    text, starts = _render([messages[0], *developer, messages[1]])
+    assert system_end(text, [messages[0], *developer, messages[1]]) == starts[1] + len(developer[0]["content"])
+    assert system_end(text, messages[1:]) == 0, "the first message is not a system message"
+    assert system_end(text, [{"role": "system", "content": "not in the text"}]) == 0
 
 
 def test_a_template_that_strips_contents() -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 
+from paddock.engine.libllama import lib
 from paddock.engine.prefix_memory import PrefixMemory
 from paddock.engine.state import PARTIAL_ONLY, Bytes, Span, StateFormat, UnknownFormat
 from paddock.errors import DecodeFailed
@@ -48,8 +48,6 @@ class CheckpointMemory(PrefixMemory):
         self._checkpoints: dict[int, Bytes] = {}
         self._nothing: Bytes = np.empty(0, np.uint8)
         """The partial state of an empty sequence."""
-        self._is_recurrent = False
-        """There are no keys and values: checkpoints are everything."""
         self.reuse: Reuse = "none"
         self.snapshot = SnapshotSize()
         # Tokens outside the window are not copied, so a copy is in other cells and its last bits differ.
@@ -58,7 +56,7 @@ class CheckpointMemory(PrefixMemory):
     @property
     def bytes_per_token(self) -> int:
         """Without keys and values a byte stands for the token itself."""
-        return 1 if self._is_recurrent else super().bytes_per_token
+        return super().bytes_per_token if self.has_keys else 1
 
     @property
     def state_bytes(self) -> tuple[int, int]:
@@ -69,10 +67,6 @@ class CheckpointMemory(PrefixMemory):
     @property
     def held_bytes(self) -> int:
         return super().held_bytes + sum(map(len, self._checkpoints.values()))
-
-    @property
-    def has_keys(self) -> bool:
-        return not self._is_recurrent
 
     def probe(self, sequence: int, decode: Callable[[int], object]) -> None:
         """Detect the format of this model's state. It is used only if cutting, joining and going back to a checkpoint
@@ -89,8 +83,8 @@ class CheckpointMemory(PrefixMemory):
             if 0 < self._window < _PROBE or not np.array_equal(whole[-len(rest) + _HEADER :], rest[_HEADER:]):
                 raise UnknownFormat("the partial state is not the end of the whole state")
             keys = whole[: len(whole) - len(rest) + _HEADER]
-            self._is_recurrent = len(keys) == _HEADER
-            if not self._is_recurrent:
+            self.has_keys = len(keys) > _HEADER
+            if self.has_keys:
                 self._format = StateFormat.learn(keys.tobytes(), _PROBE)
             per_token = (len(rest) - len(half_rest)) // (_PROBE - _PROBE // 2)
             self.snapshot = SnapshotSize(len(rest) - per_token * _PROBE, 0, per_token, self._window)
@@ -126,28 +120,28 @@ class CheckpointMemory(PrefixMemory):
                     del self._checkpoints[checkpoint]
         return [*copied, *super().apply(others)]
 
-    def view_state(self, pieces: Sequence[Piece]) -> _View:
+    def view_pieces(self, pieces: Sequence[Piece]) -> _View:
         """Keys and values, and the checkpoint at their end."""
         *keys, end = pieces
-        return self.view_pieces(keys), self._checkpoints[end.span]
+        return self._keys(keys), self._checkpoints[end.span]
 
-    def pack_state(self, view: _View) -> Iterator[memoryview]:
-        keys, rest = view
-        if not self._is_recurrent:
+    def pack(self, views: _View) -> Iterator[memoryview]:
+        keys, rest = views
+        if self.has_keys:
             yield from self._state_format.pack(keys)
         yield rest.data
 
-    def packed_size(self, view: _View) -> int:
-        keys, rest = view
-        tokens = 0 if self._is_recurrent else sum(length for _, _, length in keys)
+    def packed_size(self, views: _View) -> int:
+        keys, rest = views
+        tokens = sum(length for _, _, length in keys) if self.has_keys else 0
         return tokens * self.bytes_per_token + len(rest)
 
-    def unpack_state(self, data: memoryview, tokens: int) -> tuple[Span, Bytes]:
-        size = 0 if self._is_recurrent else tokens * self.bytes_per_token
-        rest, largest = len(data) - size, self.snapshot.fixed + self.snapshot.per_window_token * self.snapshot.window
+    def unpack(self, data: memoryview, tokens: int) -> tuple[Span, Bytes]:
+        size = tokens * self.bytes_per_token if self.has_keys else 0
+        rest, largest = len(data) - size, self.snapshot.bytes(self.snapshot.window)
         if not self.snapshot.fixed <= rest <= largest:
             raise ValueError(f"{len(data)} bytes for {tokens} tokens, of which {size} are keys and values")
-        keys = () if self._is_recurrent else self._state_format.unpack(data[:size], tokens)
+        keys = self._state_format.unpack(data[:size], tokens) if self.has_keys else ()
         return keys, np.frombuffer(data[size:], np.uint8)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -157,8 +151,7 @@ class CheckpointMemory(PrefixMemory):
         """The most bytes of a state that are not keys and values."""
         if self._unified and not self._window:
             return len(self._nothing)  # the recurrent state is dropped before
-        size = self.snapshot
-        return size.fixed + size.per_window_token * size.window
+        return self.snapshot.bytes(self.snapshot.window)
 
     @property
     def _buffered(self) -> int:
@@ -168,15 +161,10 @@ class CheckpointMemory(PrefixMemory):
         self._write_partial(sequence, rest)
         self._expect(sequence, length)
 
-    def _expect(self, sequence: int, tokens: int) -> None:
-        held = int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
-        if held != tokens:
-            raise DecodeFailed(f"sequence {sequence} holds {held} tokens, not {tokens}")
-
     def _repeats(self, sequence: int, keys: Bytes, rest: Bytes, whole: Bytes) -> bool:
         """Whether a state that was cut and joined is the same."""
         self._forget(sequence)
-        if not self._is_recurrent:
+        if self.has_keys:
             halves = [self._state_format.empty(_PROBE // 2) for _ in range(2)]
             self._state_format.copy(keys, 0, _PROBE // 2, halves[0])
             self._state_format.copy(keys, _PROBE // 2, _PROBE, halves[1])
@@ -197,43 +185,36 @@ class CheckpointMemory(PrefixMemory):
             lib.llama_memory_seq_rm(self._memory, sequence, start, -1)
 
     def _fork(self, source: int, target: int, start: int, length: int) -> None:
-        if self._is_recurrent:
+        if not self.has_keys:
             return
         if self._unified:
             super()._fork(source, target, start, length)
             return
         # Not libllama's copy of a stream: that is made in the next step, after the checkpoint was written.
         self._forget(target, start)
-        state = self._state_format.shorten(self._read(source, 0, length), length)
-        if not self._write_state(target, state):
-            raise DecodeFailed(f"libllama could not copy {length} tokens of sequence {source} to {target}")
+        self._copy_stream(source, target, length)
 
     def _save(self, saves: list[Save]) -> None:
-        if self._is_recurrent:
+        if not self.has_keys:
             self._spans |= {save.span: () for save in saves}
         else:
             super()._save(saves)
 
     def _adopt(self, state: Any, start: int, end: int, name: int) -> None:
-        if self._is_recurrent:
+        if not self.has_keys:
             self._spans[name] = ()
         else:
             super()._adopt(state[0], start, end, name)
 
     def _put(self, sequence: int, pieces: list[tuple[Span, int, int]], start: int) -> None:
-        if not self._is_recurrent:
+        if self.has_keys:
             super()._put(sequence, pieces, start)
 
-    def _read(self, sequence: int, first: int, last: int) -> Bytes:
-        if not self._unified or self._window:
-            return super()._read(sequence, first, last)
-        self._forget(self._scratch)
-        lib.llama_memory_seq_cp(self._memory, sequence, self._scratch, first, last)
-        # A recurrent state is large, and not wanted here.
-        self._write_partial(self._scratch, self._nothing)
-        data = self._read_state(self._scratch, self._room(last - first))
-        self._forget(self._scratch)
-        return data
+    def _share_with_scratch(self, sequence: int, first: int, last: int) -> None:
+        super()._share_with_scratch(sequence, first, last)
+        if not self._window:
+            # A recurrent state is large, and not wanted here.
+            self._write_partial(self._scratch, self._nothing)
 
     def _read_state(self, sequence: int, into: Bytes) -> Bytes:
         """The keys and values of a sequence."""

@@ -18,11 +18,13 @@ _TOKEN = 1
 _RUNNING, _IDLE = 0, 1
 
 
-def affordable_idle_cells(memory: PrefixMemory, decode: Callable[[Span], None], *, n_ctx: int) -> int:
-    """Times a step beside an empty pool and beside idle cells, which repeat a few computed tokens."""
+def affordable_idle_cells(memory: PrefixMemory, decode: Callable[[Span], None], *, n_ctx: int) -> tuple[int, float]:
+    """Times a step beside an empty pool and beside idle cells, which repeat a few computed tokens. Returns how many of
+    them are no burden, and by how many seconds each slows down a step.
+    """
     length = min(_PROBE_TOKENS, n_ctx // 2, _PROBE_BYTES // memory.bytes_per_token) // _SEED_TOKENS * _SEED_TOKENS
     if not length:
-        return 0
+        return 0, 0.0
     position = _SEED_TOKENS
 
     def seconds() -> float:
@@ -38,10 +40,10 @@ def affordable_idle_cells(memory: PrefixMemory, decode: Callable[[Span], None], 
         memory.repeat(_RUNNING, _SEED_TOKENS, _IDLE, length)
         beside = min(seconds() for _ in range(_REPEATS))
     except DecodeFailed:
-        return 0
+        return 0, 0.0
     finally:
         memory.apply([Forget(_RUNNING), Forget(_IDLE)])
-    return idle_cells(alone, beside, length, n_ctx)
+    return idle_cells(alone, beside, length, n_ctx), max(beside - alone, 0.0) / length
 
 
 def idle_cells(alone: float, beside: float, length: int, n_ctx: int) -> int:

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 
-from paddock.engine.state import Bytes, SequenceStates, Span, StateFormat, UnknownFormat, new_block
+from paddock.engine.host_buffer import new_buffer
+from paddock.engine.libllama import lib
+from paddock.engine.state import Bytes, SequenceStates, Span, StateFormat, UnknownFormat
 from paddock.errors import DecodeFailed
 from paddock.types import (
     Adopt,
@@ -42,6 +43,8 @@ class PrefixMemory(SequenceStates):
 
     def __init__(self, context: Any, *, unified: bool, on_gpu: bool, scratch: int) -> None:
         super().__init__(context, unified=unified)
+        self.has_keys = True
+        """Without keys and values nothing is in cells: only a whole state is."""
         self.reuse: Reuse = "prefix"
         self.snapshot = SnapshotSize()
         self.has_exact_copies = True
@@ -112,7 +115,7 @@ class PrefixMemory(SequenceStates):
                     case Fork(source, target, length, start):
                         self._fork(source, target, start, length)
                     case Restore(sequence, start, pieces):
-                        self._put(sequence, self.view_pieces(pieces), start)
+                        self._put(sequence, self._keys(pieces), start)
                     case Adopt(state, start, end, span):
                         self._adopt(state, start, end, span)
                     case Drop(span):
@@ -143,21 +146,28 @@ class PrefixMemory(SequenceStates):
             part = min(most, length - start)
             self._put_part(target, [(span, 0, tokens)] * (part // tokens), start, part)
 
-    def view_pieces(self, pieces: Sequence[Piece]) -> list[tuple[Span, int, int]]:
-        return [(self._spans[piece.span], piece.offset, piece.length) for piece in pieces]
+    def view_pieces(self, pieces: Sequence[Piece]) -> Any:
+        return self._keys(pieces)
 
-    def pack(self, views: list[tuple[Span, int, int]]) -> Iterator[memoryview]:
+    def pack(self, views: Any) -> Iterator[memoryview]:
         return self._state_format.pack(views)
 
-    def unpack(self, data: memoryview, tokens: int) -> Span:
+    def packed_size(self, views: Any) -> int:
+        return int(sum(length for _, _, length in views)) * self.bytes_per_token
+
+    def unpack(self, data: memoryview, tokens: int) -> Any:
         return self._state_format.unpack(data, tokens)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _keys(self, pieces: Sequence[Piece]) -> list[tuple[Span, int, int]]:
+        """The keys and values of pieces: each with its span, where it begins there, and its length."""
+        return [(self._spans[piece.span], piece.offset, piece.length) for piece in pieces]
+
     def _reserve(self, size: int) -> None:
         """Replace the buffer. The old one is freed first."""
         self._buffer = np.empty(0, np.uint8)
-        self._buffer = np.frombuffer(new_block(size), np.uint8) if size else self._buffer
+        self._buffer = new_buffer(size, on_gpu=self._on_gpu)
 
     def _fork(self, source: int, target: int, start: int, length: int) -> None:
         # Copying onto a sequence that already has cells corrupts positions.
@@ -172,9 +182,12 @@ class PrefixMemory(SequenceStates):
             lib.llama_memory_seq_cp(self._memory, source, target, 0, -1)
             self._forget(target, length)
         else:
-            state = self._state_format.shorten(self._read(source, 0, length), length)
-            if not self._write_state(target, state):
-                raise DecodeFailed(f"libllama could not copy {length} tokens of sequence {source} to {target}")
+            self._copy_stream(source, target, length)
+
+    def _copy_stream(self, source: int, target: int, length: int) -> None:
+        state = self._state_format.shorten(self._read(source, 0, length), length)
+        if not self._write_state(target, state):
+            raise DecodeFailed(f"libllama could not copy {length} tokens of sequence {source} to {target}")
 
     def _save(self, saves: list[Save]) -> None:
         """Adjacent spans are read at once: a stream as a whole, unified cells in parts that fit the buffer."""
@@ -215,9 +228,6 @@ class PrefixMemory(SequenceStates):
         """The bytes of the buffer that keys and values may take."""
         return len(self._buffer)
 
-    def _length(self, sequence: int) -> int:
-        return int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
-
     def _parts(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Cut the tokens `first..last` into parts whose state fits the buffer. A stream cannot be cut."""
         most = (self._state_format.tokens_in(self._buffered) if self._unified else 0) or last - first
@@ -228,11 +238,14 @@ class PrefixMemory(SequenceStates):
         """The state of these tokens of a sequence. A stream is always read as a whole."""
         if not self._unified:
             return self._read_state(sequence, self._room(self._length(sequence)))
-        self._forget(self._scratch)
-        lib.llama_memory_seq_cp(self._memory, sequence, self._scratch, first, last)
+        self._share_with_scratch(sequence, first, last)
         data = self._read_state(self._scratch, self._room(last - first))
         self._forget(self._scratch)
         return data
+
+    def _share_with_scratch(self, sequence: int, first: int, last: int) -> None:
+        self._forget(self._scratch)
+        lib.llama_memory_seq_cp(self._memory, sequence, self._scratch, first, last)
 
     def _put(self, sequence: int, pieces: list[tuple[Span, int, int]], start: int) -> None:
         end = start + sum(length for _, _, length in pieces)

@@ -7,15 +7,27 @@ whole sequences, and an operation on a part raises an error.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 
+from paddock.engine.libllama import lib
 from paddock.engine.state import PARTIAL_ONLY, Bytes, SequenceStates
 from paddock.errors import DecodeFailed
-from paddock.types import Copied, Drop, Forget, Fork, Operation, Restore, Reuse, Save, SnapshotSize, StateFormatName
+from paddock.types import (
+    Copied,
+    Drop,
+    Forget,
+    Fork,
+    Operation,
+    Piece,
+    Restore,
+    Reuse,
+    Save,
+    SnapshotSize,
+    StateFormatName,
+)
 
 
 class SnapshotMemory(SequenceStates):
@@ -82,6 +94,22 @@ class SnapshotMemory(SequenceStates):
                     raise DecodeFailed(f"{operation} uses a part of a state that can only be copied as a whole")
         return copied
 
+    def view_pieces(self, pieces: Sequence[Piece]) -> Any:
+        [snapshot] = pieces
+        return self._snapshots[snapshot.span]
+
+    def pack(self, views: Any) -> Iterator[memoryview]:
+        yield views.data
+
+    def packed_size(self, views: Any) -> int:
+        return len(views)
+
+    def unpack(self, data: memoryview, tokens: int) -> Any:
+        size = self.snapshot.bytes(tokens)
+        if len(data) != size:
+            raise ValueError(f"{len(data)} bytes for {tokens} tokens, which take {size}")
+        return np.frombuffer(data, np.uint8)
+
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _fork(self, source: int, target: int) -> None:
@@ -95,11 +123,6 @@ class SnapshotMemory(SequenceStates):
                 self._write_partial(target, self._read_partial(source))
         elif not self._write_state(target, self._read(source)):
             raise DecodeFailed(f"libllama could not copy sequence {source} to {target}")
-
-    def _expect(self, sequence: int, tokens: int) -> None:
-        held = int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
-        if held != tokens:
-            raise DecodeFailed(f"sequence {sequence} holds {held} tokens, not {tokens}")
 
     def _read(self, sequence: int) -> Bytes:
         return self._read_state(sequence, np.empty(self._size(sequence), np.uint8))

@@ -16,10 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
+from paddock.engine.libllama import lib
 from paddock.errors import DecodeFailed
 from paddock.types import StateFormatName
 
@@ -49,6 +49,14 @@ class SequenceStates:
 
     def _forget(self, sequence: int, start: int = 0) -> None:
         lib.llama_memory_seq_rm(self._memory, sequence, start, -1)
+
+    def _length(self, sequence: int) -> int:
+        return int(lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
+
+    def _expect(self, sequence: int, tokens: int) -> None:
+        held = self._length(sequence)
+        if held != tokens:
+            raise DecodeFailed(f"sequence {sequence} holds {held} tokens, not {tokens}")
 
     def _size(self, sequence: int, flags: int = 0) -> int:
         return int(lib.llama_state_seq_get_size_ext(self._context, sequence, flags))

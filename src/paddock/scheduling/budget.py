@@ -91,6 +91,11 @@ class StepBudget:
         """What a chunk takes."""
         return self._prompts.seconds(position, count)
 
+    @property
+    def seconds_per_cell(self) -> float:
+        """How much longer a prompt token takes for each cell that attention reads."""
+        return self._prompts.seconds_per_cell
+
     def chunk(self, position: int, seconds: float, most: int, *, brief: bool = False) -> int:
         """How many of `most` tokens from `position` on to compute in so many seconds. 0: not worth while. `brief`:
         rather too few than too many.

@@ -146,8 +146,12 @@ class Cache(ABC):
         """Copy all resident sequences to host memory. They keep their cells."""
         return
 
+    def charge_idle(self, seconds: float) -> None:
+        """A step took so much longer for each idle cell."""
+        return
+
     def limit_idle(self) -> None:
-        """Reclaim resident sequences that are in host memory while idle cells slow down every step too much."""
+        """Reclaim resident sequences that are in host memory and whose cells have slowed down steps for too long."""
         return
 
     # ── host memory ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,6 @@ from paddock.scheduling.prefix_tree import Match, Node
 from paddock.scheduling.prices import Prices
 from paddock.scheduling.quota import tenant_of
 from paddock.scheduling.sequences import Resident
-from paddock.scheduling.snapshot_cache import snapshot_bytes
 from paddock.scheduling.unwritten import StoredPath
 from paddock.scheduling.unwritten_states import UnwrittenStates, is_wanted, stored_state
 from paddock.types import (
@@ -160,7 +159,7 @@ class CheckpointCache(PrefixCache):
         held = self._held[sequence]
         assert held.node is not None, "it has a namespace"
         if tokens:
-            held.node = self._tree.trim(sequence, held.node, namespace, tokens)
+            held.node = self._trim(sequence, held.node, namespace, tokens)
             held.private = self._private_cells(sequence, held.node)
         else:
             self._release(sequence, held.node)
@@ -277,7 +276,7 @@ class CheckpointCache(PrefixCache):
 
     def _checkpoint_size(self, tokens: int) -> tuple[int, int]:
         """In bytes and in tokens."""
-        size = snapshot_bytes(self._shape.snapshot, tokens)
+        size = self._shape.snapshot.bytes(tokens)
         return size, -(-size // max(self._shape.bytes_per_token, 1))
 
     def _touch_checkpoint(self, checkpoint: int) -> None:

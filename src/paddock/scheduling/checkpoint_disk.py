@@ -17,8 +17,7 @@ from paddock.disk_cache import Entry, StateKey, Written, entries_for
 from paddock.scheduling.checkpoint_cache import CheckpointCache
 from paddock.scheduling.disk_tier import LEAST_GAIN, DiskTier, Write
 from paddock.scheduling.prices import Prices
-from paddock.scheduling.request import Request
-from paddock.scheduling.sharing import namespace, reusable
+from paddock.scheduling.sharing import reusable
 from paddock.scheduling.unwritten import StoredPath
 from paddock.types import CacheShape
 
@@ -71,14 +70,9 @@ class CheckpointDiskTier(DiskTier):
         if state is not None and not gained and self._waiting and self._waiting[0] is request:
             self._released.append(self._waiting.popleft())  # trying again would not help
 
-    def _missing(self, request: Request) -> list[tuple[Entry, int]]:
-        own, limit = namespace(request), reusable(request)
-        assert own is not None, "a request without a namespace does not wait"
+    def _missing_files(self, own: str, tokens: list[int], known: int) -> list[tuple[Entry, int]]:
         assert self._index is not None, "checked by the callers"
-        known = self._states.lookup(own, request.tokens, limit)
-        if limit - known < LEAST_GAIN:
-            return []
-        found = self._index.match(own, request.tokens[:limit], partial=False)
+        found = self._index.match(own, tokens, partial=False)
         if len(found) != 1:
             return []
         entry, gain = found[0][0], found[0][0].end - known

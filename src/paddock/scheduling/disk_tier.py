@@ -248,20 +248,24 @@ class DiskTier:
         """The files that give a request more than it has in cells and host memory, if reading them pays."""
         own, limit = namespace(request), reusable(request)
         assert own is not None, "a request without a namespace does not wait"
-        assert self._index is not None, "checked by the callers"
         known = self._cache.lookup(own, request.tokens, limit)
         if limit - known < LEAST_GAIN:
             return []
-        stored = self._stored(own, request.tokens)
+        return self._missing_files(own, request.tokens[:limit], known)
+
+    def _missing_files(self, own: str, tokens: list[int], known: int) -> list[tuple[Entry, int]]:
+        """The files for these tokens, of which cells and host memory have `known`."""
+        assert self._index is not None, "checked by the callers"
+        stored = self._stored(own, tokens)
         found: list[tuple[Entry, int]] = []
-        end = size = tokens = 0
+        end = size = held = 0
         most = min(_READ // self._shape.bytes_per_token, self._cache.max_stored // _READ_PART)
-        for entry, used in self._index.match(own, request.tokens[:limit]):
+        for entry, used in self._index.match(own, tokens):
             if not entry.size:
                 break  # it is being written
             if entry.start + used > stored:
-                tokens += len(entry)
-                if found and tokens > most:
+                held += len(entry)
+                if found and held > most:
                     break
                 found.append((entry, used))
                 size += entry.size

@@ -42,9 +42,15 @@ class Layout(ABC):
     def make_room(self, request: Request) -> bool:
         """Whether a request can run beside the others. Reclaims resident sequences if that helps."""
 
-    @abstractmethod
     def free_sequence(self, request: Request) -> int:
-        """A sequence id for a new request: that of a resident sequence only if the request continues it."""
+        """A sequence id for a new request: that of the resident sequence that it continues, or an empty one."""
+        running = [other.sequence for other in self.running]
+        home = self.cache.home(namespace(request), request.tokens)
+        return home if home is not None and home not in running else self._empty_sequence(running)
+
+    @abstractmethod
+    def _empty_sequence(self, running: list[int]) -> int:
+        """A sequence id that is not in use. If there is none, a resident sequence is reclaimed."""
 
     @abstractmethod
     def close_gaps(self, requests: list[Request]) -> None:
@@ -94,11 +100,7 @@ class UnifiedLayout(Layout):
         promised = sum(other.pending + 1 - (other.awaited if other.leader else 0) for other in self.running)
         return len(request.tokens) - self.sharing.shared_cells(request) + promised < self.cache.free
 
-    def free_sequence(self, request: Request) -> int:
-        running = [other.sequence for other in self.running]
-        home = self.cache.home(namespace(request), request.tokens)
-        if home is not None and home not in running:
-            return home
+    def _empty_sequence(self, running: list[int]) -> int:
         resident = self.cache.resident
         taken = {*running, *resident}
         free = next((id for id in range(self.slots + self.shape.spare_sequences) if id not in taken), None)
@@ -130,14 +132,8 @@ class StreamLayout(Layout):
     def make_room(self, request: Request) -> bool:
         return True
 
-    def free_sequence(self, request: Request) -> int:
-        """The resident sequence that the request continues. Else the empty stream nearest to the running ones, or the
-        stream of a resident that is old and near.
-        """
-        running = [other.sequence for other in self.running]
-        home = self.cache.home(namespace(request), request.tokens)
-        if home is not None and home not in running:
-            return home
+    def _empty_sequence(self, running: list[int]) -> int:
+        """The empty stream nearest to the running ones, or the stream of a resident that is old and near."""
         resident = self.cache.resident
         low, high = min(running, default=self.slots), max(running, default=-1)
 

@@ -2,22 +2,22 @@
 
 A finished sequence is *resident*: it keeps its cells until another sequence needs them. A later request with the same
 prefix shares or continues it. Meanwhile its tokens are copied to host memory, in parts between two steps or while
-nothing runs, so that its cells can be reclaimed at no cost. In unified cells, idle cells slow down every step. So while
-requests run, only `CacheShape.idle_cells` stay.
+nothing runs, so that its cells can be reclaimed at no cost.
+
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from paddock.scheduling.cache_view import CacheView
 from paddock.scheduling.plan import GRID
 from paddock.scheduling.prefix_tree import Match, Node
 from paddock.scheduling.prices import Prices
 from paddock.scheduling.quota import tenant_of
+from paddock.scheduling.resident_sequences import ResidentSequences
 from paddock.scheduling.sequences import Held, Resident
-from paddock.scheduling.stored_prefixes import StoredPrefixes
-from paddock.types import CacheShape, Forget, Fork, Restore, Save
+from paddock.types import CacheShape, Forget, Fork, Restore
 
 # A stream can only be read whole. This is done for tokens that are at least this part of it.
 _WORTH_READING = 1 / 4
@@ -26,36 +26,14 @@ _WORTH_READING = 1 / 4
 _WORTH_HOST = 1 / 8
 
 
-class PrefixCache(StoredPrefixes):
+class PrefixCache(ResidentSequences):
     def __init__(self, shape: CacheShape, prices: Prices | None = None) -> None:
-        super().__init__(shape)
-        self._prices = prices or Prices()
-        self._held: dict[int, Held] = {}
-        self._residents: dict[int, Resident] = {}
-        """The least recently used first."""
+        super().__init__(shape, prices)
         self._evicts_running = False
-        self._idle: int | None = 0
-        """Cells that only residents have. None: count them again."""
-        self._checked_idle = True
 
     @property
     def used(self) -> int:
         return self._private + (self._tree.hot_tokens if self._shape.unified else 0)
-
-    @property
-    def idle_cells(self) -> int:
-        if self._idle is None:
-            self._idle = sum(resident.private for resident in self._residents.values())
-            if self._shape.unified:
-                running = {
-                    node
-                    for sequence, held in self._held.items()
-                    if held.node is not None
-                    for node in held.node.path()
-                    if sequence in node.holders
-                }
-                self._idle += self._tree.hot_tokens - sum(len(node.tokens) for node in running)
-        return self._idle
 
     def shared(self, namespace: str | None, tokens: list[int]) -> int:
         if namespace is None or not self._shape.unified:
@@ -96,6 +74,19 @@ class PrefixCache(StoredPrefixes):
         _count_hits(held.node)
         return length
 
+    def home(self, namespace: str | None, tokens: list[int]) -> int | None:
+        """The one that shares most, if that is more than half of it and as much as any other source has."""
+        if namespace is None or self._shape.unified:
+            return None
+        limit = len(tokens) - 1
+        kept, home = max(
+            ((it.shared(namespace, tokens, limit), id) for id, it in self._residents.items()),
+            default=(0, -1),
+        )
+        if not kept or kept < self.lookup(namespace, tokens, limit):
+            return None
+        return home if 2 * kept > len(self._residents[home].tokens) else None
+
     def is_restoring(self, sequence: int) -> bool:
         return sequence in self._held and self._held[sequence].is_restoring
 
@@ -130,14 +121,14 @@ class PrefixCache(StoredPrefixes):
         if len(tokens) > held.node.end:
             node, _ = self._tree.extend(sequence, held.node, tokens[held.node.end :])
         else:
-            node = self._tree.trim(sequence, held.node, held.namespace, tokens)
+            node = self._trim(sequence, held.node, held.namespace, tokens)
         self._operations.append(Forget(sequence, len(tokens)))
         private = self._private_cells(sequence, node)
         goal = stored if self._quota.budget else 0
         written = min(self._tree.match(held.namespace, tokens).stored(), goal)
         if not self._shape.unified and goal - written < goal * _WORTH_READING:
             written = goal
-        self._residents[sequence] = Resident(held.namespace, tokens, node, private, goal, written)
+        self._residents[sequence] = Resident(held.namespace, tokens, node, private, goal, written, self._rent)
         self._drop_contained(sequence, node)
 
     def move(self, source: int, target: int, length: int) -> None:
@@ -160,11 +151,11 @@ class PrefixCache(StoredPrefixes):
         if not kept or kept < min(match.length, limit):
             return 0
         lost = resident.goal - max(kept, self._tree.match(namespace, resident.tokens).stored())
-        if lost > resident.goal * _WORTH_READING:
+        if lost > resident.goal * _WORTH_READING and self._is_worth_saving(resident):
             self._finish_write_back(sequence, resident)
         self._touch(namespace, match)
         del self._residents[sequence]
-        node = self._tree.trim(sequence, resident.node, namespace, tokens[:kept])
+        node = self._trim(sequence, resident.node, namespace, tokens[:kept])
         self._operations.append(Forget(sequence, kept))
         self._held[sequence] = Held(namespace, node, self._private_cells(sequence, node))
         _count_hits(node)
@@ -175,10 +166,9 @@ class PrefixCache(StoredPrefixes):
         held = self._held[sequence]
         held.is_restoring = False
         hot = max(min(match.hot(), length), start)
-        least = self._shape.min_copied
         if self._shape.unified:
             length = min(length, hot + max(self.free, 0))
-            if length - hot < least or not self._can_restore(length - hot, match):
+            if length - hot < self._shape.min_copied or not self._can_restore(length - hot, match):
                 length = hot
             most = self._max_restored
             if length - hot > most and len(self._held) > 1:
@@ -194,7 +184,7 @@ class PrefixCache(StoredPrefixes):
                 hot, length = 0, stored
             else:
                 length = hot
-            if length < least:
+            if length < self._shape.min_copied:
                 return 0
             sources = [(holder, 0, hot) for holder, _, _ in match.sources(hot)[-1:]]
             if sources:
@@ -223,123 +213,8 @@ class PrefixCache(StoredPrefixes):
 
     def _private_cells(self, sequence: int, node: Node) -> int:
         """The private cells of a sequence whose tokens are all in the tree, down to this node."""
-        if not self._shape.unified:
-            return node.end
-        return sum(len(part.tokens) for part in node.path() if sequence in part.duplicates)
-
-    def _release(self, sequence: int, node: Node) -> None:
-        """Free a sequence's cells. Where another sequence has duplicates of them, these become the shared cells."""
-        for new_holder, count in self._tree.release(sequence, node):
-            if self._shape.unified:
-                owner = self._held.get(new_holder) or self._residents[new_holder]
-                owner.private -= count
-
-    def _touch(self, namespace: str, match: Match) -> Collection[int]:
-        """Returns the residents that have the hot part of the match."""
-        self._tree.touch(match.nodes)
-        self._quota.touch(tenant_of(namespace))
-        end = next((node for node in reversed(match.nodes) if node.holders), None)
-        touched = self._residents.keys() & (end.holders if end is not None else ())
-        for sequence in touched:
-            self._residents[sequence] = self._residents.pop(sequence)
-        return touched
-
-    # ── resident sequences ───────────────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def resident(self) -> Sequence[int]:
-        return sorted(self._residents, key=lambda sequence: not self._residents[sequence].is_written_back)
-
-    def home(self, namespace: str | None, tokens: list[int]) -> int | None:
-        """The one that shares most, if that is more than half of it and as much as any other source has."""
-        if namespace is None or self._shape.unified:
-            return None
-        limit = len(tokens) - 1
-        kept, home = max(
-            ((it.shared(namespace, tokens, limit), id) for id, it in self._residents.items()),
-            default=(0, -1),
-        )
-        if not kept or kept < self.lookup(namespace, tokens, limit):
-            return None
-        return home if 2 * kept > len(self._residents[home].tokens) else None
-
-    def touch(self, namespace: str | None, tokens: list[int]) -> Collection[int]:
-        return () if namespace is None else self._touch(namespace, self._tree.match(namespace, tokens))
-
-    def length(self, sequence: int) -> int:
-        return len(self._residents[sequence].tokens)
-
-    def reclaim(self, sequence: int) -> None:
-        self._finish_write_back(sequence, self._residents[sequence])
-        self._free(sequence)
-
-    @property
-    def is_written_back(self) -> bool:
-        """And a large buffer for that has been freed."""
-        is_done = all(resident.is_written_back for resident in self._residents.values())
-        return is_done and (bool(self._held) or not self._has_large_buffer)
-
-    @property
-    def next_write_back(self) -> int:
-        part = next((self._part(one) for one in self._residents.values() if not one.is_written_back), 0)
-        return part * self._shape.bytes_per_token
-
-    def write_back_some(self) -> None:
-        before = len(self._operations)
-        for sequence, resident in self._residents.items():
-            while not resident.is_written_back:
-                resident.written = min(resident.written + self._part(resident), resident.goal)
-                self._save(sequence, resident, resident.written, evicts=False)
-                self._checked_idle &= not resident.is_written_back
-                if len(self._operations) > before:  # a part may be stored already, or find no room
-                    return
-        if not self._held:
-            self._release_buffer()
-
-    def _part(self, resident: Resident) -> int:
-        """How many tokens are copied at once. A stream can only be read whole, so its part is all of it."""
-        if not self._shape.unified:
-            return len(resident.tokens)
-        return self._prices.save_tokens(self._shape.bytes_per_token, self._shape.max_copied)
-
-    def write_back(self) -> None:
-        for sequence, resident in self._residents.items():
-            self._finish_write_back(sequence, resident)
-
-    def limit_idle(self) -> None:
-        if self._checked_idle or not self._shape.unified:
-            return
-        for sequence, resident in list(self._residents.items()):
-            if self.idle_cells <= self._shape.idle_cells:
-                break
-            if self._quota.budget and self._is_stored(resident):
-                self._free(sequence)
-        self._checked_idle = True
-
-    def _is_stored(self, resident: Resident) -> bool:
-        """Whether host memory has all of it that is worth a copy."""
-        return self._tree.match(resident.namespace, resident.tokens[: resident.goal]).stored() == resident.goal
-
-    def _finish_write_back(self, sequence: int, resident: Resident) -> None:
-        resident.written = resident.goal
-        if resident.goal:
-            self._save(sequence, resident, resident.goal, evicts=True)
-
-    def _free(self, sequence: int) -> None:
-        """Free the cells of a resident sequence."""
-        resident = self._residents.pop(sequence)
-        self._release(sequence, resident.node)
-        self._operations.append(Forget(sequence))
-        self._count_idle_again()
-
-    def _drop_contained(self, sequence: int, node: Node) -> None:
-        """Free the residents whose tokens are all tokens of this one."""
-        path = set(node.path())
-        for other in [id for id, it in self._residents.items() if id != sequence and it.node in path]:
-            self._free(other)
-
-    def _count_idle_again(self) -> None:
-        self._idle, self._checked_idle = None, False
+        duplicates = sum(len(part.tokens) for part in node.path() if sequence in part.duplicates)
+        return duplicates if self._shape.unified else node.end
 
     # ── host memory ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -356,16 +231,6 @@ class PrefixCache(StoredPrefixes):
             self._drop(span)
         return before - self._tree.match(namespace, tokens).stored()
 
-    def _save(self, sequence: int, resident: Resident, end: int, *, evicts: bool) -> None:
-        """Copy its first `end` tokens to host memory."""
-        self._store(
-            resident.namespace,
-            resident.tokens[:end],
-            lambda start, end, span: Save(sequence, start, end, span),
-            through=len(resident.tokens),
-            evicts=evicts,
-        )
-
     def _evict_more(self) -> None:
         self._evicts_running = True  # they have it in cells too
         self._evict_until_fits(0, self._quota.largest)
@@ -373,7 +238,8 @@ class PrefixCache(StoredPrefixes):
 
     def _evict(self, tenant: str, protected: Collection[Node]) -> None:
         running = () if self._evicts_running else self._held
-        span = self._tree.evict(tenant, protected, running, self._residents)
+        residents = (resident.node for resident in self._residents.values())
+        span = self._tree.evict(tenant, protected, running, residents)
         if span is not None:
             self._drop(span)
 

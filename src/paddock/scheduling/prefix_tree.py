@@ -142,19 +142,18 @@ class PrefixTree(RadixTree[Node]):
         """Remove a sequence from all nodes, from `node` up. Returns the sequences whose duplicates became the shared
         cells, and the number of tokens.
         """
-        new_holders = [(self._remove_holder(held, sequence), len(held.tokens)) for held in list(node.path())]
-        return [(new_holder, count) for new_holder, count in new_holders if new_holder is not None]
+        return self._remove_from(list(node.path()), sequence)
 
-    def trim(self, sequence: int, node: Node, namespace: str, tokens: list[int]) -> Node:
-        """Make a sequence that held everything down to `node` hold just these tokens. Returns its new last node."""
+    def trim(self, sequence: int, node: Node, namespace: str, tokens: list[int]) -> tuple[Node, list[tuple[int, int]]]:
+        """Make a sequence that held everything down to `node` hold just these tokens. Returns its new last node, and
+        the same as `release`.
+        """
         path = self.grow(namespace, self.match(namespace, tokens), tokens)
         for held in path:
             if sequence not in held.duplicates:
                 self._add_holder(held, sequence)
         kept = set(path)
-        for held in [held for held in node.path() if held not in kept]:
-            self._remove_holder(held, sequence)
-        return path[-1]
+        return path[-1], self._remove_from([held for held in node.path() if held not in kept], sequence)
 
     def rename(self, node: Node, old: int, new: int) -> None:
         for held in node.path():
@@ -188,21 +187,31 @@ class PrefixTree(RadixTree[Node]):
         return [*chain, node]
 
     def evict(
-        self, tenant: str, protected: Collection[Node], running: Collection[int], resident: Collection[int]
+        self, tenant: str, protected: Collection[Node], running: Collection[int], residents: Iterable[Node]
     ) -> int | None:
         """Remove the stored copy of this tenant's least recently used leaf that no `running` sequence holds: rather one
-        that a `resident` sequence has in cells too, because then nothing is lost.
+        that is in cells too, because then nothing is lost. `residents` are the ends of finished sequences, the least
+        recently used first.
 
         Returns the span that is now unused, or None if another node still uses it. Raises `LookupError` when everything
         is in use.
         """
-        for has_cells in (True, False) if resident else (False,):
-            for _ in range(self._lru.count(tenant)):
-                node = self._lru.oldest(tenant)
-                is_free = node not in protected and node.holders.isdisjoint(running) and not _has_stored_child(node)
-                if is_free and not self._is_spared(node) and (node.holders or not has_cells):
-                    return self._unstore(node)
-                self._lru.skip(node)
+
+        def is_free(node: Node) -> bool:
+            is_used = node in protected or _has_stored_child(node) or self._is_spared(node)
+            return not is_used and node.holders.isdisjoint(running)
+
+        for end in residents:
+            if tenant_of(end.namespace) != tenant:
+                continue
+            last = next((node for node in end.path() if node.stored is not None), None)
+            if last is not None and is_free(last):
+                return self._unstore(last)
+        for _ in range(self._lru.count(tenant)):
+            node = self._lru.oldest(tenant)
+            if is_free(node):
+                return self._unstore(node)
+            self._lru.skip(node)
         raise LookupError
 
     def discard(self, node: Node) -> None:
@@ -274,6 +283,10 @@ class PrefixTree(RadixTree[Node]):
         if not node.holders:
             self.hot_tokens += len(node.tokens)
         node.holders.add(sequence)
+
+    def _remove_from(self, nodes: list[Node], sequence: int) -> list[tuple[int, int]]:
+        new_holders = [(self._remove_holder(node, sequence), len(node.tokens)) for node in nodes]
+        return [(new_holder, count) for new_holder, count in new_holders if new_holder is not None]
 
     def _remove_holder(self, node: Node, sequence: int) -> int | None:
         """Returns the sequence that becomes the holder instead, if there is one."""

@@ -18,6 +18,16 @@ _LEAST_SPREAD = 0.01
 _SAVE_STEPS, _RESTORE_STEPS = 0.5, 1.0
 _SAVE_SECONDS, _RESTORE_SECONDS = 0.004, 0.015
 _LEAST_TOKENS = 64
+# While nothing runs, nobody waits for a copy but a request that arrives meanwhile.
+_IDLE_SAVE_SECONDS = 0.02
+# Beside steps a part is larger if there was none for a while, but not larger than this.
+_LONGEST_SAVE = 0.05
+# A part takes at least so many times the fixed part of its price, because smaller parts would copy little in all.
+_LEAST_PART = 2.0
+# Nobody notices a pause of this length.
+_SHORT_PAUSE = 0.05
+# How likely it is that a prefix is used again, about: nobody knows.
+_USED_AGAIN = 0.5
 # A copy that does not pay is tried again after so many times: the price of what is not done would never change.
 _TRY_AGAIN = 16
 # A restore that loses less than this is made: the loss is hardly noticed, and measured times are not more exact.
@@ -25,6 +35,8 @@ _LEAST_LOSS = 0.02
 # A copy while nothing runs begins after so many times its own duration: who was silent for long is likely to be so for
 # a moment more.
 _SILENCE = 4.0
+# A wait of this length need not be avoided.
+_SHORT_WAIT = 0.02
 
 
 @dataclass(slots=True)
@@ -100,11 +112,18 @@ class Prices:
     """From disk to host memory."""
     generating: float = 0.0
     """Seconds of a step that only generates; 0: not known yet."""
+    save_credit: float = 0.0
+    """Seconds that a copy to host memory may take beside the next step: a part of the time since the last one. 0 while
+    nothing runs.
+    """
     _refused: int = 0
 
-    def save_tokens(self, bytes_per_token: int, default: int) -> int:
-        """How many tokens may be copied to host memory between two steps; `default` before it is measured."""
-        return self._part(self.save, max(_SAVE_SECONDS, _SAVE_STEPS * self.generating), bytes_per_token, default)
+    def save_tokens(self, bytes_per_token: int, default: int, *, is_idle: bool = False) -> int:
+        """How many tokens may be copied to host memory between two steps, or at once while nothing runs; `default`
+        before it is measured.
+        """
+        usual = _IDLE_SAVE_SECONDS if is_idle else max(_SAVE_SECONDS, _SAVE_STEPS * self.generating)
+        return self._part(self.save, max(usual, min(self.save_credit, _LONGEST_SAVE)), bytes_per_token, default)
 
     def restore_tokens(self, bytes_per_token: int, default: int) -> int:
         """How many tokens may be copied from host memory between two steps; `default` before it is measured."""
@@ -116,7 +135,18 @@ class Prices:
         """For how many seconds nothing must have run before so many bytes are copied to host memory at once, because a
         request that arrives meanwhile waits for the end of the copy.
         """
-        return _SILENCE * self.save.seconds(size)
+        return _SILENCE * max(self.save.seconds(size) - _SHORT_WAIT, 0.0)
+
+    def is_worth_saving(self, tokens: int, size: int, *, waiting: int) -> bool:
+        """Whether to copy a prefix to host memory before its cells are used for something else: `tokens` that host
+        memory lacks, with a copy of `size` bytes, while so many requests wait for it. It is worth it if they lose less
+        than another request would gain later.
+        """
+        seconds = self.save.seconds(size)
+        if seconds <= _SHORT_PAUSE:
+            return True
+        restoring = self.restore.seconds(size) if self.restore.observed else seconds
+        return seconds * waiting <= _USED_AGAIN * (self.prefill.per_unit * tokens - restoring)
 
     def is_worth_restoring(self, tokens: int, size: int, *, on_disk: int = 0) -> bool:
         """Whether it is faster to copy so many tokens of this size to cells than to compute them. `on_disk` bytes of
@@ -139,4 +169,4 @@ class Prices:
     def _part(price: Price, seconds: float, bytes_per_token: int, default: int) -> int:
         if not price.is_known or not bytes_per_token:
             return default
-        return max(price.amount(seconds) // bytes_per_token, _LEAST_TOKENS)
+        return max(price.amount(max(seconds, _LEAST_PART * price.fixed)) // bytes_per_token, _LEAST_TOKENS)

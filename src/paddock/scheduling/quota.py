@@ -74,7 +74,7 @@ class Quota:
         idle = [tenant for tenant in others if self._is_idle(tenant)]
         if candidates := [tenant for tenant in idle if tenant not in without]:
             return min(candidates, key=self._used_at.__getitem__)
-        share = max(self.budget - self.aside, 0) / (1 + len(others) - len(idle))
+        share = max(self.budget - self.reserved - self.aside, 0) / (1 + len(others) - len(idle))
         holding = {**self._held, adding: self.held(adding) + size}
         over = [tenant for tenant in self._held if holding[tenant] > share and tenant not in without]
         return max(over, key=holding.__getitem__, default=None)

@@ -34,6 +34,8 @@ class Request:
     deterministic: bool = False
     adapters: Adapters = ()
     """The LoRA adapters that apply. Tokens computed under one set cannot be reused under another."""
+    system_size: int = 0
+    """So many of its first tokens are a system text, which later prompts may have too; 0: unknown."""
     prompt_probs: int = -1
     """Report the probability of every prompt token, and of this many top alternatives. -1: do not."""
     key: str = ""

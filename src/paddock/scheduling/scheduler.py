@@ -24,6 +24,9 @@ from paddock.scheduling.snapshot_cache import SnapshotCache
 from paddock.scheduling.step_groups import StepGroups
 from paddock.types import CacheShape, Copied, FinishReason, Sampled, Span
 
+# Beside steps, write-back rests so many times as long as it takes: it delays what others wait for.
+_REST = 9.0
+
 
 class Scheduler:
     """Requests wait in one queue, run in slots, and share every step that they can share.
@@ -63,6 +66,8 @@ class Scheduler:
         self.disk: DiskTier | None = None
         self._groups = StepGroups(exact_batch)
         self._chunks = PrefillChunks(self._budget, self._queue)
+        self._last_write_back = 0.0
+        """The time that had been spent in steps when the last part was written back."""
 
     @property
     def is_idle(self) -> bool:
@@ -152,7 +157,7 @@ class Scheduler:
             self.cache.limit_idle()
         is_urgent = bool(spans) and not decodes and self._chunks.prompts_only
         if self._may_write_back(silence, is_urgent=is_urgent):
-            self.cache.write_back_some()
+            self._write_back_some()
         operations = self.cache.take_operations()
         return Plan(operations, spans, requests, decodes) if spans or operations else None
 
@@ -162,9 +167,12 @@ class Scheduler:
             chunks = plan.chunks
             prompts = self._budget.observe(answers=plan.decodes, chunks=chunks, seconds=seconds)
             self.prices.prefill.observe(sum(count for _, count in chunks), prompts)
+            rent = self._budget.seconds_per_cell * sum(count for _, count in chunks)
+            self.cache.charge_idle(rent + (self._shape.idle_cell_seconds if plan.decodes else 0.0))
             if plan.decodes:
                 self.prices.generating = self._budget.generating(plan.decodes)
         self._admission.seconds += seconds
+        self._groups.spent(seconds)
         progress: list[Progress] = []
         for span, request, result in zip(plan.spans, plan.requests, results, strict=True):
             if span.start < request.prompt_size:
@@ -211,9 +219,15 @@ class Scheduler:
         """Beside steps, unless it would delay one too much. While nothing runs: not together with the operations that a
         request left when it ended, and after `write_back_delay`, because the next request often comes at once.
         """
+        self.prices.save_credit = (self._admission.seconds - self._last_write_back) / _REST if self._running else 0.0
         if self._running:
-            return self._layout.writes_back_while_running and not is_urgent
+            has_rested = self.prices.save_credit >= self.prices.save.seconds(self.cache.next_write_back)
+            return self._layout.writes_back_while_running and has_rested and not is_urgent
         return not self.cache.has_operations and silence >= self.write_back_delay
+
+    def _write_back_some(self) -> None:
+        self.cache.write_back_some()
+        self._last_write_back = self._admission.seconds
 
     def _next_group(self) -> list[Request]:
         """The requests of the next step."""
@@ -267,7 +281,7 @@ class Scheduler:
     # ── results ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _accept(self, request: Request, result: Sampled | None) -> list[Progress]:
-        if request.max_tokens == 0 and not request.pending:
+        if request.max_tokens == 0 and not request.pending and (result is None or result.error is None):
             return [Progress(request, None, "length", prompt=result.prompt if result is not None else ())]
         if result is None:
             return []

@@ -36,6 +36,8 @@ class Resident:
     """How many of the tokens are worth a copy in host memory."""
     written: int
     """How many of those have been copied while there was time, or found no free room there."""
+    rent: float = 0.0
+    """The rent of an idle cell when it was last used."""
 
     @property
     def is_written_back(self) -> bool:

@@ -8,7 +8,7 @@ from paddock.scheduling.plan import GRID
 from paddock.scheduling.radix_tree import common_prefix
 from paddock.scheduling.request import Request
 from paddock.scheduling.slots import namespace_of
-from paddock.scheduling.snapshot_cache import SnapshotCache, snapshot_bytes
+from paddock.scheduling.snapshot_cache import SnapshotCache
 from paddock.types import CacheShape
 
 # A request waits for a leader if that saves at least this many tokens.
@@ -154,6 +154,11 @@ class SnapshotSharing(Sharing):
         if branch < _SPACING and isinstance(self._snapshots, CheckpointCache):
             likely = self._likely_branches(request.tokens, reached, end)
             points.update(point for point in likely if end - point >= _MIN_SNAPSHOT_SAVING)
+        if branch < request.system_size:
+            # A new system text: the next prompt with it branches off at its end, so no other point is as useful there.
+            system = min(request.system_size, end)
+            points = {point for point in points if abs(point - system) >= _MIN_SNAPSHOT_SAVING or point == branch}
+            points.add(system)
         for point in sorted(points):
             if request.deterministic:
                 point = point // GRID * GRID
@@ -164,7 +169,7 @@ class SnapshotSharing(Sharing):
     def _likely_branches(self, tokens: list[int], start: int, end: int) -> list[int]:
         """The first and last messages, and points at equal distances."""
         shape = self._shape
-        size = snapshot_bytes(shape.snapshot, max(shape.snapshot.window, 1))
+        size = shape.snapshot.bytes(max(shape.snapshot.window, 1))
         most = min(shape.checkpoints, int(shape.ram_bytes * _FIRST_SHARE / max(size, 1))) - 1
         if most <= 0:
             return []

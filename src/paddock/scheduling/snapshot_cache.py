@@ -15,7 +15,7 @@ from paddock.scheduling.cache import Cache
 from paddock.scheduling.cache_view import CacheView, first_nodes
 from paddock.scheduling.quota import tenant_of
 from paddock.scheduling.snapshot_tree import SnapshotNode, SnapshotTree
-from paddock.types import CacheShape, Drop, Forget, Fork, Piece, Restore, Save, SnapshotSize, TenantCache
+from paddock.types import CacheShape, Drop, Forget, Fork, Piece, Restore, Save, TenantCache
 
 
 @dataclass(slots=True, eq=False)
@@ -213,7 +213,7 @@ class SnapshotCache(Cache):
         return 0 if node is None else node.end
 
     def _save(self, sequence: int, namespace: str, tokens: list[int]) -> None:
-        size = snapshot_bytes(self._shape.snapshot, len(tokens))
+        size = self._shape.snapshot.bytes(len(tokens))
         if not tokens or size > self._quota.budget:
             return
         node = self._tree.longest(namespace, tokens, len(tokens))
@@ -240,7 +240,7 @@ class SnapshotCache(Cache):
         self._tree.remove(node)
         self._operations.append(Drop(snapshot))
         self._stored -= node.end
-        self._quota.remove(tenant_of(node.namespace), snapshot_bytes(self._shape.snapshot, node.end))
+        self._quota.remove(tenant_of(node.namespace), self._shape.snapshot.bytes(node.end))
 
     # ── integrity ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -248,9 +248,4 @@ class SnapshotCache(Cache):
         return sum(cells.count for cells in {cells for held in self._held.values() for cells in held.cells})
 
     def _count_stored(self) -> int:
-        return sum(snapshot_bytes(self._shape.snapshot, node.end) for node in self._kept.values())
-
-
-def snapshot_bytes(size: SnapshotSize, tokens: int) -> int:
-    """What the whole state of so many tokens takes."""
-    return size.fixed + size.per_token * tokens + size.per_window_token * min(tokens, size.window)
+        return sum(self._shape.snapshot.bytes(node.end) for node in self._kept.values())

@@ -43,6 +43,11 @@ class PromptCost:
         base, slope = self._base_and_slope(tiled=count >= TILE)
         return base * count + slope * _positions(start, count)
 
+    @property
+    def seconds_per_cell(self) -> float:
+        """How much longer one token takes for each cell that attention reads."""
+        return self._base_and_slope(tiled=True)[1]
+
     def affordable(self, start: int, seconds: float, *, tiled: bool) -> int:
         """How many tokens from this position on take so long."""
         base, slope = self._base_and_slope(tiled=tiled)

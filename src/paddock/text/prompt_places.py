@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from paddock.types import MessagePlace
@@ -58,6 +59,13 @@ def place_of(text: str, messages: Sequence[dict[str, Any]], tools: Sequence[str]
     return Place()
 
 
+def system_end(text: str, messages: Sequence[dict[str, Any]]) -> int:
+    """Where the system messages at the beginning end in the rendered `text`. 0: there are none, or it is uncertain."""
+    first = list(takewhile(lambda message: message.get("role") in _SYSTEM_ROLES, messages))
+    found = _contents(text, first)
+    return found[-1].end if found and found[-1].is_certain else 0
+
+
 def _contents(text: str, messages: Sequence[dict[str, Any]]) -> list[_Found]:
     """The contents that are found, in order. After one that is not found, the next is searched from the same place."""
     found: list[_Found] = []
@@ -81,6 +89,7 @@ def _contents(text: str, messages: Sequence[dict[str, Any]]) -> list[_Found]:
     return found
 
 
+_SYSTEM_ROLES = ("system", "developer")
 _CERTAIN = 24
 """A content of so many characters is not found anywhere else by accident."""
 _NEAR = 200

@@ -46,6 +46,9 @@ class SnapshotSize(msgspec.Struct, frozen=True):
     """For layers that attend to the last `window` tokens only."""
     window: int = 0
 
+    def bytes(self, tokens: int) -> int:
+        return self.fixed + self.per_token * tokens + self.per_window_token * min(tokens, self.window)
+
 
 class CacheShape(msgspec.Struct, frozen=True):
     """The properties of an engine's cache that the scheduler needs."""
@@ -79,7 +82,9 @@ class CacheShape(msgspec.Struct, frozen=True):
     forks_on_device: bool = False
     """A copy between streams stays on the GPU, so it is much faster than one from host memory."""
     idle_cells: int = 0
-    """Unified cells that finished sequences may keep while requests run. More would slow down every step too much."""
+    """Unified cells that finished sequences may keep while requests run. More slow down every step noticeably."""
+    idle_cell_seconds: float = 0.0
+    """By how much one idle cell slows down a step that generates."""
     spare_sequences: int = 0
     """Additional sequences, for finished requests that keep their cells."""
     saves_answers: bool = True

@@ -109,12 +109,12 @@ class EngineThread(ABC):
                 while True:
                     self._receive()
                     self._step()
-            except Exception as error:
+            except BaseException as error:  # without `Died` the requests would wait forever
                 if not isinstance(error, PaddockError):
                     log_error("the engine failed")
                 self._post(Died(self._cause_of_death(error)))
 
-    def _cause_of_death(self, error: Exception) -> PaddockError:
+    def _cause_of_death(self, error: BaseException) -> PaddockError:
         """After the model is loaded every error is a crash."""
         reason = error.message if isinstance(error, PaddockError) else f"{type(error).__name__}: {error}"
         if self._is_open:

@@ -30,6 +30,8 @@ class PreparedPrompt:
     reply: Reply | None
     text: str | None = None
     """As in `Read`."""
+    system_size: int = 0
+    """As in `Read`."""
 
 
 Inputs = list[list[int]]
@@ -73,7 +75,7 @@ class Preparer(ABC):
             outcome = work()
         except PaddockError as error:
             outcome = error
-        except Exception as error:
+        except BaseException as error:  # a panic in llguidance is no `Exception`
             log_error("cannot prepare a request", request_id=getattr(request, "request_id", ""))
             outcome = PaddockError(f"cannot prepare the request: {type(error).__name__}: {error}")
         if outcome is not None:
@@ -109,6 +111,7 @@ class PromptPreparer(Preparer):
             StopStrings(request.stop),
             read.reply,
             read.text,
+            read.system_size,
         )
 
     def _compile(self, read: Read, key: str) -> Any:

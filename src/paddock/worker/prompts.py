@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import msgspec
 
 from paddock.engine import Vocab
 from paddock.errors import ContextLengthExceeded, InvalidRequest, NotSupported
-from paddock.text import Chat, Format, reply_constraint
+from paddock.scheduling.radix_tree import common_prefix
+from paddock.text import Chat, Format, reply_constraint, system_end
 from paddock.types import (
     BUILTIN_TEMPLATES,
     DEFAULT_TEMPLATE,
@@ -27,6 +28,9 @@ from paddock.types import (
     Tool,
 )
 from paddock.worker.tokens import check_tokens, joined_text, prompt_parts, tokenize_parts
+
+_SYSTEM_TEXTS = 4
+"""How many system texts are kept with their tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,8 @@ class Read:
     reply: Reply | None = None
     text: str | None = None
     """The rendered prompt, unless it has token ids."""
+    system_size: int = 0
+    """How many tokens its system messages have, if the cache wants to know. Later prompts may begin with them too."""
 
 
 class _Spelling:
@@ -111,6 +117,9 @@ class PromptReader:
         self._n_slots = info.n_slots
         self._spelling = _Spelling(vocab, info.n_vocab)
         source = None if vocab.chat_template == DEFAULT_TEMPLATE else vocab.chat_template
+        # Elsewhere a prefix is reused up to any token.
+        self._has_checkpoints = info.reuse == "checkpoint"
+        self._system_tokens = lru_cache(_SYSTEM_TEXTS)(lambda text: self._rendered_tokens(text))
         is_builtin = not jinja or source in BUILTIN_TEMPLATES
         self._chat = Chat(source, bos=vocab.bos, eos=vocab.eos, builtin=vocab.render_builtin if is_builtin else None)
 
@@ -172,7 +181,13 @@ class PromptReader:
             if not is_optional:
                 raise
             constraint = None
-        return Read(tokens, constraint, is_optional, reply, rendered.text)
+        system_size = self._system_size(prompt, rendered.text, tokens)
+        return Read(tokens, constraint, is_optional, reply, rendered.text, system_size)
+
+    def _system_size(self, prompt: ChatPrompt, text: str, tokens: list[int]) -> int:
+        end = system_end(text, prompt.messages) if self._has_checkpoints else 0
+        # Without the last token if it is another one before the text that follows.
+        return common_prefix(self._system_tokens(text[:end]), tokens) if end else 0
 
     def _thought_end(self, format: Format, message: str) -> list[int]:
         """The tokens that end the reasoning: a message and the marker."""
@@ -184,6 +199,9 @@ class PromptReader:
     def rendered_tokens(self, prompt: Prompt, text: str) -> list[int]:
         """Tokenise a rendered prompt."""
         self._check_size(prompt, text)
+        return self._rendered_tokens(text)
+
+    def _rendered_tokens(self, text: str) -> list[int]:
         # The template may have written the BOS token itself; two of them make answers worse.
         bos = self._vocab.bos
         has_bos = bool(bos) and text.startswith(bos)

@@ -57,6 +57,7 @@ def scheduler_requests(
             wanted_slot=request.id_slot,
             deterministic=request.deterministic or options.deterministic,
             adapters=request.adapters,
+            system_size=prompt.system_size,
             prompt_probs=request.prompt_probs,
             key=request.origin.key,
             weight=request.origin.weight,
