@@ -285,6 +285,12 @@ class DecodeFailed(PaddockError):
     code = "decode_failed"
 
 
+class SamplingFailed(PaddockError):
+    """An exception while a token of this request was chosen. The worker and its other requests continue."""
+
+    code = "sampling_failed"
+
+
 class NoCells(DecodeFailed):
     """The cache has no room for a step. Nothing was computed, so the step is planned again with fewer requests."""
 
@@ -325,6 +331,12 @@ class IllegalInstruction(ModelLoadFailed):
     """libllama was compiled for instructions that this CPU does not have. A load without them may succeed."""
 
     code = "illegal_instruction"
+
+
+class LibraryUnusable(ModelLoadFailed):
+    """There is no libllama, or it cannot be used: the message says which file, why, and what to do."""
+
+    code = "library_unusable"
 
 
 class OutOfMemory(ModelLoadFailed):

@@ -74,6 +74,13 @@ def random_rows(draw: st.DrawFn, count: int = 1) -> Logits:
     return rows
 
 
+def adjusted(sampler: Sampler, row: Logits) -> Logits:
+    """The row with the bias and the penalties that come before all filters."""
+    row = row.copy()
+    sampler.adjust(row)
+    return row
+
+
 def choose_all(rows: Logits, samplers: Sequence[Sampler]) -> list[Sampled]:
     """Choose a token for each row with its own sampler."""
     return BatchSampler(samplers).choose(rows)

@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,6 +16,7 @@ from paddock.engine.adaptive import AdaptiveTarget
 from paddock.engine.candidates import Logits
 from paddock.engine.sampler import Sampler
 from paddock.types import SamplerName, SamplingParams
+from tests.engine import native as lib
 from tests.engine.sampling import changed, choose_all, random_rows, unusual_params, usual_params
 
 _LAST: tuple[SamplerName, ...] = (*SamplingParams().samplers, "adaptive_p")

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -16,7 +15,18 @@ from hypothesis import strategies as st
 from paddock.engine.candidates import Candidates, Logits
 from paddock.engine.sampler import Sampler
 from paddock.types import SamplerName, SamplingParams
-from tests.engine.sampling import NAMES, SETTINGS, changed, histories, kept, random_rows, shares, unusual_params
+from tests.engine import native as lib
+from tests.engine.sampling import (
+    NAMES,
+    SETTINGS,
+    adjusted,
+    changed,
+    histories,
+    kept,
+    random_rows,
+    shares,
+    unusual_params,
+)
 from tests.tiers import examples
 
 # At a threshold the rounding decides, and llama.cpp computes with float32. So the examples are always the same.
@@ -69,7 +79,7 @@ def _assert_like_llama_cpp(row: Logits, params: SamplingParams, history: Sequenc
     expected, _ = _apply(row, chain)
     for sampler in chain:
         lib.llama_sampler_free(sampler)
-    remaining = kept(ours._filtered(ours._adjusted(row)))
+    remaining = kept(ours._filtered(adjusted(ours, row)))
     assert sorted(remaining) == sorted(expected)
     assert remaining == pytest.approx(expected, rel=1e-3, abs=1e-6)
 

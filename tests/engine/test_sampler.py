@@ -14,7 +14,17 @@ from paddock.engine.batch_sampler import BatchSampler
 from paddock.engine.candidates import Candidates, Logits, top_k
 from paddock.engine.sampler import Sampler, logprobs_of, uniform
 from paddock.types import SamplerName, SamplingParams
-from tests.engine.sampling import OFF, changed, choose_all, histories, kept, random_rows, unusual_params, usual_params
+from tests.engine.sampling import (
+    OFF,
+    adjusted,
+    changed,
+    choose_all,
+    histories,
+    kept,
+    random_rows,
+    unusual_params,
+    usual_params,
+)
 
 
 def _steps(rows: Logits) -> list[Logits]:
@@ -140,9 +150,9 @@ def test_extreme_settings_still_give_a_token(logits: list[float], params: Sampli
 def test_penalties_include_the_answer_and_divide_positive_logits() -> None:
     row = np.array([2, -2, 1, 0], np.float32)
     sampler = Sampler(changed(temperature=0, repeat_penalty=4.0, repeat_last_n=2), [3, 1])
-    assert sampler._adjusted(row).tolist() == [2, -8, 1, 0]
+    assert adjusted(sampler, row).tolist() == [2, -8, 1, 0]
     assert [sampler.choose(row).token for _ in range(3)] == [0, 2, 0]
-    assert sampler._adjusted(row).tolist() == [0.5, -2, 0.25, 0]
+    assert adjusted(sampler, row).tolist() == [0.5, -2, 0.25, 0]
 
 
 @given(st.lists(st.integers(0, 4), max_size=14), st.integers(1, 4), st.integers(-1, 14))
@@ -161,7 +171,7 @@ def test_dry_with_breakers_agrees_with_a_direct_implementation(history: list[int
         if sizes:
             expected[token] = -0.5 * 2.0 ** (max(sizes) - allowed)
     sampler = Sampler(params, history, breakers=lambda strings: breakers if "\n" in strings else frozenset())
-    assert sampler._adjusted(np.zeros(6, np.float32)).tolist() == expected
+    assert adjusted(sampler, np.zeros(6, np.float32)).tolist() == expected
 
 
 def test_xtc_draws_a_new_number_for_each_token() -> None:
@@ -193,7 +203,7 @@ def test_the_order_of_the_samplers_matters() -> None:
 
     def left(*samplers: SamplerName, **changes: Any) -> list[int]:
         sampler = Sampler(changed(samplers=samplers, **changes), [0, 0, 0])
-        return sorted(kept(sampler._filtered(sampler._adjusted(row))))
+        return sorted(kept(sampler._filtered(adjusted(sampler, row))))
 
     # A high temperature flattens the distribution, so more tokens are needed for 0.7.
     assert left("top_p", "temperature", top_p=0.7, temperature=3) == [0, 1]

@@ -10,7 +10,7 @@ import numpy as np
 
 from paddock.engine.candidates import Ids, Logits, repair, top_k_rows
 from paddock.engine.grammar import Grammar
-from paddock.engine.sampler import Sampler
+from paddock.engine.sampler import Replaced, Sampler
 from paddock.engine.sampling_errors import no_token_left, sampling_failed
 from paddock.errors import ConstraintFailed, PaddockError
 from paddock.types import Sampled
@@ -28,7 +28,10 @@ class BatchSampler:
         self._greedy = [index for index, sampler in enumerate(samplers) if sampler.is_greedy]
         self._batched = [index for index, sampler in enumerate(samplers) if sampler.is_batchable]
         self._single = sorted({*range(len(samplers))} - {*self._greedy, *self._batched})
-        biased = [index for index in (*self._greedy, *self._batched) if len(samplers[index].bias)]
+        together = sorted((*self._greedy, *self._batched))
+        self._penalized = [(index, s) for index in together if (s := samplers[index]).uses_history]
+        """They have a bias and penalties of their own."""
+        biased = [index for index in together if len(samplers[index].bias) and not samplers[index].uses_history]
         sizes = [len(samplers[index].bias_ids) for index in biased]
         self._biased_rows = np.repeat(np.array(biased, np.int64), sizes)
         self._biased_ids = np.concatenate([_NO_IDS, *(samplers[index].bias_ids for index in biased)])
@@ -43,30 +46,38 @@ class BatchSampler:
 
     def choose(self, rows: Logits) -> list[Sampled]:
         """Choose a token for each row with its own sampler and grammar. A failure in one row affects no other."""
+        with np.errstate(all="ignore"):  # rows with NaN or infinities are repaired, and need no warning
+            return self._choose(rows)
+
+    def _choose(self, rows: Logits) -> list[Sampled]:
         failed: dict[int, Sampled] = {}
         for index, sampler, grammar in self._constrained:
             try:
                 sampler.constrain(rows[index], grammar)
-            except Exception as error:
+            except BaseException as error:
                 failed[index] = Sampled(None, error=sampling_failed(error))
         chosen = self._choose_unconstrained(rows)
         for index, sampler in enumerate(self.samplers):
             try:
                 chosen[index] = failed.get(index) or _finish(sampler, rows[index], chosen[index])
-            except Exception as error:
+            except BaseException as error:
                 chosen[index] = Sampled(None, error=sampling_failed(error))
         return chosen
 
     def _choose_unconstrained(self, rows: Logits) -> list[Sampled]:
         before = [self.samplers[index].drawn for index in self._batched]
         try:
-            with self._with_bias(rows):
+            with self._with_bias(rows), self._with_penalties(rows):
                 results = self._choose_batched(rows)
         except Exception:
             # Repeat row by row, so that only the row that failed has an error.
             for index, drawn in zip(self._batched, before, strict=True):
                 self.samplers[index].drawn = drawn
             return [_choose_single(sampler, row) for sampler, row in zip(self.samplers, rows, strict=True)]
+        for index, sampler in self._penalized:
+            token = results[index].token
+            if token is not None:
+                sampler.remember(token)
         for index in self._single:
             results[index] = _choose_single(self.samplers[index], rows[index])
         return results
@@ -111,6 +122,17 @@ class BatchSampler:
         finally:
             rows[self._biased_rows, self._biased_ids] = before
 
+    @contextmanager
+    def _with_penalties(self, rows: Logits) -> Iterator[None]:
+        replaced: list[tuple[Sampler, Logits, Replaced]] = []
+        try:
+            for index, sampler in self._penalized:
+                replaced.append((sampler, rows[index], sampler.adjust(rows[index])))
+            yield
+        finally:
+            for sampler, row, logits in replaced:
+                sampler.restore(row, logits)
+
     def _filter_and_draw(self, rows: Logits) -> Ids:
         """Top-k, top-p, min-p, temperature and the draw, as matrices with one row per request."""
         which, width = self._batched, min(self._width, rows.shape[1])
@@ -139,7 +161,7 @@ class BatchSampler:
 def _choose_single(sampler: Sampler, row: Logits) -> Sampled:
     try:
         return sampler.choose(row)
-    except Exception as error:
+    except BaseException as error:
         return Sampled(None, error=sampling_failed(error))
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +18,8 @@ _GROUPS = 64
 _ID_BITS = 21
 _ID_MASK = (1 << _ID_BITS) - 1
 _OWNER_SHIFT = _ID_BITS + 32
-_LARGEST = np.finfo(np.float32).max
+_buffers = threading.local()
+LARGEST = np.finfo(np.float32).max
 
 
 @dataclass(slots=True)
@@ -29,25 +33,52 @@ class Candidates:
 
     @classmethod
     def all(cls, row: Logits) -> Candidates:
-        return cls(np.arange(len(row)), row.astype(np.float64), ordered=False)
+        """Valid until the next call of this thread: new memory of this size would cost more than the work with it."""
+        logits = buffer("logits", len(row), np.float64)
+        logits[:] = row
+        return cls(_every_id(len(row)), logits, ordered=False)
 
     @classmethod
     def best(cls, row: Logits, k: int) -> Candidates:
         ids = top_k(row, k)
         return cls(ids, row[ids].astype(np.float64), ordered=True)
 
-    def order(self) -> None:
-        if not self.ordered:
-            self.take(np.lexsort((self.ids, -self.logits)))
-            self.ordered = True
+    def order(self) -> slice | Ids:
+        """Put the most likely first, ties by id. Returns the positions where the candidates were before."""
+        if self.ordered:
+            return slice(None)
+        if (self.ids[1:] > self.ids[:-1]).all():
+            positions = np.argsort(-self.logits, kind="stable")
+        else:
+            positions = np.lexsort((self.ids, -self.logits))
+        self.take(positions)
+        self.ordered = True
+        return positions
 
     def take(self, which: slice | Ids | npt.NDArray[np.bool_]) -> None:
         self.ids, self.logits = self.ids[which], self.logits[which]
 
     def probabilities(self) -> Floats:
-        weights = np.exp(self.logits - self.logits.max())
-        result: Floats = weights / weights.sum()
-        return result
+        weights: Floats = self.logits - self.logits.max()
+        np.exp(weights, out=weights)
+        weights /= weights.sum()
+        return weights
+
+
+def buffer(name: str, size: int, dtype: type[np.floating[Any]]) -> npt.NDArray[Any]:
+    """A buffer that is used again. Each thread has its own."""
+    found = getattr(_buffers, name, None)
+    if found is None or len(found) != size:
+        found = np.empty(size, dtype)
+        setattr(_buffers, name, found)
+    return found
+
+
+@lru_cache(maxsize=2)
+def _every_id(count: int) -> Ids:
+    ids = np.arange(count)
+    ids.flags.writeable = False
+    return ids
 
 
 def top_k(row: Logits, k: int) -> Ids:
@@ -126,6 +157,6 @@ def repair(row: Logits) -> Logits | None:
     """The row with NaN as -inf and +inf as the largest number. None: no token is left."""
     peak = row.max()
     if not np.isfinite(peak):
-        row = np.where(np.isnan(row), np.float32(-np.inf), np.minimum(row, _LARGEST))
+        row = np.where(np.isnan(row), np.float32(-np.inf), np.minimum(row, LARGEST))
         peak = row.max()
     return row if peak > -np.inf else None

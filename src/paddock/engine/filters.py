@@ -1,18 +1,17 @@
 """The samplers that filter or reshape the candidates, as llama.cpp defines them.
 
-A new sampler is a function here, an entry in `FILTERS`, its name and parameters in `types/sampling.py`, and its request
-field in `gateway/generation/sampling_fields.py`.
+None of them sorts the whole vocabulary: it selects first, by a threshold, and orders only what can stay. What stays is
+ordered, except after `top_n_sigma` and `temperature`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
-from paddock.engine.candidates import Candidates
+from paddock.engine.candidates import Candidates, Floats, Ids, Logits, buffer
 from paddock.types import SamplingParams
 
 # A lower temperature is greedy: dividing by it could overflow.
@@ -22,46 +21,114 @@ Draw = Callable[[], float]
 """Gives a random number in [0, 1)."""
 
 
-class Filter(NamedTuple):
-    apply: Callable[[Candidates, SamplingParams, Draw], None]
-    is_active: Callable[[SamplingParams], bool]
-    """Whether these parameters change anything."""
-    keeps_best: bool = True
-    """Whether the most likely token always stays."""
+_FEW = 1024
+"""So few candidates are ordered at once."""
+_NEAR, _FAR = (3.0, 6.0), 60.0
+"""How far from the best to look for candidates first, and at most, in nats."""
+_PARTS = 8
+"""Of a nat, where the distances are counted."""
+_MARGIN = 1e-9
+"""More than the rounding of a sum of probabilities."""
+_UNCERTAIN = 1e-4
+"""More than the error of a sum of probabilities in float32: 6e-6 for logits that differ by 100."""
 
 
 def top_k(candidates: Candidates, params: SamplingParams, _: Draw) -> None:
+    rest = len(candidates.ids) - params.top_k
+    if rest > 0 and _are_many(candidates):
+        least = np.partition(candidates.logits, rest)[rest]
+        candidates.take(np.flatnonzero(candidates.logits >= least))  # more than k, if some are equal
     candidates.order()
     candidates.take(slice(params.top_k))
 
 
 def top_p(candidates: Candidates, params: SamplingParams, _: Draw) -> None:
-    candidates.order()
-    keep = int(np.searchsorted(candidates.probabilities().cumsum(), params.top_p)) + 1
+    if _are_many(candidates):
+        probabilities = candidates.probabilities()
+        out = buffer("weights", len(candidates.ids), np.float64)
+        distances = np.subtract(candidates.logits.max(), candidates.logits, out=out)
+        probabilities = _select(candidates, probabilities, distances, params.top_p, params.min_keep)[0]
+    else:
+        candidates.order()
+        probabilities = candidates.probabilities()
+    keep = int(np.searchsorted(probabilities.cumsum(), params.top_p)) + 1
     candidates.take(slice(max(keep, params.min_keep)))
 
 
 def min_p(candidates: Candidates, params: SamplingParams, _: Draw) -> None:
+    if _are_many(candidates):
+        inside = _at_least(candidates, params.min_p)
+        if len(inside) >= params.min_keep:
+            candidates.take(inside)
+            candidates.order()
+            return
     candidates.order()
     least = candidates.logits[0] + math.log(params.min_p)
     keep = int(np.count_nonzero(candidates.logits >= least))
     candidates.take(slice(max(keep, params.min_keep, 1)))
 
 
+def top_p_then_min_p(candidates: Candidates, params: SamplingParams, draw: Draw) -> None:
+    """The same as one after the other. Both keep the most likely, and min-p usually keeps far fewer."""
+    if params.min_keep > 1 or not _are_many(candidates):
+        top_p(candidates, params, draw)
+        min_p(candidates, params, draw)
+        return
+    inside = _at_least(candidates, params.min_p)
+    weights = np.subtract(
+        candidates.logits, candidates.logits.max(), out=buffer("weights", len(candidates.ids), np.float64)
+    )
+    np.exp(weights, out=weights)
+    probabilities = weights[inside] / weights.sum()
+    candidates.take(inside)
+    probabilities = probabilities[candidates.order()]
+    candidates.take(slice(int(np.searchsorted(probabilities.cumsum(), params.top_p)) + 1))
+
+
+def likely_head(row: Logits, params: SamplingParams, *, with_top_p: bool) -> Candidates | None:
+    """Top-p (or not) and min-p of a whole row, without a copy of it in float64. None: not applicable, or too close to
+    decide by this.
+    """
+    if params.min_keep > 1 or len(row) <= _FEW:
+        return None
+    best = row.max()
+    least = float(best) + math.log(params.min_p)
+    bound = np.float32(least)
+    if float(bound) < least:
+        bound = np.nextafter(bound, np.float32(np.inf))
+    ids = np.flatnonzero(row >= bound)
+    candidates = Candidates(ids, row[ids].astype(np.float64), ordered=False)
+    candidates.order()
+    if with_top_p:
+        weights = np.subtract(row, best, out=buffer("row", len(row), np.float32))
+        np.exp(weights, out=weights)
+        shares = np.exp(candidates.logits - float(best)).cumsum() / float(weights.sum(dtype=np.float64))
+        if np.abs(shares - params.top_p).min() < _UNCERTAIN:
+            return None
+        candidates.take(slice(int(np.searchsorted(shares, params.top_p)) + 1))
+    return candidates
+
+
 def typical_p(candidates: Candidates, params: SamplingParams, _: Draw) -> None:
     """Keep the tokens whose surprise is nearest to the entropy, until their probabilities add up to `typical_p`."""
-    candidates.order()
+    if not _are_many(candidates):
+        candidates.order()
     weights = candidates.probabilities()
     with np.errstate(divide="ignore"):
         surprise = -np.log(weights)
     entropy = float(np.sum(weights * np.where(weights > 0, surprise, 0)))
-    nearest = np.argsort(np.abs(surprise - entropy), kind="stable")
+    distances = np.abs(surprise - entropy)
+    if not candidates.ordered:
+        weights, distances = _select(candidates, weights, distances, params.typical_p, params.min_keep)
+    nearest = np.argsort(distances, kind="stable")
     keep = int(np.searchsorted(weights[nearest].cumsum(), params.typical_p, side="right")) + 1
     candidates.take(np.sort(nearest[: max(keep, params.min_keep)]))
 
 
 def top_n_sigma(candidates: Candidates, params: SamplingParams, _: Draw) -> None:
-    finite = candidates.logits[np.isfinite(candidates.logits)]
+    finite = candidates.logits
+    if not np.isfinite(finite.sum()):
+        finite = finite[np.isfinite(finite)]
     if len(finite):
         candidates.take(candidates.logits >= finite.max() - params.top_n_sigma * finite.std())
 
@@ -83,7 +150,7 @@ def temperature(candidates: Candidates, params: SamplingParams, _: Draw) -> None
         # The flatter the distribution, the higher the temperature, within the range.
         weights = candidates.probabilities()
         positive = weights[weights > 0]
-        flatness = float(-np.sum(positive * np.log(positive))) / math.log(len(weights))
+        flatness = min(float(-np.sum(positive * np.log(positive))) / math.log(len(weights)), 1.0)
         low, high = max(0.0, temperature - params.dynatemp_range), temperature + params.dynatemp_range
         temperature = low + (high - low) * flatness**params.dynatemp_exponent
     if temperature < MIN_TEMPERATURE:
@@ -93,12 +160,32 @@ def temperature(candidates: Candidates, params: SamplingParams, _: Draw) -> None
         candidates.logits = candidates.logits / temperature
 
 
-FILTERS = {
-    "top_k": Filter(top_k, lambda params: params.top_k > 0),
-    "top_p": Filter(top_p, lambda params: params.top_p < 1),
-    "min_p": Filter(min_p, lambda params: params.min_p > 0),
-    "typ_p": Filter(typical_p, lambda params: params.typical_p < 1, keeps_best=False),
-    "top_n_sigma": Filter(top_n_sigma, lambda params: params.top_n_sigma > 0),
-    "xtc": Filter(xtc, lambda params: params.xtc_probability > 0, keeps_best=False),
-    "temperature": Filter(temperature, lambda params: True),
-}
+def _are_many(candidates: Candidates) -> bool:
+    return not candidates.ordered and len(candidates.ids) > _FEW
+
+
+def _at_least(candidates: Candidates, share: float) -> Ids:
+    """The candidates with at least this share of the best one's probability."""
+    logits = candidates.logits
+    return np.flatnonzero(logits >= logits.max() + math.log(share))
+
+
+def _select(
+    candidates: Candidates, probabilities: Floats, distances: Floats, share: float, least: int
+) -> tuple[Floats, Floats]:
+    """Keep the nearest candidates, at least so many that their probabilities add up to more than `share`, and order
+    them. Returns their probabilities and distances.
+    """
+    for reach in _NEAR:
+        inside = np.flatnonzero(distances < reach)
+        if len(inside) >= least and probabilities[inside].sum() > share + _MARGIN:
+            break
+    else:
+        parts = (np.minimum(distances, _FAR) * _PARTS).astype(np.int64)
+        sums, counts = np.bincount(parts, probabilities).cumsum(), np.bincount(parts).cumsum()
+        enough = np.flatnonzero((sums > share + _MARGIN) & (counts >= least))
+        inside = np.flatnonzero(parts <= (enough[0] if len(enough) else len(sums)))
+    candidates.take(inside)
+    probabilities, distances = probabilities[inside], distances[inside]
+    positions = candidates.order()
+    return probabilities[positions], distances[positions]

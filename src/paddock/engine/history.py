@@ -1,6 +1,7 @@
 """The tokens of one answer and its prompt, for penalties.
 
-Repetitions are updated incrementally, so that a step takes at most one pass over the text in C.
+Counts and repetitions are updated for each token. The time for it does not depend on the vocabulary, and on the length
+of the text only by one comparison of its tokens with the newest.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ import numpy.typing as npt
 
 from paddock.engine.candidates import Ids
 
-_FEW = 16384
-"""Up to this many tokens a sort is faster than a search in counts of the whole vocabulary."""
+_NOTHING = np.empty(0, np.int64)
 
 
 class History:
-    """The last token may be replaced until `counts` or `repeats` is called."""
+    """The last token may be replaced until `counts` or `repeats` is called. Each of them has one window (negative: the
+    whole text) for the whole answer; another one is allowed, but costs a new search.
+    """
 
     def __init__(self, tokens: Sequence[int] = (), breakers: Collection[int] | npt.NDArray[np.int32] = ()) -> None:
         self._size = len(tokens)
@@ -27,9 +29,8 @@ class History:
         ids = np.fromiter(breakers, np.int64, len(breakers))
         self._breaks = np.zeros(int(ids.max()) + 1 if len(ids) else 0, np.bool_)
         self._breaks[ids] = True
-        self._matches = np.empty(0, np.int64)
-        """The common endings of the first `_matched` tokens."""
-        self._matched = 0
+        self._counts = _Counts()
+        self._matches = _Matches()
         self._newest_breaker = -1
         self._searched = 0
 
@@ -45,19 +46,9 @@ class History:
     def replace_last(self, token: int) -> None:
         self._tokens[self._size - 1] = token
 
-    def latest(self, count: int) -> Ids:
-        """A view of the last tokens, valid until the next token. A negative count means all."""
-        return self._tokens[self._start(count) : self._size]
-
     def counts(self, window: int) -> tuple[Ids, Ids]:
-        """The ids among the last `window` tokens (negative: all), in order, and how often each occurs."""
-        tokens = self.latest(window)
-        if len(tokens) <= _FEW:
-            ids, counts = np.unique(tokens, return_counts=True)
-            return ids, counts
-        counts = np.bincount(tokens)
-        ids = np.flatnonzero(counts)
-        return ids, counts[ids]
+        """The ids among the last `window` tokens (negative: all), and their counts. Valid until the next call."""
+        return self._counts.update(self._tokens[: self._size], self._start(window))
 
     def repeats(self, window: int, least: int) -> tuple[Ids, Ids]:
         """The ids that would continue a repetition, in order, and the length of the longest repetition for each.
@@ -66,18 +57,18 @@ class History:
         does not reach back beyond the last breaker.
         """
         start, size = self._start(window), self._size
-        self._match()
-        limit = self._since_breaker(start)
-        positions = np.arange(start, size - 1)
+        at, lengths = self._matches.update(self._tokens[:size], start, is_dense=least <= 0)
         # A repetition does not extend beyond the window.
-        lengths = np.minimum(np.minimum(self._matches[start : size - 1], positions - start + 1), limit)
+        lengths = np.minimum(np.minimum(lengths, at - start + 1), self._since_breaker(start))
         long_enough = np.flatnonzero(lengths >= least)
-        following = self._tokens[start + 1 : size][long_enough]
-        lengths = lengths[long_enough]
-        longest = np.full(int(following.max()) + 1 if len(following) else 0, -1, np.int64)
-        np.maximum.at(longest, following, lengths)
-        ids = np.flatnonzero(longest >= 0)
-        return ids, longest[ids]
+        if not len(long_enough):
+            return _NOTHING, _NOTHING
+        # Sort by id, then by length: the last one of each id is the longest.
+        keys = self._tokens[at[long_enough] + 1] << 32 | lengths[long_enough]
+        keys.sort()
+        ids = keys >> 32
+        last = np.append(ids[1:] != ids[:-1], True)
+        return ids[last], keys[last] & 0xFFFFFFFF
 
     def is_breaker(self, ids: Ids) -> npt.NDArray[np.bool_]:
         known = ids < len(self._breaks)
@@ -87,12 +78,19 @@ class History:
     def copy(self) -> History:
         """A copy for another answer to the same prompt."""
         other = copy(self)
-        vars(other).update(_tokens=self._tokens.copy())
+        vars(other).update(
+            _tokens=self._tokens.copy(), _counts=self._counts.copy(), _matches=self._matches.copy(),
+        )  # fmt: skip
         return other
 
-    def prepare(self) -> None:
-        """Match the prompt now, so that the first call of `repeats` is fast."""
-        self._match()
+    def prepare(self, *, counted: int | None = None, matched: int | None = None) -> None:
+        """Count and match the prompt now, so that the first token takes no longer than others. The arguments are the
+        windows of `counts` and `repeats`; None: not used.
+        """
+        if counted is not None:
+            self.counts(counted)
+        if matched is not None:
+            self.repeats(matched, 1)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -107,19 +105,107 @@ class History:
         self._searched = self._size
         return self._size - max(start, self._newest_breaker + 1)
 
-    def _match(self) -> None:
-        tokens = self._tokens[: self._size]
-        if self._matched == 0 or self._size - self._matched > 8:
-            self._matches = common_endings(tokens)
+
+class _Counts:
+    """How often each token occurs between two positions that only move forward."""
+
+    def __init__(self) -> None:
+        self._start = self._end = 0
+        self._slots: dict[int, int] = {}
+        """Token → its index in the arrays."""
+        self._ids = np.empty(0, np.int64)
+        self._counts = np.empty(0, np.int64)
+
+    def update(self, tokens: Ids, start: int) -> tuple[Ids, Ids]:
+        new = len(tokens) - self._end
+        if start < self._start or new > 8 or start - self._start > 8:
+            self._count(tokens, start)
         else:
-            for size in range(self._matched + 1, self._size + 1):
-                # A position matches one more than the position before it did, if its token equals the newest one.
-                grown = np.zeros(size, np.int64)
-                grown[1:] = self._matches + 1
-                grown[0] = 1
-                grown[tokens[:size] != tokens[size - 1]] = 0
-                self._matches = grown
-        self._matched = self._size
+            for token in tokens[self._end :].tolist():
+                self._add(token)
+            for token in tokens[self._start : start].tolist():
+                self._remove(token)
+            self._start, self._end = start, len(tokens)
+        size = len(self._slots)
+        return self._ids[:size], self._counts[:size]
+
+    def copy(self) -> _Counts:
+        other = copy(self)
+        vars(other).update(_slots=self._slots.copy(), _ids=self._ids.copy(), _counts=self._counts.copy())
+        return other
+
+    def _count(self, tokens: Ids, start: int) -> None:
+        self._ids, self._counts = np.unique(tokens[start:], return_counts=True)
+        self._slots = {token: slot for slot, token in enumerate(self._ids.tolist())}
+        self._start, self._end = start, len(tokens)
+
+    def _add(self, token: int) -> None:
+        slot = self._slots.setdefault(token, size := len(self._slots))
+        if slot == size:
+            if size == len(self._ids):
+                room = np.zeros(size + 64, np.int64)
+                self._ids, self._counts = np.append(self._ids, room), np.append(self._counts, room)
+            self._ids[slot], self._counts[slot] = token, 0
+        self._counts[slot] += 1
+
+    def _remove(self, token: int) -> None:
+        slot = self._slots[token]
+        self._counts[slot] -= 1
+        if self._counts[slot] == 0:  # the last one takes its place
+            del self._slots[token]
+            last = len(self._slots)
+            if slot != last:
+                moved = int(self._ids[last])
+                self._ids[slot], self._counts[slot] = moved, self._counts[last]
+                self._slots[moved] = slot
+
+
+class _Matches:
+    """For each earlier position of a text, how many tokens up to there are also the last tokens of the text."""
+
+    def __init__(self) -> None:
+        self._start = self._end = 0
+        self._at = _NOTHING
+        """The positions that match at least one token, in order."""
+        self._lengths = np.zeros(1, np.int32)
+        """After a place for "before the first token", the length for each position."""
+
+    def update(self, tokens: Ids, start: int, *, is_dense: bool) -> tuple[Ids, Ids]:
+        """The positions from `start` to the last but one, and their lengths; unless `is_dense`, those that match."""
+        size = len(tokens)
+        self._make_room(size)
+        if start < self._start or size - self._end > 8:
+            self._search(tokens, start)
+        else:
+            for end in range(self._end + 1, size + 1):
+                self._extend(tokens[:end], start)
+        if is_dense:
+            return np.arange(start, size - 1), self._lengths[start + 1 : size].astype(np.int64)
+        at = self._at[np.searchsorted(self._at, start) :]
+        return at, self._lengths[at + 1].astype(np.int64)
+
+    def copy(self) -> _Matches:
+        other = copy(self)
+        vars(other).update(_lengths=self._lengths.copy())
+        return other
+
+    def _make_room(self, size: int) -> None:
+        if size >= len(self._lengths):
+            self._lengths = np.append(self._lengths, np.zeros(size + 256, np.int32))
+
+    def _search(self, tokens: Ids, start: int) -> None:
+        self._lengths[:] = 0
+        self._lengths[start + 1 : len(tokens)] = common_endings(tokens[start:])[:-1]
+        self._at = np.flatnonzero(self._lengths) - 1
+        self._start, self._end = start, len(tokens)
+
+    def _extend(self, tokens: Ids, start: int) -> None:
+        """A position matches one more than the position before it did, if its token equals the newest one."""
+        at = np.flatnonzero(tokens[start:-1] == tokens[-1]) + start
+        lengths = self._lengths[at] + 1
+        self._lengths[self._at + 1] = 0
+        self._lengths[at + 1] = lengths
+        self._at, self._start, self._end = at, start, len(tokens)
 
 
 def common_endings(tokens: Ids) -> Ids:

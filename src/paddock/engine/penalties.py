@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from paddock.engine.candidates import Logits
+from paddock.engine.candidates import Ids, Logits
 from paddock.engine.history import History
 from paddock.types import SamplingParams
 
@@ -14,34 +14,31 @@ from paddock.types import SamplingParams
 _LARGEST_PENALTY = 1e34
 
 
-def uses_history(params: SamplingParams) -> bool:
-    """Whether any penalty is on."""
-    repeats = params.repeat_penalty != 1 or params.presence_penalty or params.frequency_penalty
-    return bool((params.repeat_last_n and repeats) or params.dry_multiplier)
+def penalizes_repeats(params: SamplingParams) -> bool:
+    changes = params.repeat_penalty != 1 or params.presence_penalty or params.frequency_penalty
+    return bool(params.repeat_last_n and changes)
 
 
-def penalize_repeats(row: Logits, history: History, params: SamplingParams) -> None:
-    if not len(history.latest(params.repeat_last_n)):
-        return
+def penalize_repeats(row: Logits, history: History, params: SamplingParams) -> tuple[Ids, Logits]:
+    """The tokens whose logit changes, and their new logits."""
     ids, counts = history.counts(params.repeat_last_n)
     logits = row[ids]
     logits = np.where(logits <= 0, logits * params.repeat_penalty, logits / params.repeat_penalty)
-    row[ids] = logits - counts * params.frequency_penalty - params.presence_penalty
+    return ids, (logits - counts * params.frequency_penalty - params.presence_penalty).astype(np.float32)
 
 
-def penalize_sequences(row: Logits, history: History, params: SamplingParams) -> None:
+def penalizes_sequences(params: SamplingParams) -> bool:
+    return bool(params.dry_multiplier and params.dry_penalty_last_n) and params.dry_base >= 1
+
+
+def penalize_sequences(row: Logits, history: History, params: SamplingParams) -> tuple[Ids, Logits]:
     """DRY: penalize tokens that would continue a repeated sequence. The penalty grows with the sequence."""
-    if not params.dry_multiplier or params.dry_base < 1:
-        return
-    if len(history.latest(params.dry_penalty_last_n)) <= params.dry_allowed_length:
-        return
-    growth, most = math.log(params.dry_base), math.log(_LARGEST_PENALTY)
     ids, lengths = history.repeats(params.dry_penalty_last_n, params.dry_allowed_length)
+    if not len(ids):
+        return ids, row[ids]
+    growth, most = math.log(params.dry_base), math.log(_LARGEST_PENALTY)
     # There are few different lengths, however long the text.
     different, which = np.unique(lengths, return_inverse=True)
     powers = [min((length - params.dry_allowed_length) * growth, most) for length in different.tolist()]
     penalties = [min(params.dry_multiplier * math.exp(power), _LARGEST_PENALTY) for power in powers]
-    row[ids] -= np.where(history.is_breaker(ids), np.float32(0), np.array(penalties, np.float32)[which])
-
-
-PENALTIES = {"penalties": penalize_repeats, "dry": penalize_sequences}
+    return ids, row[ids] - np.where(history.is_breaker(ids), np.float32(0), np.array(penalties, np.float32)[which])

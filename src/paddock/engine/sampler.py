@@ -10,28 +10,31 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from functools import cached_property
-from itertools import dropwhile, takewhile
+from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
 
 from paddock.engine.adaptive import AdaptiveTarget
-from paddock.engine.candidates import Candidates, Floats, Logits, repair, top_k
-from paddock.engine.filters import FILTERS, MIN_TEMPERATURE
+from paddock.engine.candidates import LARGEST, Candidates, Floats, Ids, Logits, repair, top_k
+from paddock.engine.filters import MIN_TEMPERATURE, likely_head, temperature
 from paddock.engine.grammar import Grammar
 from paddock.engine.history import History
-from paddock.engine.penalties import PENALTIES, uses_history
+from paddock.engine.sampler_table import MERGED, SAMPLERS, FilterFunction, Penalize, active_samplers, batched_order
 from paddock.engine.sampling_errors import no_token_left
 from paddock.types import Sampled, SamplingParams, TokenLogprobs
 
 # Part of `system_fingerprint`: increase it whenever the same logits and seed may give another token.
-PROFILE = 2
-BATCHED_FILTERS = ("top_k", "top_p", "min_p", "temperature")
-"""The filters that `batch_sampler.py` applies, in this order."""
-
+PROFILE = 3
 _MASK = (1 << 64) - 1
 _XTC_DRAW = 0x5851F42D4C957F2D
 _MAX_BATCHED_K = 256
+_LEAST_LOGPROB = -9999.0
+"""Reported instead of -inf, which JSON cannot express. OpenAI's API uses the same number."""
+
+
+Replaced = list[tuple[Ids, Logits]]
+"""Ids with the logits that they had, in the order of the changes."""
 
 
 def uniform(seed: int, drawn: int) -> float:
@@ -58,20 +61,27 @@ class Sampler:
         """`breakers` finds the tokens of DRY's breakers, `tokenize` those of a text in `logit_bias`."""
         self.params = params
         self.grammar = grammar
-        self._uses_history = uses_history(params)
+        active = active_samplers(params)
+        self.uses_history = any(SAMPLERS[name].penalize is not None for name in active)
+        """Whether any penalty is on."""
+        first = list(takewhile(lambda name: SAMPLERS[name].penalize is not None, active))
+        self._first_penalties = [penalize for name in first if (penalize := SAMPLERS[name].penalize) is not None]
+        """The penalties that come before all filters."""
+        self._filters = active[len(first) :]
+        """The active samplers after them, which may be penalties too."""
         self._adaptive = AdaptiveTarget.of(params)
-        self._is_plain = (
-            not self._uses_history and not params.mirostat and params.n_probs < 0 and self._adaptive is None
-        )
+        self._is_plain = not params.mirostat and params.n_probs < 0 and self._adaptive is None
         self._unconstrained: Logits | None = None
         self._seed = params.seed or 0
         self.drawn = 0
         self._surprise = 2 * params.mirostat_tau
         self._forced: list[int] = []
-        breaking = breakers(params.dry_sequence_breakers) if params.dry_multiplier else ()
-        self._history = History(prompt if self._uses_history else (), breaking)
-        if params.dry_multiplier:
-            self._history.prepare()
+        breaking = breakers(params.dry_sequence_breakers) if "dry" in active else ()
+        self._history = History(prompt if self.uses_history else (), breaking)
+        self._history.prepare(
+            counted=params.repeat_last_n if "penalties" in active else None,
+            matched=params.dry_penalty_last_n if "dry" in active else None,
+        )
         bias = dict.fromkeys(end_tokens, -math.inf) if params.ignore_eos else {}
         for biased, amount in params.logit_bias:
             for token in (biased,) if isinstance(biased, int) else tokenize(biased):
@@ -95,13 +105,12 @@ class Sampler:
 
     @cached_property
     def is_batchable(self) -> bool:
-        """Only the batched filters are active, in their default order."""
+        """After the first penalties only the batched filters are active, in their order."""
         p = self.params
-        order = tuple(name for name in p.samplers if name in BATCHED_FILTERS)
-        others = (filter for name, filter in FILTERS.items() if name not in BATCHED_FILTERS)
+        order = tuple(name for name in p.samplers if SAMPLERS[name].is_batched)
         return (
-            self._is_plain and not any(filter.is_active(p) for filter in others) and not p.dynatemp_range
-            and order == BATCHED_FILTERS and 0 < p.top_k <= _MAX_BATCHED_K
+            self._is_plain and all(SAMPLERS[name].is_batched for name in self._filters) and order == batched_order()
+            and not p.dynatemp_range and 0 < p.top_k <= _MAX_BATCHED_K
             and p.min_keep <= 1 and p.temperature >= MIN_TEMPERATURE
         )  # fmt: skip
 
@@ -111,9 +120,20 @@ class Sampler:
         p = self.params
         return (
             p.temperature <= 0 and p.dynatemp_range <= 0 and "temperature" in p.samplers
-            and all(filter.keeps_best or not filter.is_active(p) for name in p.samplers
-                    if (filter := FILTERS.get(name)) is not None)
+            and all(SAMPLERS[name].keeps_best and SAMPLERS[name].penalize is None for name in self._filters)
         )  # fmt: skip
+
+    @cached_property
+    def _plan(self) -> list[tuple[FilterFunction | None, Penalize | None]]:
+        """What is done after the first penalties."""
+        names = list(self._filters)
+        plan: list[tuple[FilterFunction | None, Penalize | None]] = []
+        while names:
+            merged = MERGED.get((names[0], names[1])) if len(names) > 1 else None
+            entry = SAMPLERS[names[0]]
+            plan.append((merged or entry.filter, entry.penalize))
+            del names[: 1 if merged is None else 2]
+        return plan
 
     def constrain(self, row: Logits, grammar: Grammar) -> None:
         """Remove from the row, in place, what the grammar forbids. The original row is kept for log-probabilities."""
@@ -130,7 +150,7 @@ class Sampler:
         if not self._forced or chosen.error is not None:
             return chosen
         token = self._forced.pop(0)
-        if self._uses_history:
+        if self.uses_history:
             self._history.replace_last(token)
         if self._adaptive is not None:
             self._adaptive.reject()
@@ -150,15 +170,18 @@ class Sampler:
     def choose(self, row: Logits) -> Sampled:
         """The general case: every sampler, one row."""
         p = self.params
-        adjusted = repair(self._adjusted(row))
-        if adjusted is None:
-            return self.no_token()
+        replaced = self.adjust(row)
+        try:
+            adjusted = repair(row)
+            if adjusted is None:
+                return self.no_token()
+            candidates = Candidates.all(adjusted) if p.mirostat else self._filtered(adjusted)
+        finally:
+            self.restore(row, replaced)
         if p.mirostat:
-            candidates = Candidates.all(adjusted)
-            FILTERS["temperature"].apply(candidates, p, self._xtc_draw)
+            temperature(candidates, p, self._xtc_draw)
             at, weights = self._mirostat(candidates)
         else:
-            candidates = self._filtered(adjusted)
             if not len(candidates.ids) or not candidates.logits.max() > -np.inf:
                 return self.no_token()
             probabilities = candidates.probabilities()
@@ -168,47 +191,69 @@ class Sampler:
             if self._adaptive is not None:
                 self._adaptive.choose(float(probabilities[at]))
         token = int(candidates.ids[at])
-        if self._uses_history:
-            self._history.append(token)
+        self.remember(token)
         return Sampled(token, self._logprobs(row, token, at, candidates, weights))
 
     def no_token(self) -> Sampled:
         """The result for a row in which every token is forbidden."""
         return Sampled(None, error=no_token_left(self.params, "" if self.grammar is None else self.grammar.param))
 
-    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    def adjust(self, row: Logits) -> Replaced:
+        """Apply the bias and the first penalties to the row, in place. They change few logits, so this is faster than
+        a copy. Returns what `restore` needs.
+        """
+        replaced: Replaced = []
+        if len(self.bias):
+            replaced.append((self.bias_ids, row[self.bias_ids]))
+            row[self.bias_ids] += self.bias
+        for penalize in self._first_penalties:
+            ids, logits = penalize(row, self._history, self.params)
+            replaced.append((ids, row[ids]))
+            row[ids] = logits
+        return replaced
 
-    def _adjusted(self, row: Logits) -> Logits:
-        """The row with its bias, and with the penalties that come before all filters."""
-        if not len(self.bias) and not self._uses_history:
-            return row
-        row = row.copy()
-        row[self.bias_ids] += self.bias
-        for name in takewhile(PENALTIES.__contains__, self.params.samplers):
-            PENALTIES[name](row, self._history, self.params)
-        return row
+    @staticmethod
+    def restore(row: Logits, replaced: Replaced) -> None:
+        for ids, logits in reversed(replaced):
+            row[ids] = logits
+
+    def remember(self, token: int) -> None:
+        """Penalties count this token from now on."""
+        if self.uses_history:
+            self._history.append(token)
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _filtered(self, row: Logits) -> Candidates:
         p = self.params
-        order = list(dropwhile(PENALTIES.__contains__, p.samplers))
-        if self._largest_wins and not any(name in PENALTIES for name in order):
+        if self._largest_wins:
             return Candidates.best(row, 1)
-        order = [name for name in order if name in PENALTIES or (name in FILTERS and FILTERS[name].is_active(p))]
-        if order and order[0] == "top_k":
+        plan, first = self._plan, tuple(self._filters[:2])
+        candidates = None
+        if first[:1] == ("top_k",):
             candidates = Candidates.best(row, p.top_k)
-            del order[0]
+        elif first == ("top_p", "min_p") or first[:1] == ("min_p",):
+            candidates = likely_head(row, p, with_top_p=first[0] == "top_p")
+        if candidates is not None:
+            plan = plan[1:]
         else:
             candidates = Candidates.all(row)
-        for name in order:
-            if name in FILTERS:
-                FILTERS[name].apply(candidates, p, self._xtc_draw)
-            elif self._uses_history:
-                spread = np.full(len(row), -np.inf, np.float32)
-                spread[candidates.ids] = candidates.logits
-                PENALTIES[name](spread, self._history, p)
-                candidates.logits = spread[candidates.ids].astype(np.float64)
-                candidates.ordered = False
+        for apply, penalize in plan:
+            if apply is not None:
+                apply(candidates, p, self._xtc_draw)
+            elif penalize is not None:
+                self._penalize(candidates, penalize, len(row))
         return candidates
+
+    def _penalize(self, candidates: Candidates, penalize: Penalize, n_vocab: int) -> None:
+        """A penalty after filters."""
+        spread = np.full(n_vocab, -np.inf, np.float32)
+        spread[candidates.ids] = candidates.logits
+        ids, logits = penalize(spread, self._history, self.params)
+        spread[ids] = logits
+        spread = np.minimum(spread, LARGEST)  # an earlier temperature may have overflowed
+        candidates.logits = spread[candidates.ids].astype(np.float64)
+        candidates.ordered = False
 
     def _xtc_draw(self) -> float:
         return uniform(self._seed ^ _XTC_DRAW, self.drawn)
@@ -246,7 +291,7 @@ class Sampler:
         if p.n_probs < 0:
             return None
         if p.post_sampling_probs:
-            logs = np.log(np.maximum(weights, 1e-45))
+            logs = np.log(np.fmax(weights, 1e-45))
             best = np.argsort(-weights, kind="stable")[: p.n_probs]
             return TokenLogprobs(float(logs[at]), [(int(candidates.ids[i]), float(logs[i])) for i in best])
         return logprobs_of(row if self._unconstrained is None else self._unconstrained, token, p.n_probs)
@@ -255,6 +300,14 @@ class Sampler:
 def logprobs_of(row: Logits, token: int, count: int) -> TokenLogprobs:
     """The log-probability of a token before any sampler, and those of the `count` most likely."""
     peak = float(row.max())
+    if not math.isfinite(peak):
+        repaired = repair(row)
+        row = np.zeros_like(row) if repaired is None else repaired
+        peak = float(row.max())
     total = peak + math.log(float(np.exp(row.astype(np.float64) - peak).sum()))
     best = top_k(row, count) if count else ()
-    return TokenLogprobs(float(row[token]) - total, [(int(id), float(row[id]) - total) for id in best])
+
+    def logprob(id: int) -> float:
+        return max(float(row[id]) - total, _LEAST_LOGPROB)
+
+    return TokenLogprobs(logprob(token), [(int(id), logprob(id)) for id in best])

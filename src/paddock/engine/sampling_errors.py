@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from paddock.errors import ConstraintFailed, DecodeFailed, PaddockError
+from paddock.errors import ConstraintFailed, DecodeFailed, PaddockError, SamplingFailed
 from paddock.types import SamplingParams
 
 
@@ -27,8 +27,11 @@ def no_token_left(params: SamplingParams, constraint: str) -> PaddockError:
     return DecodeFailed("the model gave no token a probability: all logits are -inf or NaN")
 
 
-def sampling_failed(error: Exception) -> PaddockError:
-    """The error for a bug in Paddock. The cause is kept for the log."""
-    failure = PaddockError(f"sampling the next token failed: {type(error).__name__}: {error}")
+def sampling_failed(error: BaseException) -> SamplingFailed:
+    """The error for a bug in Paddock or llguidance. The cause is kept for the log.
+
+    A panic in llguidance is a `BaseException` but no `Exception`, so callers catch both.
+    """
+    failure = SamplingFailed(f"sampling the next token failed: {type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure

@@ -37,13 +37,14 @@ class Quarantine:
     def failed(self, error: PaddockError) -> bool:
         """Record a failed attempt. Returns whether this request caused the crash.
 
-        It did if it was retried and the worker had no other request. If there were others, a new one may be the cause,
-        so this one is retried once more.
+        It did if it was retried and the worker had no other request, however far it got. If there were others, a new
+        one may be the cause, so this one is retried once more.
         """
         # A lost remote server was more often restarted than crashed by a request.
         is_cause = False
         if isinstance(error, WorkerCrashed) and not isinstance(error, ReplicaLost):
-            is_cause = self._is_held and (self._has_crashed_held or error.requests == 1)
+            was_alone = self._is_suspect and error.requests == 1
+            is_cause = was_alone or (self._is_held and self._has_crashed_held)
             self._has_crashed_held |= self._is_held
             self._is_suspect = True
             self._reached = max(self._reached, self._deltas)
