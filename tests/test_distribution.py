@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from paddock.llama_library import PACKAGE
+
 ROOT = Path(__file__).parents[1]
 _KINDS = {".md", ".py", ".toml", ".txt", ".yaml", ".yml", ".json", ".conf", ".ts", ".tsx", ""}
 _SKIPPED = {".git", ".venv", ".venv-dev", "node_modules", "page", "__pycache__"}
@@ -28,6 +30,12 @@ def test_the_distribution_and_its_command() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert project["name"] == "paddock-llm"
     assert project["scripts"] == {"paddock": "paddock.cli:main"}
+
+
+def test_the_prebuilt_library_is_the_one_that_messages_name() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert PACKAGE in project["dependencies"], "pinned exactly: another version may have other structs"
+    assert not any(name.startswith("llama-cpp-python") for name in project["dependencies"]), "it would compile"
 
 
 def test_no_file_installs_the_other_project() -> None:

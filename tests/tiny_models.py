@@ -1,8 +1,8 @@
-"""Tiny models with random weights, one for each way in which libllama keeps a sequence's memory, and some that keep
-none because they make vectors of whole inputs.
+"""Tiny models with random weights: one for each kind of memory that libllama has for a sequence, and some embedding
+models.
 
-What they say is noise, but it is the same noise every time, it hangs on every token before it, and it is made by the
-real library: so a test can tell right memory from wrong memory without a download. Each is written in a moment.
+Their text is random, but it is reproducible and depends on all tokens before it. So a test can compare the text with
+and without the cache, with the real library and without a download. A file is written in milliseconds.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 WINDOW = 32
-"""How many tokens back the windowed layers of `sliding_window` see."""
+"""The tokens to which the windowed layers of `sliding_window` attend."""
 
 _CONTEXT = 2048
 _EMBEDDING = 64
 _FEED_FORWARD = 128
-_HEAD = 32  # the size of a head: a whole block of every quantised cache type
+_HEAD = 32  # one block of every quantised cache type
 
-_INNER = 2 * _EMBEDDING  # the only ratio that libllama knows
+_INNER = 2 * _EMBEDDING  # libllama supports no other ratio
 _STATE, _KERNEL, _RANK = 16, 4, 4
 _ADAPTER_RANK = 4
 
 _LETTERS = "▁abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.,?!"
 _PIECES = ["th", "he", "in", "er", "an", "re", "on", "at", "en", "nd", "es", "or", "te", "of", "ed", "is", "it", "ng"]
 _WORDS = ["▁t", "▁th", "▁the", "▁a", "▁an", "▁and", "▁i", "▁in", "▁is", "▁o", "▁of", "▁on", "ing"]
-_SPOKEN = [*_LETTERS, *_PIECES, *_WORDS]
+_GENERATED = [*_LETTERS, *_PIECES, *_WORDS]
 _SPECIAL = ["<unk>", "<s>", "</s>"]
 _ENCODER_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 _CALLER = ["[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]"]
@@ -44,8 +44,8 @@ _REPOSITORY = ["<|repo_name|>", "<|file_sep|>"]
 
 
 def llama(path: Path, *, layers: int = 3, sampling: Mapping[str, float | str] | None = None) -> None:
-    """Plain attention: every token's keys and values are kept, so any prefix can be cut off, copied or put back. With
-    fewer layers it says something else in the same words. `sampling` are its own sampling defaults.
+    """Plain attention: the keys and values of each token are kept, so any prefix can be cut, copied and restored. With
+    another number of layers it generates other text from the same vocabulary. `sampling`: its sampling defaults.
     """
     file = _File(path, "llama", layers=layers)
     file.describe_sampling(sampling or {})
@@ -57,7 +57,7 @@ def llama(path: Path, *, layers: int = 3, sampling: Mapping[str, float | str] | 
 
 
 def infill(path: Path, *, files: bool = False) -> None:
-    """The same with tokens to say that a gap is to be filled, and perhaps in one of several files."""
+    """A llama with special tokens for infill, and with `files` also those for several files of a repository."""
     file = _File(path, "llama", layers=1, more_special=[*_INFILL, *(_REPOSITORY if files else [])])
     file.describe_attention(heads=4, kv_heads=2)
     file.add_attention(0, heads=4, kv_heads=2)
@@ -66,7 +66,7 @@ def infill(path: Path, *, files: bool = False) -> None:
 
 
 def caller(path: Path) -> None:
-    """The same with a template for tools and thoughts, whose markers are tokens that no text can spell."""
+    """A llama with a chat template for tool calls and reasoning, whose markers are control tokens."""
     file = _File(path, "llama", layers=1, more_special=_CALLER, chat_template=_CALLER_TEMPLATE)
     file.describe_attention(heads=4, kv_heads=2)
     file.add_attention(0, heads=4, kv_heads=2)
@@ -86,7 +86,7 @@ def experts(path: Path, *, layers: int = 3) -> None:
 
 
 def latent(path: Path) -> None:
-    """Latent attention: keys and values are computed from one small vector for each token, which is kept as a key."""
+    """Latent attention (MLA): keys and values are computed from one small vector per token, stored as the key."""
     file = _File(path, "deepseek2", layers=3)
     file.describe_latent_attention(heads=4)
     for layer in range(3):
@@ -96,7 +96,7 @@ def latent(path: Path) -> None:
 
 
 def positions(path: Path) -> None:
-    """A model for pictures and text: a token has several positions, which libllama keeps with its cell."""
+    """A vision model (M-RoPE): a token has several positions, which libllama keeps in its cell."""
     file = _File(path, "qwen2vl", layers=3)
     file.describe_attention(heads=2, kv_heads=1)
     file.describe_positions()
@@ -107,7 +107,7 @@ def positions(path: Path) -> None:
 
 
 def sliding_window(path: Path) -> None:
-    """Every other layer sees only the last `WINDOW` tokens, and libllama may drop those that have left the window."""
+    """Every second layer attends to the last `WINDOW` tokens only, and libllama may remove older ones from cells."""
     file = _File(path, "gemma3", layers=4)
     file.describe_attention(heads=4, kv_heads=2)
     file.describe_window()
@@ -120,7 +120,7 @@ def sliding_window(path: Path) -> None:
 
 
 def recurrent(path: Path) -> None:
-    """One state for the whole sequence, overwritten by each token: no prefix of it can be had back."""
+    """One state for the whole sequence, which each token overwrites: no earlier state can be restored from it."""
     file = _File(path, "mamba", layers=3)
     file.describe_recurrence()
     for layer in range(3):
@@ -129,7 +129,7 @@ def recurrent(path: Path) -> None:
 
 
 def hybrid(path: Path) -> None:
-    """Attention between recurrent layers: keys and values of every token, and a state that knows only the last."""
+    """Attention and recurrent layers: keys and values of each token, and one state for the whole sequence."""
     file = _File(path, "jamba", layers=3)
     file.describe_attention(heads=2, kv_heads=[0, 1, 0])
     file.describe_recurrence()
@@ -144,17 +144,17 @@ def hybrid(path: Path) -> None:
 
 
 def embedding(path: Path) -> None:
-    """A BERT: it reads an input as a whole and says one vector for it, the mean of its tokens'."""
+    """A BERT with mean pooling: one vector for an input."""
     _bert(path, gguf.PoolingType.MEAN)
 
 
 def reranking(path: Path) -> None:
-    """The same with a head that judges a query and a document by what their first token knows."""
+    """A BERT with rank pooling: one score for a query and a document."""
     _bert(path, gguf.PoolingType.RANK)
 
 
-def judging(path: Path) -> None:
-    """A model that generates, with a template by which it wants to be asked how well a document answers a query."""
+def generative_reranking(path: Path) -> None:
+    """A generative model with a rerank template."""
     file = _File(path, "llama", layers=1)
     file.describe_judgement("<s>{query} of {document}</s>")
     file.describe_attention(heads=4, kv_heads=2)
@@ -164,7 +164,7 @@ def judging(path: Path) -> None:
 
 
 def adapter(path: Path, *, seed: int = 1, architecture: str = "llama", invocation: Sequence[int] = ()) -> None:
-    """A LoRA for `llama`: all that its first two layers see is seen a little differently."""
+    """A LoRA adapter for `llama`. It changes the first two layers."""
     random = np.random.default_rng(seed)
     file = gguf.GGUFWriter(path, architecture)
     file.add_type(gguf.GGUFType.ADAPTER)
@@ -189,7 +189,7 @@ def adapter(path: Path, *, seed: int = 1, architecture: str = "llama", invocatio
 
 
 def _bert(path: Path, pooling: gguf.PoolingType) -> None:
-    file = _File(path, "bert", layers=2, speaks=False)
+    file = _File(path, "bert", layers=2, generates=False)
     file.describe_encoder(pooling)
     file.describe_attention(heads=2, kv_heads=2)
     file.add_encoder_inputs()
@@ -201,7 +201,7 @@ def _bert(path: Path, pooling: gguf.PoolingType) -> None:
 
 
 class _File:
-    """A GGUF file in the making. Its weights come from one fixed seed, in the order in which they are asked for."""
+    """Builds a GGUF file. The weights are random with a fixed seed, in the order of the calls."""
 
     def __init__(
         self,
@@ -210,7 +210,7 @@ class _File:
         *,
         layers: int,
         more_special: Sequence[str] = (),
-        speaks: bool = True,
+        generates: bool = True,
         chat_template: str = "",
     ) -> None:
         self._random = np.random.default_rng(8)
@@ -223,7 +223,7 @@ class _File:
         self._gguf.add_file_type(gguf.LlamaFileType.ALL_F32)
         if chat_template:
             self._gguf.add_chat_template(chat_template)
-        if speaks:
+        if generates:
             self._add_vocabulary([*_SPECIAL, *more_special])
         else:
             self._add_word_pieces()
@@ -351,11 +351,11 @@ class _File:
         self._add_matrix(f"{at}_in", 2 * _INNER, _EMBEDDING)
         self._add_matrix(f"{at}_conv1d", _INNER, _KERNEL)
         self._add(f"{at}_conv1d.bias", np.zeros(_INNER))
-        # Its inputs are small: without the gain the state would hardly be heard beside the token itself.
+        # Inputs are small. Without the gain the state would have little effect beside the token itself.
         self._add_matrix(f"{at}_x", _RANK + 2 * _STATE, _INNER, gain=3)
         self._add_matrix(f"{at}_dt", _INNER, _RANK)
         self._add(f"{at}_dt.bias", np.zeros(_INNER))
-        # The state fades slowly: a token counts for hundreds more.
+        # The state decays slowly: a token affects hundreds of later ones.
         self._add(f"{at}_a", -self._random.uniform(0.001, 0.05, (_INNER, _STATE)))
         self._add(f"{at}_d", np.ones(_INNER))
         self._add_matrix(f"{at}_out", _EMBEDDING, _INNER)
@@ -371,11 +371,11 @@ class _File:
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _add_vocabulary(self, special: list[str]) -> None:
-        """A token for every byte, so that any text can be read, and some for pieces of words, to speak with."""
-        tokens = [*special, *(f"<0x{byte:02X}>" for byte in range(256)), *_SPOKEN]
+        """A token for each byte, for any input, and letters and pieces of words, for generated text."""
+        tokens = [*special, *(f"<0x{byte:02X}>" for byte in range(256)), *_GENERATED]
         kind = gguf.TokenType
         control = [kind.CONTROL] * (len(special) - 1)
-        types = [kind.UNKNOWN, *control, *[kind.BYTE] * 256, *[kind.NORMAL] * len(_SPOKEN)]
+        types = [kind.UNKNOWN, *control, *[kind.BYTE] * 256, *[kind.NORMAL] * len(_GENERATED)]
         self._gguf.add_tokenizer_model("llama")
         self._gguf.add_token_list(tokens)
         self._gguf.add_token_scores([float(len(token)) for token in tokens])
@@ -383,13 +383,13 @@ class _File:
         self._gguf.add_unk_token_id(0)
         self._gguf.add_bos_token_id(1)
         self._gguf.add_eos_token_id(2)
-        self._gguf.add_add_space_prefix(False)  # so that text comes out as it went in
+        self._gguf.add_add_space_prefix(False)  # detokenised text equals its input
         self._add_matrix("token_embd", len(tokens), _EMBEDDING)
         self.add_norm("output_norm", _EMBEDDING)
         self._add_output(len(tokens))
 
     def _add_word_pieces(self) -> None:
-        """The letters, at the beginning of a word and within one, and a few words."""
+        """The letters, at the start of a word and within one, and some pieces of words."""
         letters = "abcdefghijklmnopqrstuvwxyz"
         pieces = [*(f"▁{letter}" for letter in f"{letters}.,?!"), *letters, *_PIECES]
         tokens = [*_ENCODER_SPECIAL, *pieces]
@@ -411,13 +411,13 @@ class _File:
         self._add(f"{name}.bias", np.zeros(_EMBEDDING))
 
     def _add_output(self, vocabulary: int) -> None:
-        """Only pieces of words get a say: text that is valid UTF-8, and that ends when the test wants it to."""
+        """Only letters and pieces of words are generated: no invalid UTF-8, and no end of text before the limit."""
         rows = np.zeros((vocabulary, _EMBEDDING))
-        rows[-len(_SPOKEN) :] = self._random.normal(0, 4 / np.sqrt(_EMBEDDING), (len(_SPOKEN), _EMBEDDING))
+        rows[-len(_GENERATED) :] = self._random.normal(0, 4 / np.sqrt(_EMBEDDING), (len(_GENERATED), _EMBEDDING))
         self._add("output.weight", rows)
 
     def _add_matrix(self, name: str, rows: int, columns: int, *, gain: float = 1.0) -> None:
-        """Random, and scaled so that what goes through it keeps its size."""
+        """Random, and scaled so that outputs have the magnitude of the inputs."""
         self._add(f"{name}.weight", self._random.normal(0, gain / np.sqrt(columns), (rows, columns)))
 
     def _add(self, name: str, values: npt.NDArray[np.float64]) -> None:

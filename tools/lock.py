@@ -20,12 +20,16 @@ _LOCK_HEADER = """\
 # What a server needs, pinned by hash. Made by `make lock`. To install exactly this, then Paddock itself:
 #   pip install --require-hashes -r requirements.lock && pip install --no-deps paddock-llm
 """
-_EXTRAS = ("demo", "otel")
+_EXTRAS = ("otel", "run")
+_NOT_INSTALLED = ("diskcache", "llama-cpp-python")
+"""Of an extra that the development environment does not have, since it is compiled. Their versions stay as they are."""
 _NOT_OURS = {"paddock", "paddock-lab", "paddock-llm", "pip", "setuptools", "wheel"}
 
 
 def main() -> None:
-    pins = {
+    before = dict(re.findall(r"^(\S+)==(\S+)$", Path("constraints.txt").read_text("utf-8"), re.MULTILINE))
+    pins = {name: before[name] for name in _NOT_INSTALLED if name in before}
+    pins |= {
         re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower(): distribution.version
         for distribution in importlib.metadata.distributions()
     }

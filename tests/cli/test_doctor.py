@@ -14,6 +14,12 @@ from paddock.cli.doctor.finding import Finding
 from tests.forking import run_command
 
 
+@pytest.fixture(autouse=True)
+def _own_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library that the developer built is not measured here."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 def _doctor(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return run_command("doctor", *args, cwd=cwd)
 

@@ -12,10 +12,12 @@ from paddock.cli.doctor.finding import Level
 from paddock.cli.doctor.machine import (
     check_cache_folder,
     check_gpu,
+    check_identity,
     check_open_files,
     check_processor,
     check_sandbox,
     check_space,
+    examine_build,
     gpu_here,
     processor_flags,
 )
@@ -33,13 +35,12 @@ GIB = 1 << 30
 @pytest.mark.parametrize(
     ("build", "flags", "level", "says"),
     [
-        (Build(["AVX2", "FMA", "F16C", "OPENMP"]), "avx2 fma f16c sse4_2", "ok", "AVX2, FMA, F16C"),
-        (Build(["AVX2", "FMA", "F16C", "AVX512"]), "avx2 fma f16c", "problem", "AVX512, which this CPU does not have"),
-        (Build(["SSE3"]), "pni avx2", "warning", "without AVX2"),
-        (Build(["NEON", "DOTPROD"]), "asimd asimddp i8mm", "warning", "MATMUL_INT8"),
-        (Build(["AVX2"]), "", "ok", "AVX2"),
-        (Build(failure="it ended with SIGILL", illegal_instruction=True), "avx", "problem", "CMAKE_ARGS"),
-        (Build(failure="ImportError: libcudart.so.12"), "avx", "problem", "libcudart"),
+        (Build(features=("AVX2", "FMA", "F16C", "OPENMP")), "avx2 fma f16c sse4_2", "ok", "AVX2, FMA, F16C"),
+        (Build(features=("AVX2", "AVX512")), "avx2 fma f16c", "problem", "AVX512, which this CPU does not have"),
+        (Build(features=("SSE3",)), "pni avx2", "warning", "without AVX2"),
+        (Build(features=("NEON", "DOTPROD")), "asimd asimddp i8mm", "warning", "MATMUL_INT8"),
+        (Build(features=("AVX2",)), "", "ok", "AVX2"),
+        (Build(failure="it ended with SIGILL", illegal_instruction=True), "avx", "problem", "paddock build"),
     ],
 )
 def test_the_cpu(build: Build, flags: str, level: Level, says: str) -> None:
@@ -47,13 +48,25 @@ def test_the_cpu(build: Build, flags: str, level: Level, says: str) -> None:
     assert found == level and says in text
 
 
+def test_the_library() -> None:
+    (refused,) = examine_build(Build(failure="cannot use libllama.so: it is no library"), frozenset())
+    assert (refused.level, refused.text) == ("problem", "cannot use libllama.so: it is no library")
+    (crashes,) = examine_build(Build(failure="it ended with SIGILL", illegal_instruction=True), frozenset())
+    assert (crashes.level, crashes.about) == ("problem", "cpu")
+    known = Build(version="0.5.0", commit="0c1e570", compiler="GCC: 12", origin="the system", path="/none/libllama.so")
+    library, cpu = examine_build(known, frozenset())
+    assert (library.level, cpu.level) == ("ok", "ok")
+    assert library.text == "llama.cpp 0.5.0 (commit 0c1e570) from the system: /none/libllama.so, GCC: 12"
+    assert "SHA-256 0123456789abcdef…" in check_identity(known, "0123456789abcdef" * 4).text
+
+
 @pytest.mark.parametrize(
     ("gpus", "here", "built", "wanted", "opened", "level", "says"),
     [
         (1, "nvidia", True, True, True, "ok", "CUDA0 with 8.0 GiB of 16.0 GiB free"),
         (1, "nvidia", True, False, True, "warning", "n_gpu_layers is 0"),
-        (0, "nvidia", False, True, True, "warning", 'CMAKE_ARGS="-DGGML_CUDA=on"'),
-        (0, "amd", False, True, True, "warning", 'CMAKE_ARGS="-DGGML_HIP=on"'),
+        (0, "nvidia", False, True, True, "warning", "paddock build --cuda"),
+        (0, "amd", False, True, True, "warning", "paddock build --rocm"),
         (0, "nvidia", False, False, True, "ok", "on the CPU"),
         (0, "nvidia", True, True, False, "problem", "nvidia-modprobe"),
         (0, None, True, True, False, "warning", "finds no GPU"),
@@ -61,7 +74,7 @@ def test_the_cpu(build: Build, flags: str, level: Level, says: str) -> None:
     ],
 )
 def test_the_gpu(gpus: int, here: Any, built: bool, wanted: bool, opened: bool, level: Level, says: str) -> None:
-    build = Build(gpus=[Gpu("CUDA0", 8 * GIB, 16 * GIB)] * gpus)
+    build = Build(gpus=(Gpu("CUDA0", 8 * GIB, 16 * GIB),) * gpus)
     found, text = worst(check_gpu(build, here, built_for_gpu=built, wanted=wanted, devices_open=opened))
     assert found == level and says in text
 

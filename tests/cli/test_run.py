@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from paddock.cli.chat.conversation import CommandError, Conversation
-from paddock.cli.chat.printing import MarkdownPrinter, split_finished
+from paddock.cli.chat.markdown import MarkdownPrinter, split_finished
+from paddock.cli.chat.printing import PlainPrinter
 from paddock.config import load_settings
 from tests.certificates import make_certificate
 from tests.server import Server
@@ -176,6 +177,19 @@ def test_an_answer_cannot_control_the_terminal() -> None:
         printer.content("\x1b]0;title\x07 one\x1b[2J\n\ntwo\x9b2J")
     assert not set(out.getvalue()) & {"\x07", "\x1b", "\x9b"}
     assert "one" in out.getvalue() and "two" in out.getvalue()
+
+
+def test_plain_text_cannot_control_the_terminal_either() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    texts = []
+    for out in (Terminal(), io.StringIO()):
+        with PlainPrinter(out) as printer:
+            printer.content("one\x1b[2J")
+        texts.append(out.getvalue())
+    assert texts == ["one[2J\n", "one\x1b[2J\n"], "a pipe gets the answer as it is"
 
 
 def test_the_variables_of_the_client_are_no_settings() -> None:

@@ -24,15 +24,19 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 
 
-def _instructions() -> list[tuple[str, str]]:
-    """Of the Dockerfile, with lines that go on joined and comments left out."""
-    lines = [line for line in (DEPLOY / "Dockerfile").read_text().splitlines() if not line.lstrip().startswith("#")]
+DOCKERFILES = ("Dockerfile", "Dockerfile.cuda")
+
+
+def _instructions(name: str) -> list[tuple[str, str]]:
+    """Of a Dockerfile, with lines that go on joined and comments left out."""
+    lines = [line for line in (DEPLOY / name).read_text().splitlines() if not line.lstrip().startswith("#")]
     text = "\n".join(lines).replace("\\\n", " ")
     return [(word, rest.strip()) for word, _, rest in (line.partition(" ") for line in text.splitlines()) if word]
 
 
-def test_the_dockerfile_says_what_an_operator_expects() -> None:
-    instructions = _instructions()
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_the_dockerfile_says_what_an_operator_expects(name: str) -> None:
+    instructions = _instructions(name)
     assert {word for word, _ in instructions} <= {
         *("ARG", "FROM", "RUN", "ENV", "WORKDIR", "COPY", "USER", "EXPOSE", "STOPSIGNAL"),
         *("HEALTHCHECK", "ENTRYPOINT", "CMD"),
@@ -46,8 +50,24 @@ def test_the_dockerfile_says_what_an_operator_expects() -> None:
     assert first == "serve"
     assert serve.make_context("serve", args).params["model_manager__models_directory"] == "/models"
     assert "/opt/paddock/healthcheck.py" in said["HEALTHCHECK"]
-    assert not re.search(r"(?i)(key|token|password|secret)=", (DEPLOY / "Dockerfile").read_text())
+    assert not re.search(r"(?i)(key|token|password|secret)=", (DEPLOY / name).read_text())
     assert "build-essential" not in " ".join(rest for _, rest in instructions[last:]), "no compiler where it runs"
+
+
+def test_the_image_for_cpus_has_no_compiler_in_any_stage() -> None:
+    said = " ".join(rest for _, rest in _instructions("Dockerfile"))
+    assert not re.search(r"build-essential|g\+\+|gcc|clang|cmake|\bmake\b|python3-dev", said)
+    assert "--only-binary :all:" in said, "a package without a wheel is an error, not a compilation"
+
+
+def test_both_images_run_the_same() -> None:
+    """What follows the build is the same but for the base image."""
+    ends = []
+    for name in DOCKERFILES:
+        instructions = _instructions(name)
+        last = max(index for index, (word, _) in enumerate(instructions) if word == "FROM")
+        ends.append(instructions[last + 1 :])
+    assert ends[0] == ends[1]
 
 
 def test_all_that_is_copied_is_sent_along_and_nothing_else() -> None:
@@ -56,7 +76,8 @@ def test_all_that_is_copied_is_sent_along_and_nothing_else() -> None:
     sent = {line[1:] for line in lines if line.startswith("!")}
     copied = {
         source
-        for word, rest in _instructions()
+        for name in DOCKERFILES
+        for word, rest in _instructions(name)
         if word == "COPY" and not rest.startswith("--from")
         for source in rest.split()[:-1]
     }

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 
-import llama_cpp.llama_cpp as lib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from paddock.engine.vocab import render_builtin
 from paddock.types import BUILTIN_TEMPLATES
+from tests.engine import native as lib
 
 _TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
 

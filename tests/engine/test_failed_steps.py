@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paddock.engine.libllama import lib
 from paddock.engine.loading import needs_cpu
 from paddock.errors import DecodeFailed
 from tests.engine.harness import Harness

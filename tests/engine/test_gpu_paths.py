@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from paddock.engine.batch import padded_sizes
 from paddock.engine.llama import LlamaEngine
+from paddock.engine.prefix_memory import PrefixMemory
 from paddock.types import Span
 from tests.engine.harness import Harness
 from tests.options import draft_params
@@ -32,7 +33,8 @@ def _as_on_a_gpu(model: Path, **options: Any) -> Harness:
     engine = harness.engine
     assert isinstance(engine, LlamaEngine)
     engine._pads = True
-    engine._prefix_memory._on_gpu = True
+    assert isinstance(engine._memory, PrefixMemory)
+    engine._memory._on_gpu = True
     return harness
 
 

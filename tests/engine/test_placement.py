@@ -6,13 +6,14 @@ import ctypes
 from pathlib import Path
 from typing import Any, get_args
 
-import llama_cpp.llama_cpp as lib
 import pytest
 
 from paddock.cli.options import given_settings
 from paddock.cli.serve import command
 from paddock.config import ModelManagerSettings, ModelSettings
 from paddock.engine import library
+from paddock.engine.libllama import lib
+from paddock.engine.libllama.structs import SPLIT_MODES
 from paddock.engine.llama import LlamaEngine
 from paddock.engine.placement import place_context, place_model
 from paddock.errors import ModelLoadFailed
@@ -46,13 +47,13 @@ def test_the_defaults_are_those_of_libllama() -> None:
 def test_placement_by_value() -> None:
     params = _model_params(tensor_split=[3, 1], split_mode="row", main_gpu=1, load_mode="mmap+mlock", lazy_mode="on")
     assert list((ctypes.c_float * 2).from_address(ctypes.addressof(params.tensor_split.contents))) == [3, 1]
-    assert (params.split_mode, params.main_gpu) == (lib.LLAMA_SPLIT_MODE_ROW, 1)
-    assert (params.load_mode, params.lazy_mode) == (lib.LLAMA_LOAD_MODE_MMAP_MLOCK, 2)
+    assert (params.split_mode, params.main_gpu) == (2, 1)
+    assert (params.load_mode, params.lazy_mode) == (3, 2)
     params = _context_params(
         n_threads_batch=3, kv_offload=False, op_offload=False, rope_scaling="yarn", rope_scale=4, yarn_orig_ctx=1024
     )
     assert (params.n_threads_batch, params.offload_kqv, params.op_offload) == (3, False, False)
-    assert (params.rope_scaling_type, params.rope_freq_scale) == (lib.LLAMA_ROPE_SCALING_TYPE_YARN, 0.25)
+    assert (params.rope_scaling_type, params.rope_freq_scale) == (2, 0.25)
     assert params.yarn_orig_ctx == 1024
 
 
@@ -62,7 +63,7 @@ def test_flags_for_several_gpus_by_value(mode: str) -> None:
     given = given_settings(command.make_context("serve", line).params)
     params = _model_params(**{key.removeprefix("model_manager."): value for key, value in given.items()})
     assert list((ctypes.c_float * 3).from_address(ctypes.addressof(params.tensor_split.contents))) == [3, 1, 0.5]
-    assert (params.split_mode, params.main_gpu) == (getattr(lib, f"LLAMA_SPLIT_MODE_{mode.upper()}"), 2)
+    assert (params.split_mode, params.main_gpu) == (SPLIT_MODES[mode], 2)
 
 
 def test_experts_are_kept_in_host_memory_by_patterns() -> None:

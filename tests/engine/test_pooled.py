@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -18,6 +17,7 @@ from paddock.engine import PooledEngine, open_pooled_engine
 from paddock.errors import DecodeFailed
 from paddock.types import Pooling
 from tests import tiny_models as tiny
+from tests.engine import native as lib
 from tests.options import engine_options
 from tests.tiers import examples
 
@@ -142,8 +142,8 @@ def test_a_pair_has_the_separators_of_the_model(tiny_models: dict[str, Path]) ->
 
 
 def test_a_pair_is_rendered_by_the_template_of_the_model(tmp_path: Path) -> None:
-    tiny.judging(tmp_path / "judging.gguf")
-    engine = _open(tmp_path / "judging.gguf", "mean")
+    tiny.generative_reranking(tmp_path / "reranking.gguf")
+    engine = _open(tmp_path / "reranking.gguf", "mean")
     filled = engine.vocab.tokenize("<s>{document} of the mare</s>", add_special=False, parse_special=True)
     assert engine.pair("{document}", "the mare") == filled, "a placeholder in a query is text"
     assert (filled[0], filled[-1]) == (1, 2)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tests.engine import native as lib
 from tests.engine.harness import Harness
 
 TEXT = " ".join(f"the {n} and the {n * 7 % 13} in it" for n in range(30))

@@ -237,16 +237,25 @@ def test_unknown_routes_methods_and_models(fake_server: Server, tmp_path: Path) 
 def test_keys(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("# the team's\nfrom-file\n\n")
     with Server(
-        "-m", "fake:", "--api-key", "one", "--api-key", "two", "--api-key-file", str(tmp_path / "keys")
+        "-m", "fake:", "--api-key", "sesame", "--api-key", "tulip", "--api-key-file", str(tmp_path / "keys")
     ) as server:
         assert server.client.get("/health").status_code == 200
-        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic one"}, {"x-api-key": "wrong"}):
+        for headers in (
+            {},
+            {"authorization": "Bearer wrong"},
+            {"authorization": "Basic sesame"},
+            {"x-api-key": "wrong"},
+        ):
             response = server.client.get("/v1/models", headers=headers)
             assert _error(response, 401)["code"] == "invalid_api_key"
             assert response.headers["www-authenticate"] == "Bearer"
-        for headers in ({"authorization": "Bearer one"}, {"authorization": "bearer two"}, {"x-api-key": "from-file"}):
+        for headers in (
+            {"authorization": "Bearer sesame"},
+            {"authorization": "bearer tulip"},
+            {"x-api-key": "from-file"},
+        ):
             assert server.client.get("/v1/models", headers=headers).status_code == 200
-        assert not any("one" in line.split() or "from-file" in line for line in server.output)
+        assert not any("sesame" in line or "from-file" in line for line in server.output)
 
 
 def test_cors(fake_server: Server) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -246,16 +247,27 @@ def test_props_load_no_model() -> None:
     assert "fake" in awake["build_info"]
 
 
+def _sha256(path: str) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+
+
 def test_props_of_a_real_model_show_its_template(demo_server: Server) -> None:
     demo_server.chat("Hi", max_tokens=1)
     props = demo_server.client.get("/props").json()
     assert "<|im_start|>" in props["chat_template"]
-    assert "llama-cpp-python" in props["build_info"]
+    library = props["libllama"]
+    assert f"llama.cpp {library['version']}" in props["build_info"]
+    assert library["sha256"][Path(library["path"]).resolve().name] == _sha256(library["path"])
+    assert library["build_id"] and library["origin"] and set(library["features"]) & {"NEON", "SSE3"}
     assert props["sampler_profile"] >= 2
     page = demo_server.client.get("/metrics").text
     (info,) = [line for line in page.splitlines() if line.startswith("paddock_engine_info{")]
     assert f'llama_cpp_commit="{props["llama_cpp_commit"] or ""}"' in info
     assert f'sampler_profile="{props["sampler_profile"]}"' in info
+    (info,) = [line for line in page.splitlines() if line.startswith("paddock_libllama_info{")]
+    for label in ("version", "build_id", "origin"):
+        assert f'{label}="{library[label]}"' in info
+    assert f'sha256="{_sha256(library["path"])}"' in info
     assert props["deterministic"] == {"default": False, "method": "alone", "together": 1}
     assert props["kv_cache"]["layout"] == "unified"
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.util
 import random
 import re
 import signal
@@ -148,7 +149,7 @@ def test_two_servers_in_one_run_one_of_them_minimal(tmp_path: Path) -> None:
         "Prefix cache",
         "paddock lab prefix-cache",
         "fake: without A",
-        "llama-cpp-python",
+        "xllamacpp",
         "GiB",
         "(paddock 0.",
     ):
@@ -183,6 +184,8 @@ def test_tenants_reuse_the_shared_prefix(tmp_path: Path) -> None:
 
 @full
 def test_the_binding_is_measured_with_both_templates(tmp_path: Path, demo_model: Path) -> None:
+    if importlib.util.find_spec("llama_cpp") is None:
+        pytest.skip("llama-cpp-python is not installed")
     status, output = run(
         "prefix-cache", "--binding", str(demo_model), *_SMALL, "--trials", "1", "--warm-up", "0", "--out", str(tmp_path)
     )

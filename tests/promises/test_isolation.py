@@ -65,7 +65,7 @@ def test_an_exception_in_the_sampler_fails_one_request(slow_server: Server) -> N
         response = slow_server.client.post(CHAT, json=chat_body("raise: now"))
         rest = list(reading)
     assert response.status_code == 500
-    assert response.json()["error"]["code"] == "internal_error"
+    assert response.json()["error"]["code"] == "sampling_failed"
     assert rest[-1][1] == "[DONE]"
     assert slow_server.workers() == before
     slow_server.wait_for_line("a request failed")

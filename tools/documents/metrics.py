@@ -13,7 +13,7 @@ timer and waits for no worker. `--no-metrics` (`server.metrics: false`) disables
 
 Counters start at zero when the server starts. The counters of a model continue when its worker is replaced, crashes or
 is unloaded; a killed worker loses what it counted in its last second. `model_id` is the model's name, `engine_version`
-is the version of llama-cpp-python.
+is the version of the package with libllama, or `unknown`.
 
 [deploy/prometheus](../../deploy/prometheus) has a scrape configuration and alerts,
 [deploy/grafana](../../deploy/grafana) has a dashboard. (This page is generated from the code: `make docs`.)

@@ -16,6 +16,7 @@ _COMMANDS = {
     "config": "Show the configuration and where each value comes from, or check it.",
     "models": "List the models that would be served, and the memory they need.",
     "doctor": "Find problems of the machine and the configuration, and how to solve them.",
+    "build": "Compile llama.cpp for this machine, or show what that would gain.",
     "service": "Run Paddock as a systemd service: install, uninstall, status.",
     "bench": "Measure this and other servers under load, and compare them.",
     "cluster": "Serve models on a Ray cluster: deploy, status, delete, config.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from collections.abc import Iterator
@@ -160,8 +161,13 @@ def _print_json(server: Server, conversation: Conversation) -> None:
 
 
 def _printer() -> Printer:
+    """Markdown on a terminal if rich is installed (paddock-llm[run]), else the text as it is."""
+    from paddock.cli.chat.printing import PlainPrinter
+
+    if not sys.stdout.isatty() or importlib.util.find_spec("rich") is None:
+        return PlainPrinter(sys.stdout)
     from rich.console import Console
 
-    from paddock.cli.chat.printing import MarkdownPrinter, PlainPrinter
+    from paddock.cli.chat.markdown import MarkdownPrinter
 
-    return MarkdownPrinter(Console()) if sys.stdout.isatty() else PlainPrinter(sys.stdout)
+    return MarkdownPrinter(Console())

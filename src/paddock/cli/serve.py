@@ -177,6 +177,10 @@ def _announce(settings: Settings, urls: Sequence[str], fleet: Fleet) -> None:
             structlog.get_logger(__name__).info("listening", urls=urls, models=names)
         logs.flush()  # earlier log lines come first
         click.echo(line)
+    from paddock.cli.native.gain import find_hint
+
+    if (hint := find_hint()) is not None:
+        structlog.get_logger(__name__).info(hint)
     if not server.has_keys and not server.is_local:
         _warn_of_exposure(settings, ", ".join(web))
 

@@ -1,4 +1,4 @@
-"""The arithmetic behind two seams, and the only importer of llama_cpp."""
+"""The arithmetic behind two seams, and the only user of libllama."""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
+from paddock.engine.libllama import lib
 from paddock.errors import DecodeFailed
 from paddock.types import Span
 

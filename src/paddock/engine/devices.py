@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 
-import llama_cpp.llama_cpp as lib
 import msgspec
 
 from paddock.engine import library
+from paddock.engine.libllama import lib
+from paddock.types import LibraryInfo
 
 # ggml's numbers. libllama uses an integrated GPU only if there is no other.
 _CPU, _GPU, _INTEGRATED_GPU = 0, 1, 2
-_ggml = lib._lib  # noqa: SLF001 (these functions are ggml's, which the bindings leave out)
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -21,18 +21,12 @@ class Gpu(msgspec.Struct, frozen=True):
     description: str
 
 
-class Build(msgspec.Struct, frozen=True):
-    features: list[str]
-    """ggml's names of CPU instruction sets and other build options."""
-    gpus: list[Gpu]
+class Build(LibraryInfo, frozen=True):
+    gpus: tuple[Gpu, ...] = ()
 
 
 def build() -> Build:
-    library.start(verbose=False)
-    # `CPU : NEON = 1 | DOTPROD = 1 | … | CUDA : ARCHS = 900 | …`: a part for each device, with the active features.
-    text = lib.llama_print_system_info().decode("utf-8", "replace")
-    parts = (part.rpartition(":")[2].partition("=") for part in text.split("|"))
-    return Build([name.strip() for name, _, value in parts if value.strip() == "1"], gpus())
+    return Build(**msgspec.structs.asdict(library.info()), gpus=tuple(gpus()))
 
 
 def gpus() -> list[Gpu]:
@@ -54,11 +48,9 @@ def accelerators() -> dict[str, int]:
 
 def buffer_types() -> dict[str, int]:
     """The addresses of the buffer types of all devices, by name."""
-    _ggml.ggml_backend_dev_buffer_type.restype = ctypes.c_void_p
-    _ggml.ggml_backend_buft_name.restype = ctypes.c_char_p
-    addresses = [_ggml.ggml_backend_dev_buffer_type(device) for device, _, _ in _devices()]
+    addresses = [lib.ggml_backend_dev_buffer_type(device) for device, _, _ in _devices()]
     return {
-        _ggml.ggml_backend_buft_name(ctypes.c_void_p(address)).decode("utf-8", "replace"): address
+        lib.ggml_backend_buft_name(ctypes.c_void_p(address)).decode("utf-8", "replace"): address
         for address in addresses
         if address
     }
@@ -66,23 +58,19 @@ def buffer_types() -> dict[str, int]:
 
 def _devices() -> list[tuple[ctypes.c_void_p, str, int]]:
     """The address, name and kind of each device."""
-    _ggml.ggml_backend_dev_count.restype = ctypes.c_size_t
-    _ggml.ggml_backend_dev_get.restype = ctypes.c_void_p
-    _ggml.ggml_backend_dev_name.restype = ctypes.c_char_p
     found = []
-    for index in range(_ggml.ggml_backend_dev_count()):
-        device = ctypes.c_void_p(_ggml.ggml_backend_dev_get(ctypes.c_size_t(index)))
-        name = _ggml.ggml_backend_dev_name(device).decode("utf-8", "replace")
-        found.append((device, name, int(_ggml.ggml_backend_dev_type(device))))
+    for index in range(lib.ggml_backend_dev_count()):
+        device = ctypes.c_void_p(lib.ggml_backend_dev_get(ctypes.c_size_t(index)))
+        name = lib.ggml_backend_dev_name(device).decode("utf-8", "replace")
+        found.append((device, name, int(lib.ggml_backend_dev_type(device))))
     return found
 
 
 def _gpu(device: ctypes.c_void_p) -> Gpu:
-    _ggml.ggml_backend_dev_description.restype = ctypes.c_char_p
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    _ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
+    lib.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
     name, description = (
         text.decode("utf-8", "replace")
-        for text in (_ggml.ggml_backend_dev_name(device), _ggml.ggml_backend_dev_description(device))
+        for text in (lib.ggml_backend_dev_name(device), lib.ggml_backend_dev_description(device))
     )
     return Gpu(name, free.value, total.value, description)

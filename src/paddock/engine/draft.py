@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from paddock.engine.batch import Batch
+from paddock.engine.libllama import lib
 from paddock.engine.vocab import LlamaVocab
 from paddock.types import DraftParams, EngineOptions, Span
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
 from paddock.engine.batch import Batch
+from paddock.engine.libllama import lib
 from paddock.engine.prefix_memory import PrefixMemory
 from paddock.types import Forget, Span
 

@@ -7,13 +7,12 @@ import hashlib
 import re
 from pathlib import Path
 
-import llama_cpp
-
 from paddock.engine import library
+from paddock.engine.libllama import lib
 from paddock.engine.sampler import PROFILE
 from paddock.types import EngineOptions, StateOrigin
 
-ENGINE = f"llama-cpp-python {llama_cpp.__version__}"
+ENGINE = f"llama.cpp {lib.version}"
 _EDGE = 1 << 20
 # Options that change the order of additions, and so the last bits of a logit.
 _AFFECTS_BITS = (
@@ -34,10 +33,10 @@ _SAMPLES, _SAMPLE = 64, 4096
 
 
 def fingerprint(path: Path, options: EngineOptions, *, unified: bool, exact_batch: int) -> str:
-    """A digest of the engine's version, the model's file, the samplers and the effective options."""
+    """A digest of the build of libllama, the model's file, the samplers and the effective options."""
     digest = hashlib.sha256()
     digest.update(f"unified {unified} deterministic {options.deterministic} together {exact_batch > 1} ".encode())
-    digest.update(f"{ENGINE} {library.commit()} samplers {PROFILE}".encode())
+    digest.update(f"{ENGINE} {lib.commit} build {library.info().build_id} samplers {PROFILE}".encode())
     digest.update(repr([(name, getattr(options, name)) for name in _AFFECTS_BITS]).encode())
     digest.update(_sample(path))
     return f"fp_{digest.hexdigest()[:16]}"
@@ -51,12 +50,13 @@ def origin(
     `beyond_original`: a sequence may be longer than the context that the model had before its positions were scaled.
     Some models (Phi-3) rotate all positions by other factors then.
     """
-    last_bits = [f"{name} {getattr(options, name)}" for name in _LAST_BITS]
+    build = library.info().build_id
+    last_bits = [f"build {build}", *(f"{name} {getattr(options, name)}" for name in _LAST_BITS)]
     settings = [
         f"{name} {value}" for name in _CHANGES_STATE if (value := getattr(options, name)) not in (None, [], False)
     ]
     return StateOrigin(
-        engine=f"{ENGINE} {library.commit()}".rstrip(),
+        engine=f"{ENGINE} {lib.commit or build}",
         model=_file_digest(path),
         cache_type_k=options.cache_type_k,
         cache_type_v=options.cache_type_v,

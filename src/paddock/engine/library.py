@@ -5,11 +5,14 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections import deque
+from functools import cache
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
-
+from paddock.engine.libllama import lib
+from paddock.engine.libllama.structs import LogCallback
 from paddock.errors import ModelLoadFailed, OutOfMemory
+from paddock.llama_identity import build_id, compiler
+from paddock.types import LibraryInfo
 
 _INFO, _WARNING, _ERROR, _CONTINUED = 2, 3, 4, 5
 # ggml's levels as prefixes of sd-daemon(3), which the gateway parses.
@@ -29,7 +32,7 @@ class NativeLog:
         self._level = 0
         self._line = ""
         # libllama keeps this pointer for the life of the process. If the callback were freed, it would crash later.
-        self._callback = lib.llama_log_callback(self._on_line)
+        self._callback = LogCallback(self._on_line)
 
     def install(self) -> None:
         lib.llama_log_set(self._callback, ctypes.c_void_p(0))
@@ -65,17 +68,26 @@ def start(*, verbose: bool) -> None:
         _started = True
         log.install()
         lib.llama_backend_init()
+        if lib.has("ggml_backend_reg_count") and not lib.ggml_backend_reg_count():
+            # A build with a library per backend, which ggml looks for beside the executable: that is Python here.
+            lib.ggml_backend_load_all_from_path(str(lib.path.parent).encode())
 
 
-def commit() -> str:
-    """The llama.cpp commit that the library was built from; empty: unknown."""
-    try:
-        function = lib._lib.ggml_commit  # noqa: SLF001 (the bindings leave it out)
-    except AttributeError:
-        return ""
-    function.restype = ctypes.c_char_p
-    found = (function() or b"").decode("ascii", "replace")
-    return "" if found == "unknown" else found
+@cache
+def info() -> LibraryInfo:
+    start(verbose=log.verbose)
+    # `CPU : NEON = 1 | DOTPROD = 1 | … | CUDA : ARCHS = 900 | …`: a part for each device, with the active features.
+    text = lib.llama_print_system_info().decode("utf-8", "replace")
+    parts = (part.rpartition(":")[2].partition("=") for part in text.split("|"))
+    return LibraryInfo(
+        version=lib.version,
+        commit=lib.commit,
+        build_id=build_id(lib.path),
+        compiler=compiler(lib.path),
+        features=tuple(name.strip() for name, _, value in parts if value.strip() == "1"),
+        origin=lib.origin,
+        path=str(lib.path),
+    )
 
 
 def load_failure(what: str) -> ModelLoadFailed:

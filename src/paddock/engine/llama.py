@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import msgspec
 
 from paddock.engine import library
@@ -15,10 +14,12 @@ from paddock.engine.batch import Batch, padded_sizes, paired_sizes
 from paddock.engine.checkpoint_memory import CheckpointMemory
 from paddock.engine.devices import has_gpu_device
 from paddock.engine.draft import Drafter, draft_options, why_unfit
+from paddock.engine.empty_pages import added, anonymous_ranges, release
 from paddock.engine.exact_batch import PROBE_CONTEXT, max_exact_batch
 from paddock.engine.fingerprint import fingerprint, origin
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.engine.idle_cells import affordable_idle_cells
+from paddock.engine.libllama import lib
 from paddock.engine.loading import (
     LoadedAdapters,
     computes_on_cpu,
@@ -35,6 +36,7 @@ from paddock.engine.placement import optimise_for_numa
 from paddock.engine.pooled import PooledContext
 from paddock.engine.prefix_memory import PrefixMemory
 from paddock.engine.sampler import PROFILE, Sampler
+from paddock.engine.sequence_memory import SequenceMemory
 from paddock.engine.snapshot_memory import SnapshotMemory
 from paddock.engine.vocab import LlamaVocab
 from paddock.errors import DecodeFailed, ModelLoadFailed, NoCells
@@ -95,7 +97,9 @@ class LlamaEngine:
         room = int(params.n_ubatch) - int(params.n_seq_max)  # libllama reserves one output per sequence
         spare = max(min(_SPARE, room), 0) if self._unified and not has_indivisible_state(self._model) else 0
         params.n_seq_max += spare
+        before = anonymous_ranges()
         self._context = new_context(self._model, params, options)
+        memory_of_context = added(before, anonymous_ranges())
         self._n_ctx = int(lib.llama_n_ctx_seq(self._context))
         self._batch = Batch(n_batch)
         self._outputs = Outputs(self._context, self.vocab.size)
@@ -110,6 +114,7 @@ class LlamaEngine:
         self._pads = on_gpu and not self._unified and self._memory.reuse == "prefix"
         self.n_batch = n_batch - n_batch // 8 if self._pads else n_batch
         state_bytes = self._memory.state_bytes
+        idle_cells, idle_cell_seconds = self._probe_idle_cells(spare)
         self.shape = CacheShape(
             cells=int(lib.llama_n_ctx(self._context)),
             unified=self._unified,
@@ -124,7 +129,8 @@ class LlamaEngine:
             max_copied=self._tokens_in(_BYTES_PER_SAVE),
             max_restored=self._tokens_in(_BYTES_PER_RESTORE),
             forks_on_device=on_gpu and not self._unified and self._memory.reuse == "prefix",
-            idle_cells=self._probe_idle_cells(spare),
+            idle_cells=idle_cells,
+            idle_cell_seconds=idle_cell_seconds,
             spare_sequences=spare,
             # Concurrent answers alternate in unified cells, and each cell is one transfer per layer.
             state_bytes=state_bytes,
@@ -157,6 +163,9 @@ class LlamaEngine:
             adapters=self.origin.adapters,
             draft_slots=0 if self._drafter is None else self._drafter.slots,
         )
+        if not has_gpu_device():  # a GPU's driver may have pinned host memory, which must stay where it is
+            lib.llama_memory_clear(lib.llama_get_memory(self._context), True)  # probes have left data in some cells
+            release(memory_of_context)
 
     def sampler(self, params: SamplingParams, prompt: Sequence[int], grammar: Grammar | None = None) -> Sampler:
         return Sampler(
@@ -222,24 +231,16 @@ class LlamaEngine:
         return [sequence for sequence in range(count) if int(lib.llama_memory_seq_pos_max(memory, sequence)) >= 0]
 
     def view_pieces(self, pieces: Sequence[Piece]) -> Any:
-        if isinstance(self._memory, CheckpointMemory):
-            return self._memory.view_state(pieces)
-        return self._prefix_memory.view_pieces(pieces)
+        return self._memory.view_pieces(pieces)
 
     def pack(self, views: Any) -> Iterator[memoryview]:
-        if isinstance(self._memory, CheckpointMemory):
-            return self._memory.pack_state(views)
-        return self._prefix_memory.pack(views)
+        return self._memory.pack(views)
 
     def packed_size(self, views: Any) -> int:
-        if isinstance(self._memory, CheckpointMemory):
-            return self._memory.packed_size(views)
-        return int(sum(length for _, _, length in views)) * self._memory.bytes_per_token
+        return self._memory.packed_size(views)
 
     def unpack(self, data: memoryview, tokens: int) -> Any:
-        if isinstance(self._memory, CheckpointMemory):
-            return self._memory.unpack_state(data, tokens)
-        return self._prefix_memory.unpack(data, tokens)
+        return self._memory.unpack(data, tokens)
 
     def embeddings(self) -> PooledContext:
         options = msgspec.structs.replace(self._options, pooling=EMBEDDING_POOLING)
@@ -251,11 +252,6 @@ class LlamaEngine:
         lib.llama_free(self._context)
         lib.llama_model_free(self._model)
 
-    @property
-    def _prefix_memory(self) -> PrefixMemory:
-        assert isinstance(self._memory, PrefixMemory), "only prefixes can be views"
-        return self._memory
-
     def _tokens_in(self, size: int) -> int:
         return max(size // max(self._memory.bytes_per_token, 1), _MIN_TOKENS_PER_COPY)
 
@@ -264,14 +260,14 @@ class LlamaEngine:
         size = min(self._options.cache_ram_bytes // _BUFFER_PART, _LARGEST_BUFFER) or _USUAL_BUFFER
         return max(size // max(per_token, 1), _LEAST_BUFFERED)
 
-    def _probe_idle_cells(self, spare: int) -> int:
-        """How many unified cells finished sequences may keep while requests run."""
+    def _probe_idle_cells(self, spare: int) -> tuple[int, float]:
+        """How many unified cells finished sequences may keep while requests run, and what each more costs in a step."""
         if not isinstance(self._memory, PrefixMemory) or not self._unified:
-            return 0
+            return 0, 0.0
         if not spare and self._memory.reuse == "prefix":
-            return 0
-        if isinstance(self._memory, CheckpointMemory) and not self._memory.has_keys:
-            return int(lib.llama_n_ctx(self._context))  # its cells are not read
+            return 0, 0.0
+        if not self._memory.has_keys:
+            return int(lib.llama_n_ctx(self._context)), 0.0  # its cells are not read
 
         def decode(span: Span) -> None:
             self.decode([span])
@@ -329,7 +325,7 @@ class LlamaEngine:
             end_tokens=self.vocab.end_tokens,
         )
 
-    def _warm_up(self, *, on_gpu: bool, scratch: int) -> PrefixMemory | SnapshotMemory:
+    def _warm_up(self, *, on_gpu: bool, scratch: int) -> SequenceMemory:
         """Run a first small step. It touches every weight, also of adapters, so a build that does not work on this
         machine dies while loading and not during a request. Its cells are the probe for the format of the state.
         """

@@ -7,16 +7,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
-
 from paddock.engine import library
 from paddock.engine.devices import has_gpu_device
 from paddock.engine.fingerprint import ENGINE
+from paddock.engine.libllama import lib
+from paddock.engine.libllama.structs import CACHE_TYPES, ProgressCallback
 from paddock.engine.placement import place_context, place_model
 from paddock.engine.rpc import add_rpc_servers
 from paddock.engine.threads import attach_threads, prepare_thread
 from paddock.engine.vocab import LlamaVocab
-from paddock.types import Adapters, CacheType, EngineOptions, ModelInfo
+from paddock.errors import LibraryUnusable
+from paddock.types import Adapters, EngineOptions, ModelInfo
 
 _FLASH_ATTENTION = {"auto": -1, "off": 0, "on": 1}
 
@@ -32,7 +33,7 @@ def load_model(path: Path, options: EngineOptions, on_progress: Callable[[float]
         on_progress(progress)
         return True
 
-    callback = lib.llama_progress_callback(report)
+    callback = ProgressCallback(report)
     params.progress_callback = callback
     model = lib.llama_model_load_from_file(str(path).encode(), params)
     if not model:
@@ -51,23 +52,33 @@ def context_params(options: EngineOptions, *, n_ctx: int, n_batch: int, unified:
     params.swa_full = options.swa_full
     params.n_threads = options.n_threads
     params.flash_attn_type = _FLASH_ATTENTION[options.flash_attn]
-    params.type_k = _cache_type(options.cache_type_k)
-    params.type_v = _cache_type(options.cache_type_v)
+    params.type_k = CACHE_TYPES[options.cache_type_k]
+    params.type_v = CACHE_TYPES[options.cache_type_v]
     params.no_perf = True
     place_context(params, options)
     return params
-
-
-def _cache_type(name: CacheType) -> int:
-    return 30 if name == "bf16" else int(getattr(lib, f"GGML_TYPE_{name.upper()}"))  # the bindings do not have bf16
 
 
 def new_context(model: Any, params: Any, options: EngineOptions) -> Any:
     context = lib.llama_init_from_model(model, params)
     if not context:
         raise library.load_failure(f"cannot create a context of {params.n_ctx} tokens")
+    _check_params(context, params)
     attach_threads(context, options)
     return context
+
+
+def _check_params(context: Any, params: Any) -> None:
+    """The self-test of the library cannot tell apart neighbours with the same default, as some of the booleans have. So
+    a context must also report what was asked for.
+    """
+    wanted, found = int(params.n_seq_max), int(lib.llama_n_seq_max(context))
+    is_unified = lib.llama_n_ctx_seq(context) == lib.llama_n_ctx(context)
+    if wanted != found or (wanted > 1 and is_unified != params.kv_unified):
+        raise LibraryUnusable(
+            f"{lib.path} (llama.cpp {lib.version}) reads its parameters from other places: n_seq_max {wanted} became "
+            f"{found}, kv_unified {bool(params.kv_unified)} became {is_unified}"
+        )
 
 
 def model_info(model: Any, vocab: LlamaVocab, **more: Any) -> ModelInfo:
@@ -82,7 +93,7 @@ def model_info(model: Any, vocab: LlamaVocab, **more: Any) -> ModelInfo:
         n_params=int(lib.llama_model_n_params(model)),
         size_bytes=int(lib.llama_model_size(model)),
         engine=ENGINE,
-        llama_cpp_commit=library.commit(),
+        library=library.info(),
         bos=vocab.bos,
         eos=vocab.eos,
         **more,
@@ -148,7 +159,7 @@ class LoadedAdapters:
     def apply(self, context: Any, adapters: Adapters) -> None:
         """Make exactly these adapters active in the context."""
         count = len(adapters)
-        pointers = (lib.llama_adapter_lora_p_ctypes * count)(*(self._pointers[number] for number, _ in adapters))
+        pointers = (ctypes.c_void_p * count)(*(self._pointers[number] for number, _ in adapters))
         scales = (ctypes.c_float * count)(*(scale for _, scale in adapters))
         lib.llama_set_adapters_lora(context, pointers, count, scales)
 

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from paddock.engine.batch_sampler import BatchSampler
+from paddock.engine.libllama import lib
 from paddock.engine.sampler import Sampler, logprobs_of
+from paddock.engine.sampling_errors import sampling_failed
 from paddock.types import Sampled, Span
 
 
@@ -79,7 +80,10 @@ def _is_accepted(draft: list[int], chosen: list[Sampled]) -> bool:
 
 def _result(span: Span, target_rows: npt.NDArray[np.float32], chosen: list[Sampled]) -> Sampled | None:
     targets = zip(target_rows, span.targets, strict=True)
-    prompt = [logprobs_of(row, target, span.target_probs) for row, target in targets]
+    try:
+        prompt = [logprobs_of(row, target, span.target_probs) for row, target in targets]
+    except Exception as error:  # fails this request only
+        return Sampled(None, error=sampling_failed(error))
     if not chosen:
         return Sampled(None, prompt=prompt) if prompt else None
     return msgspec.structs.replace(chosen[0], prompt=prompt, drafted=len(span.draft), more=chosen[1:])

@@ -5,49 +5,26 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
-
 from paddock.engine.devices import accelerators, buffer_types
+from paddock.engine.libllama import lib
+from paddock.engine.libllama.structs import (
+    LAZY_MODES,
+    LOAD_MODES,
+    NUMA_STRATEGIES,
+    ROPE_SCALING_TYPES,
+    SPLIT_MODES,
+    MetadataOverride,
+    TensorOverride,
+)
 from paddock.errors import ModelLoadFailed
 from paddock.types import EngineOptions
 
-_SPLIT_MODES = {
-    "none": lib.LLAMA_SPLIT_MODE_NONE,
-    "layer": lib.LLAMA_SPLIT_MODE_LAYER,
-    "row": lib.LLAMA_SPLIT_MODE_ROW,
-    "tensor": lib.LLAMA_SPLIT_MODE_TENSOR,
-}
-_LOAD_MODES = {
-    "auto": lib.LLAMA_LOAD_MODE_AUTO,
-    "none": lib.LLAMA_LOAD_MODE_NONE,
-    "mmap": lib.LLAMA_LOAD_MODE_MMAP,
-    "mlock": lib.LLAMA_LOAD_MODE_MLOCK,
-    "mmap+mlock": lib.LLAMA_LOAD_MODE_MMAP_MLOCK,
-    "dio": lib.LLAMA_LOAD_MODE_DIRECT_IO,
-}
-_LAZY_MODES = {"off": 0, "auto": 1, "on": 2}  # llama_lazy_mode, which the bindings do not have
-_NUMA = {
-    "distribute": lib.GGML_NUMA_STRATEGY_DISTRIBUTE,
-    "isolate": lib.GGML_NUMA_STRATEGY_ISOLATE,
-    "numactl": lib.GGML_NUMA_STRATEGY_NUMACTL,
-}
-_ROPE_SCALING = {
-    "none": lib.LLAMA_ROPE_SCALING_TYPE_NONE,
-    "linear": lib.LLAMA_ROPE_SCALING_TYPE_LINEAR,
-    "yarn": lib.LLAMA_ROPE_SCALING_TYPE_YARN,
-}
 _OVERRIDE_KINDS: dict[type, tuple[int, str]] = {
     int: (0, "val_i64"),
     float: (1, "val_f64"),
     bool: (2, "val_bool"),
     str: (3, "val_str"),
 }
-
-
-class _TensorOverride(ctypes.Structure):
-    """llama_model_tensor_buft_override, which the bindings do not have."""
-
-    _fields_ = (("pattern", ctypes.c_char_p), ("buffer", ctypes.c_void_p))
 
 
 _referenced: list[Any] = []
@@ -59,10 +36,10 @@ def place_model(params: Any, options: EngineOptions) -> None:
 
     Raises `ModelLoadFailed` for a device or a buffer type that does not exist here.
     """
-    params.split_mode = _SPLIT_MODES[options.split_mode]
+    params.split_mode = SPLIT_MODES[options.split_mode]
     params.main_gpu = options.main_gpu
-    params.load_mode = _LOAD_MODES[options.load_mode]
-    params.lazy_mode = _LAZY_MODES[options.lazy_mode]
+    params.load_mode = LOAD_MODES[options.load_mode]
+    params.lazy_mode = LAZY_MODES[options.lazy_mode]
     params.use_extra_bufts = options.repack
     params.no_host = options.no_host
     params.check_tensors = options.check_tensors
@@ -80,7 +57,7 @@ def place_model(params: Any, options: EngineOptions) -> None:
         _referenced.append(overrides)
     if options.override_kv:
         metadata = _metadata_overrides(options.override_kv)
-        params.kv_overrides = metadata
+        params.kv_overrides = ctypes.cast(metadata, ctypes.c_void_p)
         _referenced.append(metadata)
 
 
@@ -90,7 +67,7 @@ def place_context(params: Any, options: EngineOptions) -> None:
     params.offload_kqv = options.kv_offload
     params.op_offload = options.op_offload
     if options.rope_scaling is not None:
-        params.rope_scaling_type = _ROPE_SCALING[options.rope_scaling]
+        params.rope_scaling_type = ROPE_SCALING_TYPES[options.rope_scaling]
     for name in (
         *("rope_freq_scale", "rope_freq_base", "yarn_orig_ctx", "yarn_ext_factor"),
         *("yarn_attn_factor", "yarn_beta_slow", "yarn_beta_fast"),
@@ -102,7 +79,7 @@ def place_context(params: Any, options: EngineOptions) -> None:
 
 def optimise_for_numa(options: EngineOptions) -> None:
     if options.numa is not None:
-        lib.llama_numa_init(_NUMA[options.numa])
+        lib.llama_numa_init(NUMA_STRATEGIES[options.numa])
 
 
 def _devices(names: list[str]) -> Any:
@@ -125,13 +102,13 @@ def _tensor_overrides(overrides: list[tuple[str, str]]) -> Any:
         raise ModelLoadFailed(
             f"override_tensor: there is no buffer type {unknown[0]!r}; there are: {', '.join(buffers)}"
         )
-    rows = [_TensorOverride(pattern.encode(), buffers[buffer]) for pattern, buffer in overrides]
-    return (_TensorOverride * (len(rows) + 1))(*rows)
+    rows = [TensorOverride(pattern.encode(), buffers[buffer]) for pattern, buffer in overrides]
+    return (TensorOverride * (len(rows) + 1))(*rows)
 
 
 def _metadata_overrides(overrides: list[tuple[str, Any]]) -> Any:
     """A list that ends with an empty key."""
-    rows = (lib.llama_model_kv_override * (len(overrides) + 1))()
+    rows = (MetadataOverride * (len(overrides) + 1))()
     for row, (key, value) in zip(rows, overrides, strict=False):
         row.tag, field = _OVERRIDE_KINDS[type(value)]
         row.key = key.encode()

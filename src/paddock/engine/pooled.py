@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
 from paddock.engine import library
 from paddock.engine.batch import Batch
 from paddock.engine.fingerprint import fingerprint
+from paddock.engine.libllama import lib
+from paddock.engine.libllama.structs import POOLING_TYPES
 from paddock.engine.loading import computes_on_cpu, context_params, load_model, model_info, new_context
 from paddock.engine.vocab import LlamaVocab
 from paddock.errors import DecodeFailed
@@ -64,7 +65,7 @@ class PooledContext:
         params.n_ubatch = planned
         params.n_seq_max = self.n_sequences
         params.embeddings = True
-        params.pooling_type = getattr(lib, f"LLAMA_POOLING_TYPE_{(options.pooling or 'none').upper()}")
+        params.pooling_type = POOLING_TYPES[options.pooling or "none"]
         self._context = new_context(self._model, params, options)
         self._memory = lib.llama_get_memory(self._context)
         decodes = self._memory and lib.llama_model_has_decoder(self._model)

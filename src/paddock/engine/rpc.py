@@ -5,11 +5,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-import llama_cpp.llama_cpp as lib
-
+from paddock.engine.libllama import lib
 from paddock.errors import ModelLoadFailed
 
-_ggml = lib._lib  # noqa: SLF001 (these functions are ggml's, which the bindings leave out)
 _added: set[str] = set()
 
 
@@ -21,16 +19,14 @@ def add_rpc_servers(servers: Sequence[str]) -> None:
     new = [server for server in servers if server not in _added]
     if not new:
         return
-    for name in ("ggml_backend_reg_by_name", "ggml_backend_reg_get_proc_address"):
-        getattr(_ggml, name).restype = ctypes.c_void_p
-    registry = _ggml.ggml_backend_reg_by_name(b"RPC")
+    registry = lib.ggml_backend_reg_by_name(b"RPC")
     if not registry:
         raise ModelLoadFailed("this build of llama.cpp has no RPC")
-    address = _ggml.ggml_backend_reg_get_proc_address(ctypes.c_void_p(registry), b"ggml_backend_rpc_add_server")
+    address = lib.ggml_backend_reg_get_proc_address(ctypes.c_void_p(registry), b"ggml_backend_rpc_add_server")
     add = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)(address)
     for server in new:
         found = add(server.encode())
         if not found:
             raise ModelLoadFailed(f"the RPC server {server} has no device, or it has another version of llama.cpp")
-        _ggml.ggml_backend_register(ctypes.c_void_p(found))
+        lib.ggml_backend_register(ctypes.c_void_p(found))
         _added.add(server)

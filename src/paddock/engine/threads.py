@@ -11,30 +11,15 @@ import os
 import sys
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
-
+from paddock.engine.libllama import lib
+from paddock.engine.libllama.structs import ThreadPoolParams
 from paddock.types import EngineOptions
 
-_ggml = lib._lib  # noqa: SLF001 (these functions are ggml's, which the bindings leave out)
-_MOST_CPUS = 512
 _CPU = 0
 _NORMAL = 0
 _LOW_NICE = 5
 # ggml's priorities as priorities of the scheduler's real-time policy; 0: the policy for batch jobs.
 _REAL_TIME = {-1: 0, 1: 40, 2: 80, 3: 90}
-
-
-class PoolParams(ctypes.Structure):
-    """ggml_threadpool_params, which the bindings do not have."""
-
-    _fields_ = (
-        ("cpumask", ctypes.c_bool * _MOST_CPUS),
-        ("n_threads", ctypes.c_int),
-        ("prio", ctypes.c_int),
-        ("poll", ctypes.c_uint32),
-        ("strict_cpu", ctypes.c_bool),
-        ("paused", ctypes.c_bool),
-    )
 
 
 def prepare_thread(options: EngineOptions) -> None:
@@ -64,13 +49,13 @@ def attach_threads(context: Any, options: EngineOptions) -> None:
     same = bytes(generating) == bytes(batch)
     first = ctypes.c_void_p(new(ctypes.byref(generating)))
     second = first if same else ctypes.c_void_p(new(ctypes.byref(batch)))
-    _ggml.llama_attach_threadpool(ctypes.cast(context, ctypes.c_void_p), first, second)
+    lib.llama_attach_threadpool(ctypes.cast(context, ctypes.c_void_p), first, second)
 
 
-def pool_params(options: EngineOptions, *, batch: bool = False) -> PoolParams:
+def pool_params(options: EngineOptions, *, batch: bool = False) -> ThreadPoolParams:
     """The threads for single tokens, or those for prompts. libllama needs a pool of exactly as many threads."""
-    params = PoolParams()
-    _ggml.ggml_threadpool_params_init(
+    params = ThreadPoolParams()
+    lib.ggml_threadpool_params_init(
         ctypes.byref(params), (options.n_threads_batch if batch else None) or options.n_threads
     )
     for cpu in options.cpus_batch if batch else options.cpus:
@@ -98,9 +83,7 @@ def _is_permitted(prio: int) -> bool:
 
 def _new_pool() -> Any:
     """Ggml's function, from the CPU backend, which may be a library of its own; None if it has none."""
-    for name in ("ggml_backend_dev_by_type", "ggml_backend_dev_backend_reg", "ggml_backend_reg_get_proc_address"):
-        getattr(_ggml, name).restype = ctypes.c_void_p
-    device = ctypes.c_void_p(_ggml.ggml_backend_dev_by_type(_CPU))
-    registry = ctypes.c_void_p(_ggml.ggml_backend_dev_backend_reg(device))
-    address = _ggml.ggml_backend_reg_get_proc_address(registry, b"ggml_threadpool_new")
+    device = ctypes.c_void_p(lib.ggml_backend_dev_by_type(_CPU))
+    registry = ctypes.c_void_p(lib.ggml_backend_dev_backend_reg(device))
+    address = lib.ggml_backend_reg_get_proc_address(registry, b"ggml_threadpool_new")
     return ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(address) if address else None

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
-import llama_cpp.llama_cpp as lib
 import numpy as np
 import numpy.typing as npt
 
+from paddock.engine.libllama import lib
+from paddock.engine.libllama.structs import ChatMessage
 from paddock.types import DEFAULT_TEMPLATE, InfillTokens
 
 _MOST_REMEMBERED = 32
@@ -49,7 +50,7 @@ class PieceIndex:
 def render_builtin(template: str, messages: Sequence[tuple[str, str]], *, starts_reply: bool) -> str | None:
     """Render by libllama's own code for a template, which is a name or a text that it recognises."""
     encoded = [(role.encode("utf-8"), text.encode("utf-8")) for role, text in messages]
-    chat = (lib.llama_chat_message * len(encoded))(*(lib.llama_chat_message(*each) for each in encoded))
+    chat = (ChatMessage * len(encoded))(*(ChatMessage(*each) for each in encoded))
     room = 256 + sum(2 * len(role) + len(text) for role, text in encoded)
     while True:
         buffer = ctypes.create_string_buffer(room)
@@ -65,6 +66,8 @@ class LlamaVocab:
     def __init__(self, model: Any, chat_template: str = "") -> None:
         self._model = model
         self._vocab = lib.llama_model_get_vocab(model)
+        # A call of libllama takes 3 µs, and a prompt may have 100,000 tokens.
+        self.name = lru_cache(maxsize=None)(self._name)
         source = lib.llama_model_chat_template(model, None)
         self.chat_template = chat_template or (source.decode("utf-8", "replace") if source else None)
         self.bos = self._special(lib.llama_vocab_bos(self._vocab))
@@ -153,7 +156,7 @@ class LlamaVocab:
     def _piece(self, token: int) -> bytes:
         return self._render(token, special=False)
 
-    def name(self, token: int) -> bytes:
+    def _name(self, token: int) -> bytes:
         return self._render(token, special=True)
 
     def _special(self, token: int) -> str:

@@ -28,6 +28,7 @@ from paddock.types.models import (
     CacheType,
     EngineOptions,
     FlashAttention,
+    LibraryInfo,
     LoadMode,
     ModelInfo,
     ModelKind,

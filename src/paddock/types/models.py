@@ -144,6 +144,23 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class LibraryInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which libllama a worker uses."""
+
+    version: str = ""
+    """The release of llama.cpp."""
+    commit: str = ""
+    """Of llama.cpp; empty: unknown."""
+    build_id: str = ""
+    """Differs between any two builds."""
+    compiler: str = ""
+    features: tuple[str, ...] = ()
+    """Instruction sets and other options of the build, by ggml's names."""
+    origin: str = ""
+    """Where it was found: a package, a variable or the system."""
+    path: str = ""
+
+
 class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """Metadata of a loaded model."""
 
@@ -175,8 +192,8 @@ class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     """The number of dimensions of its vectors."""
     adapters: tuple[str, ...] = ()
     """The digest of each adapter's file, by the adapter's number."""
-    llama_cpp_commit: str = ""
-    """The commit of llama.cpp that the library was built from; empty: unknown."""
+    library: LibraryInfo | None = None
+    """None: this engine has none."""
     sampler_profile: int = 0
     """The version of the samplers. Within one version the same seed gives the same tokens."""
     draft_slots: int = 0

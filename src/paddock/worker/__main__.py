@@ -5,6 +5,7 @@ import socket
 import sys
 import threading
 
+from paddock.errors import LibraryUnusable
 from paddock.worker.process import Worker
 
 
@@ -19,7 +20,10 @@ def main() -> None:
     threading.stack_size(64 << 20)
     connection, cpu_lock, *preload = sys.argv[1:]
     if preload:  # a spare worker imports the engine before it gets a model
-        importlib.import_module("paddock.engine.llama")
+        try:
+            importlib.import_module("paddock.engine.llama")
+        except LibraryUnusable:
+            pass  # the first load reports it
     Worker(socket.socket(fileno=int(connection)), int(cpu_lock)).run()
 
 

@@ -6,10 +6,14 @@ import sys
 
 import msgspec
 
-from paddock.engine.devices import build
+from paddock.errors import LibraryUnusable
 
 
 def main() -> None:
+    try:
+        from paddock.engine.devices import build  # this loads the library
+    except LibraryUnusable as error:
+        sys.exit(error.message)
     sys.stdout.write(msgspec.json.encode(build()).decode() + "\n")
 
 

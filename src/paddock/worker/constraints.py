@@ -70,7 +70,7 @@ class Compiler:
         _set_priority(threading.current_thread(), _LOW)
         try:
             outcome.set_result(self._compile(constraint))
-        except Exception as error:
+        except BaseException as error:  # a panic in llguidance is no `Exception`
             outcome.set_exception(error)
         finally:
             with self._changed:

@@ -9,10 +9,14 @@ import sys
 
 import msgspec
 
-from paddock.engine.devices import gpus
+from paddock.errors import LibraryUnusable
 
 
 def main() -> None:
+    try:
+        from paddock.engine.devices import gpus  # this loads the library
+    except LibraryUnusable as error:
+        sys.exit(error.message)
     sys.stdout.write(msgspec.json.encode(gpus()).decode() + "\n")
 
 

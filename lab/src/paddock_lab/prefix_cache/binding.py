@@ -67,7 +67,7 @@ class BindingBackend:
 
 def _by_binding(llm: llama_cpp.Llama) -> Complete:
     def complete(messages: list[Message]) -> dict[str, Any]:
-        answer: Any = llm.create_chat_completion(messages=messages, max_tokens=1, temperature=0.0)  # type: ignore[arg-type]
+        answer: Any = llm.create_chat_completion(messages=messages, max_tokens=1, temperature=0.0)
         return dict(answer)
 
     return complete

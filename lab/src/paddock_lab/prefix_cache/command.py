@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 from contextlib import ExitStack
 from pathlib import Path
@@ -37,7 +38,7 @@ _QUESTIONS: dict[Design, str] = {
     "--binding",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="MODEL.gguf",
-    help="Measure llama-cpp-python in this process too.",
+    help="Measure llama-cpp-python in this process too. It must be installed.",
 )
 @click.option("--design", type=click.Choice(["removal", "tenants"]), default="removal", show_default=True)
 @click.option("--trials", default=20, show_default=True, type=click.IntRange(1), help="Trials that count.")
@@ -71,6 +72,8 @@ def command(
     """
     if not sources and binding is None:
         sources = (f"{_PADDOCK} -m {{model}}" if model else _PADDOCK,)
+    if binding and importlib.util.find_spec("llama_cpp") is None:
+        raise click.UsageError("--binding needs llama-cpp-python, which is not installed: pip install llama-cpp-python")
     entered = entrants(sources, "server")
     check(entered, model, ["binding", "binding-jinja"] if binding else [])
     seed = random.randrange(2**31) if seed is None else seed

@@ -8,6 +8,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 
 import psutil
 
@@ -25,13 +26,11 @@ def machine() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    return {
-        "paddock": __version__,
-        "llama-cpp-python": importlib.metadata.version("llama-cpp-python"),
-        "python": sys.version.split()[0],
-        "numpy": importlib.metadata.version("numpy"),
-        "matplotlib": importlib.metadata.version("matplotlib"),
-    }
+    found = {"paddock": __version__, "python": sys.version.split()[0]}
+    for name in ("llama-cpp-python", "xllamacpp", "numpy", "matplotlib"):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def _processor() -> str:

@@ -1,4 +1,4 @@
-"""Prints a streamed answer: as it is into a pipe, as Markdown on a terminal."""
+"""Prints a streamed answer as it is; `markdown.py` prints it as Markdown."""
 
 from __future__ import annotations
 
@@ -6,15 +6,7 @@ import re
 from types import TracebackType
 from typing import Protocol, Self, TextIO
 
-from rich.console import Console
-from rich.live import Live
-from rich.markdown import Markdown
-from rich.text import Text
-
-# A model must not control the terminal: escape sequences lose their first character.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_REFRESH = 12
-"""Times per second that the unfinished block is drawn."""
 
 
 class Printer(Protocol):
@@ -35,7 +27,7 @@ class Printer(Protocol):
 
 
 class PlainPrinter:
-    """Writes the answer as it is. Reasoning and progress are left out."""
+    """Writes the answer as it is, to a terminal without control characters. Reasoning and progress are left out."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -56,66 +48,11 @@ class PlainPrinter:
         pass
 
     def content(self, text: str) -> None:
-        self._out.write(text)
+        self._out.write(without_controls(text) if self._out.isatty() else text)
         self._out.flush()
         self._last = text or self._last
 
 
-class MarkdownPrinter:
-    """Prints every finished block once, and redraws only the last, unfinished one."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = Live(console=console, refresh_per_second=_REFRESH, transient=True, vertical_overflow="visible")
-        self._pending = ""
-        self._is_reasoning = False
-
-    def __enter__(self) -> Self:
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.update(Text(""))
-        self._live.stop()
-        self._flush()
-
-    def progress(self, text: str) -> None:
-        self._live.update(Text(text, style="dim"))
-
-    def reasoning(self, text: str) -> None:
-        self._add(text, is_reasoning=True)
-
-    def content(self, text: str) -> None:
-        self._add(text, is_reasoning=False)
-
-    def _add(self, text: str, *, is_reasoning: bool) -> None:
-        if is_reasoning != self._is_reasoning:
-            self._flush()
-            self._is_reasoning = is_reasoning
-        finished, self._pending = split_finished(self._pending + _CONTROLS.sub("", text))
-        if finished.strip():
-            self._console.print(self._styled(finished))
-        self._live.update(self._styled(self._pending))
-
-    def _flush(self) -> None:
-        pending, self._pending = self._pending, ""
-        if pending.strip():
-            self._console.print(self._styled(pending))
-
-    def _styled(self, text: str) -> Markdown | Text:
-        return Text(text.strip("\n"), style="dim italic") if self._is_reasoning else Markdown(text)
-
-
-def split_finished(text: str) -> tuple[str, str]:
-    """The finished blocks of Markdown, and the rest. A block ends at an empty line outside a code fence."""
-    end, position, fence = 0, 0, ""
-    for line in text.splitlines(keepends=True):
-        position += len(line)
-        stripped = line.strip()
-        if fence:
-            fence = "" if stripped.startswith(fence) and not stripped.strip(fence[0]) else fence
-        elif stripped.startswith(("```", "~~~")):
-            fence = stripped[: len(stripped) - len(stripped.lstrip(stripped[0]))]
-        if not fence and not stripped and line.endswith("\n"):
-            end = position
-    return text[:end], text[end:]
+def without_controls(text: str) -> str:
+    """A model must not control the terminal: escape sequences lose their first character."""
+    return _CONTROLS.sub("", text)

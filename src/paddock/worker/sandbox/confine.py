@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paddock.errors import ModelLoadFailed
+from paddock.llama_library import find_library, readable_paths
 from paddock.types import Sandbox, SandboxState
 from paddock.worker.sandbox import landlock, seccomp
 from paddock.worker.sandbox.kernel import set_no_new_privs
@@ -77,7 +78,9 @@ def _accesses(sandbox: Sandbox) -> list[landlock.Access]:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError:
                 pass  # CUDA works without a cache
-    return accesses(sandbox, python=list(_python()), environ=os.environ, home=home)
+    found = find_library()
+    library = readable_paths(found, home) if found is not None else []
+    return accesses(sandbox, python=list(_python()), environ=os.environ, home=home, library=library)
 
 
 def _python() -> Iterator[str]:

@@ -24,17 +24,25 @@ _GPU_OPTIONAL = ("rocm*", "cuda*", "nvidia*", "amdgpu*", "intel*")
 _GPU_DEVICES = ("nvidia*", "dri", "kfd", "dxg", "davinci*", "mali*")
 """Below /dev."""
 _OWN_PROC = Right.READ_FILE | Right.READ_DIR | Right.WRITE_FILE | Right.TRUNCATE
-_LIBRARY_VARIABLES = ("LD_LIBRARY_PATH", "LLAMA_CPP_LIB_PATH", "CUDA_PATH", "CUDA_HOME", "ROCM_PATH", "HIP_PATH")
+_LIBRARY_VARIABLES = ("LD_LIBRARY_PATH", "CUDA_PATH", "CUDA_HOME", "ROCM_PATH", "HIP_PATH")
 
 
 def accesses(
-    sandbox: Sandbox, *, python: Sequence[str], environ: Mapping[str, str], home: Path, root: Path = Path("/")
+    sandbox: Sandbox,
+    *,
+    python: Sequence[str],
+    environ: Mapping[str, str],
+    home: Path,
+    library: Sequence[Path] = (),
+    root: Path = Path("/"),
 ) -> list[Access]:
-    """`python` are the folders of the interpreter and of importable modules. `root` is for tests."""
+    """`python` are the folders of the interpreter and of importable modules, `library` has the paths of libllama.
+    `root` is for tests.
+    """
     found = [
         *(Access(_below(root, path), READ) for path in (*_SYSTEM, *_KERNEL)),
         *(Access(_below(root, path), DEVICE) for path in _PLAIN_DEVICES),
-        *(Access(path, READ) for path in _folders([*python, *_variables(environ)])),
+        *(Access(path, READ) for path in _folders([*python, *map(str, library), *_variables(environ)])),
         *(Access(Path(os.path.realpath(path)), Right.READ_FILE) for path in sandbox.readable),
         *(Access(Path(os.path.realpath(path)), WRITE) for path in sandbox.writable),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -22,7 +23,17 @@ from paddock.gateway.generation.settings import generation_settings
 from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.openapi import Success, describe
 from paddock.gateway.http.responses import JSON, struct_from
-from paddock.types import EngineOptions, ModelInfo, ModelKind, Pooling, Reuse, StateFormatName, check_template
+from paddock.llama_identity import sha256_by_file
+from paddock.types import (
+    EngineOptions,
+    LibraryInfo,
+    ModelInfo,
+    ModelKind,
+    Pooling,
+    Reuse,
+    StateFormatName,
+    check_template,
+)
 
 _LONGEST_TEMPLATE = 1 << 20
 
@@ -93,6 +104,25 @@ class DraftProps(msgspec.Struct, kw_only=True):
     answers: int | None
 
 
+class LibraryProps(msgspec.Struct, kw_only=True):
+    """The libllama of the model's worker."""
+
+    version: str
+    """The release of llama.cpp."""
+    commit: str | None
+    """Null: the library does not report it."""
+    build_id: str
+    """Differs between any two builds; a part of `fingerprint`."""
+    compiler: str | None
+    features: tuple[str, ...]
+    """Instruction sets and other options of the build, by ggml's names."""
+    origin: str
+    """Where it was found: a package, a variable or the system."""
+    path: str
+    sha256: dict[str, str]
+    """Of each of its files."""
+
+
 class Props(msgspec.Struct, kw_only=True):
     """For a model that is not loaded, only what is known without loading it."""
 
@@ -120,6 +150,8 @@ class Props(msgspec.Struct, kw_only=True):
     build_info: str
     llama_cpp_commit: str | None
     """The commit of llama.cpp; null while the model is not loaded, and if the library does not report it."""
+    libllama: LibraryProps | None
+    """Null while the model is not loaded, and for an engine without one."""
     sampler_profile: int | None
     """The version of the samplers; null while the model is not loaded."""
     fingerprint: str
@@ -154,7 +186,8 @@ def props_routes(services: Services) -> APIRouter:
         usual = generation_settings(defaults.sampling(), max_tokens=defaults.limit, adapters=fleet.adapters(found))
         usual |= {"n_keep": defaults.n_keep or 0, "n_discard": defaults.n_discard or 0}
         placement = placement_props(found, fleet.options(found))
-        return JSON(_props(found, info, placement, await fleet.kind(found), usual, settings))
+        library = await asyncio.to_thread(_library, info.library) if info is not None and info.library else None
+        return JSON(_props(found, info, library, placement, await fleet.kind(found), usual, settings))
 
     @router.post("/props", **describe(Success, body=Changes, optional=True))
     async def change_props(request: Request) -> Response:
@@ -185,6 +218,7 @@ def _router_props(fleet: Fleet) -> RouterProps:
 def _props(
     model: Model,
     info: ModelInfo | None,
+    library: LibraryProps | None,
     placement: PlacementProps,
     kind: ModelKind | None,
     usual: dict[str, Any],
@@ -226,9 +260,24 @@ def _props(
         endpoint_props=settings.props,
         endpoint_metrics=settings.metrics,
         build_info=f"paddock {__version__}" + (f", {info.engine}" if info is not None else ""),
-        llama_cpp_commit=(info.llama_cpp_commit or None) if info is not None else None,
+        llama_cpp_commit=library.commit if library is not None else None,
+        libllama=library,
         sampler_profile=info.sampler_profile if info is not None else None,
         fingerprint=info.fingerprint if info is not None else "",
+    )
+
+
+def _library(library: LibraryInfo) -> LibraryProps:
+    """Reads its files if their digests are not known yet."""
+    return LibraryProps(
+        version=library.version,
+        commit=library.commit or None,
+        build_id=library.build_id,
+        compiler=library.compiler or None,
+        features=library.features,
+        origin=library.origin,
+        path=library.path,
+        sha256=sha256_by_file(Path(library.path)),
     )
 
 

@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -15,15 +16,17 @@ from paddock.gateway.http.request_counts import HTTPCounts
 from paddock.gateway.ops.metrics.families import FAMILIES, Family, Kind
 from paddock.gateway.ops.metrics.nvml import Gpu
 from paddock.gateway.ops.metrics.processes import Processes
+from paddock.llama_library import find_library
 from paddock.logs import dropped_lines
 from paddock.tally import Histogram, Levels, Tally, metrics_of
+from paddock.types import LibraryInfo
 
 _POOL, _REPLICA = "default", "0"
 _HEALTHS = ("ready", "unready", "down")
 _STATES = ("unloaded", "loading", "loaded", "unloading")
 # Present from the start, so that the first event shows as an increase.
 _CRASHES = ("SIGABRT", "SIGBUS", "SIGFPE", "SIGILL", "SIGKILL", "SIGSEGV", "exit", "hang", "protocol")
-_LOAD_FAILURES = ("illegal_instruction", "model_load_failed", "out_of_memory")
+_LOAD_FAILURES = ("illegal_instruction", "library_unusable", "model_load_failed", "out_of_memory")
 ANONYMOUS: Final = "anonymous"
 _LEVELS: Final = metrics_of(Levels)
 _TALLY: Final = dict(sorted(metrics_of(Tally).items(), key=lambda item: item[1].label is not None))
@@ -49,7 +52,20 @@ class Points(list[Point]):
                 self.put(metric.name, getattr(tally, field), *worker, *(metric.label or ())[1:])
 
 
-def collect(fleet: Fleet, http: HTTPCounts, processes: Processes, gpus: Sequence[Gpu] = ()) -> Points:
+def libraries(fleet: Fleet) -> set[LibraryInfo]:
+    """That the workers use or have used."""
+    infos = (record.info for name in fleet.records if (record := fleet.records.find(name)) is not None)
+    return {info.library for info in infos if info is not None and info.library is not None}
+
+
+def collect(
+    fleet: Fleet,
+    http: HTTPCounts,
+    processes: Processes,
+    gpus: Sequence[Gpu] = (),
+    digests: Mapping[LibraryInfo, str] | None = None,
+) -> Points:
+    """`digests` has the SHA-256 of each of the `libraries`."""
     points = Points()
     engine = ("llama.cpp", _engine_version())
     statuses = {status.model.name: status for status in fleet.worker_statuses()}
@@ -68,7 +84,7 @@ def collect(fleet: Fleet, http: HTTPCounts, processes: Processes, gpus: Sequence
                 _add_times(points, record, worker)
                 _add_life(points, record, worker)
                 if (info := record.info) is not None:
-                    known = (info.llama_cpp_commit, str(info.sampler_profile))
+                    known = (info.library.commit if info.library else "", str(info.sampler_profile))
                     points.put("paddock_engine_info", 1, *engine, *worker, *known)
             if name not in workers:
                 _add_requests(points, record, _model_labels(name, pools), engine)
@@ -85,6 +101,9 @@ def collect(fleet: Fleet, http: HTTPCounts, processes: Processes, gpus: Sequence
     add_gpus(points, gpus)
     _add_http(points, http)
     points.put("paddock_build_info", 1, __version__, platform.python_version(), *engine)
+    for library, digest in (digests or {}).items():
+        identity = (library.version, library.commit, library.build_id, digest)
+        points.put("paddock_libllama_info", 1, *identity, library.compiler, ",".join(library.features), library.origin)
     return points
 
 
@@ -224,9 +243,11 @@ def _with(known: tuple[str, ...], found: Mapping[str, int]) -> list[str]:
     return list(dict.fromkeys([*known, *found]))
 
 
+@cache
 def _engine_version() -> str:
-    """The version of llama-cpp-python, which workers use. Known without loading it."""
+    """The version of the package whose libllama workers use. Known without loading it."""
+    found = find_library()
     try:
-        return version("llama-cpp-python")
-    except PackageNotFoundError:
+        return version(found.origin) if found is not None else "unknown"
+    except PackageNotFoundError:  # it is from the system, or built here
         return "unknown"

@@ -263,6 +263,17 @@ SECTIONS: Final = (
                 "llama_cpp_commit",
                 "sampler_profile",
             ),
+            _gauge(
+                "paddock_libllama_info",
+                "Always 1, for each libllama that a worker has loaded. `build_id` differs between any two builds.",
+                "version",
+                "commit",
+                "build_id",
+                "sha256",
+                "compiler",
+                "features",
+                "origin",
+            ),
         ),
     ),
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -16,12 +17,14 @@ from paddock.errors import NotSupported
 from paddock.fleet import Fleet
 from paddock.gateway.http.openapi import describe
 from paddock.gateway.http.request_counts import HTTPCounts
-from paddock.gateway.ops.metrics.collecting import Point, Points, collect
+from paddock.gateway.ops.metrics.collecting import Point, Points, collect, libraries
 from paddock.gateway.ops.metrics.families import FAMILIES
 from paddock.gateway.ops.metrics.gpus import Gpus
 from paddock.gateway.ops.metrics.processes import read_processes
 from paddock.gateway.ops.metrics.rendering import CONTENT_TYPE, render
+from paddock.llama_identity import sha256_by_file
 from paddock.tally import Histogram
+from paddock.types import LibraryInfo
 
 _SHARED: Final = frozenset(
     {"llama_slots_processing", "llama_tokens_generated_total", "paddock_build_info"}
@@ -66,7 +69,13 @@ class MetricsPage:
         processes = await asyncio.to_thread(
             read_processes, [status.pid for status in self._fleet.worker_statuses() if status.pid]
         )
-        return collect(self._fleet, self._http, processes, await self._gpus.sample())
+        digests = await asyncio.to_thread(_digests, libraries(self._fleet))
+        return collect(self._fleet, self._http, processes, await self._gpus.sample(), digests)
+
+
+def _digests(found: Iterable[LibraryInfo]) -> dict[LibraryInfo, str]:
+    """The SHA-256 of each library's own file; empty: it is gone."""
+    return {library: next(iter(sha256_by_file(Path(library.path)).values()), "") for library in found}
 
 
 def _plain(value: float | Histogram) -> float | Histogram:

@@ -1,0 +1,65 @@
+"""Checks of libllama: which one is used, what was built here, and how fast both are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from paddock.cli.doctor.finding import Finding
+from paddock.cli.native import comparison
+from paddock.cli.native.gain import build_command
+from paddock.cli.native.job import State, read_state
+from paddock.fleet.process.native import NativeQueryFailed
+from paddock.llama_builds import Build, builds, cache_folder, this_cpu
+from paddock.llama_library import BUILT, find_library
+
+
+def check_library(made: list[Build], state: State | None) -> Iterator[Finding]:
+    """`made` are the builds in the cache, `state` is that of the last build."""
+    for build in made:
+        if build.problem:
+            text = f"{build.folder}, which `paddock build` made, is not used: {build.problem}"
+            yield Finding("warning", "library", text, f"build again: {build_command()}, or paddock build --remove")
+    if state is None:
+        return
+    if state.is_running:
+        percent = f" {state.percent} %" if state.percent is not None else ""
+        yield Finding("ok", "library", f"a build is running (process {state.pid}): {state.phase}{percent}")
+    elif state.phase == "failed":
+        cure = "its log shows more: paddock build --check names it"
+        yield Finding("warning", "library", f"the last build failed: {state.message}", cure)
+
+
+def check_speed(measured: comparison.Comparison, origin: str) -> Finding:
+    """`origin` is that of the library in use."""
+    text = f"{measured}, compared with {measured.other} ({measured.model}, {measured.threads} threads)"
+    if origin == BUILT and min(measured.prompt, measured.stream) < comparison.SLOWER:
+        cure = "use the other library: paddock build --remove"
+        return Finding("warning", "library", f"the build for this machine is slower: {text}", cure)
+    if origin == BUILT or not measured.is_faster:
+        return Finding("ok", "library", f"the build for this machine: {text}")
+    text = f"a build for this machine, which is not used, is faster: {text}"
+    return Finding("warning", "library", text, f"{build_command()}, and unset PADDOCK_LIBLLAMA if it is set")
+
+
+def examine_library(threads: int, *, measure: bool) -> Iterator[Finding]:
+    """Both libraries are measured once, and again with `measure`."""
+    folder, cpu, found = cache_folder(), this_cpu(), find_library()
+    yield from check_library(builds(folder, cpu), read_state(folder))
+    measured = comparison.load(folder, cpu)
+    native, other = comparison.two_libraries()
+    if native is not None and other is not None and (measure or measured is None):
+        try:
+            measured = comparison.measure_here(threads, _show) or measured
+        except NativeQueryFailed as error:
+            text = f"the speed of {other.path} and {native.path} cannot be compared: {error}"
+            yield Finding("warning", "library", text, "`paddock build --check` shows whether the library works")
+    if measured is not None and found is not None:
+        yield check_speed(measured, found.origin)
+
+
+def _show(number: int, count: int) -> None:
+    if sys.stderr.isatty():
+        end = "\n" if number == count else "\r"
+        sys.stderr.write(f"measuring both libraries, round {number} of {count}{end}")
+        sys.stderr.flush()
