@@ -293,7 +293,9 @@ class FakeEngine:
         if self._states is not None:
             known = [cell.token for cell in history]
             self._states.advance(span.sequence, known, [*known, *span.tokens])
-        span.draft = self._draft_tokens(span, [*(cell.token for cell in history), *span.tokens], adapters)
+        if self._draft and not span.draft and span.drafting is not None and span.drafting.params.n_max:
+            span.draft = self._draft_tokens(span, [*(cell.token for cell in history), *span.tokens], adapters)
+            span.draft_source = "model" if span.draft else None
         history.extend(Cell(token, adapters) for token in (*span.tokens, *span.draft))
         self._check_room()
         tokens = [cell.token for cell in history]
@@ -316,12 +318,13 @@ class FakeEngine:
             if chosen[-1].last or chosen[-1].token != expected:
                 break
         del history[end + len(chosen) - 1 :]
-        return msgspec.structs.replace(chosen[0], prompt=probs, drafted=len(span.draft), more=chosen[1:])
+        return msgspec.structs.replace(
+            chosen[0], prompt=probs, drafted=len(span.draft), draft_source=span.draft_source, more=chosen[1:]
+        )
 
     def _draft_tokens(self, span: Span, history: list[int], adapters: Adapters) -> list[int]:
         """The tokens of the answer, but every `draft`-th token of the text is wrong."""
-        if not self._draft or span.drafting is None:
-            return []
+        assert span.drafting is not None, "the caller checked"
         params = span.drafting.params
         drafted: list[int] = []
         while len(drafted) < params.n_max:

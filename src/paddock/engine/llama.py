@@ -216,15 +216,18 @@ class LlamaEngine:
             raise DecodeFailed(f"llama_decode failed with {status} on a batch of {tokens} tokens")
 
     def _draft(self, spans: Sequence[Span]) -> None:
-        """Draft tokens. If the draft model fails, the step continues without drafts."""
+        """Draft tokens where the scheduler has none. If the draft model fails, the step continues without them."""
         assert self._drafter is not None, "the caller checked"
+        wanted = [span for span in spans if not span.draft and span.drafting is not None and span.drafting.params.n_max]
         try:
-            self._drafter.propose(spans)
+            self._drafter.propose(wanted)
         except DecodeFailed as error:
             sys.stderr.write(f"<4>the draft model failed, so the step has no drafts: {error.message}\n")
             self._drafter.clear()
-            for span in spans:
+            for span in wanted:
                 span.draft = []
+        for span in wanted:
+            span.draft_source = "model" if span.draft else None
 
     def used_sequences(self) -> list[int]:
         memory, count = lib.llama_get_memory(self._context), int(lib.llama_n_seq_max(self._context))

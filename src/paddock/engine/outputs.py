@@ -86,4 +86,6 @@ def _result(span: Span, target_rows: npt.NDArray[np.float32], chosen: list[Sampl
         return Sampled(None, error=sampling_failed(error))
     if not chosen:
         return Sampled(None, prompt=prompt) if prompt else None
-    return msgspec.structs.replace(chosen[0], prompt=prompt, drafted=len(span.draft), more=chosen[1:])
+    return msgspec.structs.replace(
+        chosen[0], prompt=prompt, drafted=len(span.draft), draft_source=span.draft_source, more=chosen[1:]
+    )

@@ -67,14 +67,22 @@ def exact_chunk(request: Request, n_batch: int) -> int:
     return min(request.prompt_size, on_grid, request.computed + n_batch) - request.computed
 
 
-def allow_drafts(spans: list[Span], requests: list[Request], *, room: int, n_ctx: int) -> None:
-    """Set how many tokens may be drafted for each request: at most an equal part of `room`, and not past the end of the
-    answer or the context.
+def allow_drafts(plan: Plan, *, room: int, n_ctx: int, with_model: bool) -> None:
+    """Set how many tokens may be drafted for each generating request: at most an equal part of the `room` that the
+    spans leave, and not past the end of the answer or the context. `with_model`: the draft model may be used.
     """
-    each = room // len(spans) - 1
-    for span, request in zip(spans, requests, strict=True):
-        if request.draft is not None:
-            left = min(request.max_tokens - request.produced, n_ctx - len(request.tokens)) - 1
-            most = min(request.draft.n_max, each, left)
-            if most > 0:
-                span.drafting = Drafting(request.tokens, msgspec.structs.replace(request.draft, n_max=most))
+    drafted = [
+        (span, request, request.draft)
+        for span, request in zip(plan.spans, plan.requests, strict=True)
+        if request.draft is not None and request.is_generating
+    ]
+    if not drafted:
+        return
+    each = (room - sum(len(span.tokens) for span in plan.spans)) // len(drafted)
+    for span, request, wanted in drafted:
+        left = min(request.max_tokens - request.produced, n_ctx - len(request.tokens)) - 1
+        n_max = min(wanted.n_max, each, left) if with_model else 0
+        lookup = min(wanted.lookup, each, left)
+        if max(n_max, lookup) > 0:
+            limits = msgspec.structs.replace(wanted, n_max=max(n_max, 0), lookup=max(lookup, 0))
+            span.drafting = Drafting(request.tokens, limits)

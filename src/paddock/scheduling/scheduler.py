@@ -158,8 +158,9 @@ class Scheduler:
         is_urgent = bool(spans) and not decodes and self._chunks.prompts_only
         if self._may_write_back(silence, is_urgent=is_urgent):
             self._write_back_some()
-        operations = self.cache.take_operations()
-        return Plan(operations, spans, requests, decodes) if spans or operations else None
+        plan = Plan(self.cache.take_operations(), spans, requests, decodes)
+        self._draft(plan)
+        return plan if spans or plan.operations else None
 
     def commit(self, plan: Plan, results: Sequence[Sampled | None], seconds: float = 0.0) -> list[Progress]:
         """Record what the step computed. `results` has an entry for each span, None where no token was sampled."""
@@ -258,10 +259,17 @@ class Scheduler:
         # Adjacent sequences are computed in one pass.
         work.sort(key=lambda item: item[0].sequence)
         spans, requests = [make_span(*item) for item in work], [request for request, _ in work]
-        if not prompts and 0 < len(decodes) <= self._draft_slots:
-            room = min(self._n_batch, self._layout.free_cells)
-            allow_drafts(spans, requests, room=room, n_ctx=self._n_ctx)
         return spans, requests, len(decodes)
+
+    def _draft(self, plan: Plan) -> None:
+        """Allow drafts for the generating requests. The draft model is slow, so it is used for few requests only, and
+        while no prompt waits.
+        """
+        if plan.exact or not plan.decodes or not self._shape.can_roll_back:
+            return
+        with_model = len(plan.spans) == plan.decodes <= self._draft_slots
+        room = min(self._n_batch, self._layout.free_cells)
+        allow_drafts(plan, room=room, n_ctx=self._n_ctx, with_model=with_model)
 
     def _prefill(self, prompts: list[Request], *, decodes: int) -> list[tuple[Request, int]]:
         """Divide the room beside the generating requests among the prompts."""

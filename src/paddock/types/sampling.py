@@ -93,8 +93,14 @@ class DraftParams(msgspec.Struct, frozen=True):
     """Parameters of speculative decoding. Names and meanings are those of llama-server."""
 
     n_max: int
-    """The most tokens to draft at once; 0: no drafts."""
+    """The most tokens that a draft model proposes at once; 0: none."""
     n_min: int
     """Drafts of fewer tokens are not verified."""
     p_min: float
     """The draft ends before a token whose probability is lower than this."""
+    lookup: int = 0
+    """The most tokens to guess at once without a draft model: from earlier text, or because a grammar allows no others.
+    0: no guesses.
+    """
+    priced: bool = False
+    """Guess only while that is expected to save time. Otherwise: always."""

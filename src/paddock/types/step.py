@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from paddock.errors import PaddockError
 from paddock.types.answers import TokenLogprobs
 from paddock.types.sampling import DraftParams
+
+DraftSource = Literal["ngram", "tree", "grammar", "model"]
+"""Where a draft comes from: the request's own text, another answer to the same tokens, the only tokens that a grammar
+allows, or the draft model.
+"""
 
 
 class Drafting(msgspec.Struct, frozen=True):
@@ -17,7 +22,7 @@ class Drafting(msgspec.Struct, frozen=True):
     tokens: list[int]
     """Prompt and answer so far. This is the request's own list, which only grows, and not a copy."""
     params: DraftParams
-    """`n_max` is limited to the room that is left."""
+    """`n_max` and `lookup` are limited to the room that is left, and 0 where that source must not be used now."""
 
 
 class Span(msgspec.Struct):
@@ -37,7 +42,11 @@ class Span(msgspec.Struct):
     drafting: Drafting | None = None
     """Only with a sampler."""
     draft: list[int] = []
-    """Drafted tokens, which the engine sets. It decodes them too, and removes them from the first wrong one on."""
+    """Drafted tokens, at most as many as `drafting` allows. The scheduler or the engine sets them. The engine decodes
+    them too, and removes them from the first wrong one on.
+    """
+    draft_source: DraftSource | None = None
+    """Where the draft comes from. None: there is none."""
 
 
 class Sampled(msgspec.Struct, frozen=True):
@@ -54,5 +63,6 @@ class Sampled(msgspec.Struct, frozen=True):
     """Why no token could be sampled. The error ends this answer only."""
     drafted: int = 0
     """The number of drafted tokens."""
+    draft_source: DraftSource | None = None
     more: list[Sampled] = []
     """Further sampled tokens: one for each accepted draft. None follows a token that ends the answer."""

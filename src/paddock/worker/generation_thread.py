@@ -209,7 +209,7 @@ class GenerationThread(EngineThread):
             self._disk.write_more(is_busy=self._scheduler.running > 0)
 
     def _compute(self) -> None:
-        engine, scheduler = self.engine, self._scheduler
+        scheduler = self._scheduler
         plan = scheduler.schedule(self._silence)
         if plan is None:
             return
@@ -230,8 +230,7 @@ class GenerationThread(EngineThread):
         # Without cache operations and the wait for the CPU lock, which say nothing about the cost of a token.
         steps = scheduler.commit(plan, results, now - computing)
         self.counters.step(plan, now - begun)
-        if engine.info.draft_slots:
-            self.counters.drafts(results)
+        self.counters.drafts(results)
         deltas: list[Delta] = []
         if has_prompts:
             progress = (request.answer.prompt_progress(request, now) for request in plan.requests)
