@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from paddock.llama_library import PACKAGE
+from paddock.libraries import PACKAGE
 
 ROOT = Path(__file__).parents[1]
 _KINDS = {".md", ".py", ".toml", ".txt", ".yaml", ".yml", ".json", ".conf", ".ts", ".tsx", ""}

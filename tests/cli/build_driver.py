@@ -10,8 +10,7 @@ from pathlib import Path
 
 from paddock.cli.native.checking import Checked
 from paddock.cli.native.job import Order, run_build
-from paddock.llama_builds import Source, this_cpu
-from paddock.llama_library import find_library, library_name
+from paddock.libraries import Source, find_library, library_name, this_cpu
 
 # `cmake --build FOLDER` does what the file `mode` beside it says.
 _CMAKE = """#!/bin/sh

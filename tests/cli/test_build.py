@@ -21,8 +21,7 @@ from paddock.cli.native.job import Order, State, is_running, read_state, remove_
 from paddock.cli.native.source import unpack
 from paddock.cli.native.tools import compile_environment, find_tools
 from paddock.errors import StartupError
-from paddock.llama_builds import IDENTITY, Cpu, Identity, Source, builds, this_cpu
-from paddock.llama_library import library_name
+from paddock.libraries import IDENTITY, Cpu, Identity, Source, library_name, list_builds, this_cpu
 from tests.cli.build_driver import Toolchain, accept, source_package
 
 _WITHIN = 60.0
@@ -75,7 +74,7 @@ def _is_gone(pid: int) -> bool:
 
 
 def _made(order: Order) -> list[Path]:
-    return [build.folder for build in builds(order.folder, this_cpu(), order.source) if build.problem is None]
+    return [build.folder for build in list_builds(order.folder, this_cpu(), order.source) if build.problem is None]
 
 
 def _leftovers(order: Order) -> list[Path]:

@@ -14,8 +14,7 @@ import psutil
 import pytest
 
 from paddock.cli.native.job import read_state
-from paddock.llama_builds import IDENTITY, PINNED, Cpu, Identity, cache_folder, this_cpu
-from paddock.llama_library import find_library, library_name
+from paddock.libraries import IDENTITY, PINNED, Cpu, Identity, cache_folder, find_library, library_name, this_cpu
 from tests.cli.build_driver import Toolchain
 from tests.forking import run_command
 from tests.server import Server

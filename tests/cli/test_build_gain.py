@@ -21,8 +21,7 @@ from paddock.cli.native.gain import INSTRUCTIONS, PREBUILT_FEATURES, build_comma
 from paddock.cli.native.job import State
 from paddock.cli.native.report import build_line, cpu_line, gain_line, library_line, state_line
 from paddock.fleet.process.native import Build as Native
-from paddock.llama_builds import PINNED, Build, Cpu, Identity, this_cpu
-from paddock.llama_library import BUILT, PREBUILT, Found, candidates
+from paddock.libraries import BUILT, PINNED, PREBUILT, Build, Cpu, Found, Identity, candidates, this_cpu
 from tests.cli.findings import worst
 
 _AVX512 = Cpu("x86_64", "Xeon", ("avx", "avx2", "avx512_vnni", "avx512f", "bmi2", "f16c", "fma", "pni", "ssse3"))

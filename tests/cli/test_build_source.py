@@ -14,7 +14,7 @@ import pytest
 from paddock.cli.native.source import download
 from paddock.cli.native.tools import Runner, Tools, install_tools
 from paddock.errors import StartupError
-from paddock.llama_builds import Source
+from paddock.libraries import Source
 
 # pip asks a source package for its metadata, which runs its code. This one says that it ran.
 _BACKEND = """

@@ -17,7 +17,7 @@ import pytest
 from paddock.engine.libllama import layout
 from paddock.engine.libllama.functions import REQUIRED
 from paddock.engine.libllama.structs import Batch, ContextParams, ModelParams, ThreadPoolParams
-from paddock.llama_library import Found
+from paddock.libraries import Found
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 NEEDS_COMPILER = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler")

@@ -20,12 +20,12 @@ from paddock.engine.libllama.structs import ContextParams, ModelParams
 from paddock.engine.loading import context_params, load_model, new_context
 from paddock.errors import LibraryUnusable
 from paddock.fleet.process.native import ask_build
-from paddock.llama_library import VARIABLE, Found
+from paddock.libraries import VARIABLE, Found
 from tests.engine.fake_library import COMPILER, NEEDS_COMPILER, compile_library, field_names
 from tests.forking import run_command
+from tests.libraries.test_search import LINUX, elf_start
 from tests.options import engine_options
 from tests.server import Server
-from tests.test_llama_library import LINUX, elf_start
 
 KNOWN = "Known are llama.cpp 0.4.1 and 0.5.0: pip install xllamacpp=="
 OTHER_CPU = 258  # LoongArch

@@ -16,7 +16,7 @@ from paddock.errors import StartupError
 
 if TYPE_CHECKING:
     from paddock.cli.native.job import State
-    from paddock.llama_builds import Build
+    from paddock.libraries import Build
 
 _TEXTS = {
     "download": "downloading",
@@ -55,7 +55,7 @@ def command(
         print_report(as_json=as_json)
     elif remove:
         from paddock.cli.native.job import remove_builds
-        from paddock.llama_builds import cache_folder
+        from paddock.libraries import cache_folder
 
         count = remove_builds(cache_folder())
         click.echo(f"removed {count} {'build' if count == 1 else 'builds'} from {cache_folder()}")
@@ -67,7 +67,7 @@ def command(
 
 
 def _usable_build() -> Path:
-    from paddock.llama_builds import usable_builds
+    from paddock.libraries import usable_builds
 
     for folder in usable_builds():
         return folder
@@ -77,7 +77,7 @@ def _usable_build() -> Path:
 def _build(backends: tuple[str, ...], jobs: int, package: Path | None) -> None:
     from paddock.cli.native.checking import check_library
     from paddock.cli.native.job import LOG, Cancelled, Order, read_state, run_build
-    from paddock.llama_builds import cache_folder, this_cpu
+    from paddock.libraries import cache_folder, this_cpu
 
     begun = time.monotonic()
     order = Order(cache_folder(), backends, jobs, package)
@@ -112,7 +112,7 @@ def _measure() -> None:
 
 
 def _say_what_is_used(build: Build) -> None:
-    from paddock.llama_library import find_library
+    from paddock.libraries import find_library
 
     used = find_library()
     if used is None or used.path.parent != build.folder:
@@ -126,7 +126,7 @@ def _start(backends: tuple[str, ...], jobs: int, package: Path | None) -> None:
     """Start a build as a process of its own. What is missing is said before."""
     from paddock.cli.native.job import LOG, is_running, other_build
     from paddock.cli.native.tools import find_tools
-    from paddock.llama_builds import cache_folder
+    from paddock.libraries import cache_folder
 
     folder = cache_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

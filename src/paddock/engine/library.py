@@ -11,7 +11,7 @@ from typing import Any
 from paddock.engine.libllama import lib
 from paddock.engine.libllama.structs import LogCallback
 from paddock.errors import ModelLoadFailed, OutOfMemory
-from paddock.llama_identity import build_id, compiler
+from paddock.libraries import build_id, compiler
 from paddock.types import LibraryInfo
 
 _INFO, _WARNING, _ERROR, _CONTINUED = 2, 3, 4, 5

@@ -10,8 +10,7 @@ from paddock.cli.native import comparison
 from paddock.cli.native.gain import build_command
 from paddock.cli.native.job import State, read_state
 from paddock.fleet.process.native import NativeQueryFailed
-from paddock.llama_builds import Build, builds, cache_folder, this_cpu
-from paddock.llama_library import BUILT, find_library
+from paddock.libraries import BUILT, Build, cache_folder, find_library, list_builds, this_cpu
 
 
 def check_library(made: list[Build], state: State | None) -> Iterator[Finding]:
@@ -45,7 +44,7 @@ def check_speed(measured: comparison.Comparison, origin: str) -> Finding:
 def examine_library(threads: int, *, measure: bool) -> Iterator[Finding]:
     """Both libraries are measured once, and again with `measure`."""
     folder, cpu, found = cache_folder(), this_cpu(), find_library()
-    yield from check_library(builds(folder, cpu), read_state(folder))
+    yield from check_library(list_builds(folder, cpu), read_state(folder))
     measured = comparison.load(folder, cpu)
     native, other = comparison.two_libraries()
     if native is not None and other is not None and (measure or measured is None):

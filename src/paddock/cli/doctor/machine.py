@@ -20,8 +20,7 @@ from paddock.cli.doctor.finding import Finding, check_folder
 from paddock.cli.native.gain import INSTRUCTIONS, build_command, unused
 from paddock.fleet import has_gpu
 from paddock.fleet.process.native import ask_sandbox
-from paddock.llama_identity import sha256_by_file
-from paddock.llama_library import install_hint
+from paddock.libraries import install_hint, sha256_by_file
 from paddock.types import SandboxMode, SandboxState
 
 if TYPE_CHECKING:

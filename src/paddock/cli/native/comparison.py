@@ -12,8 +12,7 @@ import msgspec
 
 from paddock.cli.native.checking import Speed, measure_speed
 from paddock.fleet.catalogue.demo import find_demo
-from paddock.llama_builds import PINNED, Cpu, cache_folder, this_cpu
-from paddock.llama_library import BUILT, VARIABLES, Found, candidates
+from paddock.libraries import BUILT, PINNED, VARIABLES, Cpu, Found, cache_folder, candidates, this_cpu
 
 _FILE = "speed.json"
 _ROUNDS = 3

@@ -9,8 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from paddock.cli.native import comparison
-from paddock.llama_builds import Cpu, cache_folder, this_cpu
-from paddock.llama_library import PREBUILT, find_library
+from paddock.libraries import PREBUILT, Cpu, cache_folder, find_library, this_cpu
 
 INSTRUCTIONS: Mapping[str, str] = {
     "SSE3": "pni", "SSSE3": "ssse3", "AVX": "avx", "AVX_VNNI": "avx_vnni", "AVX2": "avx2", "F16C": "f16c", "FMA": "fma",

@@ -25,7 +25,7 @@ from paddock.cli.native import compiling, source
 from paddock.cli.native.checking import Checked
 from paddock.cli.native.tools import Backend, Runner, Tools, compile_environment, find_tools, install_tools
 from paddock.errors import StartupError
-from paddock.llama_builds import IDENTITY, PINNED, Build, Cpu, Identity, Source, builds
+from paddock.libraries import IDENTITY, PINNED, Build, Cpu, Identity, Source, list_builds
 
 Phase = Literal["download", "unpack", "configure", "compile", "check", "finished", "failed", "cancelled"]
 ENDED: tuple[Phase, ...] = ("finished", "failed", "cancelled")
@@ -147,7 +147,7 @@ def _publish(order: Order, cpu: Cpu, result: Path, identity: Identity) -> Build:
     place = order.folder / "builds" / f"{date}-{unique}"
     place.parent.mkdir(exist_ok=True)
     result.rename(place)
-    for build in builds(order.folder, cpu, order.source):
+    for build in list_builds(order.folder, cpu, order.source):
         is_for_other_cpu = build.identity is not None and build.identity.source == order.source and build.problem
         if build.folder != place and not is_for_other_cpu:
             source.remove(build.folder)

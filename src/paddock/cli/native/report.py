@@ -17,8 +17,7 @@ from paddock.cli.native.tools import find_tools
 from paddock.errors import StartupError
 from paddock.fleet.process.native import Build as Native
 from paddock.fleet.process.native import ask_build
-from paddock.llama_builds import Build, Cpu, builds, cache_folder, this_cpu
-from paddock.llama_library import Found, find_library
+from paddock.libraries import Build, Cpu, Found, cache_folder, find_library, list_builds, this_cpu
 
 _WIDTH = 10
 
@@ -26,7 +25,7 @@ _WIDTH = 10
 def print_report(*, as_json: bool) -> None:
     folder, cpu = cache_folder(), this_cpu()
     used, native = find_library(), ask_build()
-    made, state = builds(folder, cpu), read_state(folder)
+    made, state = list_builds(folder, cpu), read_state(folder)
     measured = comparison.load(folder, cpu)
     missing = _missing()
     if as_json:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from paddock.cli.native.tools import Runner, pip
 from paddock.errors import StartupError
-from paddock.llama_builds import Source
+from paddock.libraries import Source
 
 _INSIDE = "vendor/llama.cpp/"
 # What CMake needs of the 176 MB.

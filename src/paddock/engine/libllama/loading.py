@@ -10,7 +10,7 @@ from typing import Any
 from paddock.engine.libllama.functions import OPTIONAL, REQUIRED
 from paddock.engine.libllama.layout import KNOWN, find_mismatch, is_known
 from paddock.errors import LibraryUnusable
-from paddock.llama_library import VARIABLE, Found, candidates, file_problem, install_hint
+from paddock.libraries import VARIABLE, Found, candidates, file_problem, install_hint
 
 _FIRST_VERSION = "0.1.0"
 _MOST_LISTED = 3

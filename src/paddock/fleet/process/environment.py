@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from paddock.llama_library import VARIABLE, find_library
+from paddock.libraries import VARIABLE, find_library
 from paddock.types import EngineOptions
 
 _GPU_BACKENDS = ("cuda", "hip", "metal", "musa", "opencl", "sycl", "vulkan")

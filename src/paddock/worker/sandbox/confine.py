@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paddock.errors import ModelLoadFailed
-from paddock.llama_library import find_library, readable_paths
+from paddock.libraries import find_library, readable_paths
 from paddock.types import Sandbox, SandboxState
 from paddock.worker.sandbox import landlock, seccomp
 from paddock.worker.sandbox.kernel import set_no_new_privs

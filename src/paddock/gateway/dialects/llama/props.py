@@ -23,7 +23,7 @@ from paddock.gateway.generation.settings import generation_settings
 from paddock.gateway.http.bodies import read_body
 from paddock.gateway.http.openapi import Success, describe
 from paddock.gateway.http.responses import JSON, struct_from
-from paddock.llama_identity import sha256_by_file
+from paddock.libraries import sha256_by_file
 from paddock.types import (
     EngineOptions,
     LibraryInfo,

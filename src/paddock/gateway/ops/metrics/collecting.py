@@ -16,7 +16,7 @@ from paddock.gateway.http.request_counts import HTTPCounts
 from paddock.gateway.ops.metrics.families import FAMILIES, Family, Kind
 from paddock.gateway.ops.metrics.nvml import Gpu
 from paddock.gateway.ops.metrics.processes import Processes
-from paddock.llama_library import find_library
+from paddock.libraries import find_library
 from paddock.logs import dropped_lines
 from paddock.tally import Histogram, Levels, Tally, metrics_of
 from paddock.types import LibraryInfo

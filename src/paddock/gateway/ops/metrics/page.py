@@ -22,7 +22,7 @@ from paddock.gateway.ops.metrics.families import FAMILIES
 from paddock.gateway.ops.metrics.gpus import Gpus
 from paddock.gateway.ops.metrics.processes import read_processes
 from paddock.gateway.ops.metrics.rendering import CONTENT_TYPE, render
-from paddock.llama_identity import sha256_by_file
+from paddock.libraries import sha256_by_file
 from paddock.tally import Histogram
 from paddock.types import LibraryInfo
 

@@ -1,32 +1,21 @@
 """The libraries that `paddock build` compiled: where they are, and which of them can be used on this machine.
 
-Nothing is loaded here. `llama_library.py` uses it for its search, and `cli/build/` adds builds.
+`search.py` uses it, and `cli/native/` adds builds.
 """
 
 from __future__ import annotations
 
 import os
-import platform
-import re
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import msgspec
 
+from paddock.libraries.cpu import Cpu, this_cpu
+
 IDENTITY = "build.json"
 """The file in the folder of a build. A folder without it is no build."""
-
-_INSTRUCTION_SETS = {
-    "flags": re.compile(r"pni|ssse3|sse4_\d|popcnt|avx.*|f16c|fma|bmi[12]|amx_.*|gfni|vaes|vpclmulqdq"),
-    "Features": re.compile(r"asimd.*|sve.*|sme.*|i8mm|bf16|fphp|atomics"),
-}
-"""The kernel's names of features that a compiler uses, of x86 and of ARM. Others come and go with versions of the
-kernel.
-"""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -43,14 +32,6 @@ class Source(msgspec.Struct, frozen=True):
 
 PINNED = Source("llama-cpp-python", "0.3.36", "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e")
 """What `paddock build` compiles. Its structs are known to `engine/libllama`."""
-
-
-class Cpu(msgspec.Struct, frozen=True):
-    machine: str
-    """Such as x86_64."""
-    model: str = ""
-    features: tuple[str, ...] = ()
-    """Instruction sets by the kernel's names; empty: unknown."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -81,7 +62,7 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "paddock" / "libllama"
 
 
-def builds(folder: Path, cpu: Cpu, source: Source = PINNED) -> list[Build]:
+def list_builds(folder: Path, cpu: Cpu, source: Source = PINNED) -> list[Build]:
     """All builds in the cache folder, the latest first."""
     found = list(_read(folder / "builds", cpu, source))
     return sorted(found, key=lambda build: build.identity.built_at if build.identity else 0.0, reverse=True)
@@ -92,7 +73,7 @@ def usable_builds(environment: Mapping[str, str] = os.environ) -> list[Path]:
     folder = cache_folder(environment)
     if not (folder / "builds").is_dir():
         return []
-    return [build.folder for build in builds(folder, this_cpu()) if build.problem is None]
+    return [build.folder for build in list_builds(folder, this_cpu()) if build.problem is None]
 
 
 def _read(folder: Path, cpu: Cpu, source: Source) -> Iterator[Build]:
@@ -122,44 +103,3 @@ def mismatch(identity: Identity, cpu: Cpu, source: Source = PINNED) -> str | Non
     if built_for.model != cpu.model:
         return f"it was built for another CPU ({built_for.model}), and this one is {cpu.model}"
     return None
-
-
-@cache
-def this_cpu() -> Cpu:
-    if sys.platform == "darwin":
-        return Cpu(platform.machine(), _apple_model())
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
-            return read_cpu(platform.machine(), lines)
-    except OSError:
-        return Cpu(platform.machine())
-
-
-def read_cpu(machine: str, cpuinfo: Iterator[str] | list[str]) -> Cpu:
-    """`cpuinfo` has a block of lines for each core. The first is read, since a big machine has hundreds."""
-    fields: dict[str, str] = {}
-    for line in cpuinfo:
-        name, _, value = line.partition(":")
-        if not name.strip():
-            if fields:
-                break
-            continue
-        fields.setdefault(name.strip(), value.strip())
-    model = fields.get("model name") or " ".join(
-        f"{name} {fields[name]}" for name in ("CPU implementer", "CPU part") if name in fields
-    )
-    features = {
-        word
-        for name, known in _INSTRUCTION_SETS.items()
-        for word in fields.get(name, "").split()
-        if known.fullmatch(word)
-    }
-    return Cpu(machine, model, tuple(sorted(features)))
-
-
-def _apple_model() -> str:
-    try:
-        asked = ["/usr/sbin/sysctl", "-n", "machdep.cpu.brand_string"]
-        return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""

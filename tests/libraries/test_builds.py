@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock.llama_builds import (
+from paddock.libraries import (
     IDENTITY,
     PINNED,
     Cpu,
     Identity,
     Source,
-    builds,
     cache_folder,
-    mismatch,
-    read_cpu,
+    list_builds,
     this_cpu,
     usable_builds,
 )
+from paddock.libraries.builds import mismatch
+from paddock.libraries.cpu import read_cpu
 
 _X86 = Cpu("x86_64", "Xeon", ("avx", "avx2", "avx512f", "fma"))
 _OLDER = Cpu("x86_64", "Core", ("avx", "avx2", "fma"))
@@ -77,7 +77,7 @@ def test_the_latest_build_comes_first(tmp_path: Path) -> None:
     first, last, middle = (_put(folder, name, _identity(this_cpu(), built_at=at)) for name, at in zip("abc", (1, 9, 5)))  # noqa: B905
     other = _put(folder, "other", _identity(Cpu("pdp11"), built_at=20))
     assert usable_builds(environment) == [last, middle, first]
-    assert [build.folder for build in builds(folder, this_cpu())] == [other, last, middle, first]
+    assert [build.folder for build in list_builds(folder, this_cpu())] == [other, last, middle, first]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{}", b'{"source": 1}', b"\xff"])
@@ -89,7 +89,7 @@ def test_a_folder_without_a_valid_identity_is_no_build(tmp_path: Path, content: 
     else:
         (build / IDENTITY).write_bytes(content)
     assert usable_builds({"XDG_CACHE_HOME": str(tmp_path)}) == []
-    [found] = builds(folder, this_cpu())
+    [found] = list_builds(folder, this_cpu())
     assert found.identity is None and found.problem is not None and IDENTITY in found.problem
 
 
@@ -106,6 +106,6 @@ def test_features_of_the_cpu_are_those_that_compilers_use() -> None:
 
 
 def test_the_pinned_source_is_the_version_of_the_constraints() -> None:
-    constraints = (Path(__file__).parents[1] / "constraints.txt").read_text("utf-8")
+    constraints = (Path(__file__).parents[2] / "constraints.txt").read_text("utf-8")
     found = re.search(rf"^{re.escape(PINNED.name)}==(.*)$", constraints, re.MULTILINE)
     assert found is None or found[1] == PINNED.version

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paddock import llama_identity
-from paddock.elf import Elf, read_elf
-from paddock.llama_identity import build_id, compiler, library_files, sha256, sha256_by_file
+from paddock.libraries import build_id, compiler, identity, sha256_by_file
+from paddock.libraries.elf import Elf, read_elf
+from paddock.libraries.identity import library_files, sha256
 
 _HEADER, _SEGMENT, _SECTION = (
     struct.Struct("<16sHHIQQQIHHHHHH"),
@@ -48,7 +48,7 @@ def elf(build_id: bytes = b"", compiler: bytes = b"") -> bytes:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file in which digests are kept."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(llama_identity, "_known", {})
+    monkeypatch.setattr(identity, "_known", {})
     return tmp_path / "cache" / "paddock" / "digests.json"
 
 
@@ -111,7 +111,7 @@ def test_a_digest_is_computed_once_for_each_content(
     with monkeypatch.context() as without:
         without.setattr(hashlib, "file_digest", lambda *_: pytest.fail("it is read again"))
         assert sha256(library) == one
-        without.setattr(llama_identity, "_known", {})  # another process
+        without.setattr(identity, "_known", {})  # another process
         assert sha256(library) == one
         os.utime(library, ns=(1, 1))
         with pytest.raises(BaseException, match="it is read again"):

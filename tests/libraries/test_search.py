@@ -12,10 +12,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from paddock import llama_library
-from paddock.llama_builds import IDENTITY, PINNED, Identity, cache_folder, this_cpu
-from paddock.llama_library import Found, candidates, file_problem, find_library, library_name
-from paddock.llama_library import readable_paths as readable
+from paddock.libraries import (
+    IDENTITY,
+    PINNED,
+    Found,
+    Identity,
+    cache_folder,
+    candidates,
+    file_problem,
+    find_library,
+    library_name,
+    search,
+    this_cpu,
+)
+from paddock.libraries import readable_paths as readable
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="libraries have another format here")
 
@@ -41,7 +51,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
         return spec if (tmp_path / name).exists() else None
 
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
-    monkeypatch.setattr(llama_library, "_FOLDERS", (str(tmp_path / "usr"),))
+    monkeypatch.setattr(search, "_FOLDERS", (str(tmp_path / "usr"),))
     build = cache_folder({"XDG_CACHE_HOME": str(tmp_path / "cache")}) / "builds" / "one"
     build.mkdir(parents=True)
     (build / IDENTITY).write_bytes(msgspec.json.encode(Identity(PINNED, (), (), "c++ 12.2", this_cpu(), 1.0)))

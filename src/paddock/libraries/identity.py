@@ -1,4 +1,4 @@
-"""Which libllama it is, by its files. Nothing is loaded here.
+"""Which libllama it is, by its files.
 
 The build id, which the linker writes, is read in a moment: workers use it at every start. The SHA-256 of a library
 may take a third of a second, so it is computed when somebody asks, and kept in a file of the user's cache.
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from paddock.elf import read_elf
-from paddock.llama_builds import cache_folder
+from paddock.libraries.builds import cache_folder
+from paddock.libraries.elf import read_elf
 
 _Entry = tuple[int, int, str]
 """Size, time of modification in nanoseconds, digest."""

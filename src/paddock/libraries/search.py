@@ -1,13 +1,4 @@
-"""Where libllama may be, and what its file is. Nothing is loaded here, so both sides may use it.
-
-The API for commands that install or build a library:
-
-- `find_library()` is the file that workers use; `candidates()` are all, the preferred one first, each with its origin.
-- `llama_builds.py` knows the libraries that `paddock build` made, and which of them can be used here.
-- `paddock.fleet.process.native.ask_build(path)` loads a library in a process of its own, runs the self-test, and
-  returns its version, commit and CPU features, or `failure`: one line that says why it cannot be used.
-- `PACKAGE` is the package on the Python index with a library that is known to work.
-"""
+"""Where libllama may be: the file that workers use, and what they must be able to read."""
 
 from __future__ import annotations
 
@@ -19,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from paddock.elf import MACHINES, read_elf
-from paddock.llama_builds import usable_builds
+from paddock.libraries.builds import usable_builds
 
 VARIABLE = "PADDOCK_LIBLLAMA"
 """A file, or a folder that has one."""
@@ -28,6 +18,7 @@ BUILT, PREBUILT = "paddock build", "xllamacpp"
 """Origins."""
 VARIABLES = (VARIABLE, "LLAMA_CPP_LIB_PATH")  # the second one is llama-cpp-python's
 PACKAGE = "xllamacpp==2026.9.11063"
+"""The package on the Python index with a library that is known to work."""
 
 _NAMES = {"darwin": "libllama.dylib", "win32": "llama.dll"}
 _MODULES = "*.pyd" if sys.platform == "win32" else "*.so"
@@ -35,13 +26,6 @@ _FOLDERS = (
     "/usr/local/lib", "/usr/local/lib64", "/usr/lib", "/usr/lib64", f"/usr/lib/{platform.machine()}-linux-gnu",
     "/opt/homebrew/lib", "/home/linuxbrew/.linuxbrew/lib",
 )  # fmt: skip
-
-_OTHER_FORMATS = {
-    b"MZ": "for Windows",
-    b"\xcf\xfa\xed\xfe": "for macOS",
-    b"\xca\xfe\xba\xbe": "for macOS",
-    b"!<arch>": "a static library (.a)",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,29 +68,6 @@ def candidates(environment: Mapping[str, str] = os.environ) -> Iterator[Found]:
     folders += [Path(folder) for folder in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if folder]
     for folder in dict.fromkeys(path.absolute() for path in (*folders, *map(Path, _FOLDERS))):
         yield from _in_folder(folder, "the system")
-
-
-def file_problem(path: Path) -> str | None:
-    """Why this file cannot be a library for this machine, by its first bytes. The loader's own messages are wrong or
-    unclear: it says of a library for another CPU that it does not exist.
-    """
-    try:
-        with path.open("rb") as file:
-            start, size = file.read(8), os.fstat(file.fileno()).st_size
-        found = read_elf(path)
-    except FileNotFoundError:
-        return "there is no such file"
-    except OSError as error:
-        return f"it cannot be read ({error.strerror})"
-    if not sys.platform.startswith("linux"):
-        return None
-    if found is not None:
-        here = platform.machine()
-        if here in MACHINES.values() and found.machine != here:
-            return f"it is for another CPU ({found.machine}, this one is {here})"
-        # Loading it would end the process with SIGBUS.
-        return f"it is incomplete ({size:,} of at least {found.size:,} bytes)" if size < found.size else None
-    return f"it is {next((what for magic, what in _OTHER_FORMATS.items() if start.startswith(magic)), 'no library')}"
 
 
 def readable_paths(found: Found, home: Path) -> list[Path]:
