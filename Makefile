@@ -20,15 +20,16 @@ PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2 --dist load
 test: $(VENV)/.installed-dev  ## Run the fast tests, in about 8 minutes (ARGS="-k name" for a part, ARGS="-n 0" in one process)
 	@$(PYTEST) -n 4 -m "not full" $(ARGS)
 
-test-all: $(VENV)/.installed-dev  ## Run every test, with more random examples (about 26 minutes)
-	@$(PYTEST) --hypothesis-profile=full $(ARGS)
+# Both name the library, because a machine that has a compiled one uses it everywhere else.
+test-all: $(VENV)/.installed-dev  ## Run every test with the prebuilt llama.cpp, with more random examples (about 26 minutes)
+	@PADDOCK_TEST_LIBRARY=prebuilt $(PYTEST) --hypothesis-profile=full $(ARGS)
 
 native: $(VENV)/.installed-demo  ## Compile llama.cpp for this machine, in about ten minutes (ARGS="--cuda" for a GPU)
 	@$(BIN)/paddock build $(ARGS)
 
-test-native: $(VENV)/.installed-dev  ## Run every test with a compiled llama.cpp, which is used wherever there is one
+test-native: $(VENV)/.installed-dev  ## Run every test with a compiled llama.cpp, which is built if there is none
 	@$(BIN)/paddock build --path >/dev/null 2>&1 || $(BIN)/paddock build
-	@$(PYTEST) --hypothesis-profile=full $(ARGS)
+	@PADDOCK_TEST_LIBRARY=compiled $(PYTEST) --hypothesis-profile=full $(ARGS)
 
 check: $(VENV)/.installed-dev  ## Lint, format, types, import rules, unused dependencies, documents, web page
 	@$(BIN)/ruff format --check .

@@ -12,6 +12,7 @@ from paddock.fleet.catalogue.demo import find_demo
 from tests import tiny_models as tiny
 from tests.server import Server
 from tests.tiers import register_profiles, start_order
+from tests.used_library import CHOICE, describe, pinned
 
 register_profiles()
 
@@ -23,7 +24,15 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-_FOR_TESTS = ("PADDOCK_LIBLLAMA", "PADDOCK_LLAMA_SERVER", "PADDOCK_RPC_SERVER", "PADDOCK_TEST_MODELS")
+_FOR_TESTS = ("PADDOCK_LIBLLAMA", "PADDOCK_LLAMA_SERVER", "PADDOCK_RPC_SERVER", "PADDOCK_TEST_MODELS", CHOICE)
+
+
+def pytest_configure() -> None:
+    os.environ.update(pinned(os.environ))
+
+
+def pytest_report_header() -> str:
+    return describe()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
