@@ -40,6 +40,7 @@ from paddock.engine.fake_cells import BYTES_PER_TOKEN, Cell
 from paddock.engine.fake_checkpoints import FakeStates
 from paddock.engine.fake_text import FakeSampler, StepFailed, fake_logprobs, next_token
 from paddock.engine.fake_vocab import N_VOCAB, FakeVocab
+from paddock.engine.forced_tokens import draft_by_grammar
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.engine.sampling_errors import sampling_failed
 from paddock.errors import ModelLoadFailed, NoCells, OutOfMemory
@@ -293,6 +294,7 @@ class FakeEngine:
         if self._states is not None:
             known = [cell.token for cell in history]
             self._states.advance(span.sequence, known, [*known, *span.tokens])
+        draft_by_grammar([span])
         if self._draft and not span.draft and span.drafting is not None and span.drafting.params.n_max:
             span.draft = self._draft_tokens(span, [*(cell.token for cell in history), *span.tokens], adapters)
             span.draft_source = "model" if span.draft else None

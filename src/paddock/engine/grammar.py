@@ -6,9 +6,9 @@ import json
 import math
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from paddock.engine.candidates import Logits
+from paddock.engine.forced_tokens import Habits, draft_forced
 from paddock.engine.protocol import Vocab
 from paddock.engine.schema import rewritten, without_year_zero
 from paddock.errors import InvalidRequest
@@ -34,6 +35,7 @@ _MOST_PATTERNS = 64
 _LARGEST_MULTIPLES = 50_000
 # As in llama.cpp. Without a limit small models indent forever.
 _WHITESPACE = r" |\n{1,2}[ \t]{0,20}"
+_MOST_REMEMBERED, _LONGEST_REMEMBERED = 4096, 200
 _UNSATISFIABLE = "NoExtensionBias"
 _LONGEST_MESSAGE = 300
 _OPTIONS = re.compile(r"\s*(?:Enable|Set|Use|Try) ['`\"]?[a-z_]+['`\"]? option.*", re.DOTALL)
@@ -49,15 +51,20 @@ _LITERALS = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?:\\.|[^/\\\n])+/')
 class Grammar:
     """The state of one answer in its constraint. Answers never share one."""
 
-    def __init__(self, matcher: LLMatcher, n_vocab: int, param: str = "") -> None:
+    def __init__(
+        self, matcher: LLMatcher, n_vocab: int, param: str = "", end_tokens: frozenset[int] = frozenset()
+    ) -> None:
         self._matcher = matcher
         self._n_vocab = n_vocab
+        self._end_tokens = end_tokens
+        self._habits = Habits()
+        self._failure: BaseException | None = None
         self.param = param
         """The request's field for the constraint."""
 
     def fork(self) -> Grammar:
-        """A separate state for another answer."""
-        return Grammar(self._matcher.deep_copy(), self._n_vocab, self.param)
+        """A separate state for another answer. Only before its first token."""
+        return Grammar(self._matcher.deep_copy(), self._n_vocab, self.param, self._end_tokens)
 
     def forbidden(self) -> npt.NDArray[np.bool_]:
         """For each token, whether it is forbidden next."""
@@ -69,11 +76,32 @@ class Grammar:
         np.minimum(row, _CEILINGS.take(self._bits(), axis=0).ravel()[: len(row)], out=row)
 
     def _bits(self) -> npt.NDArray[np.uint8]:
+        if self._failure is not None:
+            raise self._failure
         return np.frombuffer(self._matcher.compute_bitmask(), np.uint8)
 
     def consume(self, token: int) -> bool:
         """Advance by this token. False: the token is not allowed, and the answer cannot be completed."""
+        self._habits.record(self._matcher.compute_ff_bytes(), token)
         return bool(self._matcher.consume_token(token))
+
+    def draft(self, most: int) -> list[int]:
+        """The next tokens, at most so many, as far as the grammar forces them. Between two forced runs are tokens that
+        followed before in this answer, such as the punctuation after a key. The state does not change.
+        """
+        try:
+            return draft_forced(self._matcher, self._habits, self._end_tokens, most)
+        except BaseException as error:  # also a panic in Rust
+            self._failure = error  # the state is unknown now, so the next token is an error of this request
+            return []
+
+    def allowed(self, tokens: Sequence[int]) -> int:
+        """How many of these tokens the grammar allows one after another. The state does not change."""
+        try:
+            return int(self._matcher.validate_tokens(list(tokens)))
+        except BaseException as error:
+            self._failure = error
+            return 0
 
     @property
     def complete(self) -> bool:
@@ -113,7 +141,7 @@ class GrammarSource:
             source = _source(constraint)
             self.prepare()
             matcher = LLMatcher(self._tokenizer, source, log_level=0, limits=_LIMITS)
-            grammar = Grammar(matcher, self._n_vocab, constraint.param)
+            grammar = Grammar(matcher, self._n_vocab, constraint.param, self._vocab.end_tokens)
             if not grammar.problem:
                 grammar.forbidden()  # only now some prove too complex
         except (_Refused, ValueError) as error:
@@ -135,9 +163,14 @@ class _Vocabulary:
         self.eos_token_id = min(vocab.end_tokens, default=0)
         self.tokens = [vocab.piece(token) or b"\xff<|%d|>" % token for token in range(n_vocab)]
         self.special_token_ids = [token for token, piece in enumerate(self.tokens) if piece.startswith(b"\xff<|")]
+        # The keys of a schema are forced again and again.
+        self._remembered = lru_cache(_MOST_REMEMBERED)(self._tokenize)
 
     def __call__(self, text: str) -> list[int]:
         """Tokenize text that the grammar forces, in the middle of an answer."""
+        return list(self._remembered(text)) if len(text) <= _LONGEST_REMEMBERED else self._tokenize(text)
+
+    def _tokenize(self, text: str) -> list[int]:
         tokens = self._vocab.tokenize(text, add_special=False, parse_special=False)
         data = text.encode("utf-8")
         # Some tokenizers put a space before every text.

@@ -17,6 +17,7 @@ from paddock.engine.draft import Drafter, draft_options, why_unfit
 from paddock.engine.empty_pages import added, anonymous_ranges, release
 from paddock.engine.exact_batch import PROBE_CONTEXT, max_exact_batch
 from paddock.engine.fingerprint import fingerprint, origin
+from paddock.engine.forced_tokens import draft_by_grammar
 from paddock.engine.grammar import Grammar, GrammarSource
 from paddock.engine.idle_cells import affordable_idle_cells
 from paddock.engine.libllama import lib
@@ -184,6 +185,7 @@ class LlamaEngine:
         if adapters != self._applied:
             self._adapters.apply(self._context, adapters)
             self._applied = adapters
+        draft_by_grammar(spans)
         if self._drafter is not None:
             self._draft(spans)
         if exact and self.info.exact_batch > 1:
